@@ -1,0 +1,55 @@
+//! The cookie of a probe: 64 bits that the kernel hands to the program at each hit.
+//!
+//! ```text
+//!  63      56 55      48 47      40 39      32 31                             0
+//! +----------+----------+----------+----------+--------------------------------+
+//! |    0     | stack    |  flags   |  domain  |          function id           |
+//! +----------+----------+----------+----------+--------------------------------+
+//! ```
+
+use crate::STACK_ARGS;
+
+/// What a program must know about the probed function, packed into the probe's cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Cookie(pub u64);
+
+impl Cookie {
+    /// Packs a cookie. `stack_args` is the number of 8-byte words to read from the stack above the
+    /// return address; more than [`STACK_ARGS`] are cut to that many.
+    #[must_use]
+    pub const fn new(function: u32, domain: u8, stack_args: u8) -> Self {
+        let stack = if stack_args as usize > STACK_ARGS { STACK_ARGS as u64 } else { stack_args as u64 };
+        Self(function as u64 | (domain as u64) << 32 | stack << 48)
+    }
+
+    /// Index into the recording's function table.
+    #[must_use]
+    pub const fn function(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Number of the [`crate::domain::Domain`].
+    #[must_use]
+    pub const fn domain(self) -> u8 {
+        (self.0 >> 32) as u8
+    }
+
+    /// Words of stack arguments to copy, 0 to [`STACK_ARGS`].
+    #[must_use]
+    pub const fn stack_args(self) -> u8 {
+        (self.0 >> 48) as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips() {
+        let cookie = Cookie::new(0xdead_beef, 5, 7);
+        assert_eq!((cookie.function(), cookie.domain(), cookie.stack_args()), (0xdead_beef, 5, 7));
+        assert_eq!(Cookie::new(1, 2, 200).stack_args() as usize, STACK_ARGS);
+    }
+}

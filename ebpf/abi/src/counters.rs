@@ -1,0 +1,87 @@
+//! What was seen and what was lost: one [`CpuCounters`] per possible CPU.
+//!
+//! A call is counted where it *began*: `seen` at entry, and its end (a record, or one
+//! [`DropReason`]) under that same CPU and domain even when it returns on another CPU. So
+//! `seen = written + dropped(by reason)` can be checked per CPU and domain, with `written` counted
+//! by the collector from the records that reached the capture. Programs may be preempted and calls
+//! migrate, so every counter is changed by atomic addition only.
+
+use crate::domain::DOMAINS;
+
+/// Number of reasons that a program can count.
+pub const KERNEL_REASONS: usize = 4;
+
+macro_rules! drop_reasons {
+    ($($(#[$doc:meta])* $variant:ident = $id:literal, $name:literal;)*) => {
+        /// Why a call that was seen is not in the capture.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum DropReason { $($(#[$doc])* $variant = $id,)* }
+
+        impl DropReason {
+            /// Every reason, in numeric order; those below [`KERNEL_REASONS`] are counted by programs.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// A stable machine-readable name, e.g. `ring_full`.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// The ring of the CPU on which the call ended had no room.
+    RingFull = 0, "ring_full";
+    /// No room for another thread in `THREADS`.
+    ThreadMapFull = 1, "thread_map_full";
+    /// More than [`crate::frame::MAX_DEPTH`] calls open in the thread.
+    TooDeep = 2, "too_deep";
+    /// The return was never seen: longjmp, an exception, a stack switch, or more than the 64 nested
+    /// return probes that the kernel supports per thread.
+    LostReturn = 3, "lost_return";
+    /// A record that is not of a known kind and size came out of a ring.
+    Malformed = 4, "malformed";
+    /// The capture could not be written (disk full, I/O error).
+    CaptureWrite = 5, "capture_write";
+}
+
+/// Counters of one CPU; the value of map `COUNTERS` at index = CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+#[repr(C)]
+pub struct CpuCounters {
+    /// Calls numbered on this CPU so far: the source of correlation ids.
+    pub sequence: u64,
+    /// Returns for which no frame was open: calls that began before the entry probes were there, or
+    /// that were dropped at entry. Not part of `seen`.
+    pub unmatched_returns: u64,
+    /// Written records whose stack arguments could not be read (page not present).
+    pub unreadable_args: u64,
+    /// Unused, 0.
+    pub reserved: u64,
+    /// Calls that began, by domain.
+    pub seen: [u64; DOMAINS],
+    /// Calls lost, by reason and domain.
+    pub dropped: [[u64; DOMAINS]; KERNEL_REASONS],
+}
+
+/// Counters of the kernel-side programs (`ebpf/kernel`), one value per CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+#[repr(C)]
+pub struct TaskCounters {
+    /// Process and thread events that happened.
+    pub seen: u64,
+    /// Of these, lost because the ring was full.
+    pub ring_full: u64,
+}
+
+const _: () = assert!(size_of::<CpuCounters>() == 32 + 8 * DOMAINS * (1 + KERNEL_REASONS));

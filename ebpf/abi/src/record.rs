@@ -1,0 +1,156 @@
+//! Records in the ring buffers.
+//!
+//! Each starts with a [`RecordHeader`] whose `size` is that of the whole record. User space treats
+//! the bytes as untrusted: it goes by the bytes that the ring gave, checks `size` against them, and
+//! counts what does not fit as [`crate::counters::DropReason::Malformed`].
+
+use crate::{REGISTER_ARGS, STACK_ARGS};
+
+/// Kinds of records.
+pub mod kind {
+    /// A finished call: [`super::Span`] or [`super::LongSpan`].
+    pub const SPAN: u8 = 1;
+    /// A call that had not returned when its thread ended, the program was replaced by exec, or the
+    /// recording stopped; same layout as [`SPAN`], `end` is that moment and `result` is 0.
+    pub const UNFINISHED: u8 = 2;
+    /// A process, thread or name came or went: [`super::Task`].
+    pub const TASK: u8 = 3;
+    /// The dynamic linker of a traced process changed its list of libraries: [`super::Task`] with
+    /// only `pid`, `tid` and `time` set. The process may have been stopped
+    /// ([`super::task_op::LINKER_STOPPED`]).
+    pub const LINKER: u8 = 4;
+}
+
+/// First eight bytes of every record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+#[repr(C)]
+pub struct RecordHeader {
+    /// Bytes of the record, this header included.
+    pub size: u16,
+    /// One of [`kind`].
+    pub kind: u8,
+    /// Number of the [`crate::domain::Domain`]; 0 where the kind has none.
+    pub domain: u8,
+    /// CPU whose counters account for the record: the one where the call began.
+    pub cpu: u32,
+}
+
+/// Bits of [`Span::flags`].
+pub mod span_flags {
+    /// The stack arguments could not be read; they are 0.
+    pub const STACK_ARGS_UNREADABLE: u16 = 1 << 0;
+    /// Unfinished because the thread ended inside the call.
+    pub const THREAD_EXITED: u16 = 1 << 1;
+    /// Unfinished because the process executed another program inside the call.
+    pub const EXECUTED: u16 = 1 << 2;
+    /// Unfinished because the recording stopped.
+    pub const RECORDING_STOPPED: u16 = 1 << 3;
+}
+
+/// A call with at most six integer arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+#[repr(C)]
+pub struct Span {
+    /// Kind [`kind::SPAN`] or [`kind::UNFINISHED`].
+    pub header: RecordHeader,
+    /// Index into the recording's function table.
+    pub function: u32,
+    /// Process id in the initial pid namespace.
+    pub pid: u32,
+    /// Thread id in the initial pid namespace.
+    pub tid: u32,
+    /// Calls open on the thread outside this one, 0 to [`crate::frame::MAX_DEPTH`] - 1.
+    pub depth: u16,
+    /// Bits of [`span_flags`].
+    pub flags: u16,
+    /// Entry; ns, `CLOCK_BOOTTIME`.
+    pub begin: u64,
+    /// Return; ns, `CLOCK_BOOTTIME`.
+    pub end: u64,
+    /// See [`crate::frame::Frame::correlation`].
+    pub correlation: u64,
+    /// Correlation id of the enclosing call; 0 if there is none.
+    pub parent: u64,
+    /// The return register, rax.
+    pub result: u64,
+    /// The argument registers at entry.
+    pub args: [u64; REGISTER_ARGS],
+}
+
+/// A call that also has stack arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+#[repr(C)]
+pub struct LongSpan {
+    /// Everything that a short record has.
+    pub span: Span,
+    /// Stack argument words; those that the function does not have are 0.
+    pub stack: [u64; STACK_ARGS],
+}
+
+/// What happened to a task; [`Task::op`].
+pub mod task_op {
+    /// A process was created: `pid` = `tid` is the child, `parent` its creator's process.
+    pub const FORK: u8 = 1;
+    /// A thread was created in process `pid`.
+    pub const THREAD: u8 = 2;
+    /// Process `pid` executed another program; `parent` is the id that the executing thread had before.
+    pub const EXEC: u8 = 3;
+    /// Task `tid` ended.
+    pub const EXIT: u8 = 4;
+    /// Task `tid` has a new name.
+    pub const RENAME: u8 = 5;
+    /// The dynamic linker changed its list; the process runs on.
+    pub const LINKER: u8 = 6;
+    /// The dynamic linker changed its list; the process was sent SIGSTOP and waits for SIGCONT.
+    pub const LINKER_STOPPED: u8 = 7;
+}
+
+/// A task event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "user",
+    derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+)]
+#[repr(C)]
+pub struct Task {
+    /// Kind [`kind::TASK`] or [`kind::LINKER`].
+    pub header: RecordHeader,
+    /// When it happened; ns, `CLOCK_BOOTTIME`.
+    pub time: u64,
+    /// Process id, initial pid namespace.
+    pub pid: u32,
+    /// Thread id, initial pid namespace.
+    pub tid: u32,
+    /// Process id of the creator (fork, thread) or the task's id before (exec); otherwise 0.
+    pub parent: u32,
+    /// One of [`task_op`].
+    pub op: u8,
+    /// Unused, 0.
+    pub reserved: [u8; 3],
+    /// Name of the task (`comm`), up to 15 bytes, padded with NUL. May hold any bytes.
+    pub comm: [u8; 16],
+}
+
+/// `size` of a [`Span`].
+pub const SPAN_SIZE: usize = size_of::<Span>();
+/// `size` of a [`LongSpan`].
+pub const LONG_SPAN_SIZE: usize = size_of::<LongSpan>();
+/// `size` of a [`Task`].
+pub const TASK_SIZE: usize = size_of::<Task>();
+
+const _: () = assert!(size_of::<RecordHeader>() == 8);
+const _: () = assert!(SPAN_SIZE == 112);
+const _: () = assert!(LONG_SPAN_SIZE == 176);
+const _: () = assert!(TASK_SIZE == 48);

@@ -1,0 +1,4 @@
+//! Placeholder.
+#![no_std]
+#![no_main]
+#[panic_handler] fn panic(_: &core::panic::PanicInfo<'_>) -> ! { loop {} }

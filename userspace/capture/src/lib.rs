@@ -1,0 +1,4 @@
+//! The capture file.
+
+pub mod ledger;
+pub mod meta;

@@ -1,0 +1,233 @@
+//! Metadata in a capture: everything that a later reader needs besides the records.
+//!
+//! Stored as one JSON document per block, so that an older reader can skip fields it does not know.
+
+use serde::{Deserialize, Serialize};
+
+/// Where, when and how a recording was made; the first metadata of each capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recording {
+    /// Version of gputrace that recorded.
+    pub tool_version: String,
+    /// [`gputrace_abi::ABI_VERSION`] of the records.
+    pub abi_version: u32,
+    /// `uname -n`.
+    pub hostname: String,
+    /// `uname -r`.
+    pub kernel_release: String,
+    /// `uname -v`.
+    pub kernel_version: String,
+    /// `uname -m`.
+    pub machine: String,
+    /// Possible CPUs: the range of [`gputrace_abi::record::RecordHeader::cpu`].
+    pub cpus: u32,
+    /// gputrace's own command line.
+    pub command: Vec<String>,
+    /// How targets were chosen.
+    pub mode: Mode,
+    /// Domains that were asked for, as [`gputrace_abi::domain::Domain::name`].
+    pub domains: Vec<String>,
+    /// Attach back-end in use, e.g. `uprobe_multi` or `perf`.
+    pub backend: String,
+    /// Clocks at the start.
+    pub clocks: ClockSnapshot,
+    /// Process id of the program for file names: the launched one, or the first of `-p`; `None` for the whole node.
+    pub main_pid: Option<u32>,
+}
+
+/// How the targets of a recording were chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// `gputrace -- program`.
+    Launch {
+        /// Program and arguments.
+        command: Vec<String>,
+    },
+    /// `gputrace -p PID`.
+    Attach {
+        /// Process ids, initial pid namespace.
+        pids: Vec<u32>,
+    },
+    /// Every process on the node.
+    #[default]
+    Node,
+}
+
+/// The same moment on several clocks, read one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockSnapshot {
+    /// `CLOCK_BOOTTIME`, ns: the clock of every record.
+    pub boottime: u64,
+    /// `CLOCK_MONOTONIC`, ns.
+    pub monotonic: u64,
+    /// `CLOCK_MONOTONIC_RAW`, ns: KFD's `cpu_clock_counter`.
+    pub monotonic_raw: u64,
+    /// `CLOCK_REALTIME`, ns since the Unix epoch.
+    pub realtime: u64,
+    /// How long reading them took, ns: the uncertainty of the relation between them.
+    pub uncertainty: u64,
+}
+
+/// A library file with probes in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Library {
+    /// Number in this capture, dense from 0.
+    pub id: u32,
+    /// Path as seen from gputrace, for people.
+    pub path: String,
+    /// GNU build id, lower-case hex; empty if the file has none.
+    pub build_id: String,
+    /// Device and inode of the file.
+    pub device: u64,
+    /// Inode of the file.
+    pub inode: u64,
+    /// Functions with a probe, dense ids after those of earlier libraries.
+    pub functions: Vec<Function>,
+}
+
+/// A probed function.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Function {
+    /// Number in this capture: [`gputrace_abi::record::Span::function`].
+    pub id: u32,
+    /// Exported name without symbol version; mangled if the library exports it so.
+    pub name: String,
+    /// Other exported names of the same address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
+    /// Symbol version, e.g. `hip_4.2`, or empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// Number of the [`gputrace_abi::domain::Domain`].
+    pub domain: u8,
+    /// Address of the symbol in the file's own address space.
+    pub address: u64,
+    /// File offset of the probe, including the bytes skipped at the function's start.
+    pub probe_offset: u64,
+    /// Parameters in order, if the catalogue knows the function; else the registers are shown raw.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Vec<Parameter>>,
+    /// What the function returns.
+    #[serde(default)]
+    pub returns: ValueKind,
+}
+
+/// A parameter and where the record holds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parameter {
+    /// Name in the public header, e.g. `sizeBytes`.
+    pub name: String,
+    /// C type as written in the header, e.g. `const void *`.
+    #[serde(rename = "type")]
+    pub c_type: String,
+    /// How to show it.
+    pub kind: ValueKind,
+    /// Where its first word is.
+    pub at: ArgSlot,
+}
+
+/// Where the first word of an argument lies in a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArgSlot {
+    /// `args[n]`; a two-word value continues in `args[n + 1]`.
+    Register(u8),
+    /// `stack[n]`; a two-word value continues in `stack[n + 1]`.
+    Stack(u8),
+    /// Not recorded: a floating-point register, or beyond the recorded stack words.
+    #[default]
+    Unrecorded,
+}
+
+/// How a value is to be read and shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ValueKind {
+    /// Nothing (a function that returns `void`).
+    Void,
+    /// Unknown: the whole word, in hex.
+    #[default]
+    Word,
+    /// Pointer or handle, in hex.
+    Pointer,
+    /// Signed integer of this many bytes (1, 2, 4, 8).
+    Signed(u8),
+    /// Unsigned integer of this many bytes.
+    Unsigned(u8),
+    /// `bool`.
+    Bool,
+    /// `dim3`: x and y in the first word, z in the low half of the second.
+    Dim3,
+    /// `hipError_t`, printed as number and name.
+    HipError,
+    /// `hsa_status_t`.
+    HsaStatus,
+    /// `char *`; the record holds only the address.
+    CString,
+    /// Floating point; not in an integer register, so not recorded.
+    Float,
+    /// A struct passed by value in memory; its first word.
+    Struct,
+}
+
+/// A process of the recording; stored again when something about it changes, the last one counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Process id, initial pid namespace.
+    pub pid: u32,
+    /// Parent's process id, 0 if unknown.
+    pub parent: u32,
+    /// When it started, ns `CLOCK_BOOTTIME`; 0 if unknown.
+    pub start: u64,
+    /// `/proc/PID/comm`.
+    pub name: String,
+    /// `/proc/PID/exe`, empty if unreadable.
+    pub executable: String,
+    /// `/proc/PID/cmdline`, lossily decoded.
+    pub command: Vec<String>,
+    /// Threads known when this was written.
+    pub threads: Vec<Thread>,
+}
+
+/// A thread of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Thread id, initial pid namespace.
+    pub tid: u32,
+    /// Its `comm`.
+    pub name: String,
+}
+
+/// Something that a reader should know about the recording, e.g. a library that could not be probed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// When, ns `CLOCK_BOOTTIME`.
+    pub time: u64,
+    /// One sentence.
+    pub text: String,
+}
+
+/// Why a recording ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndReason {
+    /// The user asked (Ctrl-C, SIGTERM).
+    #[default]
+    Interrupted,
+    /// The time given with `--duration` was over.
+    DurationOver,
+    /// The launched program, or every attached process, ended.
+    TargetsGone,
+    /// An error; the text says which.
+    Failed(String),
+}
+
+/// Last metadata of a complete capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// When, ns `CLOCK_BOOTTIME`.
+    pub time: u64,
+    /// Why.
+    pub reason: EndReason,
+}
