@@ -1,1 +1,3 @@
-//! Placeholder.
+//! A capture as typed events.
+
+pub mod event;

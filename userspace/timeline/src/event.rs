@@ -1,0 +1,160 @@
+//! The event model: what exporters see. Nothing here depends on how an event was recorded.
+
+use gputrace_abi::{REGISTER_ARGS, STACK_ARGS, domain::Domain};
+use gputrace_capture::{
+    ledger::Ledger,
+    meta::{ClockSnapshot, End, Function, Notice, Recording},
+};
+
+/// One thing that happened, or that a reader must know from here on.
+///
+/// Order: [`Event::Recording`] comes first. A function comes before the first call of it. Calls of
+/// one thread come in groups ordered by begin; across groups an enclosing call can come after the
+/// calls inside it, because it ends later. [`Event::Ledger`] and [`Event::End`] come last.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Where and how the recording was made.
+    Recording(Box<Recording>),
+    /// A function with a probe.
+    Function(Box<FunctionInfo>),
+    /// A process is known, or something about it changed.
+    Process(Box<ProcessInfo>),
+    /// A thread is known, or its name changed.
+    Thread(ThreadInfo),
+    /// An API call.
+    Call(Call),
+    /// A process or thread began, ended or became another program.
+    Lifetime(Lifetime),
+    /// The same moment on several clocks.
+    Clocks(ClockSnapshot),
+    /// A remark of the recorder.
+    Notice(Notice),
+    /// The final account, or the last one found in a truncated capture.
+    Ledger(Box<Ledger>),
+    /// The recording's orderly end.
+    End(End),
+}
+
+/// A function and the library that exports it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FunctionInfo {
+    /// The function as recorded; its `id` is what [`Call::function`] refers to.
+    pub function: Function,
+    /// The domain; `None` for one that this version does not know.
+    pub domain: Option<Domain>,
+    /// Path of the library.
+    pub library: String,
+    /// Its build id in hex, or empty.
+    pub build_id: String,
+}
+
+/// What is known of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessInfo {
+    /// Process id, initial pid namespace.
+    pub pid: u32,
+    /// Parent's process id, 0 if unknown.
+    pub parent: u32,
+    /// `comm` of its main thread.
+    pub name: String,
+    /// Path of its executable, or empty.
+    pub executable: String,
+    /// Arguments.
+    pub command: Vec<String>,
+    /// When it started, ns `CLOCK_BOOTTIME`; 0 if unknown.
+    pub start: u64,
+}
+
+/// What is known of a thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThreadInfo {
+    /// Its process.
+    pub pid: u32,
+    /// Thread id, initial pid namespace.
+    pub tid: u32,
+    /// Its `comm`.
+    pub name: String,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallEnd {
+    /// It returned; the content of the return register.
+    Returned(u64),
+    /// Still open when its thread ended.
+    ThreadExited,
+    /// Still open when its process executed another program.
+    Executed,
+    /// Still open when the recording stopped.
+    RecordingStopped,
+}
+
+/// An API call on one thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Refers to [`FunctionInfo::function`]'s `id`.
+    pub function: u32,
+    /// The domain's number.
+    pub domain: u8,
+    /// Process id.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// ns, `CLOCK_BOOTTIME`.
+    pub begin: u64,
+    /// ns, `CLOCK_BOOTTIME`, not before `begin`; for an unfinished call the moment up to which it was open.
+    pub end: u64,
+    /// Unique in the capture, never 0.
+    pub correlation: u64,
+    /// The enclosing call on the same thread, 0 if none.
+    pub parent: u64,
+    /// Calls around this one.
+    pub depth: u16,
+    /// CPU on which it began.
+    pub cpu: u32,
+    /// How it ended.
+    pub how: CallEnd,
+    /// False if stack arguments exist but could not be read.
+    pub stack_readable: bool,
+    /// Argument registers at entry.
+    pub args: [u64; REGISTER_ARGS],
+    /// Stack argument words; 0 where there is none.
+    pub stack: [u64; STACK_ARGS],
+}
+
+/// The beginning or end of a process or thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    /// ns, `CLOCK_BOOTTIME`.
+    pub time: u64,
+    /// Process id.
+    pub pid: u32,
+    /// Thread id; equal to `pid` for the main thread.
+    pub tid: u32,
+    /// What happened.
+    pub what: LifetimeChange,
+}
+
+/// What happened to a process or thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LifetimeChange {
+    /// A process was created by process `parent`.
+    ProcessStarted {
+        /// The creator's process id.
+        parent: u32,
+    },
+    /// A thread was created.
+    ThreadStarted,
+    /// The process executed another program; its `comm` from then on.
+    Executed {
+        /// New name.
+        name: String,
+    },
+    /// The task ended.
+    Exited,
+    /// The task has a new name.
+    Renamed {
+        /// New name.
+        name: String,
+    },
+}
