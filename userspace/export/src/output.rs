@@ -1,0 +1,327 @@
+//! Where outputs go: a directory in which files appear whole or not at all.
+//!
+//! gputrace usually runs as root on behalf of another user and writes into directories which that
+//! user (or, in `/tmp`, anybody) can change meanwhile. So:
+//!
+//! * the directory is opened once; every later step is relative to that descriptor;
+//! * a file is created under a temporary name with `O_CREAT | O_EXCL | O_NOFOLLOW`, given to its
+//!   [`FileOwner`], and renamed at the end: a symbolic link planted under the final name is replaced,
+//!   never followed;
+//! * a file that is not finished is removed when its handle is dropped.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), gputrace_export::OutputError> {
+//! use std::io::Write;
+//! use gputrace_export::{FileOwner, OutputDir};
+//!
+//! let directory = OutputDir::open("traces".as_ref(), Some(FileOwner { uid: 1000, gid: 1000 }))?;
+//! let mut file = directory.file("app_hip_api_trace.csv")?;
+//! file.write_all(b"...")?;
+//! let output = file.finish("HIP API calls")?;
+//! # Ok(()) }
+//! ```
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, Write},
+    os::fd::OwnedFd,
+    path::{Component, Path, PathBuf},
+    process,
+    sync::Arc,
+};
+
+use rustix::{
+    fs::{AtFlags, Gid, Mode, OFlags, Uid},
+    io::Errno,
+};
+
+use crate::exporter::Output;
+
+/// Bytes collected before a write to the file.
+const BUFFER: usize = 256 << 10;
+
+/// Names tried for a temporary file before giving up.
+const ATTEMPTS: u32 = 64;
+
+/// Who is to own the files: the user behind `sudo`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileOwner {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// Why a file or directory could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OutputError {
+    /// No space, or the quota is used up.
+    #[error(
+        "no space left for {path}: {source}. The unfinished file was removed; the capture is untouched. \
+         Free some space or choose another directory with -d, then run `gputrace export`", path = path.display()
+    )]
+    Full {
+        /// File that was being written.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The directory or file system does not let us write.
+    #[error("{path} cannot be written: {source}. Choose a writable directory with -d", path = path.display())]
+    Denied {
+        /// File or directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A name that is not a plain file name.
+    #[error("{name:?} is not a usable file name: it must not be empty or contain '/'; change -o")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// Any other I/O error.
+    #[error("cannot {action} {path}: {source}", path = path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// File or directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl OutputError {
+    fn new(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
+        let (path, source) = (path.to_owned(), source.into());
+        match source.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::Full { path, source },
+            Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Self::Denied { path, source },
+            _ => Self::Io { action, path, source },
+        }
+    }
+
+    fn into_io(self) -> io::Error {
+        let kind = match &self {
+            Self::Full { source, .. } | Self::Denied { source, .. } | Self::Io { source, .. } => {
+                source.kind()
+            }
+            Self::Name { .. } => io::ErrorKind::InvalidInput,
+        };
+        io::Error::new(kind, self)
+    }
+}
+
+/// Undoes what [`OutputFile`] does to pass its typed error through encoders that know only
+/// [`io::Error`].
+impl From<io::Error> for OutputError {
+    fn from(error: io::Error) -> Self {
+        match error.downcast::<Self>() {
+            Ok(typed) => typed,
+            Err(source) => Self::new("write", Path::new("the output"), source),
+        }
+    }
+}
+
+/// An open directory for outputs. Clones refer to the same directory.
+#[derive(Clone, Debug)]
+pub struct OutputDir {
+    descriptor: Arc<OwnedFd>,
+    path: PathBuf,
+    owner: Option<FileOwner>,
+}
+
+impl OutputDir {
+    /// Opens `path`, creating it and missing parents. Directories made here, and all files made later,
+    /// belong to `owner`, if given.
+    ///
+    /// # Errors
+    /// [`OutputError`] if a directory cannot be created, opened or given to its owner.
+    pub fn open(path: &Path, owner: Option<FileOwner>) -> Result<Self, OutputError> {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+        let start = if path.is_absolute() { "/" } else { "." };
+        let mut so_far = PathBuf::new();
+        let mut descriptor = rustix::fs::open(start, flags, Mode::empty())
+            .map_err(|error| OutputError::new("open", Path::new(start), error))?;
+        for component in path.components() {
+            so_far.push(component);
+            if matches!(
+                component,
+                Component::RootDir | Component::CurDir | Component::Prefix(_)
+            ) {
+                continue;
+            }
+            let name = component.as_os_str();
+            let made = match rustix::fs::mkdirat(&descriptor, name, Mode::from_raw_mode(0o777)) {
+                Ok(()) => true,
+                Err(Errno::EXIST) => false,
+                // It may exist although we may not create it (read-only file system, no permission).
+                Err(error) => match rustix::fs::openat(&descriptor, name, flags, Mode::empty()) {
+                    Ok(_) => false,
+                    Err(_) => return Err(OutputError::new("create directory", &so_far, error)),
+                },
+            };
+            // What we made ourselves cannot be a link, unless someone swapped it since.
+            let flags = if made { flags | OFlags::NOFOLLOW } else { flags };
+            descriptor = rustix::fs::openat(&descriptor, name, flags, Mode::empty())
+                .map_err(|error| OutputError::new("open directory", &so_far, error))?;
+            if made {
+                give(&descriptor, owner)
+                    .map_err(|error| OutputError::new("change the owner of", &so_far, error))?;
+            }
+        }
+        Ok(Self {
+            descriptor: Arc::new(descriptor),
+            path: path.to_owned(),
+            owner,
+        })
+    }
+
+    /// Path of the directory as it was given.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Starts a file that will be called `name` once it is complete.
+    ///
+    /// # Errors
+    /// [`OutputError`] if `name` is not a plain file name or the file cannot be created.
+    pub fn file(&self, name: &str) -> Result<OutputFile, OutputError> {
+        let path = self.path.join(name);
+        if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+            return Err(OutputError::Name {
+                name: name.to_owned(),
+            });
+        }
+        let (descriptor, temporary) = self
+            .temporary(name)
+            .map_err(|error| OutputError::new("create", &path, error))?;
+        let file = OutputFile {
+            writer: BufWriter::with_capacity(BUFFER, File::from(descriptor)),
+            bytes: 0,
+            directory: self.clone(),
+            temporary: Some(temporary),
+            name: name.to_owned(),
+            path,
+        };
+        give(file.writer.get_ref(), self.owner)
+            .map_err(|error| OutputError::new("change the owner of", &file.path, error))?;
+        Ok(file)
+    }
+
+    /// Creates an empty file `name` that is there at once, for data that must survive a kill: the
+    /// capture. An older file of that name is replaced, a symbolic link is not followed.
+    ///
+    /// # Errors
+    /// As [`OutputDir::file`].
+    pub fn file_in_place(&self, name: &str) -> Result<File, OutputError> {
+        let mut file = self.file(name)?;
+        let handle = file
+            .writer
+            .get_ref()
+            .try_clone()
+            .map_err(|error| OutputError::new("open", &file.path, error))?;
+        file.publish()?;
+        Ok(handle)
+    }
+
+    fn temporary(&self, name: &str) -> Result<(OwnedFd, String), Errno> {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
+        // Long names must stay below NAME_MAX (255 bytes); the rename checks the final one.
+        let stem: String = name.chars().take(40).collect();
+        let mut last = Errno::EXIST;
+        for attempt in 0..ATTEMPTS {
+            let temporary = format!(".{stem}.{}-{attempt}.part", process::id());
+            match rustix::fs::openat(&*self.descriptor, &temporary, flags, Mode::from_raw_mode(0o666)) {
+                Ok(descriptor) => return Ok((descriptor, temporary)),
+                Err(Errno::EXIST) => last = Errno::EXIST,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+}
+
+fn give(descriptor: impl std::os::fd::AsFd, owner: Option<FileOwner>) -> Result<(), Errno> {
+    match owner {
+        Some(FileOwner { uid, gid }) => {
+            rustix::fs::fchown(descriptor, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A file in the making. Buffered; errors of its [`Write`] carry an [`OutputError`] that
+/// `OutputError::from(io_error)` gets back. Dropped without [`OutputFile::finish`] it is removed.
+#[derive(Debug)]
+pub struct OutputFile {
+    writer: BufWriter<File>,
+    bytes: u64,
+    directory: OutputDir,
+    temporary: Option<String>,
+    name: String,
+    path: PathBuf,
+}
+
+impl OutputFile {
+    /// The final path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes what is buffered and gives the file its final name. `content` describes it for people.
+    ///
+    /// # Errors
+    /// [`OutputError`] if writing or renaming fails; the file is removed then.
+    pub fn finish(mut self, content: &str) -> Result<Output, OutputError> {
+        self.flush()?;
+        self.publish()?;
+        Ok(Output {
+            path: self.path.clone(),
+            bytes: self.bytes,
+            content: content.to_owned(),
+        })
+    }
+
+    fn publish(&mut self) -> Result<(), OutputError> {
+        if let Some(temporary) = &self.temporary {
+            let directory = &*self.directory.descriptor;
+            rustix::fs::renameat(directory, temporary, directory, &self.name)
+                .map_err(|error| OutputError::new("create", &self.path, error))?;
+            self.temporary = None;
+        }
+        Ok(())
+    }
+}
+
+impl Write for OutputFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.writer.write(bytes) {
+            Ok(count) => {
+                self.bytes += count as u64;
+                Ok(count)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+            Err(error) => Err(OutputError::new("write", &self.path, error).into_io()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer
+            .flush()
+            .map_err(|error| OutputError::new("write", &self.path, error).into_io())
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        if let Some(temporary) = self.temporary.take() {
+            // Nothing can be done about a failure here, and the error that led here is reported already.
+            let _ = rustix::fs::unlinkat(&*self.directory.descriptor, &temporary, AtFlags::empty());
+        }
+    }
+}
