@@ -10,8 +10,8 @@
 pub struct ProbeConfig {
     /// Possible CPUs of the machine: the stride of correlation ids (see [`crate::frame::Frame`]).
     pub cpus: u32,
-    /// 1: trace only processes whose id is a key of the map `TARGETS`; 0: trace every process.
-    pub filter: u32,
+    /// 1: a process that is a target makes its new child processes targets.
+    pub follow_forks: u32,
     /// Bytes waiting in a ring from which on a record wakes the collector up; below, it polls.
     pub wakeup_bytes: u64,
     /// Offset of `pid` (the new task's id) in the record of `task:task_newtask`.
@@ -20,8 +20,8 @@ pub struct ProbeConfig {
     pub newtask_clone_flags: u32,
     /// Offset of `old_pid` in the record of `sched:sched_process_exec`.
     pub exec_old_pid: u32,
-    /// 1: a process that is a target makes its new child processes targets.
-    pub follow_forks: u32,
+    /// Unused, 0.
+    pub reserved: u32,
 }
 
 /// Settings of the kernel-side programs (`ebpf/kernel`): field offsets of the running kernel's
@@ -45,6 +45,15 @@ pub struct KernelConfig {
     pub rename_pid: u32,
     /// Offset of `newcomm` in `task:task_rename`.
     pub rename_newcomm: u32,
+}
+
+/// Key of the map `TARGETS` that stands for every process.
+pub const EVERY_PROCESS: u32 = 0;
+
+/// Bits of a value in the map `TARGETS`.
+pub mod target_flags {
+    /// Stop the process when its dynamic linker changes its list of libraries.
+    pub const STOP_ON_LINK: u32 = 1;
 }
 
 /// `CLONE_THREAD` of `linux/sched.h`: the new task is a thread of its creator's process.

@@ -1,4 +1,47 @@
-//! Placeholder.
+//! eBPF half of call tracing: programs on the entries and returns of API functions.
+//!
+//! | module | programs | what for |
+//! |---|---|---|
+//! | [`calls`] | `call_enter`, `call_leave` | one record per finished call |
+//! | [`lifecycle`] | `task_created`, `task_exited`, `task_executed` | follow children; close the books of threads that end |
+//! | [`linker`] | `linker_changed` | tell when a process may have mapped another library |
+//!
+//! Rules that keep the accounts exact:
+//!
+//! * Programs can be preempted by each other on one CPU, so nothing is kept in per-CPU scratch memory,
+//!   and counters change by atomic addition only.
+//! * Only a thread's own programs touch its [`gputrace_abi::frame::Thread`].
+//! * A call is counted as seen exactly once, in [`calls::call_enter`], and from then on ends in exactly
+//!   one place: a record, one drop counter, or (still open at stop) the map that the collector reads.
+//!
+//! The object is loaded with libbpf. That needs BTF maps throughout and rings typed `RingBuf<(), N>`.
+
 #![no_std]
 #![no_main]
-#[panic_handler] fn panic(_: &core::panic::PanicInfo<'_>) -> ! { loop {} }
+#![cfg_attr(target_arch = "bpf", feature(core_intrinsics))]
+#![cfg_attr(target_arch = "bpf", allow(internal_features, reason = "see maps::fetch_add"))]
+#![allow(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "reading and writing the fields of one kernel object through one raw pointer is one operation in meaning"
+)]
+#![allow(missing_docs, reason = "a program has no public interface; its modules document themselves")]
+
+mod calls;
+mod frames;
+mod lifecycle;
+mod linker;
+mod maps;
+mod ring;
+
+/// Never reached: the programs contain no operation that can panic, which the verifier confirms at
+/// load time (a panic would be an endless loop, and it refuses those).
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}
+
+/// The kernel lets only GPL-compatible programs call helpers such as `bpf_probe_read_user`.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -1,0 +1,175 @@
+//! Entry and return of traced functions.
+
+use aya_ebpf::{
+    EbpfContext as _,
+    helpers::{
+        bpf_get_current_pid_tgid, bpf_get_smp_processor_id,
+        generated::{bpf_get_attach_cookie, bpf_ktime_get_boot_ns, bpf_probe_read_user},
+    },
+    macros::{uprobe, uretprobe},
+    programs::{ProbeContext, RetProbeContext},
+};
+use gputrace_abi::{
+    STACK_ARGS,
+    cookie::Cookie,
+    counters::DropReason,
+    frame::{Frame, MAX_DEPTH},
+    record::{kind, span_flags},
+};
+
+use crate::{
+    frames::{Frames, count_lost, deeper},
+    maps::{Counters, config, stopped, target},
+    ring::{Outcome, write_span},
+};
+
+/// At a function's entry (or just behind its `endbr64`): opens a frame.
+#[uprobe]
+pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
+    if stopped() {
+        return None;
+    }
+    let id = bpf_get_current_pid_tgid();
+    let (mut frames, room) = match Frames::find(id) {
+        Some(frames) => (Some(frames), true),
+        None => {
+            target((id >> 32) as u32)?;
+            let created = Frames::create(id);
+            (created, created.is_some())
+        }
+    };
+
+    // SAFETY: the context of this program; a helper that only reads it.
+    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    // SAFETY: a helper without arguments.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let counters = Counters::of(cpu)?;
+    let sequence = counters.next();
+    counters.seen(cookie.domain());
+    if !room {
+        counters.dropped(DropReason::ThreadMapFull, cookie.domain());
+    }
+    let frames = frames.as_mut()?;
+
+    // SAFETY: the registers that the kernel passes to this program.
+    let stack_pointer = unsafe { (*ctx.regs).rsp };
+    frames.drop_abandoned(stack_pointer, cookie);
+    // SAFETY: a frame of this thread.
+    let parent = frames.top().map_or(0, |top| unsafe { (*top).correlation });
+    let Some(frame) = frames.frame(frames.depth) else {
+        counters.dropped(DropReason::TooDeep, cookie.domain());
+        frames.store_depth();
+        return None;
+    };
+    let flags = if cookie.stack_args() == 0 {
+        0
+    } else {
+        // SAFETY: a frame of this thread.
+        unsafe { read_stack_args(frame, stack_pointer, cookie, counters) }
+    };
+    // SAFETY: a frame of this thread, and the registers that the kernel passes.
+    unsafe {
+        let regs = &*ctx.regs;
+        (&raw mut (*frame).args).write([regs.rdi, regs.rsi, regs.rdx, regs.rcx, regs.r8, regs.r9]);
+        (&raw mut (*frame).stack_pointer).write(stack_pointer);
+        (&raw mut (*frame).correlation).write(sequence * u64::from(config().cpus) + u64::from(cpu) + 1);
+        (&raw mut (*frame).parent).write(parent);
+        (&raw mut (*frame).cookie).write(cookie.0);
+        (&raw mut (*frame).cpu).write(cpu);
+        (&raw mut (*frame).flags).write(flags);
+    }
+    frames.depth += 1;
+    frames.store_depth();
+    // Last, so that the work above is not part of the call's duration.
+    // SAFETY: a helper without arguments; a frame of this thread.
+    unsafe { (&raw mut (*frame).begin).write(bpf_ktime_get_boot_ns()) };
+    Some(())
+}
+
+/// Copies the function's stack arguments into the frame; they lie above the return address. Returns
+/// the frame's flags.
+///
+/// # Safety
+///
+/// `frame` must point to a live [`Frame`].
+#[inline(always)]
+unsafe fn read_stack_args(
+    frame: *mut Frame,
+    stack_pointer: u64,
+    cookie: Cookie,
+    counters: Counters,
+) -> u32 {
+    // SAFETY: the caller's promise; the helper checks the user address, and the size is that of the
+    // words asked for, at most the array's.
+    let failed = unsafe {
+        let words = &raw mut (*frame).stack;
+        words.write([0; STACK_ARGS]);
+        let count = u32::from(cookie.stack_args()) & (2 * STACK_ARGS as u32 - 1);
+        let count = if count > STACK_ARGS as u32 { STACK_ARGS as u32 } else { count };
+        bpf_probe_read_user(words.cast(), count * 8, (stack_pointer + 8) as *const _) != 0
+    };
+    if failed {
+        counters.unreadable_args();
+        u32::from(span_flags::STACK_ARGS_UNREADABLE)
+    } else {
+        0
+    }
+}
+
+/// At a function's return: closes its frame and writes the record.
+#[uretprobe]
+pub(crate) fn call_leave(ctx: RetProbeContext) -> Option<()> {
+    // First, so that the work below is not part of the call's duration.
+    // SAFETY: a helper without arguments.
+    let end = unsafe { bpf_ktime_get_boot_ns() };
+    if stopped() {
+        return None;
+    }
+    let id = bpf_get_current_pid_tgid();
+    let mut frames = Frames::find(id)?;
+    // SAFETY: the context of this program; a helper that only reads it.
+    let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
+    // The return has taken the return address from the stack.
+    // SAFETY: the registers that the kernel passes to this program.
+    let (stack_pointer, result) = unsafe { ((*ctx.regs).rsp - 8, (*ctx.regs).rax) };
+
+    for _ in 0..MAX_DEPTH {
+        let Some(frame) = frames.top() else { break };
+        // SAFETY: a frame of this thread.
+        let (frame_pointer, frame_cookie) = unsafe { ((*frame).stack_pointer, (*frame).cookie) };
+        let here = frame_pointer == stack_pointer;
+        if here && frame_cookie == cookie {
+            frames.depth -= 1;
+            frames.store_depth();
+            let outcome = Outcome { kind: kind::SPAN, flags: 0, id, depth: frames.depth, end, result };
+            // SAFETY: a frame of this thread; nothing reuses it before this program is done.
+            unsafe { finish(frame, &outcome) };
+            return Some(());
+        }
+        if !here && !deeper(frame_pointer, stack_pointer) {
+            break;
+        }
+        // The returning function lies outside this frame, so its own return was passed over.
+        // SAFETY: a frame of this thread.
+        unsafe { count_lost(frame) };
+        frames.depth -= 1;
+    }
+    frames.store_depth();
+    // SAFETY: a helper without arguments.
+    Counters::of(unsafe { bpf_get_smp_processor_id() })?.unmatched_return();
+    None
+}
+
+/// Writes the record of a call that is over, or counts it as lost if the ring is full.
+///
+/// # Safety
+///
+/// `frame` must point to a live [`Frame`].
+#[inline(always)]
+pub(crate) unsafe fn finish(frame: *const Frame, outcome: &Outcome) {
+    // SAFETY: the caller's promise.
+    let (cpu, cookie, written) = unsafe { ((*frame).cpu, (*frame).cookie(), write_span(frame, outcome)) };
+    if !written && let Some(counters) = Counters::of(cpu) {
+        counters.dropped(DropReason::RingFull, cookie.domain());
+    }
+}

@@ -1,0 +1,158 @@
+//! Maps and settings shared by the programs of this object. The sizes here are placeholders: the
+//! loader sets them for the machine and the user's options.
+
+use aya_ebpf::{
+    Global,
+    btf_maps::{Array, ArrayOfMaps, HashMap, RingBuf},
+    macros::btf_map,
+};
+use gputrace_abi::{
+    config::{EVERY_PROCESS, ProbeConfig},
+    counters::{CpuCounters, DropReason, KERNEL_REASONS},
+    domain::DOMAINS,
+    frame::Thread,
+};
+
+/// Settings, in a section of their own so that the loader can replace it as a whole.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".rodata.config")]
+static CONFIG: Global<ProbeConfig> = Global::new(ProbeConfig {
+    cpus: 1,
+    follow_forks: 0,
+    wakeup_bytes: 0,
+    newtask_pid: 0,
+    newtask_clone_flags: 0,
+    exec_old_pid: 0,
+    reserved: 0,
+});
+
+/// Not 0 when the recording is over: programs leave everything as it is from then on. So stopping is
+/// exact and instant, however long the kernel takes to remove the probes.
+#[unsafe(no_mangle)]
+static mut STOPPED: u32 = 0;
+
+/// One ring per CPU, index = CPU: producers on different CPUs never wait for each other.
+#[btf_map]
+pub(crate) static RINGS: ArrayOfMaps<RingBuf<(), { 1 << 20 }, 0>, 1> = ArrayOfMaps::new();
+
+/// Counters, index = CPU. A plain array, not a per-CPU one, because a call is accounted for on the
+/// CPU where it began even if it ends on another.
+#[btf_map]
+pub(crate) static COUNTERS: Array<CpuCounters, 1> = Array::new();
+
+/// Open calls, by `tgid << 32 | tid`.
+#[btf_map]
+pub(crate) static THREADS: HashMap<u64, Thread, 1> = HashMap::new();
+
+/// A zeroed [`Thread`] to insert: too large for the 512 bytes of stack.
+#[btf_map]
+pub(crate) static EMPTY_THREAD: Array<Thread, 1> = Array::new();
+
+/// Traced processes: key tgid, or [`EVERY_PROCESS`]; value bits of
+/// [`gputrace_abi::config::target_flags`].
+#[btf_map]
+pub(crate) static TARGETS: HashMap<u32, u32, 16384> = HashMap::new();
+
+/// The settings.
+#[inline(always)]
+pub(crate) fn config() -> ProbeConfig {
+    CONFIG.load()
+}
+
+/// Whether the recording is over.
+#[inline(always)]
+pub(crate) fn stopped() -> bool {
+    // SAFETY: an aligned word that only user space changes, and only once.
+    unsafe { (&raw const STOPPED).read_volatile() != 0 }
+}
+
+/// The value in [`TARGETS`] of a process that is to be traced; `None` for others.
+#[inline(always)]
+pub(crate) fn target(tgid: u32) -> Option<u32> {
+    let flags = TARGETS.get_ptr(tgid).or_else(|| TARGETS.get_ptr(EVERY_PROCESS))?;
+    // SAFETY: the pointer is that of a live map element; a racing removal can at worst make the value
+    // stale.
+    Some(unsafe { *flags })
+}
+
+/// Counters of one CPU.
+#[derive(Clone, Copy)]
+pub(crate) struct Counters(*mut CpuCounters);
+
+impl Counters {
+    /// Those of `cpu`; `None` only if there is no such CPU.
+    #[inline(always)]
+    pub(crate) fn of(cpu: u32) -> Option<Self> {
+        COUNTERS.get_ptr_mut(cpu).map(Self)
+    }
+
+    #[inline(always)]
+    fn add(field: *mut u64, n: u64) -> u64 {
+        // SAFETY: `field` points into a live, 8-byte aligned array element that is only ever changed
+        // atomically.
+        unsafe { fetch_add(field, n) }
+    }
+
+    /// Takes the next number of this CPU, counting from 0.
+    #[inline(always)]
+    pub(crate) fn next(self) -> u64 {
+        // SAFETY: in bounds of the element.
+        Self::add(unsafe { &raw mut (*self.0).sequence }, 1)
+    }
+
+    /// A call of `domain` began.
+    #[inline(always)]
+    pub(crate) fn seen(self, domain: u8) {
+        let domain = usize::from(domain) & (DOMAINS - 1);
+        // SAFETY: the mask keeps the index in bounds (DOMAINS is a power of two).
+        Self::add(unsafe { (&raw mut (*self.0).seen).cast::<u64>().add(domain) }, 1);
+    }
+
+    /// A call of `domain` was lost.
+    #[inline(always)]
+    pub(crate) fn dropped(self, reason: DropReason, domain: u8) {
+        let index = reason as usize * DOMAINS + (usize::from(domain) & (DOMAINS - 1));
+        // SAFETY: programs count only reasons below KERNEL_REASONS (asserted), and the mask keeps the
+        // domain in bounds.
+        Self::add(unsafe { (&raw mut (*self.0).dropped).cast::<u64>().add(index) }, 1);
+    }
+
+    /// A function returned whose beginning is not known.
+    #[inline(always)]
+    pub(crate) fn unmatched_return(self) {
+        // SAFETY: in bounds of the element.
+        Self::add(unsafe { &raw mut (*self.0).unmatched_returns }, 1);
+    }
+
+    /// The stack arguments of a call could not be read.
+    #[inline(always)]
+    pub(crate) fn unreadable_args(self) {
+        // SAFETY: in bounds of the element.
+        Self::add(unsafe { &raw mut (*self.0).unreadable_args }, 1);
+    }
+}
+
+/// Adds to `*field` in one atomic step and returns what it held before.
+///
+/// `AtomicU64::fetch_add` is missing on BPF targets, because `core` offers it only where there is also a
+/// compare-and-swap for every width; the instruction itself has been there since Linux 5.12.
+///
+/// # Safety
+///
+/// `field` must be valid, aligned, and changed by atomic operations only.
+#[inline(always)]
+unsafe fn fetch_add(field: *mut u64, n: u64) -> u64 {
+    #[cfg(target_arch = "bpf")]
+    // SAFETY: the caller's promise.
+    unsafe {
+        core::intrinsics::atomic_xadd::<u64, u64, { core::intrinsics::AtomicOrdering::Relaxed }>(field, n)
+    }
+    #[cfg(not(target_arch = "bpf"))]
+    // SAFETY: the caller's promise.
+    unsafe {
+        core::sync::atomic::AtomicU64::from_ptr(field).fetch_add(n, core::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+const _: () = assert!(DOMAINS.is_power_of_two());
+const _: () = assert!((DropReason::LostReturn as usize) < KERNEL_REASONS);
