@@ -3,10 +3,6 @@
 //! They are built by `cargo xtask build-ebpf`, with another compiler than this crate, into `target/bpf` of the
 //! workspace. `GPUTRACE_BPF_DIR` names another directory, for packagers who build the objects elsewhere.
 //! The crate reads the paths by `env!("GPUTRACE_PROBES_OBJECT")` and `env!("GPUTRACE_KERNEL_OBJECT")`.
-#![expect(
-    clippy::print_stdout,
-    reason = "a build script speaks to cargo on its standard output"
-)]
 
 use std::env;
 use std::path::{Path, PathBuf};
