@@ -1,0 +1,359 @@
+//! From an exported name to the API domain it belongs to.
+
+use gputrace_abi::domain::Domain;
+
+/// What must follow a [`Pattern`]'s prefix.
+#[derive(Clone, Copy)]
+enum Then {
+    /// An upper-case ASCII letter: `hipMalloc`, but not `hiprtcVersion` or `hip_4.2`.
+    Upper,
+    /// At least one more character.
+    Anything,
+}
+
+/// One row of [`PATTERNS`].
+struct Pattern {
+    prefix: &'static str,
+    then: Then,
+    domain: Domain,
+}
+
+/// The naming rules of the ROCm libraries; the first row that matches decides.
+///
+/// The same division as rocprofiler-sdk's, which follows the dispatch tables of
+/// `hsa/hsa_api_trace.h`. Two groups of rocprofiler's functions have no domain there and get the
+/// nearest one here: exported `hsa_ven_amd_…` functions (PC sampling) count as AMD's extension, and
+/// the deprecated HSA names (`…_acq_rel`, `…_acquire`, `…_release`) as core, like the functions whose
+/// addresses they share.
+const PATTERNS: &[Pattern] = &[
+    Pattern {
+        prefix: "__hip",
+        then: Then::Upper,
+        domain: Domain::HipCompiler,
+    },
+    Pattern {
+        prefix: "hip",
+        then: Then::Upper,
+        domain: Domain::HipRuntime,
+    },
+    Pattern {
+        prefix: "hsa_amd_",
+        then: Then::Anything,
+        domain: Domain::HsaAmdExt,
+    },
+    Pattern {
+        prefix: "hsa_ven_amd_",
+        then: Then::Anything,
+        domain: Domain::HsaAmdExt,
+    },
+    Pattern {
+        prefix: "hsa_ext_image_",
+        then: Then::Anything,
+        domain: Domain::HsaImageExt,
+    },
+    Pattern {
+        prefix: "hsa_ext_sampler_",
+        then: Then::Anything,
+        domain: Domain::HsaImageExt,
+    },
+    Pattern {
+        prefix: "hsa_ext_program_",
+        then: Then::Anything,
+        domain: Domain::HsaFinalizeExt,
+    },
+    Pattern {
+        prefix: "hsa_",
+        then: Then::Anything,
+        domain: Domain::HsaCore,
+    },
+];
+
+/// The domain of an exported function, from its name alone; `None` if it is not part of a traced API.
+///
+/// Works for functions newer than this catalogue. Names may be mangled: libamdhip64 exports a few
+/// functions as C++ (`_Z24hipExtModuleLaunchKernel…`), see [`plain_name`].
+///
+/// Not traced, and so `None`: `hiprtc…` (run-time compilation, a library of its own since HIP 5.3
+/// and not an API that rocprofiler records; ROCm 5.2's libamdhip64 still exports it), functions in
+/// C++ namespaces (`hip_impl::…`, internals), symbol version nodes (`hip_4.2`) and data.
+///
+/// ```
+/// use gputrace_abi::domain::Domain;
+/// assert_eq!(gputrace_catalog::classify("hipMalloc"), Some(Domain::HipRuntime));
+/// assert_eq!(gputrace_catalog::classify("hsa_ext_sampler_create"), Some(Domain::HsaImageExt));
+/// assert_eq!(gputrace_catalog::classify("hiprtcVersion"), None);
+/// ```
+#[must_use]
+pub fn classify(name: &str) -> Option<Domain> {
+    let name = plain_name(name);
+    PATTERNS
+        .iter()
+        .find(|pattern| pattern.matches(name))
+        .map(|pattern| pattern.domain)
+}
+
+impl Pattern {
+    fn matches(&self, name: &str) -> bool {
+        let Some(rest) = name.strip_prefix(self.prefix) else {
+            return false;
+        };
+        rest.starts_with(|next: char| match self.then {
+            Then::Upper => next.is_ascii_uppercase(),
+            Then::Anything => true,
+        })
+    }
+}
+
+/// The function's name as the public header spells it, without C++ mangling.
+///
+/// Takes apart exactly the mangled names of functions at global scope, which the Itanium C++ ABI
+/// writes as `_Z`, the length of the identifier in decimal, the identifier, and the parameter types.
+/// Every other name comes back unchanged.
+///
+/// ```
+/// let mangled = "_Z22hipCreateSurfaceObjectPP13__hip_surfacePK15hipResourceDesc";
+/// assert_eq!(gputrace_catalog::plain_name(mangled), "hipCreateSurfaceObject");
+/// ```
+#[must_use]
+pub fn plain_name(name: &str) -> &str {
+    global_identifier(name).unwrap_or(name)
+}
+
+fn global_identifier(name: &str) -> Option<&str> {
+    let encoding = name.strip_prefix("_Z")?;
+    let digits = encoding.find(|next: char| !next.is_ascii_digit())?;
+    let (length, rest) = encoding.split_at_checked(digits)?;
+    let length: usize = length.parse().ok()?;
+    // Parameter types follow a function's name; a variable's mangled name ends with the identifier.
+    (rest.len() > length).then(|| rest.get(..length))?
+}
+
+/// Prefixes of the HSA functions that programs call in a loop while they wait.
+///
+/// What separates them from other frequent functions is that nothing bounds their number: a
+/// waiting thread calls them until the GPU is done. In one test program, with a completion signal on
+/// each of its 5 093 packets, `hsa_signal_load_relaxed` was called 16 845 times; a full queue is
+/// waited for by spinning on `hsa_queue_load_read_index_*`. They change nothing and their return value says
+/// only "not yet". `hsa_queue_add_write_index_*`, `hsa_signal_store_*` and `hsa_signal_silent_store_*`
+/// are not among them: they are called once per packet, so their cost is bounded by the work
+/// submitted, and they are the events that show when it was submitted. Waits (`hsa_signal_wait_*`)
+/// block and are what people look for in a trace.
+const POLLING_PREFIXES: &[&str] = &[
+    "hsa_signal_load_",
+    "hsa_queue_load_read_index_",
+    "hsa_queue_load_write_index_",
+];
+
+/// Whether a function is polled so often that tracing it by default would slow programs down and
+/// fill the capture with noise; such functions are probed only when they are asked for by name.
+///
+/// Only HSA has such functions. HIP's queries (`hipGetLastError`, `hipEventQuery`, `hipStreamQuery`)
+/// are called at the program's own pace and stay on.
+#[must_use]
+pub fn is_polling(name: &str) -> bool {
+    POLLING_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The prefixes by which [`is_polling`] decides, for messages that say what is left out.
+#[must_use]
+pub fn polling_prefixes() -> &'static [&'static str] {
+    POLLING_PREFIXES
+}
+
+/// Which library files export which domains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LibraryPattern {
+    /// What the file name begins with, before `.so`: e.g. `libamdhip64`.
+    pub stem: &'static str,
+    /// Domains of the functions that it exports.
+    pub domains: &'static [Domain],
+}
+
+const LIBRARIES: &[LibraryPattern] = &[
+    LibraryPattern {
+        stem: "libamdhip64",
+        domains: &[Domain::HipRuntime, Domain::HipCompiler],
+    },
+    LibraryPattern {
+        stem: "libhsa-runtime64",
+        domains: &[
+            Domain::HsaCore,
+            Domain::HsaAmdExt,
+            Domain::HsaImageExt,
+            Domain::HsaFinalizeExt,
+        ],
+    },
+];
+
+/// The libraries whose functions are traced; one row per library, no two match the same file.
+#[must_use]
+pub fn library_patterns() -> &'static [LibraryPattern] {
+    LIBRARIES
+}
+
+/// The domains that a library exports, by its file name (without directory); empty for a library
+/// that is not traced.
+///
+/// ```
+/// use gputrace_abi::domain::Domain;
+/// let domains = gputrace_catalog::library_domains("libamdhip64.so.6.4.43484");
+/// assert_eq!(domains, [Domain::HipRuntime, Domain::HipCompiler]);
+/// ```
+#[must_use]
+pub fn library_domains(file_name: &str) -> &'static [Domain] {
+    LIBRARIES
+        .iter()
+        .find(|pattern| pattern.matches(file_name))
+        .map_or(&[], |pattern| pattern.domains)
+}
+
+impl LibraryPattern {
+    /// Whether a file of this name is the library: `STEM.so`, `STEM.so.VERSION`, or
+    /// `STEM-HASH.so…` as Python wheels rename the libraries they carry.
+    #[must_use]
+    pub fn matches(&self, file_name: &str) -> bool {
+        let Some(rest) = file_name.strip_prefix(self.stem) else {
+            return false;
+        };
+        let Some((tag, version)) = rest.split_once(".so") else {
+            return false;
+        };
+        let tagged = tag.is_empty() || tag.strip_prefix('-').is_some_and(is_wheel_tag);
+        tagged && (version.is_empty() || version.strip_prefix('.').is_some_and(is_version))
+    }
+}
+
+fn is_wheel_tag(tag: &str) -> bool {
+    !tag.is_empty() && tag.chars().all(|c| c.is_ascii_alphanumeric())
+}
+
+fn is_version(version: &str) -> bool {
+    version
+        .split('.')
+        .all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_fall_into_their_domains() {
+        use Domain::{HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt};
+        let cases = [
+            ("hipMalloc", Some(HipRuntime)),
+            ("hipLaunchKernel_spt", Some(HipRuntime)),
+            (
+                "_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j",
+                Some(HipRuntime),
+            ),
+            (
+                "_Z22hipCreateSurfaceObjectPP13__hip_surfacePK15hipResourceDesc",
+                Some(HipRuntime),
+            ),
+            ("__hipPushCallConfiguration", Some(HipCompiler)),
+            ("__hipGetPCH", Some(HipCompiler)),
+            ("hsa_init", Some(HsaCore)),
+            ("hsa_queue_load_read_index_relaxed", Some(HsaCore)),
+            ("hsa_amd_memory_async_copy", Some(HsaAmdExt)),
+            ("hsa_amd_image_create", Some(HsaAmdExt)),
+            ("hsa_ven_amd_pcs_create", Some(HsaAmdExt)),
+            ("hsa_ext_image_create", Some(HsaImageExt)),
+            ("hsa_ext_sampler_destroy", Some(HsaImageExt)),
+            ("hsa_ext_program_finalize", Some(HsaFinalizeExt)),
+            ("hiprtcCompileProgram", None),
+            ("hip_4.2", None),
+            ("hip", None),
+            ("hsa_", None),
+            ("_amdgpu_r_debug", None),
+            ("__gnu_f2h_ieee", None),
+            (
+                "_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv",
+                None,
+            ),
+            ("", None),
+        ];
+        for (name, domain) in cases {
+            assert_eq!(classify(name), domain, "{name}");
+        }
+    }
+
+    #[test]
+    fn malformed_mangling_is_left_alone() {
+        for name in [
+            "_Z",
+            "_Z9",
+            "_Z99hipX",
+            "_Z3",
+            "_Z99999999999999999999hipMallocv",
+            "_Z2éav",
+            "_Z4hipX",
+        ] {
+            assert_eq!(plain_name(name), name);
+        }
+        assert_eq!(plain_name("_Z4hipXv"), "hipX");
+        assert_eq!(
+            plain_name("_Z1évv"),
+            "_Z1évv",
+            "a length that ends inside a character"
+        );
+    }
+
+    #[test]
+    fn only_reads_are_polling() {
+        for name in [
+            "hsa_signal_load_relaxed",
+            "hsa_queue_load_read_index_scacquire",
+            "hsa_queue_load_write_index_relaxed",
+        ] {
+            assert!(is_polling(name), "{name}");
+        }
+        for name in [
+            "hsa_signal_store_screlease",
+            "hsa_signal_silent_store_relaxed",
+            "hsa_queue_add_write_index_screlease",
+            "hsa_signal_wait_scacquire",
+            "hipGetLastError",
+        ] {
+            assert!(!is_polling(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn library_file_names() {
+        let hip = [
+            "libamdhip64.so",
+            "libamdhip64.so.5",
+            "libamdhip64.so.5.2.21153",
+            "libamdhip64-1a2b3c4d.so.6.4.43484",
+            "libamdhip64-1a2b3c4d.so",
+        ];
+        for name in hip {
+            assert!(library_domains(name).contains(&Domain::HipRuntime), "{name}");
+        }
+        assert!(library_domains("libhsa-runtime64.so.1").contains(&Domain::HsaCore));
+        let others = [
+            "libamdhip64.so.5.debug",
+            "libamdhip64_extra.so",
+            "libamdhip64-.so",
+            "libamdhip64.so.",
+            "libamdhip64.a",
+            "libhsa-runtime64-tools.old.so.1",
+            "libhsakmt.so.1",
+            "notlibamdhip64.so",
+        ];
+        for name in others {
+            assert!(library_domains(name).is_empty(), "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_is_accepted(name in ".{0,40}", length in any::<u16>()) {
+            let _ = classify(&name);
+            let _ = classify(&format!("_Z{length}{name}"));
+            let _ = library_domains(&format!("libamdhip64{name}"));
+        }
+    }
+}
