@@ -30,7 +30,7 @@ impl LedgerRow {
     /// Lost calls for any reason.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.dropped.iter().sum()
+        self.dropped.iter().fold(0, |sum, lost| sum.saturating_add(*lost))
     }
 
     /// `seen - written - unfinished - dropped`: calls open right now in a running recording, 0 in a
@@ -43,15 +43,16 @@ impl LedgerRow {
             .wrapping_sub(self.lost() as i64)
     }
 
+    /// Saturates: the numbers may come from a file that anyone could have written.
     fn add(&mut self, other: &Self) {
-        self.seen += other.seen;
-        self.written += other.written;
-        self.unfinished += other.unfinished;
+        self.seen = self.seen.saturating_add(other.seen);
+        self.written = self.written.saturating_add(other.written);
+        self.unfinished = self.unfinished.saturating_add(other.unfinished);
         if self.dropped.len() < other.dropped.len() {
             self.dropped.resize(other.dropped.len(), 0);
         }
         for (mine, theirs) in self.dropped.iter_mut().zip(&other.dropped) {
-            *mine += theirs;
+            *mine = mine.saturating_add(*theirs);
         }
     }
 }
@@ -69,9 +70,9 @@ pub struct Ledger {
     pub unmatched_returns: u64,
     /// Written calls whose stack arguments could not be read.
     pub unreadable_args: u64,
-    /// Process and thread events seen, and lost because their ring was full.
+    /// Process and thread events seen.
     pub task_events: u64,
-    /// Process and thread events lost.
+    /// Of these, lost because their ring was full.
     pub task_events_lost: u64,
 }
 
@@ -83,7 +84,10 @@ impl Ledger {
         for row in &self.rows {
             match sums.iter_mut().find(|sum| sum.domain == row.domain) {
                 Some(sum) => sum.add(row),
-                None => sums.push(LedgerRow { cpu: 0, ..row.clone() }),
+                None => sums.push(LedgerRow {
+                    cpu: 0,
+                    ..row.clone()
+                }),
             }
         }
         sums.sort_by_key(|row| row.domain);
@@ -104,5 +108,68 @@ impl Ledger {
     #[must_use]
     pub fn domain_name(domain: u8) -> String {
         Domain::from_id(domain).map_or_else(|| format!("domain {domain}"), |known| known.name().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(cpu: u32, domain: u8, seen: u64, dropped: Vec<u64>) -> LedgerRow {
+        LedgerRow {
+            cpu,
+            domain,
+            seen,
+            written: 10,
+            unfinished: 1,
+            dropped,
+        }
+    }
+
+    #[test]
+    fn rows_add_up() {
+        let ledger = Ledger {
+            rows: vec![
+                row(0, 2, 13, vec![2]),
+                row(0, 0, 11, vec![]),
+                row(1, 2, 18, vec![3, 0, 0, 4]),
+            ],
+            ..Ledger::default()
+        };
+        let by_domain = ledger.by_domain();
+        assert_eq!(
+            by_domain
+                .iter()
+                .map(|row| (row.domain, row.seen))
+                .collect::<Vec<_>>(),
+            [(0, 11), (2, 31)]
+        );
+        assert_eq!(by_domain[1].dropped, [5, 0, 0, 4]);
+        assert_eq!(by_domain[1].dropped_for(DropReason::LostReturn), 4);
+        assert_eq!(by_domain[1].dropped_for(DropReason::CaptureWrite), 0);
+        let total = ledger.total();
+        assert_eq!(
+            (total.seen, total.written, total.unfinished, total.lost()),
+            (42, 30, 3, 9)
+        );
+        assert_eq!(total.imbalance(), 0);
+        assert_eq!(row(0, 0, 5, vec![]).imbalance(), -6);
+    }
+
+    #[test]
+    fn absurd_numbers_do_not_panic() {
+        let ledger = Ledger {
+            rows: vec![row(0, 0, u64::MAX, vec![u64::MAX, u64::MAX]); 2],
+            ..Ledger::default()
+        };
+        assert_eq!(ledger.total().seen, u64::MAX);
+        assert_eq!(ledger.by_domain()[0].lost(), u64::MAX);
+        let _ = ledger.total().imbalance();
+    }
+
+    #[test]
+    fn unknown_domains_have_a_name() {
+        assert_eq!(Ledger::domain_name(0), "HIP_RUNTIME_API");
+        assert_eq!(Ledger::domain_name(99), "domain 99");
     }
 }

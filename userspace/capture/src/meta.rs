@@ -199,6 +199,13 @@ pub struct Thread {
     pub name: String,
 }
 
+/// The end of a drain round over all rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// When the round began, ns `CLOCK_BOOTTIME`: every record made before stands before this mark.
+    pub time: u64,
+}
+
 /// Something that a reader should know about the recording, e.g. a library that could not be probed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {

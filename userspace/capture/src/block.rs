@@ -1,0 +1,74 @@
+//! What a block holds: a run of records or one metadata document.
+
+use crate::{
+    format::kind,
+    ledger::Ledger,
+    meta::{ClockSnapshot, End, Epoch, Library, Notice, Process, Recording},
+};
+
+macro_rules! meta_kinds {
+    ($($(#[$doc:meta])* $variant:ident($type:ty) = $kind:ident;)*) => {
+        /// A metadata document.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Meta { $($(#[$doc])* $variant($type),)* }
+
+        impl Meta {
+            pub(crate) fn kind(&self) -> u16 {
+                match self { $(Self::$variant(_) => kind::$kind,)* }
+            }
+
+            pub(crate) fn encode(&self, into: &mut Vec<u8>) -> serde_json::Result<()> {
+                match self { $(Self::$variant(document) => serde_json::to_writer(into, document),)* }
+            }
+
+            /// `Ok(None)` for a kind that is not metadata, or not known.
+            pub(crate) fn decode(kind: u16, payload: &[u8]) -> serde_json::Result<Option<Self>> {
+                match kind {
+                    $(kind::$kind => serde_json::from_slice(payload).map(|document| Some(Self::$variant(document))),)*
+                    _ => Ok(None),
+                }
+            }
+        }
+
+        $(impl From<meta_kinds!(@inner $type)> for Meta {
+            fn from(document: meta_kinds!(@inner $type)) -> Self {
+                Self::$variant(document.into())
+            }
+        })*
+    };
+    (@inner Box<$type:ty>) => { $type };
+    (@inner $type:ty) => { $type };
+}
+
+meta_kinds! {
+    /// End of one drain round: every record that was in any ring when the round began stands before it.
+    Epoch(Epoch) = EPOCH;
+    /// Where, when and how; the first block of each capture.
+    Recording(Box<Recording>) = RECORDING;
+    /// A library and its probed functions; stands before the first record of any of them.
+    Library(Box<Library>) = LIBRARY;
+    /// What is known of a process.
+    Process(Box<Process>) = PROCESS;
+    /// The same moment on several clocks.
+    Clocks(ClockSnapshot) = CLOCKS;
+    /// A remark for the reader.
+    Notice(Notice) = NOTICE;
+    /// The state of the accounts.
+    Ledger(Box<Ledger>) = LEDGER;
+    /// Last block of a recording that was stopped in order.
+    End(End) = END;
+}
+
+/// A block as read.
+#[derive(Debug, PartialEq)]
+pub enum Block<'a> {
+    /// Records as the rings gave them, back to back; walk them with [`crate::records::split`].
+    Records(&'a [u8]),
+    /// Metadata.
+    Meta(Meta),
+    /// A whole block that this version cannot interpret: from a newer gputrace. Count it and go on.
+    Unknown {
+        /// Its kind.
+        kind: u16,
+    },
+}

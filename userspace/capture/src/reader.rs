@@ -1,0 +1,332 @@
+//! Reading a capture.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use zerocopy::FromBytes;
+
+use crate::{
+    block::{Block, Meta},
+    format::{
+        BLOCK_HEADER, BLOCK_MAGIC, BlockHeader, FILE_HEADER, FILE_MAGIC, FORMAT_VERSION, FileHeader,
+        MAX_PAYLOAD, kind,
+    },
+};
+
+/// Bytes allocated at a time while a payload arrives, so that a wrong length in a short file costs
+/// little.
+const STEP: usize = 1 << 20;
+
+/// Why a capture cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The file does not exist or cannot be opened.
+    #[error("cannot open {path}: {source}", path = path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Reading failed: a bad disk, a lost network mount. (A file that merely ends too early is not an
+    /// error; see [`Truncation`].)
+    #[error("cannot read the capture at byte {offset}: {source}")]
+    Io {
+        /// Where.
+        offset: u64,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Too short to be a capture.
+    #[error("the file has only {bytes} bytes: recording stopped before anything was captured")]
+    Empty {
+        /// Its size.
+        bytes: usize,
+    },
+    /// Some other file.
+    #[error("this is not a gputrace capture (a .gtcap file)")]
+    NotACapture,
+    /// The first bytes are those of a capture, but its header is damaged.
+    #[error("the header of this capture is damaged; it cannot be read")]
+    Header,
+    /// Written by a newer gputrace.
+    #[error(
+        "this capture has {what} {found}, and this gputrace reads up to {known}; upgrade gputrace to the version that recorded it, or newer"
+    )]
+    Newer {
+        /// Which version is too new: `format version` or `record version`.
+        what: &'static str,
+        /// The version in the file.
+        found: u32,
+        /// The newest version that can be read.
+        known: u32,
+    },
+}
+
+/// What is wrong with the first block that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// The file ends inside the block: the recorder was killed, or the file was cut.
+    Cut,
+    /// There is no block where one should begin.
+    NoBlock,
+    /// The block says that it is longer than any block may be.
+    TooLong,
+    /// The checksum does not match.
+    Checksum,
+    /// The block is whole but not the next one.
+    Sequence {
+        /// Number of the block that is missing.
+        expected: u64,
+        /// Number found.
+        found: u64,
+    },
+}
+
+/// Where and why reading stopped before the end of the file. Everything before is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Truncation {
+    /// Where the unreadable part begins; bytes from the start of the file.
+    pub offset: u64,
+    /// What is wrong there.
+    pub why: Damage,
+    /// Bytes from `offset` to the end of the file, none of which were read.
+    pub bytes_after: u64,
+}
+
+impl fmt::Display for Truncation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            offset,
+            why,
+            bytes_after,
+        } = self;
+        match why {
+            Damage::Cut => write!(f, "the capture ends inside a block at byte {offset}")?,
+            Damage::NoBlock => write!(f, "the capture is overwritten at byte {offset}")?,
+            Damage::TooLong => write!(f, "the capture is damaged at byte {offset} (impossible length)")?,
+            Damage::Checksum => write!(f, "the capture is damaged at byte {offset} (wrong checksum)")?,
+            Damage::Sequence { expected, found } => write!(
+                f,
+                "the capture is damaged at byte {offset} (block {found} stands where {expected} should)"
+            )?,
+        }
+        write!(
+            f,
+            "; everything before was read, the last {bytes_after} bytes were not"
+        )
+    }
+}
+
+/// Reads a capture block by block. Memory use is bounded by the longest block
+/// ([`MAX_PAYLOAD`]), whatever the file says.
+#[derive(Debug)]
+pub struct CaptureReader<R> {
+    input: R,
+    header: Vec<u8>,
+    payload: Vec<u8>,
+    abi_version: u32,
+    /// Where the next block begins.
+    offset: u64,
+    sequence: u64,
+    truncation: Option<Truncation>,
+    ended: bool,
+}
+
+impl CaptureReader<BufReader<File>> {
+    /// Opens a file and checks its header.
+    ///
+    /// # Errors
+    /// [`ReadError`] if it cannot be opened or is not a capture that this version can read.
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        let file = File::open(path).map_err(|source| ReadError::Open {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::new(BufReader::with_capacity(64 << 10, file))
+    }
+}
+
+impl<R: Read + Seek> CaptureReader<R> {
+    /// Reads from `input`, from its current position, and checks the file header.
+    ///
+    /// # Errors
+    /// As [`CaptureReader::open`].
+    pub fn new(mut input: R) -> Result<Self, ReadError> {
+        let mut bytes = Vec::with_capacity(FILE_HEADER);
+        fill(&mut input, &mut bytes, FILE_HEADER).map_err(|source| ReadError::Io { offset: 0, source })?;
+        let Ok(header) = FileHeader::read_from_bytes(&bytes) else {
+            let known = FILE_MAGIC
+                .iter()
+                .zip(&bytes)
+                .all(|(expected, found)| expected == found);
+            return Err(if known {
+                ReadError::Empty { bytes: bytes.len() }
+            } else {
+                ReadError::NotACapture
+            });
+        };
+        if header.magic != FILE_MAGIC {
+            return Err(ReadError::NotACapture);
+        }
+        if !header.is_whole() {
+            return Err(ReadError::Header);
+        }
+        let (version, abi_version) = (header.version.get(), header.abi_version.get());
+        for (what, found, known) in [
+            ("format version", version, FORMAT_VERSION),
+            ("record version", abi_version, gputrace_abi::ABI_VERSION),
+        ] {
+            if found > known {
+                return Err(ReadError::Newer { what, found, known });
+            }
+        }
+        Ok(Self {
+            input,
+            header: bytes,
+            payload: Vec::new(),
+            abi_version,
+            offset: FILE_HEADER as u64,
+            sequence: 0,
+            truncation: None,
+            ended: false,
+        })
+    }
+
+    /// The next block; `None` at the end of the file or at the first damaged block, which
+    /// [`CaptureReader::truncation`] then describes.
+    ///
+    /// # Errors
+    /// [`ReadError::Io`] if the file cannot be read; later calls return `None`.
+    pub fn next_block(&mut self) -> Result<Option<Block<'_>>, ReadError> {
+        if self.ended {
+            return Ok(None);
+        }
+        match self.read_block() {
+            Ok(Some(kind)) => Ok(Some(self.interpret(kind))),
+            Ok(None) => {
+                self.ended = true;
+                Ok(None)
+            }
+            Err(Stop::Damage(why)) => {
+                self.ended = true;
+                let end = self
+                    .input
+                    .seek(SeekFrom::End(0))
+                    .map_err(|source| self.io(source))?;
+                let bytes_after = end.saturating_sub(self.offset);
+                self.truncation = Some(Truncation {
+                    offset: self.offset,
+                    why,
+                    bytes_after,
+                });
+                Ok(None)
+            }
+            Err(Stop::Io(source)) => {
+                self.ended = true;
+                Err(self.io(source))
+            }
+        }
+    }
+
+    /// Where and why reading stopped early; known once [`CaptureReader::next_block`] has returned `None`.
+    #[must_use]
+    pub fn truncation(&self) -> Option<Truncation> {
+        self.truncation
+    }
+
+    /// [`gputrace_abi::ABI_VERSION`] of the records.
+    #[must_use]
+    pub fn abi_version(&self) -> u32 {
+        self.abi_version
+    }
+
+    /// Bytes read so far as whole blocks: progress for people.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.offset
+    }
+
+    fn io(&self, source: io::Error) -> ReadError {
+        ReadError::Io {
+            offset: self.offset,
+            source,
+        }
+    }
+
+    /// Reads a block into `self.payload`; its kind, or `None` at the end of the file.
+    fn read_block(&mut self) -> Result<Option<u16>, Stop> {
+        fill(&mut self.input, &mut self.header, BLOCK_HEADER)?;
+        if self.header.is_empty() {
+            return Ok(None);
+        }
+        let Ok(header) = BlockHeader::read_from_bytes(&self.header) else {
+            return Err(Stop::Damage(Damage::Cut));
+        };
+        if header.magic.get() != BLOCK_MAGIC {
+            return Err(Stop::Damage(Damage::NoBlock));
+        }
+        let length = header.length.get() as usize;
+        if length > MAX_PAYLOAD {
+            return Err(Stop::Damage(Damage::TooLong));
+        }
+        fill(&mut self.input, &mut self.payload, length)?;
+        if self.payload.len() < length {
+            return Err(Stop::Damage(Damage::Cut));
+        }
+        if !header.matches(&self.payload) {
+            return Err(Stop::Damage(Damage::Checksum));
+        }
+        let (expected, found) = (self.sequence, header.sequence.get());
+        if found != expected {
+            return Err(Stop::Damage(Damage::Sequence { expected, found }));
+        }
+        self.sequence += 1;
+        self.offset += (BLOCK_HEADER + length) as u64;
+        Ok(Some(header.kind.get()))
+    }
+
+    fn interpret(&self, kind: u16) -> Block<'_> {
+        if kind == kind::RECORDS {
+            return Block::Records(&self.payload);
+        }
+        match Meta::decode(kind, &self.payload) {
+            Ok(Some(meta)) => Block::Meta(meta),
+            Ok(None) | Err(_) => Block::Unknown { kind },
+        }
+    }
+}
+
+/// Why no block could be had.
+enum Stop {
+    Damage(Damage),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Reads `length` bytes into `buffer`, fewer only at the end of the input.
+fn fill(input: &mut impl Read, buffer: &mut Vec<u8>, length: usize) -> io::Result<()> {
+    let mut have = 0;
+    while have < length {
+        let want = length.min(have + STEP);
+        buffer.resize(want, 0);
+        match input.read(buffer.get_mut(have..).unwrap_or_default()) {
+            Ok(0) => break,
+            Ok(count) => have += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    buffer.truncate(have);
+    Ok(())
+}
