@@ -43,7 +43,8 @@ impl Frames {
     /// The frame at `index`, which must be below [`MAX_DEPTH`]; `None` otherwise.
     #[inline(always)]
     pub(crate) fn frame(self, index: u32) -> Option<*mut Frame> {
-        if index >= MAX_DEPTH as u32 {
+        let index = opaque(u64::from(index));
+        if index >= MAX_DEPTH as u64 {
             return None;
         }
         // SAFETY: the index was just checked.
@@ -77,6 +78,23 @@ impl Frames {
             self.depth -= 1;
         }
     }
+}
+
+/// The same number, but the compiler cannot know that: it would otherwise walk the frames with a pointer
+/// and drop the comparison with [`MAX_DEPTH`], which is all that the verifier has to go by.
+#[inline(always)]
+fn opaque(number: u64) -> u64 {
+    #[cfg(target_arch = "bpf")]
+    {
+        let mut number = number;
+        // A move to itself, not an empty text: without an instruction, two source lines would be recorded
+        // for one offset, which the kernel refuses.
+        // SAFETY: changes nothing.
+        unsafe { core::arch::asm!("{0} = {0}", inout(reg) number, options(nomem, nostack, preserves_flags)) };
+        number
+    }
+    #[cfg(not(target_arch = "bpf"))]
+    number
 }
 
 /// Counts the call of `frame` as lost because its return was never seen.

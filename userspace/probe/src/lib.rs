@@ -1,1 +1,28 @@
-//! Placeholder.
+//! Loads gputrace's eBPF programs into the kernel and attaches them.
+//!
+//! There are two objects, because no loader does everything (measured; see ARCHITECTURE.md):
+//!
+//! * [`calls::Calls`] is the user half of `ebpf/probes`: the programs on API functions, loaded with
+//!   libbpf because only that attaches hundreds of functions with one `uprobe_multi` link, which is
+//!   there in milliseconds and, above all, gone in milliseconds.
+//! * [`tasks::Tasks`] is the user half of `ebpf/kernel`: programs on kernel tracepoints, loaded with aya.
+//!
+//! How probes get onto functions is behind the trait [`attach::Backend`]: [`attach::UprobeMulti`]
+//! where the kernel has it (6.6), else [`attach::PerfEvents`].
+//!
+//! Nothing here knows what a library or a function is: callers pass a file, offsets and cookies
+//! (planned by `gputrace-target`), and read records and counters back (`gputrace-collect`).
+
+pub mod attach;
+pub mod calls;
+mod cpus;
+mod error;
+mod libbpf;
+pub mod tasks;
+pub mod tracefs;
+
+pub use cpus::{possible_cpus, present_cpus};
+pub use error::ProbeError;
+
+/// A ring buffer that can be read record by record.
+pub type Ring = aya::maps::RingBuf<aya::maps::MapData>;

@@ -1,0 +1,451 @@
+//! User half of `ebpf/probes`: the call-tracing programs and their maps.
+
+use std::{
+    ffi::OsStr,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+use aya::maps::{Map, MapData};
+use gputrace_abi::{
+    config::{EVERY_PROCESS, ProbeConfig, target_flags},
+    counters::CpuCounters,
+    frame::Thread,
+};
+use libbpf_rs::{
+    Link, MapCore as _, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, ProgramAttachType,
+    TracepointCategory,
+};
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+use crate::{
+    ProbeError, Ring,
+    attach::{Backend, Failure, PerfEvents, Point, Scope, Side, UprobeMulti, attach_all},
+    cpus::{possible_cpus, present_cpus},
+    libbpf::{capture_messages, forget_messages, refused},
+    tracefs::Tracepoint,
+};
+
+/// The compiled programs.
+static OBJECT: &[u8] = include_bytes!(env!("GPUTRACE_PROBES_OBJECT"));
+
+/// Programs that are attached to functions, as opposed to tracepoints.
+const FUNCTION_PROGRAMS: [&str; 3] = ["call_enter", "call_leave", "linker_changed"];
+
+/// Programs on tracepoints: program, category, name.
+const TRACEPOINT_PROGRAMS: [(&str, &str, &str); 3] = [
+    ("task_created", "task", "task_newtask"),
+    ("task_exited", "sched", "sched_process_exit"),
+    ("task_executed", "sched", "sched_process_exec"),
+];
+
+/// Which back-end to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackendChoice {
+    /// `uprobe_multi` if a trial shows that the kernel has it, else perf events.
+    #[default]
+    Auto,
+    /// Only `uprobe_multi`.
+    UprobeMulti,
+    /// Only perf events.
+    Perf,
+}
+
+/// How to load the programs.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Back-end.
+    pub backend: BackendChoice,
+    /// Bytes of the ring of each CPU; rounded up to a power of two of at least one page.
+    pub ring_bytes: u32,
+    /// Threads that can have open calls at once.
+    pub max_threads: u32,
+    /// Whether children of traced processes become traced.
+    pub follow_forks: bool,
+}
+
+/// Loaded call-tracing programs. Dropping it removes everything from the kernel.
+#[derive(Debug)]
+pub struct Calls {
+    backend: Box<dyn Backend>,
+    // Before the object, so that nothing runs any more when its maps go.
+    links: Vec<Link>,
+    rings: Vec<(u32, MapHandle)>,
+    object: Object,
+    cpus: u32,
+}
+
+impl Calls {
+    /// Loads the programs and attaches those on tracepoints; no function is probed yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the kernel refuses the programs or lacks what they need.
+    pub fn load(options: &Options) -> Result<Self, ProbeError> {
+        capture_messages();
+        match options.backend {
+            BackendChoice::Perf => Self::load_with(options, Box::new(PerfEvents)),
+            BackendChoice::UprobeMulti => {
+                let calls = Self::load_with(options, Box::new(UprobeMulti))?;
+                calls.trial()?;
+                Ok(calls)
+            }
+            BackendChoice::Auto => {
+                let error = match Self::load_with(options, Box::new(UprobeMulti)) {
+                    Ok(calls) => match calls.trial() {
+                        Ok(()) => return Ok(calls),
+                        Err(error) => error,
+                    },
+                    Err(error) => error,
+                };
+                if matches!(error, ProbeError::PermissionDenied { .. }) {
+                    return Err(error);
+                }
+                tracing::debug!("uprobe_multi is not to be had ({error}); trying perf events");
+                Self::load_with(options, Box::new(PerfEvents))
+            }
+        }
+    }
+
+    fn load_with(options: &Options, backend: Box<dyn Backend>) -> Result<Self, ProbeError> {
+        forget_messages();
+        let cpus = possible_cpus();
+        let ring_bytes = options.ring_bytes.max(4096).next_power_of_two();
+        let mut open = ObjectBuilder::default()
+            .name("gputrace")
+            .and_then(|builder| builder.open_memory(OBJECT))
+            .map_err(|error| refused("read the eBPF object", &error))?;
+        configure(&mut open, options, cpus, ring_bytes)?;
+        if backend.name() == UprobeMulti.name() {
+            for mut program in open.progs_mut() {
+                if FUNCTION_PROGRAMS.iter().any(|name| program.name() == OsStr::new(name)) {
+                    program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
+                }
+            }
+        }
+        let object = open.load().map_err(|error| refused("load the call-tracing programs", &error))?;
+        let mut calls = Self { backend, links: Vec::new(), rings: Vec::new(), object, cpus };
+        calls.create_rings(ring_bytes)?;
+        for (program, category, name) in TRACEPOINT_PROGRAMS {
+            let link = calls
+                .program(program)?
+                .attach_tracepoint(TracepointCategory::Custom(category.to_owned()), name)
+                .map_err(|error| refused(format!("attach to tracepoint {category}:{name}"), &error))?;
+            calls.links.push(link);
+        }
+        Ok(calls)
+    }
+
+    /// Finds out whether the back-end works by attaching to a function of this very program that never
+    /// runs again, for this process only.
+    fn trial(&self) -> Result<(), ProbeError> {
+        let program = self.program("linker_changed")?;
+        let path = Path::new("/proc/self/exe");
+        let point = Point { offset: entry_offset(path).unwrap_or(0x1000), cookie: 0 };
+        let scope = Scope::Process(std::process::id());
+        self.backend.attach(&program, path, scope, Side::Entry, &[point]).map(drop)
+    }
+
+    fn create_rings(&mut self, bytes: u32) -> Result<(), ProbeError> {
+        let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
+            ..Default::default()
+        };
+        for cpu in present_cpus() {
+            let ring = MapHandle::create(MapType::RingBuf, Some("gputrace_ring"), 0, 0, bytes, &options)
+                .map_err(|error| refused(format!("create a ring buffer of {bytes} bytes"), &error))?;
+            let fd = ring.as_fd().as_raw_fd();
+            self.map("RINGS")?
+                .update(cpu.as_bytes(), fd.as_bytes(), MapFlags::ANY)
+                .map_err(|error| refused("install a ring buffer", &error))?;
+            self.rings.push((cpu, ring));
+        }
+        Ok(())
+    }
+
+    fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, ProbeError> {
+        self.object
+            .progs_mut()
+            .find(|program| program.name() == OsStr::new(name))
+            .ok_or_else(|| ProbeError::BrokenObject { part: format!("program {name}") })
+    }
+
+    fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>, ProbeError> {
+        // libbpf puts the object's name before that of a data section's map.
+        let matches = |map: &libbpf_rs::Map<'_>| {
+            map.name().to_str().is_some_and(|n| n == name || name.starts_with('.') && n.ends_with(name))
+        };
+        self.object
+            .maps()
+            .find(matches)
+            .ok_or_else(|| ProbeError::BrokenObject { part: format!("map {name}") })
+    }
+
+    /// Name of the back-end in use.
+    #[must_use]
+    pub fn backend(&self) -> &'static str {
+        self.backend.name()
+    }
+
+    /// Possible CPUs: the range of a record's `cpu`.
+    #[must_use]
+    pub const fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    /// Probes functions of the file at `path`. Returns are probed before entries, so that no entry
+    /// waits in vain for its return. The result keeps the probes; dropping it removes them.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::BrokenObject`]. Points that the kernel refuses are named in the result.
+    pub fn attach(&self, path: &Path, scope: Scope, points: &[Point]) -> Result<Probes, ProbeError> {
+        forget_messages();
+        let (returns, mut failures) =
+            attach_all(&*self.backend, &self.program("call_leave")?, path, scope, Side::Return, points);
+        let points: Vec<Point> = points
+            .iter()
+            .copied()
+            .filter(|point| failures.iter().all(|failure| failure.point != *point))
+            .collect();
+        let (entries, more) =
+            attach_all(&*self.backend, &self.program("call_enter")?, path, scope, Side::Entry, &points);
+        failures.extend(more);
+        Ok(Probes { links: entries.into_iter().chain(returns).collect(), failures })
+    }
+
+    /// Watches a dynamic linker for changes of its list of libraries: `offset` is that of
+    /// `_dl_debug_state` in the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the kernel refuses.
+    pub fn watch_linker(&self, path: &Path, scope: Scope, offset: u64) -> Result<Probes, ProbeError> {
+        forget_messages();
+        let point = Point { offset, cookie: 0 };
+        let program = self.program("linker_changed")?;
+        let links = self.backend.attach(&program, path, scope, Side::Entry, &[point])?;
+        Ok(Probes { links, failures: Vec::new() })
+    }
+
+    /// Makes `pid` a traced process, with bits of [`target_flags`].
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the map is full (16384 processes).
+    pub fn add_target(&self, pid: u32, flags: u32) -> Result<(), ProbeError> {
+        self.map("TARGETS")?
+            .update(pid.as_bytes(), flags.as_bytes(), MapFlags::ANY)
+            .map_err(|error| refused(format!("trace process {pid}"), &error))
+    }
+
+    /// Makes every process a traced one.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the kernel refuses.
+    pub fn add_every_process(&self) -> Result<(), ProbeError> {
+        self.add_target(EVERY_PROCESS, 0)
+    }
+
+    /// Forgets a process that is gone; it is no error if it was not traced.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::BrokenObject`].
+    pub fn remove_target(&self, pid: u32) -> Result<(), ProbeError> {
+        match self.map("TARGETS")?.delete(pid.as_bytes()) {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(refused(format!("stop tracing process {pid}"), &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The traced processes.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::BrokenObject`].
+    pub fn targets(&self) -> Result<Vec<u32>, ProbeError> {
+        Ok(self.map("TARGETS")?.keys().filter_map(|key| u32::read_from_bytes(&key).ok()).collect())
+    }
+
+    /// A descriptor of the map of traced processes, for a helper that outlives this process.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::BrokenObject`], or no descriptor left.
+    pub fn targets_fd(&self) -> Result<OwnedFd, ProbeError> {
+        let map = self.map("TARGETS")?;
+        let fd: BorrowedFd<'_> = map.as_fd();
+        fd.try_clone_to_owned().map_err(|error| ProbeError::Refused {
+            action: "duplicate a file descriptor".to_owned(),
+            cause: error.to_string(),
+            log: Vec::new(),
+        })
+    }
+
+    /// The rings, with their CPUs. Each must be read by one reader only.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when a ring cannot be mapped.
+    pub fn rings(&self) -> Result<Vec<(u32, Ring)>, ProbeError> {
+        self.rings
+            .iter()
+            .map(|(cpu, handle)| {
+                let ring = handle
+                    .as_fd()
+                    .try_clone_to_owned()
+                    .map_err(aya::maps::MapError::from)
+                    .and_then(MapData::from_fd)
+                    .and_then(Map::from_map_data)
+                    .and_then(Ring::try_from)
+                    .map_err(|error| ProbeError::Refused {
+                        action: format!("map the ring buffer of CPU {cpu}"),
+                        cause: error.to_string(),
+                        log: Vec::new(),
+                    })?;
+                Ok((*cpu, ring))
+            })
+            .collect()
+    }
+
+    /// Reads the counters of every CPU; the index is the CPU.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the map cannot be read.
+    pub fn counters(&self) -> Result<Vec<CpuCounters>, ProbeError> {
+        let map = self.map("COUNTERS")?;
+        (0..self.cpus)
+            .map(|cpu| {
+                map.lookup(cpu.as_bytes(), MapFlags::ANY)
+                    .map_err(|error| refused("read the counters", &error))?
+                    .and_then(|bytes| CpuCounters::read_from_bytes(&bytes).ok())
+                    .ok_or_else(|| ProbeError::BrokenObject { part: "counters of every CPU".to_owned() })
+            })
+            .collect()
+    }
+
+    /// Reads the open calls of every thread: `tgid << 32 | tid` and its frames. Exact after [`Self::stop`].
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the map cannot be read.
+    pub fn threads(&self) -> Result<Vec<(u64, Box<Thread>)>, ProbeError> {
+        let map = self.map("THREADS")?;
+        let mut threads = Vec::new();
+        for key in map.keys() {
+            let Ok(id) = u64::read_from_bytes(&key) else { continue };
+            let value =
+                map.lookup(&key, MapFlags::ANY).map_err(|error| refused("read the open calls", &error))?;
+            // A thread that ended in the meantime is not there any more.
+            if let Some(thread) = value.and_then(|bytes| Thread::read_from_bytes(&bytes).ok()) {
+                threads.push((id, Box::new(thread)));
+            }
+        }
+        Ok(threads)
+    }
+
+    /// Freezes the books: once this returns true, no program changes a counter, a frame or a ring any
+    /// more, although the probes are still there. False if the kernel cannot tell when programs that
+    /// were running at this moment are done; the probes must then be removed before reading.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the flag cannot be set.
+    pub fn stop(&self) -> Result<bool, ProbeError> {
+        self.map(".bss")?
+            .update(0u32.as_bytes(), 1u32.as_bytes(), MapFlags::ANY)
+            .map_err(|error| refused("stop the programs", &error))?;
+        // MEMBARRIER_CMD_GLOBAL waits for an RCU grace period, and programs run inside RCU read-side
+        // critical sections.
+        const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+        // SAFETY: a system call that takes integers only.
+        let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
+        Ok(result == 0)
+    }
+}
+
+/// Probes on the functions of one file. Dropping it removes them, which blocks until the kernel is done.
+#[derive(Debug)]
+pub struct Probes {
+    links: Vec<Link>,
+    /// Points that could not be probed.
+    pub failures: Vec<Failure>,
+}
+
+impl Probes {
+    /// Number of kernel objects behind the probes: what detaching costs in the perf back-end.
+    #[must_use]
+    pub fn links(&self) -> usize {
+        self.links.len()
+    }
+}
+
+/// Sets map sizes and the programs' settings.
+fn configure(open: &mut OpenObject, options: &Options, cpus: u32, ring_bytes: u32) -> Result<(), ProbeError> {
+    let newtask = Tracepoint::read("task", "task_newtask")?;
+    let exec = Tracepoint::read("sched", "sched_process_exec")?;
+    let config = ProbeConfig {
+        cpus,
+        follow_forks: u32::from(options.follow_forks),
+        wakeup_bytes: u64::from(ring_bytes / 4),
+        newtask_pid: newtask.offset("pid", 4)?,
+        newtask_clone_flags: newtask.offset("clone_flags", 8)?,
+        exec_old_pid: exec.offset("old_pid", 4)?,
+        reserved: 0,
+    };
+    let mut configured = false;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let result = match name.as_str() {
+            "RINGS" | "COUNTERS" => map.set_max_entries(cpus),
+            "THREADS" => map.set_max_entries(options.max_threads.max(1)),
+            _ if name.ends_with(".config") => {
+                configured = true;
+                map.set_initial_value(config.as_bytes())
+            }
+            _ => Ok(()),
+        };
+        result.map_err(|error| refused(format!("configure map {name}"), &error))?;
+    }
+    if configured { Ok(()) } else { Err(ProbeError::BrokenObject { part: "settings section".to_owned() }) }
+}
+
+/// File offset of an ELF file's entry point, for [`Calls::trial`]: that of the first executable segment
+/// will do, since it is only attached to, never run.
+fn entry_offset(path: &Path) -> Option<u64> {
+    use std::os::unix::fs::FileExt as _;
+    let file = std::fs::File::open(path).ok()?;
+    let mut header = [0u8; 64];
+    file.read_exact_at(&mut header, 0).ok()?;
+    let table = u64::from_le_bytes(header.get(32..40)?.try_into().ok()?);
+    let size = u64::from(u16::from_le_bytes(header.get(54..56)?.try_into().ok()?));
+    let count = u64::from(u16::from_le_bytes(header.get(56..58)?.try_into().ok()?));
+    let entry = u64::from_le_bytes(header.get(24..32)?.try_into().ok()?);
+    for index in 0..count {
+        let mut segment = [0u8; 56];
+        file.read_exact_at(&mut segment, table + index * size).ok()?;
+        let word = |at: usize| Some(u64::from_le_bytes(segment.get(at..at + 8)?.try_into().ok()?));
+        let (kind, offset, address, length) =
+            (u32::from_le_bytes(segment.get(0..4)?.try_into().ok()?), word(8)?, word(16)?, word(32)?);
+        const PT_LOAD: u32 = 1;
+        if kind == PT_LOAD && (address..address + length).contains(&entry) {
+            return Some(entry - address + offset);
+        }
+    }
+    None
+}
+
+/// A path by which the kernel can open a file that this process holds open, whatever the file's name is
+/// by now and in whichever mount namespace it lies.
+#[must_use]
+pub fn path_of(fd: BorrowedFd<'_>) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
+
+/// Flags of a target that is stopped while its new libraries are being probed.
+pub const STOP_ON_LINK: u32 = target_flags::STOP_ON_LINK;

@@ -1,0 +1,146 @@
+//! User half of `ebpf/kernel`: names and lifetimes of processes and threads, through aya.
+
+use aya::{
+    Ebpf, EbpfLoader, Pod,
+    maps::{PerCpuArray, RingBuf},
+    programs::TracePoint,
+};
+use gputrace_abi::{config::KernelConfig, counters::TaskCounters};
+
+use crate::{ProbeError, Ring, tracefs::Tracepoint};
+
+/// The compiled programs.
+static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("GPUTRACE_KERNEL_OBJECT"));
+
+/// Programs on tracepoints: program (named like the tracepoint) and category.
+const PROGRAMS: [(&str, &str); 4] = [
+    ("task_newtask", "task"),
+    ("task_rename", "task"),
+    ("sched_process_exec", "sched"),
+    ("sched_process_exit", "sched"),
+];
+
+/// Bytes of the ring: about 20,000 events between two drains.
+const RING_BYTES: u32 = 1 << 20;
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Config(KernelConfig);
+
+// SAFETY: six u32, no padding, every bit pattern valid.
+unsafe impl Pod for Config {}
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Counters(TaskCounters);
+
+// SAFETY: two u64, no padding, every bit pattern valid.
+unsafe impl Pod for Counters {}
+
+/// Loaded kernel-side programs. Dropping it removes them.
+#[derive(Debug)]
+pub struct Tasks {
+    ebpf: Ebpf,
+}
+
+impl Tasks {
+    /// Loads the programs and attaches them. With `debug` they log through aya-log (see [`Self::logger`]).
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the kernel refuses the programs or lacks a tracepoint.
+    pub fn load(debug: bool) -> Result<Self, ProbeError> {
+        let newtask = Tracepoint::read("task", "task_newtask")?;
+        let exec = Tracepoint::read("sched", "sched_process_exec")?;
+        let rename = Tracepoint::read("task", "task_rename")?;
+        let config = Config(KernelConfig {
+            newtask_pid: newtask.offset("pid", 4)?,
+            newtask_comm: newtask.offset("comm", 16)?,
+            newtask_clone_flags: newtask.offset("clone_flags", 8)?,
+            exec_old_pid: exec.offset("old_pid", 4)?,
+            rename_pid: rename.offset("pid", 4)?,
+            rename_newcomm: rename.offset("newcomm", 16)?,
+        });
+        // aya-log's levels: 0 is off, 4 is debug.
+        let level: u8 = if debug { 4 } else { 0 };
+        let mut ebpf = EbpfLoader::new()
+            .override_global("KERNEL_CONFIG", &config, true)
+            .override_global(aya_log::LEVEL, &level, false)
+            .map_max_entries("TASK_RING", RING_BYTES)
+            .load(OBJECT)
+            .map_err(|error| refused("load the task programs", &error))?;
+        for (name, category) in PROGRAMS {
+            let program: &mut TracePoint = ebpf
+                .program_mut(name)
+                .ok_or_else(|| ProbeError::BrokenObject { part: format!("program {name}") })?
+                .try_into()
+                .map_err(|error| refused("find a program", &error))?;
+            program.load().map_err(|error| refused(&format!("load program {name}"), &error))?;
+            program
+                .attach(category, name)
+                .map_err(|error| refused(&format!("attach to tracepoint {category}:{name}"), &error))?;
+        }
+        Ok(Self { ebpf })
+    }
+
+    /// The ring of task events; only the first call gets it.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::BrokenObject`] if it is not there (any more).
+    pub fn take_ring(&mut self) -> Result<Ring, ProbeError> {
+        self.ebpf
+            .take_map("TASK_RING")
+            .ok_or_else(|| ProbeError::BrokenObject { part: "map TASK_RING".to_owned() })
+            .and_then(|map| RingBuf::try_from(map).map_err(|error| refused("map the task ring", &error)))
+    }
+
+    /// Events seen and lost so far, over all CPUs.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the counters cannot be read.
+    pub fn counters(&self) -> Result<TaskCounters, ProbeError> {
+        let map = self
+            .ebpf
+            .map("TASK_COUNTERS")
+            .ok_or_else(|| ProbeError::BrokenObject { part: "map TASK_COUNTERS".to_owned() })?;
+        let values = PerCpuArray::<_, Counters>::try_from(map)
+            .and_then(|array| array.get(&0, 0))
+            .map_err(|error| refused("read the task counters", &error))?;
+        Ok(values.iter().fold(TaskCounters::default(), |sum, one| TaskCounters {
+            seen: sum.seen + one.0.seen,
+            ring_full: sum.ring_full + one.0.ring_full,
+        }))
+    }
+
+    /// A reader of the programs' own log, for `debug`: call its `flush` now and then; lines go to the
+    /// `log` crate.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the object has no log ring.
+    pub fn logger(&mut self) -> Result<aya_log::EbpfLogger<&'static dyn log::Log>, ProbeError> {
+        aya_log::EbpfLogger::init(&mut self.ebpf).map_err(|error| refused("read the programs' log", &error))
+    }
+}
+
+/// Turns one of aya's errors into ours.
+fn refused(action: &str, error: &(dyn std::error::Error + 'static)) -> ProbeError {
+    let mut causes = vec![error.to_string()];
+    let mut next = error.source();
+    let mut denied = false;
+    while let Some(source) = next {
+        denied |= source
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|io| io.kind() == std::io::ErrorKind::PermissionDenied);
+        causes.push(source.to_string());
+        next = source.source();
+    }
+    let action = action.to_owned();
+    if denied {
+        ProbeError::PermissionDenied { action }
+    } else {
+        ProbeError::Refused { action, cause: causes.join(": "), log: Vec::new() }
+    }
+}
