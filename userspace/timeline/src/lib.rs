@@ -1,3 +1,5 @@
 //! A capture as typed events.
 
+pub mod args;
 pub mod event;
+pub mod status;
