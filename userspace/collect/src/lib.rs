@@ -1,1 +1,18 @@
-//! Placeholder.
+//! From ring buffers to the capture file.
+//!
+//! One thread, the [`Collector`], reads all rings in rounds, checks each record, counts it and appends
+//! it to the capture. It decides nothing about targets: the session tells it what to write besides
+//! records ([`Command`]) and hears from it what happened ([`Happening`]).
+//!
+//! The accounts are exact. Programs count the calls that they *see* and those that they lose; the
+//! [`accounts`] count the records that reach the capture. Both sides count a call under the CPU and
+//! domain where it began, so that `seen = written + unfinished + dropped` can be checked for each
+//! ([`gputrace_capture::ledger`]), and a difference would be a defect, not noise.
+
+pub mod accounts;
+pub mod clocks;
+mod collector;
+mod rings;
+mod tasks;
+
+pub use collector::{Collector, CollectorHandle, Command, Happening, Settings, Stopped};

@@ -54,7 +54,7 @@ pub struct Failure {
 }
 
 /// A way of attaching a program to points of a file.
-pub trait Backend: std::fmt::Debug {
+pub trait Backend: std::fmt::Debug + Send + Sync {
     /// Name in outputs and options.
     fn name(&self) -> &'static str;
 

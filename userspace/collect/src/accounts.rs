@@ -1,0 +1,190 @@
+//! What the collector counts, and the ledger made of it and the programs' counters.
+
+use gputrace_abi::{
+    counters::{CpuCounters, DropReason, TaskCounters},
+    domain::DOMAINS,
+    record::{RecordHeader, kind},
+};
+use gputrace_capture::{
+    ledger::{Ledger, LedgerRow},
+    records,
+};
+
+/// Counts of one CPU and domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Row {
+    written: u64,
+    unfinished: u64,
+    malformed: u64,
+    capture_write: u64,
+}
+
+/// The collector's side of the accounts.
+#[derive(Clone, Debug)]
+pub struct Accounts {
+    /// By CPU, then domain.
+    rows: Vec<[Row; DOMAINS]>,
+}
+
+impl Accounts {
+    /// Empty accounts for `cpus` possible CPUs.
+    #[must_use]
+    pub fn new(cpus: u32) -> Self {
+        Self { rows: vec![[Row::default(); DOMAINS]; cpus.max(1) as usize] }
+    }
+
+    /// The row of a CPU and domain. Numbers out of range can only come from a damaged record; they are
+    /// counted under the last one, so that no record goes uncounted.
+    fn row(&mut self, cpu: u32, domain: u8) -> Option<&mut Row> {
+        let last = self.rows.len().saturating_sub(1);
+        let cpu = usize::try_from(cpu).unwrap_or(last).min(last);
+        self.rows.get_mut(cpu)?.get_mut(usize::from(domain).min(DOMAINS - 1))
+    }
+
+    /// A call's record was taken over for the capture.
+    pub fn written(&mut self, header: &RecordHeader) {
+        if let Some(row) = self.row(header.cpu, header.domain) {
+            match header.kind {
+                kind::SPAN => row.written += 1,
+                kind::UNFINISHED => row.unfinished += 1,
+                _ => {}
+            }
+        }
+    }
+
+    /// A record came out of a ring that makes no sense.
+    pub fn malformed(&mut self, cpu: u32, domain: u8) {
+        if let Some(row) = self.row(cpu, domain) {
+            row.malformed += 1;
+        }
+    }
+
+    /// Records that were counted as written did not reach the file after all.
+    pub fn lost(&mut self, run: &[u8]) {
+        for record in records::split(run).flatten() {
+            let header = record.header;
+            let Some(row) = self.row(header.cpu, header.domain) else { continue };
+            let counted = match header.kind {
+                kind::SPAN => &mut row.written,
+                kind::UNFINISHED => &mut row.unfinished,
+                _ => continue,
+            };
+            *counted = counted.saturating_sub(1);
+            row.capture_write += 1;
+        }
+    }
+
+    /// Calls in the capture so far, unfinished ones included.
+    #[must_use]
+    pub fn total_written(&self) -> u64 {
+        self.rows.iter().flatten().map(|row| row.written + row.unfinished).sum()
+    }
+
+    /// Both sides of the accounts put together. `counters` are those of the programs, index = CPU.
+    #[must_use]
+    pub fn ledger(&self, time: u64, complete: bool, counters: &[CpuCounters], tasks: TaskCounters) -> Ledger {
+        let mut ledger = Ledger {
+            time,
+            complete,
+            task_events: tasks.seen,
+            task_events_lost: tasks.ring_full,
+            ..Ledger::default()
+        };
+        for one in counters {
+            ledger.unmatched_returns += one.unmatched_returns;
+            ledger.unreadable_args += one.unreadable_args;
+        }
+        for domain in 0..DOMAINS {
+            for (cpu, rows) in self.rows.iter().enumerate() {
+                let mine = rows.get(domain).copied().unwrap_or_default();
+                let kernel = counters.get(cpu);
+                let seen = kernel.and_then(|k| k.seen.get(domain)).copied().unwrap_or(0);
+                let dropped: Vec<u64> = DropReason::ALL
+                    .iter()
+                    .map(|reason| match reason {
+                        DropReason::Malformed => mine.malformed,
+                        DropReason::CaptureWrite => mine.capture_write,
+                        reason => kernel
+                            .and_then(|k| k.dropped.get(*reason as usize)?.get(domain))
+                            .copied()
+                            .unwrap_or(0),
+                    })
+                    .collect();
+                if seen != 0 || mine != Row::default() || dropped.iter().any(|n| *n != 0) {
+                    ledger.rows.push(LedgerRow {
+                        // Both come from indices that were numbers of that width.
+                        cpu: cpu as u32,
+                        domain: domain as u8,
+                        seen,
+                        written: mine.written,
+                        unfinished: mine.unfinished,
+                        dropped,
+                    });
+                }
+            }
+        }
+        ledger
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gputrace_abi::counters::KERNEL_REASONS;
+    use zerocopy::IntoBytes as _;
+
+    fn counters(seen: u64, ring_full: u64) -> CpuCounters {
+        let mut counters = CpuCounters {
+            sequence: seen,
+            unmatched_returns: 1,
+            unreadable_args: 0,
+            reserved: 0,
+            seen: [0; DOMAINS],
+            dropped: [[0; DOMAINS]; KERNEL_REASONS],
+        };
+        counters.seen[2] = seen;
+        counters.dropped[DropReason::RingFull as usize][2] = ring_full;
+        counters
+    }
+
+    fn header(kind: u8, cpu: u32) -> RecordHeader {
+        RecordHeader { size: 8, kind, domain: 2, cpu }
+    }
+
+    #[test]
+    fn a_ledger_balances_per_cpu() {
+        let mut accounts = Accounts::new(2);
+        for _ in 0..3 {
+            accounts.written(&header(kind::SPAN, 0));
+        }
+        accounts.written(&header(kind::UNFINISHED, 1));
+        let ledger = accounts.ledger(9, true, &[counters(5, 2), counters(1, 0)], TaskCounters::default());
+        assert_eq!(ledger.rows.len(), 2);
+        assert!(ledger.rows.iter().all(|row| row.imbalance() == 0), "{ledger:?}");
+        assert_eq!(ledger.unmatched_returns, 2);
+        assert_eq!(ledger.rows[0].dropped_for(DropReason::RingFull), 2);
+        assert_eq!((ledger.rows[1].written, ledger.rows[1].unfinished), (0, 1));
+    }
+
+    #[test]
+    fn what_a_full_disk_took_is_counted_once() {
+        let mut accounts = Accounts::new(1);
+        accounts.written(&header(kind::SPAN, 0));
+        accounts.written(&header(kind::SPAN, 0));
+        accounts.lost(header(kind::SPAN, 0).as_bytes());
+        let ledger = accounts.ledger(9, true, &[counters(2, 0)], TaskCounters::default());
+        assert_eq!(ledger.rows[0].written, 1);
+        assert_eq!(ledger.rows[0].dropped_for(DropReason::CaptureWrite), 1);
+        assert_eq!(ledger.rows[0].imbalance(), 0);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_still_counted() {
+        let mut accounts = Accounts::new(1);
+        accounts.written(&RecordHeader { size: 8, kind: kind::SPAN, domain: 250, cpu: 77 });
+        accounts.malformed(u32::MAX, 250);
+        assert_eq!(accounts.total_written(), 1);
+        let ledger = accounts.ledger(0, false, &[], TaskCounters::default());
+        assert_eq!(ledger.total().dropped_for(DropReason::Malformed), 1);
+    }
+}

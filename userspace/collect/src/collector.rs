@@ -1,0 +1,386 @@
+//! The collector thread.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use gputrace_abi::{
+    counters::TaskCounters,
+    frame::Thread,
+    record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, kind, span_flags},
+};
+use gputrace_capture::{
+    CaptureWriter, Meta, WriteError,
+    ledger::Ledger,
+    meta::{End, EndReason, Epoch},
+};
+use gputrace_probe::{ProbeError, calls::Calls, tasks::Tasks};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+use crate::{
+    accounts::Accounts,
+    clocks,
+    rings::{Checked, CpuRing, check},
+    tasks::Relevant,
+};
+
+/// Longest pause between two rounds while records come in, and when none do. Programs wake the
+/// collector when a ring is a quarter full, so these bound delay, not capacity.
+const PAUSE_BUSY: Duration = Duration::from_millis(20);
+const PAUSE_IDLE: Duration = Duration::from_millis(100);
+
+/// How often the state of the accounts goes into the capture: what a killed recording can tell of its
+/// losses.
+const LEDGER_EVERY: Duration = Duration::from_secs(1);
+
+/// How often the clocks do; they drift against each other by microseconds in that time.
+const CLOCKS_EVERY: Duration = Duration::from_secs(10);
+
+/// What the collector starts from.
+pub struct Settings {
+    /// The loaded call programs.
+    pub calls: Arc<Calls>,
+    /// The loaded task programs, if they are wanted.
+    pub tasks: Option<Tasks>,
+    /// Log the task programs' own messages.
+    pub debug: bool,
+    /// Bytes of each CPU's ring.
+    pub ring_bytes: u32,
+    /// Whether children of traced processes are traced.
+    pub follow_forks: bool,
+    /// The capture, with its header written.
+    pub writer: CaptureWriter<File>,
+}
+
+/// What the session asks of a running collector.
+#[derive(Debug)]
+pub enum Command {
+    /// Append metadata; it stands before every record drained later.
+    Meta(Box<Meta>),
+    /// Keep the task events of this process.
+    Process(u32),
+    /// Read the last records, close the books and end. The programs must have been stopped.
+    Finish(EndReason),
+}
+
+/// What the collector tells the session.
+#[derive(Debug)]
+pub enum Happening {
+    /// The first call or task event of a process.
+    NewProcess(u32),
+    /// A task event of a process of the recording.
+    Task(Task),
+    /// The dynamic linker of a process changed its list of libraries. If `op` is
+    /// [`gputrace_abi::record::task_op::LINKER_STOPPED`], the process waits for SIGCONT.
+    Linker(Task),
+    /// The capture could not be written; said once. What is lost from now on is in the accounts.
+    CaptureFailed(String),
+}
+
+/// What a collector leaves behind.
+#[derive(Debug)]
+pub struct Stopped {
+    /// The final accounts.
+    pub ledger: Ledger,
+    /// Bytes of the capture.
+    pub capture_bytes: u64,
+    /// First failure to write the capture.
+    pub failure: Option<String>,
+}
+
+/// A running collector.
+#[derive(Debug)]
+pub struct CollectorHandle {
+    commands: Sender<Command>,
+    wake: Arc<OwnedFd>,
+    thread: JoinHandle<Result<Stopped, ProbeError>>,
+}
+
+impl CollectorHandle {
+    /// Sends a command. A collector that is gone has said why through [`CollectorHandle::finish`].
+    pub fn send(&self, command: Command) {
+        if self.commands.send(command).is_ok() {
+            // Can fail only if 2^64 - 2 wake-ups are pending, and then it is awake.
+            let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Ends the collector, whose programs must have been stopped, and returns the final accounts.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the counters or open calls could not be read.
+    pub fn finish(self, reason: EndReason) -> Result<Stopped, ProbeError> {
+        self.send(Command::Finish(reason));
+        self.thread.join().unwrap_or_else(|_| {
+            Err(ProbeError::Refused {
+                action: "read the ring buffers".to_owned(),
+                cause: "the collector thread failed".to_owned(),
+                log: Vec::new(),
+            })
+        })
+    }
+}
+
+/// Reads rings into a capture.
+pub struct Collector {
+    calls: Arc<Calls>,
+    tasks: Option<Tasks>,
+    logger: Option<aya_log::EbpfLogger<&'static dyn log::Log>>,
+    rings: Vec<CpuRing>,
+    wake: Arc<OwnedFd>,
+    books: Books,
+    commands: Receiver<Command>,
+    ledger_due: Instant,
+    clocks_due: Instant,
+}
+
+/// Everything that a record touches: kept apart from the rings, which are borrowed while reading.
+struct Books {
+    writer: CaptureWriter<File>,
+    accounts: Accounts,
+    relevant: Relevant,
+    failure: Option<String>,
+    tell: Box<dyn Fn(Happening) + Send>,
+}
+
+impl Collector {
+    /// Starts the collector thread; `tell` is called from it.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the rings cannot be mapped or the thread cannot be started.
+    pub fn start(
+        settings: Settings,
+        tell: impl Fn(Happening) + Send + 'static,
+    ) -> Result<CollectorHandle, ProbeError> {
+        let Settings { calls, mut tasks, debug, ring_bytes, follow_forks, writer } = settings;
+        // A ring holds less than its size in records, each of which has a header in it.
+        let limit = ring_bytes as usize;
+        let mut rings: Vec<CpuRing> =
+            calls.rings()?.into_iter().map(|(cpu, ring)| CpuRing::new(cpu, ring, limit)).collect();
+        let mut logger = None;
+        if let Some(tasks) = &mut tasks {
+            rings.push(CpuRing::new(0, tasks.take_ring()?, limit));
+            if debug {
+                logger = Some(tasks.logger()?);
+            }
+        }
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| start_error(errno.into()))?;
+        let wake = Arc::new(wake);
+        let (sender, commands) = channel();
+        let now = Instant::now();
+        let collector = Self {
+            books: Books {
+                writer,
+                accounts: Accounts::new(calls.cpus()),
+                relevant: Relevant::new(follow_forks),
+                failure: None,
+                tell: Box::new(tell),
+            },
+            calls,
+            tasks,
+            logger,
+            rings,
+            wake: Arc::clone(&wake),
+            commands,
+            ledger_due: now + LEDGER_EVERY,
+            clocks_due: now + CLOCKS_EVERY,
+        };
+        let thread = thread::Builder::new()
+            .name("collector".to_owned())
+            .spawn(move || collector.run())
+            .map_err(start_error)?;
+        Ok(CollectorHandle { commands: sender, wake, thread })
+    }
+
+    fn run(mut self) -> Result<Stopped, ProbeError> {
+        let mut drained = 0;
+        loop {
+            self.wait(if drained == 0 { PAUSE_IDLE } else { PAUSE_BUSY });
+            while let Ok(command) = self.commands.try_recv() {
+                match command {
+                    Command::Meta(meta) => self.books.meta(&meta),
+                    Command::Process(pid) => {
+                        self.books.relevant.add(pid);
+                    }
+                    Command::Finish(reason) => return self.finish(reason),
+                }
+            }
+            drained = self.round();
+            self.periodic()?;
+        }
+    }
+
+    /// Sleeps until a ring is a quarter full, a command came, or the pause is over.
+    fn wait(&self, pause: Duration) {
+        let mut fds: Vec<PollFd<'_>> = self
+            .rings
+            .iter()
+            .map(CpuRing::fd)
+            .chain([self.wake.as_fd()])
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
+        // An interruption only makes the round come early.
+        let _ = poll(&mut fds, Some(&pause));
+        let mut pending = [0; 8];
+        let _ = rustix::io::read(&*self.wake, &mut pending);
+    }
+
+    /// Reads every ring once; returns the bytes taken.
+    fn round(&mut self) -> usize {
+        let mut bytes = 0;
+        for ring in &mut self.rings {
+            let cpu = ring.cpu;
+            bytes += ring.drain(|record| self.books.take(cpu, record));
+        }
+        if bytes > 0 {
+            self.books.meta(&Epoch { time: clocks::now() }.into());
+        }
+        if let Some(logger) = &mut self.logger {
+            logger.flush();
+        }
+        bytes
+    }
+
+    fn periodic(&mut self) -> Result<(), ProbeError> {
+        let now = Instant::now();
+        if now >= self.clocks_due {
+            self.clocks_due = now + CLOCKS_EVERY;
+            self.books.meta(&clocks::snapshot().into());
+        }
+        if now >= self.ledger_due {
+            self.ledger_due = now + LEDGER_EVERY;
+            let ledger = self.ledger(false)?;
+            self.books.meta(&Box::new(ledger).into());
+        }
+        Ok(())
+    }
+
+    fn ledger(&self, complete: bool) -> Result<Ledger, ProbeError> {
+        let tasks = self.tasks.as_ref().map_or(Ok(TaskCounters::default()), Tasks::counters)?;
+        Ok(self.books.accounts.ledger(clocks::now(), complete, &self.calls.counters()?, tasks))
+    }
+
+    fn finish(mut self, reason: EndReason) -> Result<Stopped, ProbeError> {
+        let time = clocks::now();
+        while self.round() > 0 {}
+        for (id, thread) in self.calls.threads()? {
+            self.books.unfinished(id, &thread, time);
+        }
+        self.books.meta(&clocks::snapshot().into());
+        // Whatever a full disk takes from here on must be in the accounts before they are written.
+        self.books.flush();
+        let ledger = self.ledger(true)?;
+        self.books.meta(&Box::new(ledger.clone()).into());
+        self.books.meta(&End { time, reason }.into());
+        self.books.flush();
+        let Books { writer, failure, .. } = self.books;
+        Ok(Stopped { ledger, capture_bytes: writer.size(), failure })
+    }
+}
+
+impl Books {
+    fn take(&mut self, cpu: u32, bytes: &[u8]) {
+        match check(cpu, bytes) {
+            Checked::Call(header, bytes) => {
+                if let Ok((span, _)) = Span::ref_from_prefix(bytes)
+                    && self.relevant.add(span.pid)
+                {
+                    (self.tell)(Happening::NewProcess(span.pid));
+                }
+                self.call(&header, bytes);
+            }
+            Checked::Task(header, bytes) => {
+                let Ok(task) = Task::read_from_bytes(bytes) else { return };
+                if header.kind == kind::LINKER {
+                    (self.tell)(Happening::Linker(task));
+                } else if self.relevant.keep(&task) {
+                    let written = self.writer.records(bytes);
+                    self.wrote(written);
+                    (self.tell)(Happening::Task(task));
+                }
+            }
+            Checked::Malformed(cpu, domain) => self.accounts.malformed(cpu, domain),
+        }
+    }
+
+    /// Counts first: the writer may answer at once that this very record is lost.
+    fn call(&mut self, header: &RecordHeader, bytes: &[u8]) {
+        self.accounts.written(header);
+        let written = self.writer.records(bytes);
+        self.wrote(written);
+    }
+
+    /// Writes the calls that are still open in a thread.
+    fn unfinished(&mut self, id: u64, thread: &Thread, time: u64) {
+        for (depth, frame) in thread.frames.iter().enumerate().take(thread.depth as usize) {
+            let cookie = frame.cookie();
+            let long = cookie.stack_args() > 0;
+            let header = RecordHeader {
+                size: if long { LONG_SPAN_SIZE as u16 } else { SPAN_SIZE as u16 },
+                kind: kind::UNFINISHED,
+                domain: cookie.domain(),
+                cpu: frame.cpu,
+            };
+            let span = Span {
+                header,
+                function: cookie.function(),
+                pid: (id >> 32) as u32,
+                tid: id as u32,
+                depth: depth as u16,
+                flags: frame.flags as u16 | span_flags::RECORDING_STOPPED,
+                begin: frame.begin,
+                end: time.max(frame.begin),
+                correlation: frame.correlation,
+                parent: frame.parent,
+                result: 0,
+                args: frame.args,
+            };
+            if long {
+                self.call(&header, LongSpan { span, stack: frame.stack }.as_bytes());
+            } else {
+                self.call(&header, span.as_bytes());
+            }
+        }
+    }
+
+    fn meta(&mut self, meta: &Meta) {
+        let written = self.writer.meta(meta);
+        self.wrote(written);
+    }
+
+    fn flush(&mut self) {
+        let written = self.writer.flush();
+        self.wrote(written);
+    }
+
+    fn wrote(&mut self, written: Result<(), WriteError>) {
+        let Err(error) = written else { return };
+        self.accounts.lost(&error.lost);
+        if self.failure.is_none() {
+            let text = error.to_string();
+            self.failure = Some(text.clone());
+            (self.tell)(Happening::CaptureFailed(text));
+        }
+    }
+}
+
+fn start_error(error: io::Error) -> ProbeError {
+    ProbeError::Refused {
+        action: "start the collector".to_owned(),
+        cause: error.to_string(),
+        log: Vec::new(),
+    }
+}

@@ -1,0 +1,101 @@
+//! Reading rings: one bounded round after another.
+
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use gputrace_abi::record::{LONG_SPAN_SIZE, RecordHeader, SPAN_SIZE, TASK_SIZE, kind};
+use gputrace_probe::Ring;
+use zerocopy::FromBytes as _;
+
+/// A record whose kind and size fit each other.
+pub(crate) enum Checked<'a> {
+    /// A finished or unfinished call.
+    Call(RecordHeader, &'a [u8]),
+    /// A task or linker event.
+    Task(RecordHeader, &'a [u8]),
+    /// Neither: CPU and domain to count it under.
+    Malformed(u32, u8),
+}
+
+/// Checks what a ring gave.
+pub(crate) fn check(cpu: u32, bytes: &[u8]) -> Checked<'_> {
+    let Ok((header, _)) = RecordHeader::read_from_prefix(bytes) else { return Checked::Malformed(cpu, 0) };
+    let size = bytes.len();
+    let whole = usize::from(header.size) == size;
+    match header.kind {
+        kind::SPAN | kind::UNFINISHED if whole && (size == SPAN_SIZE || size == LONG_SPAN_SIZE) => {
+            Checked::Call(header, bytes)
+        }
+        kind::TASK | kind::LINKER if whole && size == TASK_SIZE => Checked::Task(header, bytes),
+        _ => Checked::Malformed(header.cpu, header.domain),
+    }
+}
+
+/// A ring and the CPU it belongs to.
+pub(crate) struct CpuRing {
+    pub(crate) cpu: u32,
+    ring: Ring,
+    /// Most that one round takes: about what the ring can hold, so that a round ends even while a
+    /// program keeps writing.
+    limit: usize,
+}
+
+impl CpuRing {
+    pub(crate) fn new(cpu: u32, ring: Ring, limit: usize) -> Self {
+        Self { cpu, ring, limit }
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.ring.as_fd()
+    }
+
+    /// Gives every waiting record to `take`; returns their bytes in all.
+    pub(crate) fn drain(&mut self, mut take: impl FnMut(&[u8])) -> usize {
+        let mut bytes = 0;
+        while bytes < self.limit
+            && let Some(item) = self.ring.next()
+        {
+            bytes += item.len();
+            take(&item);
+        }
+        bytes
+    }
+}
+
+impl std::fmt::Debug for CpuRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CpuRing").field("cpu", &self.cpu).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(kind: u8, claimed: u16, actual: usize) -> Vec<u8> {
+        let mut bytes = vec![0; actual];
+        bytes[..2].copy_from_slice(&claimed.to_le_bytes());
+        bytes[2] = kind;
+        bytes[3] = 3;
+        bytes[4..8].copy_from_slice(&1u32.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn kinds_need_their_sizes() {
+        assert!(matches!(check(0, &record(kind::SPAN, 112, 112)), Checked::Call(..)));
+        assert!(matches!(check(0, &record(kind::UNFINISHED, 176, 176)), Checked::Call(..)));
+        assert!(matches!(check(0, &record(kind::TASK, 48, 48)), Checked::Task(..)));
+        assert!(matches!(check(0, &record(kind::SPAN, 176, 112)), Checked::Malformed(1, 3)));
+        assert!(matches!(check(0, &record(kind::TASK, 112, 112)), Checked::Malformed(1, 3)));
+        assert!(matches!(check(0, &record(99, 112, 112)), Checked::Malformed(1, 3)));
+        assert!(matches!(check(5, &[1, 2, 3]), Checked::Malformed(5, 0)));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_classified(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = check(0, &bytes);
+        }
+    }
+}

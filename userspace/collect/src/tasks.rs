@@ -1,0 +1,84 @@
+//! Which task events belong to the recording: the programs see those of the whole node.
+
+use std::collections::HashSet;
+
+use gputrace_abi::record::{Task, task_op};
+
+/// The processes whose task events are kept.
+#[derive(Debug, Default)]
+pub(crate) struct Relevant {
+    pids: HashSet<u32>,
+    follow_forks: bool,
+    /// The one asked for last; calls of one process come in runs.
+    last: Option<u32>,
+}
+
+impl Relevant {
+    pub(crate) fn new(follow_forks: bool) -> Self {
+        Self { follow_forks, ..Self::default() }
+    }
+
+    /// Adds a process; true if it is new.
+    pub(crate) fn add(&mut self, pid: u32) -> bool {
+        if self.last == Some(pid) {
+            return false;
+        }
+        self.last = Some(pid);
+        self.pids.insert(pid)
+    }
+
+    /// Whether to keep `task`. Follows forks and ends.
+    pub(crate) fn keep(&mut self, task: &Task) -> bool {
+        match task.op {
+            task_op::FORK => {
+                // The creator learns of its child in any case; the child's own events are kept only if
+                // it is traced.
+                let creator = self.pids.contains(&task.parent);
+                if creator && self.follow_forks {
+                    self.pids.insert(task.pid);
+                }
+                creator
+            }
+            task_op::EXIT if task.pid == task.tid => {
+                if self.last == Some(task.pid) {
+                    self.last = None;
+                }
+                self.pids.remove(&task.pid)
+            }
+            _ => self.pids.contains(&task.pid),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gputrace_abi::record::{RecordHeader, kind};
+
+    fn task(op: u8, pid: u32, tid: u32, parent: u32) -> Task {
+        Task {
+            header: RecordHeader { size: 48, kind: kind::TASK, domain: 0, cpu: 0 },
+            time: 0,
+            pid,
+            tid,
+            parent,
+            op,
+            reserved: [0; 3],
+            comm: [0; 16],
+        }
+    }
+
+    #[test]
+    fn follows_only_relevant_families() {
+        let mut relevant = Relevant::new(true);
+        assert!(relevant.add(10));
+        assert!(!relevant.add(10));
+        assert!(!relevant.keep(&task(task_op::FORK, 21, 21, 20)));
+        assert!(relevant.keep(&task(task_op::FORK, 11, 11, 10)));
+        assert!(relevant.keep(&task(task_op::EXEC, 11, 11, 11)));
+        assert!(relevant.keep(&task(task_op::EXIT, 11, 12, 0)));
+        assert!(relevant.keep(&task(task_op::EXIT, 11, 11, 0)));
+        assert!(!relevant.keep(&task(task_op::RENAME, 11, 11, 0)));
+        assert!(relevant.keep(&task(task_op::THREAD, 10, 99, 10)));
+    }
+}
