@@ -7,7 +7,7 @@ use crate::{
 };
 
 macro_rules! meta_kinds {
-    ($($(#[$doc:meta])* $variant:ident($type:ty) = $kind:ident;)*) => {
+    ($($(#[$doc:meta])* $variant:ident($type:ty) from $document:ty = $kind:ident;)*) => {
         /// A metadata document.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum Meta { $($(#[$doc])* $variant($type),)* }
@@ -30,33 +30,31 @@ macro_rules! meta_kinds {
             }
         }
 
-        $(impl From<meta_kinds!(@inner $type)> for Meta {
-            fn from(document: meta_kinds!(@inner $type)) -> Self {
+        $(impl From<$document> for Meta {
+            fn from(document: $document) -> Self {
                 Self::$variant(document.into())
             }
         })*
     };
-    (@inner Box<$type:ty>) => { $type };
-    (@inner $type:ty) => { $type };
 }
 
 meta_kinds! {
     /// End of one drain round: every record that was in any ring when the round began stands before it.
-    Epoch(Epoch) = EPOCH;
+    Epoch(Epoch) from Epoch = EPOCH;
     /// Where, when and how; the first block of each capture.
-    Recording(Box<Recording>) = RECORDING;
+    Recording(Box<Recording>) from Recording = RECORDING;
     /// A library and its probed functions; stands before the first record of any of them.
-    Library(Box<Library>) = LIBRARY;
+    Library(Box<Library>) from Library = LIBRARY;
     /// What is known of a process.
-    Process(Box<Process>) = PROCESS;
+    Process(Box<Process>) from Process = PROCESS;
     /// The same moment on several clocks.
-    Clocks(ClockSnapshot) = CLOCKS;
+    Clocks(ClockSnapshot) from ClockSnapshot = CLOCKS;
     /// A remark for the reader.
-    Notice(Notice) = NOTICE;
+    Notice(Notice) from Notice = NOTICE;
     /// The state of the accounts.
-    Ledger(Box<Ledger>) = LEDGER;
+    Ledger(Box<Ledger>) from Ledger = LEDGER;
     /// Last block of a recording that was stopped in order.
-    End(End) = END;
+    End(End) from End = END;
 }
 
 /// A block as read.

@@ -54,6 +54,11 @@ pub enum ReadError {
     /// The first bytes are those of a capture, but its header is damaged.
     #[error("the header of this capture is damaged; it cannot be read")]
     Header,
+    /// The first block, which describes the recording, is missing.
+    #[error(
+        "this capture does not begin with a description of the recording: the recorder was killed at once, or the file is damaged; nothing in it can be read"
+    )]
+    NoRecording,
     /// Written by a newer gputrace.
     #[error(
         "this capture has {what} {found}, and this gputrace reads up to {known}; upgrade gputrace to the version that recorded it, or newer"
@@ -131,6 +136,7 @@ pub struct CaptureReader<R> {
     header: Vec<u8>,
     payload: Vec<u8>,
     abi_version: u32,
+    size: u64,
     /// Where the next block begins.
     offset: u64,
     sequence: u64,
@@ -153,13 +159,17 @@ impl CaptureReader<BufReader<File>> {
 }
 
 impl<R: Read + Seek> CaptureReader<R> {
-    /// Reads from `input`, from its current position, and checks the file header.
+    /// Reads from the start of `input` and checks the file header.
     ///
     /// # Errors
     /// As [`CaptureReader::open`].
     pub fn new(mut input: R) -> Result<Self, ReadError> {
         let mut bytes = Vec::with_capacity(FILE_HEADER);
-        fill(&mut input, &mut bytes, FILE_HEADER).map_err(|source| ReadError::Io { offset: 0, source })?;
+        let size = input
+            .seek(SeekFrom::End(0))
+            .and_then(|size| input.rewind().map(|()| size))
+            .and_then(|size| fill(&mut input, &mut bytes, FILE_HEADER).map(|()| size))
+            .map_err(|source| ReadError::Io { offset: 0, source })?;
         let Ok(header) = FileHeader::read_from_bytes(&bytes) else {
             let known = FILE_MAGIC
                 .iter()
@@ -191,6 +201,7 @@ impl<R: Read + Seek> CaptureReader<R> {
             header: bytes,
             payload: Vec::new(),
             abi_version,
+            size,
             offset: FILE_HEADER as u64,
             sequence: 0,
             truncation: None,
@@ -250,6 +261,12 @@ impl<R: Read + Seek> CaptureReader<R> {
     #[must_use]
     pub fn position(&self) -> u64 {
         self.offset
+    }
+
+    /// Bytes of the file when it was opened.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
     }
 
     fn io(&self, source: io::Error) -> ReadError {

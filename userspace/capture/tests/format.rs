@@ -1,6 +1,10 @@
 //! The file format against its promises: whole blocks survive, damage is found, failures are exact.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::{
     cell::RefCell,

@@ -1,5 +1,32 @@
-//! A capture as typed events.
+//! A capture read back as typed events: the model that exporters see.
+//!
+//! [`Timeline`] is an iterator of [`event::Event`]s over a capture file. It checks and decodes the
+//! records, brings them into the order of time ([`timeline`] explains how), follows processes and
+//! threads through forks, execs and renames, and closes with the recorder's account of what was lost.
+//! [`args`] decodes arguments and return values. Memory use does not grow with the capture.
+//!
+//! ```no_run
+//! use gputrace_timeline::{Timeline, event::Event};
+//!
+//! # fn main() -> Result<(), gputrace_capture::ReadError> {
+//! for event in Timeline::open("app.gtcap".as_ref())? {
+//!     if let Event::Call(call) = event? {
+//!         println!("{} took {} ns", call.function, call.end - call.begin);
+//!     }
+//! }
+//! # Ok(()) }
+//! ```
 
 pub mod args;
+mod decode;
 pub mod event;
+mod group;
+mod processes;
 pub mod status;
+#[cfg(feature = "synthetic")]
+pub mod synthetic;
+pub mod tally;
+pub mod timeline;
+
+pub use tally::Tally;
+pub use timeline::Timeline;

@@ -1,0 +1,193 @@
+//! From record bytes to typed records. Everything is checked: the bytes may come from anywhere.
+
+use gputrace_abi::{
+    STACK_ARGS,
+    domain::DOMAINS,
+    record::{LONG_SPAN_SIZE, LongSpan, SPAN_SIZE, Span, Task, kind, span_flags},
+};
+use gputrace_capture::records::RawRecord;
+use zerocopy::FromBytes;
+
+use crate::event::{Call, CallEnd};
+
+/// CPUs that a record can name. Linux on x86-64 supports at most 8192; the bound keeps a damaged or
+/// hostile capture from making the tables per CPU grow without limit.
+pub(crate) const MAX_CPUS: u32 = 1 << 16;
+
+/// A record that makes sense.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Record {
+    /// A finished or unfinished call.
+    Call(LongSpan),
+    /// A process or thread event.
+    Task(Task),
+    /// Meant for the recorder itself: says nothing about the program.
+    Internal,
+}
+
+/// Why a record was passed over.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A kind that this version does not know.
+    Unknown,
+    /// A known kind with a size or content that it cannot have.
+    Malformed,
+}
+
+pub(crate) fn decode(raw: RawRecord<'_>) -> Result<Record, Fault> {
+    match raw.header.kind {
+        kind::SPAN | kind::UNFINISHED => span(raw.bytes).map(Record::Call).ok_or(Fault::Malformed),
+        kind::TASK => Task::read_from_bytes(raw.bytes)
+            .map(Record::Task)
+            .map_err(|_| Fault::Malformed),
+        kind::LINKER => Ok(Record::Internal),
+        _ => Err(Fault::Unknown),
+    }
+}
+
+fn span(bytes: &[u8]) -> Option<LongSpan> {
+    let long = match bytes.len() {
+        SPAN_SIZE => LongSpan {
+            span: Span::read_from_bytes(bytes).ok()?,
+            stack: [0; STACK_ARGS],
+        },
+        LONG_SPAN_SIZE => LongSpan::read_from_bytes(bytes).ok()?,
+        _ => return None,
+    };
+    let Span {
+        header, correlation, ..
+    } = &long.span;
+    let plausible = usize::from(header.domain) < DOMAINS && header.cpu < MAX_CPUS && *correlation != 0;
+    plausible.then_some(long)
+}
+
+/// The call of a record that [`decode`] accepted.
+pub(crate) fn call(record: &LongSpan) -> Call {
+    let span = &record.span;
+    let how = match span.header.kind {
+        kind::SPAN => CallEnd::Returned(span.result),
+        _ if span.flags & span_flags::THREAD_EXITED != 0 => CallEnd::ThreadExited,
+        _ if span.flags & span_flags::EXECUTED != 0 => CallEnd::Executed,
+        _ => CallEnd::RecordingStopped,
+    };
+    Call {
+        function: span.function,
+        domain: span.header.domain,
+        pid: span.pid,
+        tid: span.tid,
+        begin: span.begin,
+        end: span.end.max(span.begin),
+        correlation: span.correlation,
+        parent: span.parent,
+        depth: span.depth,
+        cpu: span.header.cpu,
+        how,
+        stack_readable: span.flags & span_flags::STACK_ARGS_UNREADABLE == 0,
+        args: span.args,
+        stack: record.stack,
+    }
+}
+
+/// The name in a `comm` field: up to the first NUL; bytes that are not UTF-8 are replaced.
+pub(crate) fn name(comm: &[u8]) -> String {
+    let name = comm.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_capture::records;
+    use proptest::prelude::*;
+    use zerocopy::{FromZeros, IntoBytes};
+
+    use super::*;
+
+    fn first(bytes: &[u8]) -> RawRecord<'_> {
+        records::split(bytes).next().unwrap().unwrap()
+    }
+
+    fn sample() -> Span {
+        let mut span = Span::new_zeroed();
+        span.header.size = SPAN_SIZE as u16;
+        span.header.kind = kind::SPAN;
+        span.correlation = 7;
+        span.begin = 10;
+        span.end = 9;
+        span.result = 100;
+        span
+    }
+
+    #[test]
+    fn sizes_and_kinds_are_checked() {
+        let span = sample();
+        assert!(matches!(decode(first(span.as_bytes())), Ok(Record::Call(_))));
+        let fault = |change: fn(&mut Span)| {
+            let mut changed = span;
+            change(&mut changed);
+            decode(first(changed.as_bytes())).unwrap_err()
+        };
+        assert_eq!(fault(|span| span.header.kind = 77), Fault::Unknown);
+        assert_eq!(fault(|span| span.header.size = 111), Fault::Malformed);
+        assert_eq!(fault(|span| span.header.domain = DOMAINS as u8), Fault::Malformed);
+        assert_eq!(fault(|span| span.header.cpu = MAX_CPUS), Fault::Malformed);
+        assert_eq!(fault(|span| span.correlation = 0), Fault::Malformed);
+        let mut task = span;
+        task.header.kind = kind::TASK;
+        assert_eq!(decode(first(task.as_bytes())), Err(Fault::Malformed));
+        task.header.kind = kind::LINKER;
+        assert_eq!(decode(first(task.as_bytes())), Ok(Record::Internal));
+    }
+
+    #[test]
+    fn a_call_never_ends_before_it_begins() {
+        let call = call(&LongSpan {
+            span: sample(),
+            stack: [0; STACK_ARGS],
+        });
+        assert_eq!((call.begin, call.end, call.how), (10, 10, CallEnd::Returned(100)));
+    }
+
+    #[test]
+    fn unfinished_calls_say_why() {
+        let mut span = sample();
+        span.header.kind = kind::UNFINISHED;
+        for (flags, how) in [
+            (span_flags::THREAD_EXITED, CallEnd::ThreadExited),
+            (
+                span_flags::EXECUTED | span_flags::STACK_ARGS_UNREADABLE,
+                CallEnd::Executed,
+            ),
+            (span_flags::RECORDING_STOPPED, CallEnd::RecordingStopped),
+        ] {
+            span.flags = flags;
+            assert_eq!(
+                call(&LongSpan {
+                    span,
+                    stack: [0; STACK_ARGS]
+                })
+                .how,
+                how
+            );
+        }
+    }
+
+    #[test]
+    fn names_may_hold_any_bytes() {
+        assert_eq!(name(b"python3\0\0\0garbage"), "python3");
+        assert_eq!(name(b"\xff\xfe\0"), "\u{fffd}\u{fffd}");
+        assert_eq!(name(&[b'x'; 16]), "x".repeat(16));
+        assert_eq!(name(&[0; 16]), "");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            for raw in records::split(&bytes).flatten() {
+                if let Ok(Record::Call(span)) = decode(raw) {
+                    let call = call(&span);
+                    prop_assert!(call.end >= call.begin);
+                }
+            }
+        }
+    }
+}

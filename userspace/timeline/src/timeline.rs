@@ -1,0 +1,280 @@
+//! Reading a capture in the order of time.
+//!
+//! # Order
+//!
+//! The recorder drains one ring after the other, round by round, and a call's record is made when the
+//! call ends. So records lie in the capture in no order at all, except for this: when a round that
+//! began at time *t* is over, every record made before *t* is in the capture ([`Meta::Epoch`]).
+//!
+//! The timeline collects records until such a mark, releases those that end at or before *t* as one
+//! group, ordered by begin, and holds the others back until the next mark. Since groups follow each
+//! other in the order of ends, two calls of one thread, neither of which encloses the other, always come
+//! in the right order, also when the thread moved from CPU to CPU between them.
+//!
+//! What is held in memory is what the rings could hold, at most [`MAX_GROUP`] bytes; a capture with more
+//! between two marks is released in parts.
+
+use std::{
+    collections::VecDeque,
+    fs::File,
+    io::{BufReader, Read, Seek},
+    path::Path,
+};
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::{
+    Block, CaptureReader, Meta, ReadError, Truncation,
+    ledger::Ledger,
+    meta::{End, Library, Notice, Recording},
+    records,
+};
+
+use crate::{
+    event::{Event, FunctionInfo},
+    group::{Collection, Due, Group},
+    processes::Processes,
+    tally::Tally,
+};
+
+/// Bytes of records that are collected before they are released without waiting for the end of the
+/// round.
+pub const MAX_GROUP: usize = 128 << 20;
+
+/// The events of a capture, in the order described in [`crate::event::Event`].
+///
+/// An error ([`ReadError::Io`]) is returned once and ends the timeline. A capture that merely ends too
+/// early is no error: a [`Notice`] says so, the account follows, and [`Timeline::truncation`] has the
+/// details.
+#[derive(Debug)]
+pub struct Timeline<R> {
+    reader: CaptureReader<R>,
+    recording: Recording,
+    /// Events that are due before anything else.
+    ready: VecDeque<Event>,
+    collecting: Collection,
+    group: Group,
+    processes: Processes,
+    tally: Tally,
+    ledger: Option<Box<Ledger>>,
+    end: Option<End>,
+    state: State,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    /// There may be more blocks.
+    Reading,
+    /// All blocks are read; the last group is being emitted.
+    Draining,
+    /// The closing events have been queued.
+    Closed,
+}
+
+impl Timeline<BufReader<File>> {
+    /// Opens a capture.
+    ///
+    /// # Errors
+    /// [`ReadError`] if the file cannot be opened or is not a capture that this version can read.
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        Self::new(CaptureReader::open(path)?)
+    }
+}
+
+impl<R: Read + Seek> Timeline<R> {
+    /// The events of what `reader`, which must be at its beginning, reads.
+    ///
+    /// # Errors
+    /// [`ReadError`] if the capture cannot be read or does not begin with a description of the recording.
+    pub fn new(mut reader: CaptureReader<R>) -> Result<Self, ReadError> {
+        let recording = match reader.next_block()? {
+            Some(Block::Meta(Meta::Recording(recording))) => *recording,
+            _ => return Err(ReadError::NoRecording),
+        };
+        Ok(Self {
+            reader,
+            ready: VecDeque::from([Event::Recording(Box::new(recording.clone()))]),
+            recording,
+            collecting: Collection::default(),
+            group: Group::default(),
+            processes: Processes::default(),
+            tally: Tally::default(),
+            ledger: None,
+            end: None,
+            state: State::Reading,
+        })
+    }
+
+    /// How the recording was made.
+    #[must_use]
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// What was found so far; complete when the iterator has ended.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Where and why reading stopped before the end of the file; known when the iterator has ended.
+    #[must_use]
+    pub fn truncation(&self) -> Option<Truncation> {
+        self.reader.truncation()
+    }
+
+    /// Bytes of the file that have been read, for showing progress against [`Timeline::size`].
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.reader.position()
+    }
+
+    /// Size of the file in bytes when it was opened.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.reader.size()
+    }
+
+    /// Reads one block, or finds that there are no more.
+    fn read(&mut self) -> Result<(), ReadError> {
+        match self.reader.next_block()? {
+            Some(Block::Records(run)) => {
+                for record in records::split(run) {
+                    match record {
+                        Ok(raw) => self.collecting.take(raw, &mut self.tally),
+                        Err(_) => self.tally.malformed_records += 1,
+                    }
+                }
+                if self.collecting.bytes() >= MAX_GROUP {
+                    self.collecting.release(u64::MAX, &mut self.group);
+                }
+            }
+            Some(Block::Meta(meta)) => self.meta(meta),
+            Some(Block::Unknown { .. }) => self.tally.unknown_blocks += 1,
+            None => {
+                self.collecting.release(u64::MAX, &mut self.group);
+                self.state = State::Draining;
+            }
+        }
+        Ok(())
+    }
+
+    fn meta(&mut self, meta: Meta) {
+        match meta {
+            Meta::Epoch(epoch) => self.collecting.release(epoch.time, &mut self.group),
+            Meta::Library(library) => self.ready.extend(functions(*library)),
+            Meta::Process(process) => self.processes.described(*process, &mut self.ready),
+            Meta::Clocks(clocks) => self.ready.push_back(Event::Clocks(clocks)),
+            Meta::Notice(notice) => self.ready.push_back(Event::Notice(notice)),
+            Meta::Ledger(ledger) => self.ledger = Some(ledger),
+            Meta::End(end) => self.end = Some(end),
+            // A second one says nothing new.
+            Meta::Recording(_) => {}
+        }
+    }
+
+    /// Queues what stands at the end: remarks, the account, the end mark.
+    fn close(&mut self) {
+        let time = self.end.as_ref().map_or(self.collecting.latest(), |end| end.time);
+        let mut remarks = Vec::new();
+        match (self.reader.truncation(), &self.end) {
+            (Some(truncation), _) => remarks.push(format!("{truncation}. The recorder was killed, or the file was damaged.")),
+            (None, None) => remarks.push(
+                "The capture has no end mark: the recorder was killed. Everything up to its last whole block was \
+                 read; calls that were open then, and the final account, are missing."
+                    .to_owned(),
+            ),
+            (None, Some(_)) => {}
+        }
+        for (count, what) in [
+            (
+                self.tally.malformed_records,
+                "records made no sense and were left out; please report this",
+            ),
+            (
+                self.tally.unknown_records,
+                "records are of a kind that this version does not know; upgrade gputrace to see them",
+            ),
+            (
+                self.tally.unknown_blocks,
+                "blocks are of a kind that this version does not know; upgrade gputrace to see them",
+            ),
+            (
+                self.tally.adjusted_ends,
+                "calls ended some nanoseconds before they began, by clocks of different CPUs; they are shown with length 0",
+            ),
+        ] {
+            if count > 0 {
+                remarks.push(format!("{count} {what}."));
+            }
+        }
+        if let Some(ledger) = self.ledger.as_ref().filter(|ledger| ledger.complete)
+            && !self.tally.agrees(ledger)
+        {
+            let (found, said) = (self.tally.total(), ledger.total());
+            remarks.push(format!(
+                "The capture holds {} finished and {} unfinished calls, but its account says {} and {}. This is a \
+                 defect of gputrace or a damaged capture; please report it.",
+                found.finished, found.unfinished, said.written, said.unfinished
+            ));
+        }
+        self.ready.extend(
+            remarks
+                .into_iter()
+                .map(|text| Event::Notice(Notice { time, text })),
+        );
+        self.ready.extend(self.ledger.take().map(Event::Ledger));
+        self.ready.extend(self.end.take().map(Event::End));
+    }
+}
+
+impl<R: Read + Seek> Iterator for Timeline<R> {
+    type Item = Result<Event, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(Ok(event));
+            }
+            match self.group.next() {
+                Some(Due::Call(call)) => return Some(Ok(Event::Call(call))),
+                Some(Due::Task(task)) => {
+                    if !self.processes.task(&task, &mut self.ready) {
+                        self.tally.unknown_records += 1;
+                    }
+                    continue;
+                }
+                None => {}
+            }
+            match self.state {
+                State::Reading => {
+                    if let Err(error) = self.read() {
+                        self.state = State::Closed;
+                        return Some(Err(error));
+                    }
+                }
+                State::Draining => {
+                    self.state = State::Closed;
+                    self.close();
+                }
+                State::Closed => return None,
+            }
+        }
+    }
+}
+
+fn functions(library: Library) -> impl Iterator<Item = Event> {
+    let Library {
+        path,
+        build_id,
+        functions,
+        ..
+    } = library;
+    functions.into_iter().map(move |function| {
+        Event::Function(Box::new(FunctionInfo {
+            domain: Domain::from_id(function.domain),
+            function,
+            library: path.clone(),
+            build_id: build_id.clone(),
+        }))
+    })
+}
