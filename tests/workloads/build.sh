@@ -1,0 +1,83 @@
+#!/bin/sh
+# Builds the programs that the end-to-end tests trace: `build.sh OUTDIR`.
+#
+# Safe to run again: only what is older than its sources is built. Needs gcc, g++, and Debian's ROCm:
+#   apt-get install gcc g++ hipcc libamdhip64-dev libhsa-runtime-dev rocm-device-libs
+set -eu
+
+out=${1:?usage: build.sh OUTDIR}
+cd "$(dirname "$0")"
+mkdir -p "$out/obj" "$out/synthetic"
+out=$(cd "$out" && pwd)
+
+for tool in gcc g++ hipcc; do
+    if ! command -v "$tool" >/dev/null 2>&1; then
+        echo "$0: $tool is missing; on Debian and Ubuntu:" >&2
+        echo "  sudo apt-get install gcc g++ hipcc libamdhip64-dev libhsa-runtime-dev rocm-device-libs" >&2
+        exit 1
+    fi
+done
+
+# make TARGET SOURCE...: whether TARGET is missing or older than a source or this script.
+stale() {
+    target=$1
+    shift
+    for source in "$0" "$@"; do
+        if [ ! "$target" -nt "$source" ]; then
+            echo "  building ${target#"$out"/}" >&2
+            return 0
+        fi
+    done
+    return 1
+}
+
+warnings="-Wall -Wextra -Wno-unused-result -Wno-deprecated-declarations"
+c="gcc -std=c11 -O2 -g -pthread $warnings"
+# C++20 for std::type_identity_t and __VA_OPT__.
+cxx="g++ -std=c++20 -O2 -g -pthread $warnings"
+# Any architecture will do: without a GPU no kernel is ever loaded. The environment keeps hipcc from
+# looking for a GPU.
+hip="env HCC_AMDGPU_TARGET=gfx906 hipcc --offload-arch=gfx906 -std=c++20 -O2 -g -pthread $warnings"
+
+log=$out/obj/call_log.o
+headers="call_log.h call_log.hpp"
+
+if stale "$log" call_log.c call_log.h; then
+    $c -fPIC -c call_log.c -o "$log"
+fi
+if stale "$out/hip_calls" hip_calls.cpp hip_round.hpp $headers "$log"; then
+    # In two steps, since hipcc takes every input of a compilation for a source.
+    $hip -c hip_calls.cpp -o "$out/obj/hip_calls.o"
+    $hip "$out/obj/hip_calls.o" "$log" -o "$out/hip_calls"
+fi
+if stale "$out/hip_late" hip_calls.cpp hip_round.hpp $headers "$log"; then
+    $cxx -D__HIP_PLATFORM_AMD__ -DLATE hip_calls.cpp "$log" -ldl -o "$out/hip_late"
+fi
+if stale "$out/hsa_calls" hsa_calls.cpp $headers "$log"; then
+    $cxx hsa_calls.cpp "$log" -lhsa-runtime64 -o "$out/hsa_calls"
+fi
+
+# The libraries' names make gputrace take them for ROCm's; a version that does not exist keeps them apart.
+hip_library=$out/synthetic/libamdhip64.so.99
+hsa_library=$out/synthetic/libhsa-runtime64.so.99
+if stale "$hip_library" synthetic/sites.c synthetic/sites.S synthetic/sites.h; then
+    $c -fPIC -fcf-protection=none -shared -Wl,-soname,libamdhip64.so.99 -Wl,--build-id \
+        synthetic/sites.c synthetic/sites.S -o "$hip_library"
+fi
+if stale "$hsa_library" synthetic/hsa_sites.c; then
+    $c -fPIC -shared -Wl,-soname,libhsa-runtime64.so.99 -Wl,--build-id synthetic/hsa_sites.c -o "$hsa_library"
+fi
+if stale "$out/synthetic/synthetic" synthetic/driver.cpp synthetic/sites.h $headers "$log" "$hip_library"; then
+    $cxx synthetic/driver.cpp "$log" "$hip_library" '-Wl,-rpath,$ORIGIN' -o "$out/synthetic/synthetic"
+fi
+if stale "$out/synthetic/hsa_synthetic" synthetic/hsa_driver.cpp $headers "$log" "$hsa_library"; then
+    $cxx synthetic/hsa_driver.cpp "$log" "$hsa_library" '-Wl,-rpath,$ORIGIN' -o "$out/synthetic/hsa_synthetic"
+fi
+
+# Programs that gputrace must refuse to trace, or has nothing to trace in.
+if stale "$out/no_rocm" bystander.c; then
+    $c bystander.c -o "$out/no_rocm"
+fi
+if stale "$out/static_program" bystander.c; then
+    $c -static bystander.c -o "$out/static_program"
+fi
