@@ -1,2 +1,92 @@
-//! Placeholder.
-fn main() {}
+//! `cargo xtask`: every job of this repository that is more than one cargo command.
+//!
+//! The two that a newcomer needs are `cargo xtask demo` and `cargo xtask test`. Both begin with `cargo xtask
+//! setup`, which makes the machine ready and is quick when it already is:
+//!
+//! ```text
+//! setup ──> build-ebpf ──> cargo build -p gputrace ──> demo
+//!   │           │                                └───> test  (all tests, unit to end-to-end)
+//!   │           └─ target/bpf/*.o, embedded by userspace/probe
+//!   └─ packages, eBPF compiler, bpf-linker, ROCm, mounts, Python readers
+//! ```
+//!
+//! A new command is a module with a `pub(crate) struct Args` that has `fn run(self, &Workspace) -> Result<()>`, and
+//! one line in [`commands!`] below.
+
+mod build;
+mod demo;
+mod ebpf;
+mod exec;
+mod gen_catalog;
+mod lint;
+mod progress;
+mod setup;
+mod test;
+mod toolchain;
+mod workspace;
+
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+/// Makes the command enum and its dispatch from one table: `/// help`, then `Variant => module`.
+macro_rules! commands {
+    ($($(#[$attribute:meta])* $variant:ident => $module:ident,)*) => {
+        #[derive(Subcommand)]
+        enum Command {
+            $($(#[$attribute])* $variant($module::Args),)*
+        }
+
+        impl Command {
+            fn run(self, workspace: &Workspace) -> anyhow::Result<()> {
+                match self {
+                    $(Self::$variant(arguments) => arguments.run(workspace),)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    /// Make this machine ready: packages, eBPF compiler, ROCm, mounts, Python readers
+    Setup => setup,
+    /// Compile the eBPF programs into target/bpf
+    BuildEbpf => ebpf,
+    /// Build everything, eBPF included; the tool is then target/<profile>/gputrace
+    Build => build,
+    /// Prepare the machine and run all tests
+    Test => test,
+    /// Formatting, clippy and rustdoc, each with warnings as errors
+    Lint => lint,
+    /// Trace a bundled HIP program on the real ROCm libraries and say where to look at the result
+    Demo => demo,
+    /// Make userspace/catalog/data from the public headers of several ROCm releases
+    GenCatalog => gen_catalog,
+}
+
+/// Jobs of the gputrace repository.
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    disable_help_subcommand = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> anyhow::Result<()> {
+    let cli = Cli::parse();
+    cli.command.run(&Workspace::locate()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

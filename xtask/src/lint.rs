@@ -1,0 +1,89 @@
+//! `cargo xtask lint`: what a change must pass before anyone looks at it. Every warning is an error.
+
+use anyhow::{Result, bail};
+
+use crate::progress::{self, long_step};
+use crate::setup::{self, Purpose};
+use crate::workspace::Workspace;
+use crate::{ebpf, exec};
+
+/// Arguments of `cargo xtask lint`.
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+/// One check: what, why, cargo's arguments, and its environment.
+struct Check {
+    what: &'static str,
+    why: &'static str,
+    arguments: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
+}
+
+/// Quickest first. Clippy and rustdoc share the dependencies that one of them has checked.
+const CHECKS: [Check; 4] = [
+    Check {
+        what: "rustfmt",
+        why: "one layout for all code",
+        arguments: &["fmt", "--all", "--check"],
+        environment: &[],
+    },
+    Check {
+        what: "clippy",
+        why: "lints of the root Cargo.toml, for code and tests",
+        arguments: &["clippy", "--all-targets", "--", "-D", "warnings"],
+        environment: &[],
+    },
+    // The compiler that builds for BPF comes without clippy, and clippy's own has no `core` for BPF. So the programs
+    // are checked for the host, where aya-ebpf compiles too; nothing is linked. `core` for the host is compiled for
+    // unwinding, which a program without std must not do: hence the panic strategy.
+    Check {
+        what: "clippy for eBPF",
+        why: "the same lints for the programs that run in the kernel",
+        arguments: &[
+            "clippy",
+            "--package=gputrace-probes",
+            "--package=gputrace-kernel",
+            "--config=profile.dev.panic=\"abort\"",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        environment: &[],
+    },
+    Check {
+        what: "rustdoc",
+        why: "documentation without broken links",
+        arguments: &["doc", "--no-deps"],
+        environment: &[("RUSTDOCFLAGS", "-D warnings")],
+    },
+];
+
+impl Args {
+    #[expect(clippy::unused_self, reason = "every command is run by a method")]
+    pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
+        setup::prepare(workspace, Purpose::Build).require(Purpose::Build)?;
+        // userspace/probe does not compile without the objects.
+        ebpf::build(workspace)?;
+        let mut failed = Vec::new();
+        for check in &CHECKS {
+            let mut cargo = workspace.cargo();
+            cargo
+                .args(check.arguments)
+                .envs(check.environment.iter().copied());
+            // All of them, so that one run shows everything that is to be mended.
+            if long_step(check.what, check.why, || exec::stream(&mut cargo)).is_err() {
+                failed.push(check.what);
+            }
+        }
+        progress::heading(format_args!(
+            "lint: {} of {} passed",
+            CHECKS.len() - failed.len(),
+            CHECKS.len()
+        ));
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            bail!("{} failed, see above", failed.join(", "))
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What the user sees: one line per step, with what it found or did and how long it took.
+//!
+//! All of it goes to standard error; standard output belongs to the programs that xtask runs.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+/// A title above a group of steps.
+pub(crate) fn heading(text: fmt::Arguments<'_>) {
+    eprintln!("\n== {text}");
+}
+
+/// A remark between steps, such as what is about to take long.
+pub(crate) fn note(text: fmt::Arguments<'_>) {
+    eprintln!("            {text}");
+}
+
+/// One finished line: `state`, what it is about, time taken.
+pub(crate) fn line(state: &str, text: fmt::Arguments<'_>, took: Duration) {
+    eprintln!("  {state:<8}  {text}  [{}]", Seconds(took));
+}
+
+/// Runs a step whose output is shown while it runs: announces it with the reason, then says how long it took.
+///
+/// # Errors
+///
+/// Those of `step`.
+pub(crate) fn long_step<T>(what: &str, why: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
+    eprintln!("\n== {what}: {why}");
+    let start = Instant::now();
+    let result = step();
+    let state = if result.is_ok() { "done" } else { "FAILED" };
+    line(state, format_args!("{what}"), start.elapsed());
+    result
+}
+
+/// A duration as `0.4 s` or `2 min 05 s`.
+#[derive(Clone, Copy)]
+pub(crate) struct Seconds(pub(crate) Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let whole = self.0.as_secs();
+        if whole < 60 {
+            write!(f, "{:.1} s", self.0.as_secs_f64())
+        } else {
+            write!(f, "{} min {:02} s", whole / 60, whole % 60)
+        }
+    }
+}
+
+/// A size as `812 B`, `40.4 KiB` or `3.2 MiB`.
+#[derive(Clone, Copy)]
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // In tenths, by whole numbers: no float to round a size wrongly.
+        let tenths = |unit: u64| self.0.saturating_mul(10) / unit;
+        match self.0 {
+            0..1024 => write!(f, "{} B", self.0),
+            1024..1_048_576 => write!(f, "{}.{} KiB", tenths(1024) / 10, tenths(1024) % 10),
+            _ => write!(f, "{}.{} MiB", tenths(1_048_576) / 10, tenths(1_048_576) % 10),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_well() {
+        assert_eq!(Seconds(Duration::from_millis(420)).to_string(), "0.4 s");
+        assert_eq!(Seconds(Duration::from_secs(125)).to_string(), "2 min 05 s");
+    }
+
+    #[test]
+    fn sizes_read_well() {
+        assert_eq!(Bytes(812).to_string(), "812 B");
+        assert_eq!(Bytes(40_448).to_string(), "39.5 KiB");
+        assert_eq!(Bytes(3_400_000).to_string(), "3.2 MiB");
+    }
+}

@@ -1,0 +1,262 @@
+//! `cargo xtask setup`: makes the machine ready, and says what it cannot do itself.
+//!
+//! Setup is a table of parts ([`PARTS`]). Each looks first whether what it provides is there, by using it rather than
+//! by asking a package manager; then gets it if it can: packages by apt-get as root, compilers by rustup, tools by
+//! cargo and pip into a cache outside the checkout. What it cannot get is reported with the command that would, and
+//! the other parts go on, so that one run shows all that is missing.
+
+mod apt;
+mod bpf;
+mod ebpf_tools;
+mod machine;
+mod mounts;
+mod packages;
+pub(crate) mod python;
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+use self::machine::Machine;
+use crate::progress;
+use crate::workspace::Workspace;
+
+/// What the machine is to be made ready for. Each includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub(crate) enum Purpose {
+    /// Building the tool
+    Build,
+    /// Building and running it on real ROCm libraries
+    Run,
+    /// Running all tests as well
+    Test,
+}
+
+/// Arguments of `cargo xtask setup`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to make the machine ready for; each includes those before it
+    #[arg(long = "for", value_enum, value_name = "PURPOSE", default_value = "test")]
+    purpose: Purpose,
+}
+
+impl Args {
+    pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
+        prepare(workspace, self.purpose).require(self.purpose)
+    }
+}
+
+/// How a part found or left things.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// Nothing to do; says what is there.
+    Ready(String),
+    /// It was provided now; says what.
+    Done(String),
+    /// It is missing and this run could not get it.
+    Missing {
+        /// What, and why it could not be had when that is not obvious.
+        what: String,
+        /// The command or the act that gets it.
+        remedy: String,
+    },
+}
+
+/// What a part may look at.
+struct Context<'a> {
+    workspace: &'a Workspace,
+    machine: Machine,
+}
+
+/// One thing that the machine needs.
+struct Part {
+    name: &'static str,
+    /// What needs it.
+    why: &'static str,
+    /// The first purpose that needs it.
+    since: Purpose,
+    run: fn(&Context<'_>) -> Result<State>,
+}
+
+/// The name of the part that tests can do without, see [`Report::lacks_rocm`].
+const ROCM: &str = "ROCm";
+
+/// All parts; later ones may use what earlier ones provide.
+const PARTS: [Part; 8] = [
+    Part {
+        name: "build packages",
+        why: "libbpf is C and is compiled with the tool",
+        since: Purpose::Build,
+        run: |context| packages::BUILD.ensure(&context.machine),
+    },
+    Part {
+        name: "eBPF compiler",
+        why: "`core` for BPF is built from source: a rustc that may, with its source",
+        since: Purpose::Build,
+        run: |context| ebpf_tools::compiler(&context.machine),
+    },
+    Part {
+        name: "bpf-linker",
+        why: "makes BPF objects from rustc's bitcode; must be built with rustc's LLVM",
+        since: Purpose::Build,
+        run: |context| ebpf_tools::linker(context.workspace, &context.machine),
+    },
+    Part {
+        name: ROCM,
+        why: "the real libraries to trace, and hipcc for the programs that call them",
+        since: Purpose::Run,
+        run: |context| packages::ROCM.ensure(&context.machine),
+    },
+    Part {
+        name: "tracefs",
+        why: "tracepoint ids and formats are read there",
+        since: Purpose::Run,
+        run: |context| mounts::TRACEFS.ensure(&context.machine),
+    },
+    Part {
+        name: "bpffs",
+        why: "where BPF objects can be pinned and seen",
+        since: Purpose::Run,
+        run: |context| mounts::BPFFS.ensure(&context.machine),
+    },
+    Part {
+        name: "bpf()",
+        why: "tracing itself: ring buffer and probe program, tried on this kernel",
+        since: Purpose::Run,
+        run: |context| Ok(bpf::check(&context.machine)),
+    },
+    Part {
+        name: "Python readers",
+        why: "tests read the traces back with Perfetto's own decoder",
+        since: Purpose::Test,
+        run: |context| python::ensure(context.workspace),
+    },
+];
+
+/// What is still missing after [`prepare`].
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    missing: Vec<Gap>,
+}
+
+/// Something that is missing.
+#[derive(Debug)]
+struct Gap {
+    part: &'static str,
+    since: Purpose,
+    what: String,
+    remedy: String,
+}
+
+impl Report {
+    /// # Errors
+    ///
+    /// When something is missing that `purpose` needs; names all of it, with the commands.
+    pub(crate) fn require(&self, purpose: Purpose) -> Result<()> {
+        let needed: Vec<String> = self
+            .missing
+            .iter()
+            .filter(|gap| gap.since <= purpose)
+            .map(
+                |Gap {
+                     part, what, remedy, ..
+                 }| format!("- {part}: {what}\n  -> {remedy}"),
+            )
+            .collect();
+        if needed.is_empty() {
+            return Ok(());
+        }
+        let builds = self.missing.iter().all(|gap| gap.since > Purpose::Build);
+        let hint = if builds {
+            "\nBuilding works all the same: `cargo xtask build`."
+        } else {
+            ""
+        };
+        bail!("this machine is not ready:\n{}{hint}", needed.join("\n"))
+    }
+
+    /// Whether there is no ROCm to compile programs with.
+    pub(crate) fn lacks_rocm(&self) -> bool {
+        self.missing.iter().any(|gap| gap.part == ROCM)
+    }
+}
+
+/// Runs the parts that `purpose` needs and shows each.
+pub(crate) fn prepare(workspace: &Workspace, purpose: Purpose) -> Report {
+    let context = Context {
+        workspace,
+        machine: Machine::look(),
+    };
+    progress::heading(format_args!("set up for {purpose:?}, on {}", context.machine));
+    let mut report = Report::default();
+    for part in PARTS.iter().filter(|part| part.since <= purpose) {
+        let start = Instant::now();
+        let state = (part.run)(&context).unwrap_or_else(|error| State::Missing {
+            what: format!("{error:#}"),
+            remedy: "remove the cause above and run `cargo xtask setup` again".into(),
+        });
+        let Part { name, why, .. } = part;
+        match state {
+            State::Ready(what) => progress::line("ready", format_args!("{name}: {what}"), start.elapsed()),
+            State::Done(what) => progress::line("done", format_args!("{name}: {what}"), start.elapsed()),
+            State::Missing { what, remedy } => {
+                progress::line("MISSING", format_args!("{name} ({why})"), start.elapsed());
+                progress::note(format_args!("{what}"));
+                progress::note(format_args!("-> {remedy}"));
+                report.missing.push(Gap {
+                    part: name,
+                    since: part.since,
+                    what,
+                    remedy,
+                });
+            }
+        }
+    }
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gap(part: &'static str, since: Purpose) -> Gap {
+        Gap {
+            part,
+            since,
+            what: "not there".into(),
+            remedy: format!("get {part}"),
+        }
+    }
+
+    #[test]
+    fn only_what_the_purpose_needs_is_required() {
+        let report = Report {
+            missing: vec![gap(ROCM, Purpose::Run), gap("Python", Purpose::Test)],
+        };
+        report.require(Purpose::Build).unwrap();
+        let run = report.require(Purpose::Run).unwrap_err().to_string();
+        assert!(
+            run.contains("get ROCm") && !run.contains("Python") && run.contains("cargo xtask build"),
+            "{run}"
+        );
+        assert!(
+            report
+                .require(Purpose::Test)
+                .unwrap_err()
+                .to_string()
+                .contains("get Python")
+        );
+        assert!(report.lacks_rocm());
+        let report = Report {
+            missing: vec![gap("cc", Purpose::Build)],
+        };
+        assert!(
+            !report
+                .require(Purpose::Test)
+                .unwrap_err()
+                .to_string()
+                .contains("Building works")
+        );
+        assert!(!report.lacks_rocm());
+    }
+}

@@ -1,0 +1,75 @@
+//! The Python environment with the official readers of what gputrace writes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use super::State;
+use crate::workspace::Workspace;
+use crate::{exec, progress};
+
+/// What is installed, with versions. A copy in the environment says what is in there.
+const REQUIREMENTS: &str = include_str!("../../python-readers.txt");
+
+/// Name of that copy; written last, so that an interrupted installation is done again.
+const INSTALLED: &str = "installed.txt";
+
+/// The environment's interpreter. Tests get it as `GPUTRACE_TEST_PYTHON`.
+pub(crate) fn interpreter(workspace: &Workspace) -> PathBuf {
+    directory(workspace).join("bin").join("python")
+}
+
+fn directory(workspace: &Workspace) -> PathBuf {
+    workspace.tools.join("python-readers")
+}
+
+/// Makes the environment, or makes it anew when [`REQUIREMENTS`] changed or its interpreter is gone.
+///
+/// # Errors
+///
+/// When Python, its venv module, or the package index is out of reach.
+pub(super) fn ensure(workspace: &Workspace) -> Result<State> {
+    let directory = directory(workspace);
+    let interpreter = interpreter(workspace);
+    let contents = REQUIREMENTS
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .collect::<Vec<_>>()
+        .join(" ");
+    let current =
+        fs::read_to_string(directory.join(INSTALLED)).is_ok_and(|installed| installed == REQUIREMENTS);
+    if current && exec::capture(Command::new(&interpreter).args(["-c", ""])).is_ok() {
+        return Ok(State::Ready(contents));
+    }
+    // The system's own before one that a version manager put into PATH and may take away again.
+    let system = Path::new("/usr/bin/python3");
+    let python = if system.is_file() {
+        system
+    } else {
+        Path::new("python3")
+    };
+    progress::note(format_args!("python -m venv, pip install {contents} ..."));
+    exec::capture(
+        Command::new(python)
+            .args(["-m", "venv", "--clear"])
+            .arg(&directory),
+    )
+    .context("cannot make a Python environment; on Debian `apt-get install python3-venv` may help")?;
+    let requirements = directory.join("requirements.txt");
+    fs::write(&requirements, REQUIREMENTS)?;
+    let mut pip = Command::new(&interpreter);
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--requirement",
+    ]);
+    exec::capture(pip.arg(&requirements))?;
+    fs::rename(&requirements, directory.join(INSTALLED))?;
+    Ok(State::Done(format!("{contents} in {}", directory.display())))
+}

@@ -1,0 +1,227 @@
+//! `cargo xtask test`: prepares the machine and runs every test, from unit tests to traces of real programs.
+
+use std::env;
+use std::fmt;
+use std::io;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::progress::{self, Seconds, long_step};
+use crate::setup::{self, Purpose, python};
+use crate::workspace::Workspace;
+use crate::{ebpf, exec};
+
+/// Arguments of `cargo xtask test`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only tests whose name contains this
+    filter: Option<String>,
+}
+
+/// The package of the tests that trace programs.
+const END_TO_END: &str = "gputrace-e2e";
+
+/// The packages that have no tests because they build for BPF only.
+const EBPF: [&str; 2] = ["gputrace-probes", "gputrace-kernel"];
+
+impl Args {
+    pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
+        let start = Instant::now();
+        let report = setup::prepare(workspace, Purpose::Test);
+        // Without root or ROCm there is still much to test; those tests say themselves why they are skipped. CI
+        // promises to have everything, so that there a skipped test would be a test that nobody knows is not run.
+        let promised = env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1");
+        report.require(if promised { Purpose::Test } else { Purpose::Build })?;
+
+        ebpf::build(workspace)?;
+        build_tests(workspace)?;
+        if !report.lacks_rocm() {
+            build_workloads(workspace)?;
+        }
+
+        let filter = self.filter.as_deref();
+        let mut unit = cargo_for_tests(workspace, promised);
+        unit.args(["test", "--no-fail-fast", "--workspace", "--exclude", END_TO_END]);
+        unit.args(EBPF.iter().flat_map(|package| ["--exclude", package]))
+            .args(filter);
+        // Together they would trace one another's programs and disturb one another's timing.
+        let mut end_to_end = cargo_for_tests(workspace, promised);
+        end_to_end
+            .args(["test", "--no-fail-fast", "--package", END_TO_END])
+            .args(filter);
+        end_to_end.args(["--", "--test-threads=1"]);
+
+        let results = [
+            (
+                "unit and integration tests",
+                run(&mut unit, "every crate by itself")?,
+            ),
+            (
+                "end-to-end tests",
+                run(&mut end_to_end, "gputrace on running programs, one at a time")?,
+            ),
+        ];
+        progress::heading(format_args!("summary, after {}", Seconds(start.elapsed())));
+        for (name, result) in &results {
+            progress::line(
+                if result.success { "passed" } else { "FAILED" },
+                format_args!("{name}: {result}"),
+                result.took,
+            );
+        }
+        if let Err(missing) = report.require(Purpose::Test) {
+            progress::note(format_args!(
+                "tests that need what is missing were skipped: {missing:#}"
+            ));
+        }
+        if results.iter().all(|(_, result)| result.success) {
+            Ok(())
+        } else {
+            bail!("tests failed, see above")
+        }
+    }
+}
+
+/// Cargo with what tests find in their environment.
+fn cargo_for_tests(workspace: &Workspace, promised: bool) -> Command {
+    let mut cargo = workspace.cargo();
+    cargo
+        .env("GPUTRACE_BIN", workspace.gputrace("debug"))
+        .env("GPUTRACE_WORKLOADS", workspace.workloads());
+    let python = python::interpreter(workspace);
+    if python.is_file() {
+        cargo.env("GPUTRACE_TEST_PYTHON", python);
+    }
+    if promised {
+        cargo.env("GPUTRACE_REQUIRE_BPF", "1");
+    }
+    cargo
+}
+
+/// Compiles all tests and the tool in one go. Cargo chooses the features of common dependencies for all packages that
+/// it is given: compiling the tool by itself first would compile many of them twice.
+fn build_tests(workspace: &Workspace) -> Result<()> {
+    let mut cargo = cargo_for_tests(workspace, false);
+    cargo.args(["build", "--bins", "--tests"]);
+    long_step(
+        "build the tool and its tests",
+        "so that tests start from a finished tool",
+        || exec::stream(&mut cargo),
+    )
+}
+
+/// Compiles the programs that end-to-end tests trace.
+///
+/// # Errors
+///
+/// When their build script fails.
+pub(crate) fn build_workloads(workspace: &Workspace) -> Result<()> {
+    let script = workspace.root.join("tests/workloads/build.sh");
+    let mut build = Command::new(&script);
+    build.arg(workspace.workloads()).current_dir(&workspace.root);
+    long_step(
+        "build the workloads",
+        "programs on the real ROCm libraries, to be traced",
+        || exec::stream(&mut build),
+    )
+}
+
+/// What one cargo test printed at the ends of its test programs, added up.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    programs: u32,
+    passed: u32,
+    failed: u32,
+    ignored: u32,
+}
+
+impl Tally {
+    /// Adds a line if it is one of those: `test result: ok. 12 passed; 0 failed; 1 ignored; …`.
+    fn add_line(&mut self, line: &str) {
+        let Some(counts) = line
+            .strip_prefix("test result: ")
+            .and_then(|rest| rest.split_once(". "))
+        else {
+            return;
+        };
+        self.programs += 1;
+        for count in counts.1.split("; ") {
+            if let Some((number, kind)) = count.split_once(' ')
+                && let Ok(number) = number.parse::<u32>()
+            {
+                match kind {
+                    "passed" => self.passed += number,
+                    "failed" => self.failed += number,
+                    "ignored" => self.ignored += number,
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// How one cargo test ended.
+struct Outcome {
+    tally: Tally,
+    success: bool,
+    took: Duration,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally {
+            programs,
+            passed,
+            failed,
+            ignored,
+        } = self.tally;
+        write!(
+            f,
+            "{passed} passed, {failed} failed, {ignored} ignored in {programs} test programs"
+        )
+    }
+}
+
+/// Runs `command`, a cargo test, with its output shown.
+fn run(command: &mut Command, why: &str) -> Result<Outcome> {
+    progress::heading(format_args!("{}: {why}", exec::describe(command)));
+    let start = Instant::now();
+    let mut tally = Tally::default();
+    let status = exec::tee(command, &mut io::stdout().lock(), |line| tally.add_line(line))
+        .context("cannot follow the tests")?;
+    Ok(Outcome {
+        tally,
+        success: status.success(),
+        took: start.elapsed(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_all_programs_are_added_up() {
+        let mut tally = Tally::default();
+        for line in [
+            "running 3 tests",
+            "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.10s",
+            "test a ... ok",
+            "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 4.00s",
+            "test result: nonsense",
+        ] {
+            tally.add_line(line);
+        }
+        assert_eq!(
+            tally,
+            Tally {
+                programs: 2,
+                passed: 15,
+                failed: 2,
+                ignored: 1
+            }
+        );
+    }
+}
