@@ -1,0 +1,299 @@
+//! Library files: their identity, and the probes to place in them.
+
+use std::{
+    fs::File,
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd},
+        unix::fs::{FileExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use gputrace_abi::domain::Domain;
+
+use crate::{
+    elf::{self, ElfError, ElfInfo, Function, SymbolKind},
+    plan::{self, CostClass, Unprobeable},
+};
+
+/// Decides which functions are traced. Implemented for closures.
+pub trait Selector {
+    /// The domain in which calls of the function are recorded; `None` leaves it alone. `name` is the
+    /// exported name without symbol version.
+    fn select(&self, name: &str) -> Option<Domain>;
+}
+
+impl<F: Fn(&str) -> Option<Domain>> Selector for F {
+    fn select(&self, name: &str) -> Option<Domain> {
+        self(name)
+    }
+}
+
+/// An open library (or program, or dynamic linker).
+///
+/// A uprobe belongs to an inode, and a path is only a way to name one: the path under which a process
+/// knows its library may mean another file here (containers), a newer one (upgrades) or none. So the
+/// file that was examined is kept open, and probes go to that very file (see
+/// [`LibraryFile::attach_path`]).
+#[derive(Debug)]
+pub struct LibraryFile {
+    file: File,
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    elf: ElfInfo,
+}
+
+/// A function with its probe site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedProbe {
+    /// Exported name to show, without version; mangled if the library exports it so.
+    pub name: String,
+    /// The other exported names of the same address.
+    pub aliases: Vec<String>,
+    /// Symbol version of `name`, e.g. `hip_4.2`.
+    pub version: Option<String>,
+    /// The domain that the selector gave.
+    pub domain: Domain,
+    /// Address of the function in the file's own address space.
+    pub address: u64,
+    /// Where the probe goes.
+    pub site: Site,
+}
+
+/// A place for a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// File offset of the probed instruction: the function's, plus `skipped`.
+    pub file_offset: u64,
+    /// Bytes between the function's start and the probed instruction.
+    pub skipped: u8,
+    /// What a hit costs.
+    pub cost: CostClass,
+}
+
+/// A selected function that cannot be probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedProbe {
+    /// Exported name to show.
+    pub name: String,
+    /// The domain that the selector gave.
+    pub domain: Domain,
+    /// Address of the function in the file's own address space.
+    pub address: u64,
+    /// Why.
+    pub reason: Unprobeable,
+}
+
+/// Everything to trace in a library.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LibraryPlan {
+    /// Probes to place, in order of address.
+    pub probes: Vec<PlannedProbe>,
+    /// Selected functions without a possible probe, in order of address.
+    pub refused: Vec<RefusedProbe>,
+    /// Selected indirect functions (IFUNC): which code they stand for is known only in a process.
+    pub indirect: Vec<String>,
+}
+
+/// Why no probe can be placed on a named function.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SymbolError {
+    /// There is no such exported function.
+    #[error("{} exports no function {name}; see `readelf --dyn-syms -W`", path.display())]
+    NotExported {
+        /// The file.
+        path: PathBuf,
+        /// The name asked for.
+        name: String,
+    },
+    /// The planner found no place for a probe.
+    #[error("{name} in {} cannot be probed: {reason}", path.display())]
+    Unprobeable {
+        /// The file.
+        path: PathBuf,
+        /// The name asked for.
+        name: String,
+        /// Why.
+        reason: Unprobeable,
+    },
+    /// Reading the code failed.
+    #[error(transparent)]
+    Elf(#[from] ElfError),
+}
+
+/// More of a function than this is not searched for loops, bytes.
+const MAX_CODE: u64 = 1 << 20;
+/// What is read of a function whose size is unknown: two instructions of the greatest length.
+const UNKNOWN_CODE: u64 = 32;
+
+impl LibraryFile {
+    /// Opens and reads a file.
+    ///
+    /// # Errors
+    /// As [`ElfInfo::from_file`].
+    pub fn open(path: &Path) -> Result<Self, ElfError> {
+        let file = elf::open(path).map_err(|source| ElfError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::from_file(file, path)
+    }
+
+    /// Reads a file that is already open. `path` is what people are shown.
+    ///
+    /// # Errors
+    /// As [`ElfInfo::from_file`].
+    pub fn from_file(file: File, path: &Path) -> Result<Self, ElfError> {
+        let metadata = elf::regular(&file, path)?;
+        let elf = ElfInfo::from_file(&file, path)?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            elf,
+        })
+    }
+
+    /// The path for people: as the caller, or the process that maps the file, knows it.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path under which the kernel finds exactly this file, even if its own path now means another
+    /// file, is in another mount namespace or was deleted: `/proc/self/fd/N`. Valid in this process
+    /// while `self` lives; probes stay when it is dropped.
+    #[must_use]
+    pub fn attach_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+
+    /// `st_dev` of the file. On overlay and btrfs file systems the same file can have several.
+    #[must_use]
+    pub fn device(&self) -> u64 {
+        self.device
+    }
+
+    /// `st_ino` of the file.
+    #[must_use]
+    pub fn inode(&self) -> u64 {
+        self.inode
+    }
+
+    /// What is in the file.
+    #[must_use]
+    pub fn elf(&self) -> &ElfInfo {
+        &self.elf
+    }
+
+    /// Chooses functions and places for probes on them.
+    ///
+    /// A function is taken if one of its names is selected; the domain is that of the preferred name
+    /// among these ([`Function::preference`]).
+    ///
+    /// # Errors
+    /// [`ElfError::NoDynamicSymbols`] if the file exports nothing at all, [`ElfError::Read`] if its code
+    /// cannot be read. That nothing was selected is not an error.
+    pub fn plan(&self, selector: &impl Selector) -> Result<LibraryPlan, ElfError> {
+        let symbols = self.elf.symbols();
+        if !symbols.iter().any(|symbol| symbol.kind != SymbolKind::Object) {
+            return Err(ElfError::NoDynamicSymbols {
+                path: self.path.clone(),
+            });
+        }
+        let mut plan = LibraryPlan::default();
+        for function in self.elf.functions() {
+            let selected = function
+                .names
+                .iter()
+                .enumerate()
+                .find_map(|(index, name)| selector.select(&name.name).map(|domain| (index, domain)));
+            let Some((index, domain)) = selected else { continue };
+            let address = function.address;
+            let site = self.site(address, function.size)?;
+            let Function { mut names, .. } = function;
+            let chosen = names.remove(index);
+            match site {
+                Ok(site) => plan.probes.push(PlannedProbe {
+                    name: chosen.name,
+                    aliases: names.into_iter().map(|name| name.name).collect(),
+                    version: chosen.version,
+                    domain,
+                    address,
+                    site,
+                }),
+                Err(reason) => plan.refused.push(RefusedProbe {
+                    name: chosen.name,
+                    domain,
+                    address,
+                    reason,
+                }),
+            }
+        }
+        plan.indirect = symbols
+            .iter()
+            .filter(|symbol| symbol.kind == SymbolKind::Indirect && selector.select(&symbol.name).is_some())
+            .map(|symbol| symbol.name.clone())
+            .collect();
+        Ok(plan)
+    }
+
+    /// The place for a probe on one exported function.
+    ///
+    /// # Errors
+    /// [`SymbolError`].
+    pub fn plan_symbol(&self, name: &str) -> Result<Site, SymbolError> {
+        let symbol = self
+            .elf
+            .symbol(name)
+            .filter(|symbol| symbol.kind == SymbolKind::Function);
+        let symbol = symbol.ok_or_else(|| SymbolError::NotExported {
+            path: self.path.clone(),
+            name: name.to_owned(),
+        })?;
+        self.site(symbol.address, symbol.size)?
+            .map_err(|reason| SymbolError::Unprobeable {
+                path: self.path.clone(),
+                name: name.to_owned(),
+                reason,
+            })
+    }
+
+    /// Where a probe on the function at `address` goes.
+    fn site(&self, address: u64, size: u64) -> Result<Result<Site, Unprobeable>, ElfError> {
+        let Some((offset, available)) = self.elf.code_at(address) else {
+            return Ok(Err(Unprobeable::NotCode));
+        };
+        let size = if size == 0 {
+            UNKNOWN_CODE
+        } else {
+            size.min(MAX_CODE)
+        };
+        let mut code = vec![0; usize::try_from(size.min(available)).unwrap_or(0)];
+        let read = self.file.read_exact_at(&mut code, offset);
+        read.map_err(|source| ElfError::Read {
+            path: self.path.clone(),
+            source,
+        })?;
+        let site = plan::plan(&code, address).and_then(|site| {
+            let file_offset = offset
+                .checked_add(site.skipped.into())
+                .ok_or(Unprobeable::NotCode)?;
+            Ok(Site {
+                file_offset,
+                skipped: site.skipped,
+                cost: site.cost,
+            })
+        });
+        Ok(site)
+    }
+}
+
+impl AsFd for LibraryFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}

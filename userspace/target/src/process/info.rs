@@ -1,0 +1,205 @@
+//! Who a process is: name, program, parent, start, threads.
+
+use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt};
+
+use gputrace_capture::meta;
+
+use super::{ProcessError, refused};
+
+/// Nanoseconds per tick of the times in `/proc/PID/stat`. The kernel shows user space 100 ticks per
+/// second on x86 whatever its own timer does (`USER_HZ`).
+const TICK: u64 = 10_000_000;
+
+/// What `/proc` says about a process, as a capture stores it.
+///
+/// The start has the resolution of `/proc`, 10 ms, rounded down. Threads are in order of id; those that
+/// end while they are listed may be missing. A program that cannot be read (a kernel thread, another
+/// user's process) leaves `executable` empty.
+///
+/// # Errors
+/// [`ProcessError::NoSuchProcess`], or [`ProcessError::Proc`] if `/proc` cannot be read.
+pub fn describe(pid: u32) -> Result<meta::Process, ProcessError> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read(&path).map_err(|error| refused(pid, path, error))?;
+    let stat = Stat::parse(&stat).ok_or(ProcessError::NoSuchProcess { pid })?;
+    let executable = fs::read_link(format!("/proc/{pid}/exe"));
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    Ok(meta::Process {
+        pid,
+        parent: stat.parent,
+        start: stat.start_ticks.saturating_mul(TICK),
+        name: comm(pid).unwrap_or(stat.name),
+        executable: executable
+            .map(|path| path.to_string_lossy().into_owned())
+            .unwrap_or_default(),
+        command: arguments(&command),
+        threads: threads(pid),
+    })
+}
+
+/// Ids of all processes, in order.
+///
+/// # Errors
+/// [`ProcessError::Proc`] if `/proc` cannot be read.
+pub fn pids() -> Result<Vec<u32>, ProcessError> {
+    numbered("/proc").map_err(|source| ProcessError::Proc {
+        path: "/proc".into(),
+        source,
+    })
+}
+
+/// The process's id in its own pid namespace, if that is not gputrace's (a container); else `None`.
+#[must_use]
+pub fn namespace_pid(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    // Outermost first, as far as we can see; one number if it is in our namespace.
+    ids.split_ascii_whitespace().skip(1).last()?.parse().ok()
+}
+
+/// `/proc/PID/comm`, lossily decoded.
+pub(super) fn comm(pid: u32) -> Option<String> {
+    name(&format!("/proc/{pid}/comm"))
+}
+
+/// State letter of a process, e.g. `Z` for one that has ended and was not waited for.
+pub(super) fn state(pid: u32) -> Option<char> {
+    Stat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?).map(|stat| stat.state)
+}
+
+fn name(path: &str) -> Option<String> {
+    let bytes = fs::read(path).ok()?;
+    // The name may itself end with newlines; the kernel adds one.
+    let name = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+fn threads(pid: u32) -> Vec<meta::Thread> {
+    let tasks = format!("/proc/{pid}/task");
+    let thread = |tid| {
+        Some(meta::Thread {
+            tid,
+            name: name(&format!("{tasks}/{tid}/comm"))?,
+        })
+    };
+    numbered(&tasks)
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(thread)
+        .collect()
+}
+
+/// The entries of a directory whose names are numbers, in order.
+fn numbered(directory: &str) -> std::io::Result<Vec<u32>> {
+    let entries = fs::read_dir(directory)?.flatten();
+    let mut numbers: Vec<u32> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Arguments as the kernel keeps them: each ends with a zero byte. A program that overwrote them to
+/// show a title may have left any bytes.
+fn arguments(bytes: &[u8]) -> Vec<String> {
+    let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
+    if bytes.is_empty() {
+        return Vec::new();
+    }
+    let text = |argument: &[u8]| OsStr::from_bytes(argument).to_string_lossy().into_owned();
+    bytes.split(|byte| *byte == 0).map(text).collect()
+}
+
+/// The fields of `/proc/PID/stat` in use (`man 5 proc_pid_stat`).
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    name: String,
+    state: char,
+    parent: u32,
+    start_ticks: u64,
+}
+
+impl Stat {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        // The name is in parentheses and may contain any of them; nothing after it does.
+        let open = bytes.iter().position(|byte| *byte == b'(')?;
+        let close = bytes.iter().rposition(|byte| *byte == b')')?;
+        let name = String::from_utf8_lossy(bytes.get(open + 1..close)?).into_owned();
+        let mut fields = std::str::from_utf8(bytes.get(close + 1..)?)
+            .ok()?
+            .split_ascii_whitespace();
+        // Fields are numbered from 1; the state is the third.
+        let state = fields.next()?.chars().next()?;
+        let parent = fields.next()?.parse().ok()?;
+        let start_ticks = fields.nth(22 - 5)?.parse().ok()?;
+        Some(Self {
+            name,
+            state,
+            parent,
+            start_ticks,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn stat_lines() {
+        let line = b"77 (a) b (c)) S 1 77 77 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 3 0 123456 1000 20 18446744073709551615 1\n";
+        let expected = Stat {
+            name: "a) b (c)".to_owned(),
+            state: 'S',
+            parent: 1,
+            start_ticks: 123_456,
+        };
+        assert_eq!(Stat::parse(line), Some(expected));
+        assert_eq!(Stat::parse(b"77 (a) S 1 77"), None);
+        assert_eq!(Stat::parse(b")("), None);
+    }
+
+    #[test]
+    fn argument_lists() {
+        assert_eq!(arguments(b"a\0\0b c\0"), ["a", "", "b c"]);
+        assert_eq!(arguments(b"title without end"), ["title without end"]);
+        assert!(arguments(b"").is_empty() && arguments(b"\0").is_empty());
+    }
+
+    #[test]
+    fn this_process() {
+        let pid = std::process::id();
+        let me = describe(pid).unwrap();
+        assert_eq!(me.parent, std::os::unix::process::parent_id());
+        assert_eq!(me.executable, std::env::current_exe().unwrap().to_string_lossy());
+        assert_eq!(me.command, std::env::args().collect::<Vec<_>>());
+        assert!(me.threads.iter().any(|thread| thread.tid == pid));
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let now = u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap();
+        assert!(
+            me.start <= now && now - me.start < 3_600_000_000_000,
+            "{} of {now}",
+            me.start
+        );
+        assert!(pids().unwrap().contains(&pid));
+        assert_eq!(namespace_pid(pid), None);
+    }
+
+    #[test]
+    fn a_process_that_does_not_exist() {
+        // Beyond the largest pid_max that Linux knows.
+        assert!(matches!(
+            describe(1 << 30),
+            Err(ProcessError::NoSuchProcess { .. })
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn any_stat(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Stat::parse(&bytes);
+            let _ = arguments(&bytes);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! From a mapping to the mapped file.
+//!
+//! The path in `/proc/PID/maps` is a hint, not a way to the file: it is a path in the mount namespace of
+//! the process, it may have been deleted or replaced since, and for a process in a chroot it already is
+//! the path outside of it. `/proc/PID/map_files` leads to the file itself but needs privileges. So each way is tried in
+//! turn, and a file is accepted only if it is the mapped one: by device and inode, or by the build id in
+//! the memory of the process where device numbers are of no use (overlay and btrfs file systems show
+//! different ones in maps and in `stat`).
+
+use std::{
+    fs::File,
+    io,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{FileExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::io::Errno;
+
+use super::{ProcessError, maps::Mapping};
+use crate::{
+    elf::{self, ElfInfo},
+    library::LibraryFile,
+};
+
+/// A file with code that a process has mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedFile {
+    /// Its path as the process's maps show it.
+    pub path: PathBuf,
+    /// Device as in maps; comparable with `st_dev` except on overlay and btrfs file systems.
+    pub device: u64,
+    /// Inode number as in maps.
+    pub inode: u64,
+    /// Whether the file was deleted or replaced after it was mapped.
+    pub deleted: bool,
+    /// One of its executable mappings.
+    code: Mapping,
+    /// Where its ELF header is in the process's memory, and how many bytes are mapped there.
+    header: Option<(u64, u64)>,
+}
+
+/// The files among mappings that have code in them and a path that satisfies `wanted`, each once, in order
+/// of the address of their code.
+pub(super) fn code_files(mappings: &[Mapping], wanted: impl Fn(&Path) -> bool) -> Vec<MappedFile> {
+    let mut files = Vec::<MappedFile>::new();
+    for code in mappings.iter().filter(|mapping| mapping.executable) {
+        if files
+            .iter()
+            .any(|file| (file.device, file.inode) == (code.device, code.inode))
+        {
+            continue;
+        }
+        let path = code.path();
+        if wanted(&path) {
+            files.push(MappedFile::new(code, path, mappings));
+        }
+    }
+    files
+}
+
+/// The file whose mapping contains an address.
+pub(crate) fn file_at(mappings: &[Mapping], address: u64) -> Option<MappedFile> {
+    let there = mappings
+        .iter()
+        .find(|mapping| (mapping.start..mapping.end).contains(&address))?;
+    let same = |mapping: &&Mapping| (mapping.device, mapping.inode) == (there.device, there.inode);
+    let code = mappings.iter().filter(same).find(|mapping| mapping.executable)?;
+    Some(MappedFile::new(code, code.path(), mappings))
+}
+
+impl MappedFile {
+    fn new(code: &Mapping, path: PathBuf, mappings: &[Mapping]) -> Self {
+        let same = |mapping: &&Mapping| (mapping.device, mapping.inode) == (code.device, code.inode);
+        let header = mappings.iter().filter(same).find(|mapping| mapping.offset == 0);
+        Self {
+            path,
+            device: code.device,
+            inode: code.inode,
+            deleted: code.deleted(),
+            code: code.clone(),
+            header: header.map(|mapping| (mapping.start, mapping.end.saturating_sub(mapping.start))),
+        }
+    }
+
+    /// Build id of the file, from the memory of the process that maps it.
+    fn build_id(&self, pid: u32) -> Option<String> {
+        /// Linkers put the notes right behind the program headers.
+        const ENOUGH: u64 = 1 << 16;
+        let (address, size) = self.header?;
+        let mut bytes = vec![0; usize::try_from(size.min(ENOUGH)).ok()?];
+        let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+        memory.read_exact_at(&mut bytes, address).ok()?;
+        elf::build_id_in_memory(&bytes)
+    }
+}
+
+/// Opens the very file that a process has mapped.
+///
+/// # Errors
+/// [`ProcessError::NoSuchProcess`] if the process is gone, [`ProcessError::PermissionDenied`],
+/// [`ProcessError::LibraryReplaced`], or [`ProcessError::Elf`] if the file cannot be understood.
+pub fn open_mapped(pid: u32, mapped: &MappedFile) -> Result<LibraryFile, ProcessError> {
+    let mut denied = None;
+    let mut note = |path: &Path, error: &io::Error| {
+        let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+        if matches!(errno, Some(Errno::ACCESS | Errno::PERM)) {
+            denied = Some(path.display().to_string());
+        }
+    };
+
+    let link = PathBuf::from(format!("/proc/{pid}/map_files/{}", mapped.code.range()));
+    match elf::open(&link) {
+        // The link leads to the mapped file whatever `stat` says of it, unless something else was mapped
+        // in its place since the maps were read.
+        Ok(file) if leads_to(&link, mapped) || is_inode(&file, mapped) => {
+            return Ok(LibraryFile::from_file(file, &mapped.path)?);
+        }
+        Ok(_) => {}
+        Err(error) => note(&link, &error),
+    }
+
+    let inside = PathBuf::from(format!("/proc/{pid}/root"));
+    let inside = inside.join(mapped.path.strip_prefix("/").unwrap_or(&mapped.path));
+    for path in [inside.as_path(), &mapped.path] {
+        match elf::open(path) {
+            Ok(file) if is_inode(&file, mapped) || is_build(&file, pid, mapped) => {
+                return Ok(LibraryFile::from_file(file, &mapped.path)?);
+            }
+            Ok(_) => {}
+            Err(error) => note(path, &error),
+        }
+    }
+
+    if !Path::new(&format!("/proc/{pid}")).exists() {
+        return Err(ProcessError::NoSuchProcess { pid });
+    }
+    Err(match denied {
+        Some(what) if !mapped.deleted => ProcessError::PermissionDenied { pid, what },
+        _ => ProcessError::LibraryReplaced {
+            pid,
+            path: mapped.path.clone(),
+        },
+    })
+}
+
+/// Whether a link in `map_files` still is the mapping that was found in maps.
+fn leads_to(link: &Path, mapped: &MappedFile) -> bool {
+    let Ok(target) = std::fs::read_link(link) else {
+        return false;
+    };
+    // Both are printed by the same kernel function, but for the escaped newlines of maps.
+    let printed = mapped.code.printed();
+    target.as_os_str().as_bytes() == printed || (!mapped.deleted && target == mapped.path)
+}
+
+fn is_inode(file: &File, mapped: &MappedFile) -> bool {
+    file.metadata()
+        .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == (mapped.device, mapped.inode))
+}
+
+fn is_build(file: &File, pid: u32, mapped: &MappedFile) -> bool {
+    let Ok(elf) = ElfInfo::from_file(file, &mapped.path) else {
+        return false;
+    };
+    elf.build_id.is_some() && elf.build_id == mapped.build_id(pid)
+}

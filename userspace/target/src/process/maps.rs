@@ -1,0 +1,198 @@
+//! `/proc/PID/maps`: which files a process has mapped.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, BufRead, BufReader},
+    os::unix::ffi::OsStringExt,
+    path::PathBuf,
+};
+
+/// A mapping of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// Address behind the last byte.
+    pub end: u64,
+    /// Whether code can run in it.
+    pub executable: bool,
+    /// File offset of `start`, bytes.
+    pub offset: u64,
+    /// Device of the file system, encoded as `st_dev`.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// The path as the kernel printed it.
+    name: Vec<u8>,
+}
+
+const DELETED: &[u8] = b" (deleted)";
+
+impl Mapping {
+    /// Decodes one line, without its newline. `None` for mappings without a file, and for anything that
+    /// is not such a line.
+    ///
+    /// ```text
+    /// 7f63c0a00000-7f63c0a1e000 r-xp 0001e000 fe:00 1052 /usr/lib/libamdhip64.so.5.2
+    /// ```
+    #[must_use]
+    pub fn parse(line: &[u8]) -> Option<Self> {
+        let mut rest = line;
+        let mut field = || {
+            let end = rest.iter().position(|byte| *byte == b' ')?;
+            let (field, tail) = rest.split_at_checked(end)?;
+            rest = tail.get(1..)?;
+            std::str::from_utf8(field).ok()
+        };
+        let (start, end) = field()?.split_once('-')?;
+        let permissions = field()?;
+        let offset = field()?;
+        let (major, minor) = field()?.split_once(':')?;
+        let inode: u64 = field()?.parse().ok()?;
+        if inode == 0 {
+            return None;
+        }
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let hex32 = |text: &str| u32::from_str_radix(text, 16).ok();
+        Some(Self {
+            start: hex(start)?,
+            end: hex(end)?,
+            executable: permissions.as_bytes().get(2) == Some(&b'x'),
+            offset: hex(offset)?,
+            device: rustix::fs::makedev(hex32(major)?, hex32(minor)?),
+            inode,
+            name: rest.trim_ascii_start().to_vec(),
+        })
+    }
+
+    /// Whether the kernel marked the file as deleted (unlinked, or replaced by renaming over it).
+    #[must_use]
+    pub fn deleted(&self) -> bool {
+        self.name.ends_with(DELETED)
+    }
+
+    /// The path as the kernel printed it, with `\012` for a newline and ` (deleted)` at the end.
+    #[must_use]
+    pub fn printed(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// The file's path as seen by the process (for a process in a chroot: from the root of its mount
+    /// namespace). Under the same path there may be another file by now.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        let name = self.name.strip_suffix(DELETED).unwrap_or(&self.name);
+        PathBuf::from(OsString::from_vec(unescape(name)))
+    }
+
+    /// Name of the directory entry `/proc/PID/map_files/…` for this mapping.
+    #[must_use]
+    pub fn range(&self) -> String {
+        format!("{:x}-{:x}", self.start, self.end)
+    }
+}
+
+/// The kernel writes a newline as `\012` and nothing else differently, not even a backslash.
+fn unescape(name: &[u8]) -> Vec<u8> {
+    const NEWLINE: &[u8] = b"\\012";
+    let mut out = Vec::with_capacity(name.len());
+    let mut rest = name;
+    while let Some((&byte, tail)) = rest.split_first() {
+        if let Some(tail) = rest.strip_prefix(NEWLINE) {
+            out.push(b'\n');
+            rest = tail;
+        } else {
+            out.push(byte);
+            rest = tail;
+        }
+    }
+    out
+}
+
+/// The file mappings of a process, in order of address.
+///
+/// # Errors
+/// What the kernel says: `NotFound` if the process is gone, `PermissionDenied` if it may not be looked at.
+/// A process that ends while its maps are read has none, or the call fails with `ESRCH`.
+pub fn of_process(pid: u32) -> io::Result<Vec<Mapping>> {
+    let lines = BufReader::with_capacity(1 << 16, File::open(format!("/proc/{pid}/maps"))?).split(b'\n');
+    let mut mappings = Vec::new();
+    for line in lines {
+        mappings.extend(Mapping::parse(&line?));
+    }
+    Ok(mappings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::path::Path;
+
+    #[test]
+    fn lines_of_all_kinds() {
+        let mapping = |line: &str| Mapping::parse(line.as_bytes());
+        let lib = mapping("7f63c0a00000-7f63c0a1e000 r-xp 0001e000 fe:10 1052   /usr/lib/libamdhip64.so.5")
+            .unwrap();
+        assert_eq!(
+            (lib.start, lib.end, lib.offset),
+            (0x7f63_c0a0_0000, 0x7f63_c0a1_e000, 0x1e000)
+        );
+        assert_eq!(
+            (lib.device, lib.inode, lib.executable),
+            (rustix::fs::makedev(0xfe, 0x10), 1052, true)
+        );
+        assert_eq!(lib.path(), Path::new("/usr/lib/libamdhip64.so.5"));
+        assert_eq!(lib.range(), "7f63c0a00000-7f63c0a1e000");
+        assert!(!lib.deleted());
+
+        let gone = mapping("1000-2000 rw-p 0 00:01 9 /a dir/li\\012b (1).so (deleted)").unwrap();
+        assert!(gone.deleted() && !gone.executable);
+        assert_eq!(gone.path(), Path::new("/a dir/li\nb (1).so"));
+        assert_eq!(
+            mapping("1000-2000 r--p 0 00:01 9 /back\\slash").unwrap().path(),
+            Path::new("/back\\slash")
+        );
+
+        for other in [
+            "7ffd1000-7ffd2000 rw-p 00000000 00:00 0                          [stack]",
+            "1000-2000 rw-p 00000000 00:00 0 ",
+            "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]",
+            "1000-2000 r--p 0 0001 9 /x",
+            "1000 r--p 0 00:01 9 /x",
+            "zz-2000 r--p 0 00:01 9 /x",
+            "",
+        ] {
+            assert_eq!(mapping(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn own_maps_hold_the_test_program() {
+        let exe = std::fs::read_link("/proc/self/exe").unwrap();
+        let mappings = of_process(std::process::id()).unwrap();
+        assert!(
+            mappings
+                .iter()
+                .any(|mapping| mapping.executable && mapping.path() == exe)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_line(line in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = Mapping::parse(&line);
+        }
+
+        #[test]
+        fn any_path_survives(name in "/[ -~\n]{0,40}", deleted: bool) {
+            // As `seq_path` writes it. Names that contain the escape itself are ambiguous.
+            prop_assume!(!name.contains("\\012") && !name.ends_with(" (deleted)"));
+            let printed = name.replace('\n', "\\012") + if deleted { " (deleted)" } else { "" };
+            let mapping = Mapping::parse(format!("1000-2000 r-xp 0 00:01 9 {printed}").as_bytes()).unwrap();
+            prop_assert_eq!(mapping.path(), Path::new(&name));
+            prop_assert_eq!(mapping.deleted(), deleted);
+        }
+    }
+}

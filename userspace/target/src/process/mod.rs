@@ -1,0 +1,233 @@
+//! Processes: who they are, and which ROCm libraries they have mapped.
+
+mod info;
+mod libraries;
+pub mod maps;
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use crate::elf::{self, ElfError, ElfInfo, Linkage};
+
+pub use info::{describe, namespace_pid, pids};
+pub use libraries::{MappedFile, open_mapped};
+
+use maps::Mapping;
+
+/// Why a process cannot be traced.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProcessError {
+    /// There is none of this number.
+    #[error(
+        "there is no process {pid}: it has ended, or the number is from another pid namespace \
+         (gputrace needs the number that `ps` shows on the host)"
+    )]
+    NoSuchProcess {
+        /// The number asked for.
+        pid: u32,
+    },
+    /// It maps no library that gputrace traces.
+    #[error("process {pid} ({name}) has no ROCm library mapped: {hint}")]
+    NoRocmLibraries {
+        /// The process.
+        pid: u32,
+        /// Its name.
+        name: String,
+        /// What may be behind it and what to do.
+        hint: String,
+    },
+    /// Its code is not 64-bit x86.
+    #[error(
+        "process {pid} runs {} , which is built for {architecture}; gputrace traces 64-bit x86 code",
+        executable.display()
+    )]
+    WrongArchitecture {
+        /// The process.
+        pid: u32,
+        /// Its program.
+        executable: PathBuf,
+        /// What the program is built for.
+        architecture: String,
+    },
+    /// The runtime is a part of the program.
+    #[error(
+        "process {pid} runs {}, which has the ROCm runtime linked into it statically; \
+         link the program against libamdhip64.so to trace its calls",
+        executable.display()
+    )]
+    StaticRuntime {
+        /// The process.
+        pid: u32,
+        /// Its program.
+        executable: PathBuf,
+    },
+    /// The process belongs to someone else.
+    #[error(
+        "may not look into process {pid} ({what}); run gputrace with sudo, or give it CAP_SYS_PTRACE \
+         (and CAP_CHECKPOINT_RESTORE for deleted files)"
+    )]
+    PermissionDenied {
+        /// The process.
+        pid: u32,
+        /// What was refused.
+        what: String,
+    },
+    /// The mapped file is no longer where it was, and the kernel gives no other way to it.
+    #[error(
+        "process {pid} uses a copy of {} that was deleted or replaced on disk since, and it cannot be reached \
+         through /proc/{pid}/map_files; run gputrace as root, or restart the program",
+        path.display()
+    )]
+    LibraryReplaced {
+        /// The process.
+        pid: u32,
+        /// The path that the file had.
+        path: PathBuf,
+    },
+    /// Something in `/proc` cannot be read.
+    #[error("cannot read {}: {source}; is /proc mounted?", path.display())]
+    Proc {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A mapped file cannot be understood.
+    #[error(transparent)]
+    Elf(#[from] ElfError),
+}
+
+/// A process and the ROCm libraries in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RocmProcess {
+    /// Process id, as gputrace sees it.
+    pub pid: u32,
+    /// Its ROCm libraries, in order of address. Not empty.
+    pub libraries: Vec<MappedFile>,
+}
+
+/// Every process with ROCm libraries at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// In order of process id.
+    pub processes: Vec<RocmProcess>,
+    /// Processes that may not be looked into.
+    pub unreadable: Vec<u32>,
+}
+
+/// The ROCm libraries of one process.
+///
+/// # Errors
+/// [`ProcessError`], with the reason why there are none.
+pub fn rocm_libraries(pid: u32) -> Result<RocmProcess, ProcessError> {
+    let mappings = mappings(pid)?;
+    let libraries = rocm_files(&mappings);
+    if libraries.is_empty() {
+        Err(why_none(pid, &mappings))
+    } else {
+        Ok(RocmProcess { pid, libraries })
+    }
+}
+
+/// The ROCm libraries of all processes. Processes that come or go meanwhile may be in it or not.
+///
+/// # Errors
+/// [`ProcessError::Proc`] if `/proc` itself cannot be read.
+pub fn survey() -> Result<Survey, ProcessError> {
+    let mut survey = Survey::default();
+    for pid in pids()? {
+        match mappings(pid) {
+            Ok(mappings) => {
+                let libraries = rocm_files(&mappings);
+                if !libraries.is_empty() {
+                    survey.processes.push(RocmProcess { pid, libraries });
+                }
+            }
+            Err(ProcessError::PermissionDenied { .. }) => survey.unreadable.push(pid),
+            // It has ended since it was listed.
+            Err(_) => {}
+        }
+    }
+    Ok(survey)
+}
+
+/// File mappings of a process.
+pub(crate) fn mappings(pid: u32) -> Result<Vec<Mapping>, ProcessError> {
+    maps::of_process(pid).map_err(|error| refused(pid, format!("/proc/{pid}/maps"), error))
+}
+
+/// What a failure to read a file of `/proc/PID` means.
+pub(crate) fn refused(pid: u32, path: String, source: io::Error) -> ProcessError {
+    match source.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+        Some(rustix::io::Errno::NOENT | rustix::io::Errno::SRCH) => ProcessError::NoSuchProcess { pid },
+        Some(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
+            ProcessError::PermissionDenied { pid, what: path }
+        }
+        _ => ProcessError::Proc {
+            path: path.into(),
+            source,
+        },
+    }
+}
+
+/// The ROCm libraries among file mappings, by file name as the catalogue has it.
+fn rocm_files(mappings: &[Mapping]) -> Vec<MappedFile> {
+    libraries::code_files(mappings, |path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| !gputrace_catalog::library_domains(name).is_empty())
+    })
+}
+
+/// Functions that only the runtime itself defines.
+const RUNTIME_FUNCTIONS: [&str; 3] = ["hsa_init", "hipLaunchKernel", "hipMalloc"];
+
+/// Says why a process has no ROCm library.
+fn why_none(pid: u32, mappings: &[Mapping]) -> ProcessError {
+    let name = info::comm(pid).unwrap_or_default();
+    let none = |hint: &str| ProcessError::NoRocmLibraries {
+        pid,
+        name: name.clone(),
+        hint: hint.to_owned(),
+    };
+    if mappings.is_empty() {
+        return match info::state(pid) {
+            None => ProcessError::NoSuchProcess { pid },
+            Some('Z' | 'X') => none("it has ended and only waits for its parent to notice"),
+            Some(_) => none("it has no files mapped at all, so it is a thread of the kernel or about to end"),
+        };
+    }
+    let link = format!("/proc/{pid}/exe");
+    let path = std::fs::read_link(&link).unwrap_or_else(|_| PathBuf::from(&link));
+    let file = match elf::open(Path::new(&link)) {
+        Ok(file) => file,
+        Err(error) => return refused(pid, link, error),
+    };
+    match ElfInfo::from_file(&file, &path) {
+        Err(ElfError::WrongArchitecture { path, architecture }) => ProcessError::WrongArchitecture {
+            pid,
+            executable: path,
+            architecture,
+        },
+        Ok(elf) if RUNTIME_FUNCTIONS.iter().any(|name| elf.symbol(name).is_some()) => {
+            ProcessError::StaticRuntime {
+                pid,
+                executable: path,
+            }
+        }
+        Ok(_) if elf::file_defines(&file, |name| RUNTIME_FUNCTIONS.contains(&name)) => {
+            ProcessError::StaticRuntime {
+                pid,
+                executable: path,
+            }
+        }
+        Ok(elf) if elf.linkage == Linkage::Static => none(
+            "its program is statically linked and stripped, so it either does not use ROCm or hides it; \
+             link the program dynamically",
+        ),
+        Ok(_) => none("it may load them later: try again then, or let gputrace wait for them with --wait"),
+        Err(error) => error.into(),
+    }
+}
