@@ -1,9 +1,78 @@
 //! Which functions of the ROCm libraries belong to which API domain, and what their arguments are.
 //!
-//! [`classify`] goes by naming pattern, so a function that a newer ROCm adds is traced on the day it ships.
+//! Two questions are answered here, by different means on purpose:
+//!
+//! * **Is this exported function traced, and as part of what?** [`classify`] goes by the naming
+//!   patterns of the libraries, so a function that a newer ROCm adds is traced on the day it ships.
+//!   [`library_patterns`] says which files to look into, [`is_polling`] which functions are left out
+//!   unless the user asks for them by name.
+//! * **What do its arguments mean?** [`signature()`] looks the function up in data that
+//!   `cargo xtask gen-catalog` made from the public headers of several ROCm releases
+//!   (`data/*.txt`, one line per function; see [`table`]). A [`Signature`] tells where the System V
+//!   x86-64 calling convention puts each argument ([`Signature::parameters`]) and how many stack words
+//!   a probe has to copy ([`Signature::stack_words`]). A function without a signature is traced all
+//!   the same; its argument registers are shown raw.
+//!
+//! To add a release or a function: run `cargo xtask gen-catalog` and commit what it changed.
+//!
+//! ```
+//! use gputrace_abi::domain::Domain;
+//!
+//! let name = "hsa_queue_create";
+//! assert_eq!(gputrace_catalog::classify(name), Some(Domain::HsaCore));
+//! let signature = gputrace_catalog::signature(name).expect("in the catalogue");
+//! // Six arguments in registers, group_segment_size and queue on the stack.
+//! assert_eq!(signature.stack_words(), 2);
+//! ```
 
+pub mod class;
 mod domains;
+pub mod release;
+pub mod signature;
+pub mod table;
+
+use std::sync::LazyLock;
 
 pub use domains::{
     LibraryPattern, classify, is_polling, library_domains, library_patterns, plain_name, polling_prefixes,
 };
+pub use signature::Signature;
+
+use table::Table;
+
+/// The committed data, one file per library.
+const DATA: &[&str] = &[include_str!("../data/hip.txt"), include_str!("../data/hsa.txt")];
+
+/// A file that cannot be read is left out: then arguments are shown raw, which is no reason not to
+/// trace. A test makes sure that it does not happen.
+static TABLES: LazyLock<Vec<Table<'static>>> =
+    LazyLock::new(|| DATA.iter().filter_map(|text| Table::parse(text).ok()).collect());
+
+/// The signature of an exported function in the newest release that declares it; `None` if no public
+/// header does. Mangled names are looked up by [`plain_name`].
+///
+/// The first call parses the data (about a millisecond); every other call is a binary search.
+#[must_use]
+pub fn signature(name: &str) -> Option<&'static Signature<'static>> {
+    variants(name).last()
+}
+
+/// Every signature of an exported function, oldest release first; empty if no public header declares it.
+///
+/// Where a function has several, they differ in how types are spelled or qualified; among the releases
+/// read so far none puts an argument in another place (a test says so), which a shared library
+/// could not do without a new symbol version. So [`signature()`] is right for every release.
+#[must_use]
+pub fn variants(name: &str) -> &'static [Signature<'static>] {
+    let name = plain_name(name);
+    TABLES
+        .iter()
+        .map(|table| table.variants(name))
+        .find(|variants| !variants.is_empty())
+        .unwrap_or_default()
+}
+
+/// Every signature of the catalogue, by library, then name, then release.
+pub fn signatures() -> impl Iterator<Item = &'static Signature<'static>> {
+    TABLES.iter().flat_map(|table| &table.signatures)
+}
