@@ -175,7 +175,7 @@ mod tests {
         let (mut screen, mut lines) = (Vec::new(), Vec::new());
         let mut command = Command::new("printf");
         let status = tee(command.arg(r"one\ntwo"), &mut screen, |line| {
-            lines.push(line.to_owned())
+            lines.push(line.to_owned());
         })
         .unwrap();
         assert!(status.success());
