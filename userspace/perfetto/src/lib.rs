@@ -1,1 +1,71 @@
-//! Placeholder.
+//! Perfetto exporter: timeline events become a `.pftrace` file that <https://ui.perfetto.dev> and trace
+//! processor open.
+//!
+//! ```text
+//!  Event ──> TraceWriter ──┬─ Call ─────────────> slices     (nesting: where it is drawn)
+//!                          ├─ Process, Thread ──> tracks     (uuids, descriptors)
+//!                          ├─ Lifetime ─────────> lifetimes
+//!                          └─ the rest ─────────> report, clock
+//!                                                    │
+//!                 sequence (flags, interned strings) ┴─> wire (protobuf bytes) ──> file
+//! ```
+//!
+//! A trace is a flat series of `TracePacket`s, so it is written as it comes: memory does not grow with
+//! the number of calls. Packets of which there are few are built from `perfetto_protos`' structures;
+//! slices are encoded by hand (module `wire`), several times faster.
+//!
+//! # What is in the trace
+//!
+//! * **Clock**: all times are `CLOCK_BOOTTIME`, in ns. Clock snapshots relate it to the other clocks.
+//! * **Tracks**: a process track for each process, a thread track for each thread (module `tracks` has
+//!   the scheme of uuids), and two tracks of gputrace's own.
+//! * **API calls**: slices named like the function, in category `hip_api` or `hsa_api`. Annotations, in
+//!   queries `EXTRACT_ARG(arg_set_id, 'debug.NAME')`:
+//!
+//!   | name | value |
+//!   |---|---|
+//!   | `args.PARAMETER` | each argument, in a dictionary: a parameter may be called `kind` or `tid` too |
+//!   | `retval` | what was returned, e.g. `hipErrorNoDevice (100)` |
+//!   | `unfinished` | why there is no return; only on calls that did not return |
+//!   | `kind` | domain, e.g. `HIP_RUNTIME_API` |
+//!   | `corr_id` | correlation id, unique in the trace |
+//!   | `ancestor_id` | correlation id of the enclosing call, or 0 |
+//!   | `tid` | thread id |
+//!   | `begin_ns`, `end_ns` | exact times; only where the slice had to be moved (module `nesting`) |
+//! * **Unfinished calls** end at the moment up to which they were seen open, and an instant of category
+//!   `unfinished` marks them.
+//! * **Lifetimes** (start, exec, rename, exit): instants of category `lifetime` on the thread's track.
+//! * **Loss ledger**: an instant on the track `gputrace: loss ledger`, with every row and the totals as
+//!   annotations; notices of the recorder are beside it.
+//! * **Recording**: instants on the track `gputrace: recording` say how, where and by which command it
+//!   was made, which libraries were probed, and why it ended.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), gputrace_export::ExportError> {
+//! # let events: Vec<gputrace_timeline::event::Event> = Vec::new();
+//! use gputrace_export::{Exporter, OutputDir};
+//! use gputrace_perfetto::PerfettoExporter;
+//!
+//! let directory = OutputDir::open("traces".as_ref(), None)?;
+//! let mut exporter = Box::new(PerfettoExporter::new(&directory, "app_results.pftrace")?);
+//! for event in &events {
+//!     exporter.event(event)?;
+//! }
+//! let files = exporter.finish()?;
+//! # Ok(()) }
+//! ```
+
+mod clock;
+mod exporter;
+mod intern;
+mod lifetimes;
+mod nesting;
+mod report;
+mod sequence;
+mod slices;
+mod tracks;
+mod wire;
+
+pub use exporter::{PerfettoExporter, TraceWriter};
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! Processes and threads: their beginnings, ends and names.
+
+use std::io::{self, Write};
+
+use gputrace_timeline::event::{Lifetime, LifetimeChange};
+
+use crate::{
+    sequence::{EventType, Sequence, Value},
+    tracks::Tracks,
+};
+
+/// Category of the instants.
+const CATEGORY: &str = "lifetime";
+
+/// Draws a change as an instant on the track of its thread, and keeps tracks and names up to date.
+pub(crate) fn change<W: Write>(
+    out: &mut Sequence<W>,
+    tracks: &mut Tracks,
+    lifetime: &Lifetime,
+) -> io::Result<()> {
+    let Lifetime { time, pid, tid, what } = lifetime;
+    let (pid, tid) = (*pid, *tid);
+    let (title, annotation) = match what {
+        LifetimeChange::ProcessStarted { parent } => {
+            tracks.process_started(out, pid)?;
+            (
+                "process started".to_owned(),
+                Some(("parent", Value::Uint((*parent).into()))),
+            )
+        }
+        LifetimeChange::ThreadStarted => {
+            tracks.thread_started(out, pid, tid)?;
+            ("thread started".to_owned(), None)
+        }
+        LifetimeChange::Executed { name } => {
+            tracks.rename_process(out, pid, name)?;
+            tracks.rename_thread(out, pid, tid, name)?;
+            (format!("executed {name}"), Some(("name", Value::Text(name))))
+        }
+        LifetimeChange::Exited => {
+            tracks.thread(out, pid, tid)?.exited();
+            ("exited".to_owned(), None)
+        }
+        LifetimeChange::Renamed { name } => {
+            tracks.rename_thread(out, pid, tid, name)?;
+            (format!("renamed to {name}"), Some(("name", Value::Text(name))))
+        }
+    };
+    let track = tracks.thread(out, pid, tid)?.uuid();
+    out.bound_interning()?;
+    out.event(*time, EventType::Instant, track, |event| {
+        event.rare_title(CATEGORY, &title);
+        if let Some((name, value)) = annotation {
+            event.annotations().named(name, value);
+        }
+    })
+}

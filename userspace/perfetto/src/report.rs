@@ -1,0 +1,184 @@
+//! What gputrace itself has to say: how the recording was made, what was lost, what went wrong.
+
+use std::io::{self, Write};
+
+use gputrace_abi::counters::DropReason;
+use gputrace_capture::{
+    ledger::{Ledger, LedgerRow},
+    meta::{End, EndReason, Mode, Notice, Recording},
+};
+use gputrace_timeline::event::FunctionInfo;
+use perfetto_protos::{
+    system_info::{SystemInfo, Utsname},
+    trace_packet::TracePacket,
+};
+
+use crate::{
+    sequence::{Annotations, EventType, Sequence, Value},
+    tracks::OwnTrack,
+};
+
+/// Category of everything that gputrace remarks.
+const CATEGORY: &str = "gputrace";
+
+/// An instant on one of gputrace's tracks.
+fn instant<W: Write>(
+    out: &mut Sequence<W>,
+    track: OwnTrack,
+    time: u64,
+    name: &str,
+    annotate: impl FnOnce(&mut Annotations<'_>),
+) -> io::Result<()> {
+    out.bound_interning()?;
+    out.event(time, EventType::Instant, track.uuid(), |event| {
+        event.rare_title(CATEGORY, name);
+        annotate(&mut event.annotations());
+    })
+}
+
+/// Writes the machine's description and an instant with everything about the recording.
+pub(crate) fn recording<W: Write>(out: &mut Sequence<W>, recording: &Recording) -> io::Result<()> {
+    let mut names = Utsname::new();
+    names.set_sysname("Linux".to_owned());
+    names.set_release(recording.kernel_release.clone());
+    names.set_version(recording.kernel_version.clone());
+    names.set_machine(recording.machine.clone());
+    let mut system = SystemInfo::new();
+    system.utsname = Some(names).into();
+    let mut packet = TracePacket::new();
+    packet.set_system_info(system);
+    out.packet(packet)?;
+
+    let mode = match &recording.mode {
+        Mode::Launch { command } => format!("launched {}", command.join(" ")),
+        Mode::Attach { pids } => {
+            let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+            format!("attached to {}", pids.join(", "))
+        }
+        Mode::Node => "whole node".to_owned(),
+    };
+    let time = recording.clocks.boottime;
+    instant(
+        out,
+        OwnTrack::Recording,
+        time,
+        &format!("recording: {mode}"),
+        |annotations| {
+            let texts = [
+                ("gputrace", &recording.tool_version),
+                ("host", &recording.hostname),
+                ("kernel", &recording.kernel_release),
+                ("kernel_version", &recording.kernel_version),
+                ("machine", &recording.machine),
+                ("command", &recording.command.join(" ")),
+                ("mode", &mode),
+                ("domains", &recording.domains.join(", ")),
+                ("backend", &recording.backend),
+            ];
+            for (name, text) in texts {
+                annotations.named(name, Value::Text(text));
+            }
+            annotations.named("cpus", Value::Uint(recording.cpus.into()));
+            annotations.named("abi_version", Value::Uint(recording.abi_version.into()));
+            annotations.named("clock_uncertainty_ns", Value::Uint(recording.clocks.uncertainty));
+            if let Some(pid) = recording.main_pid {
+                annotations.named("main_pid", Value::Uint(pid.into()));
+            }
+        },
+    )
+}
+
+/// Writes which library `function`, the first one of it, belongs to.
+pub(crate) fn library<W: Write>(out: &mut Sequence<W>, time: u64, function: &FunctionInfo) -> io::Result<()> {
+    let name = format!("library: {}", function.library);
+    instant(out, OwnTrack::Recording, time, &name, |annotations| {
+        annotations.named("path", Value::Text(&function.library));
+        annotations.named("build_id", Value::Text(&function.build_id));
+    })
+}
+
+/// Writes a remark of the recorder.
+pub(crate) fn notice<W: Write>(out: &mut Sequence<W>, notice: &Notice) -> io::Result<()> {
+    let name = format!("notice: {}", notice.text);
+    instant(out, OwnTrack::Ledger, notice.time, &name, |annotations| {
+        annotations.named("text", Value::Text(&notice.text));
+    })
+}
+
+/// Writes the account. Its name says the essential, so that nobody need click to know of a loss.
+pub(crate) fn ledger<W: Write>(out: &mut Sequence<W>, ledger: &Ledger) -> io::Result<()> {
+    let total = ledger.total();
+    let name = format!(
+        "loss ledger{}: {} of {} calls lost",
+        if ledger.complete { "" } else { " (not final)" },
+        total.lost(),
+        total.seen,
+    );
+    instant(out, OwnTrack::Ledger, ledger.time, &name, |annotations| {
+        annotations.named("complete", Value::Bool(ledger.complete));
+        account(annotations, &total);
+        let counts = [
+            ("unmatched_returns", ledger.unmatched_returns),
+            ("unreadable_args", ledger.unreadable_args),
+            ("task_events", ledger.task_events),
+            ("task_events_lost", ledger.task_events_lost),
+        ];
+        for (name, count) in counts {
+            annotations.named(name, Value::Uint(count));
+        }
+        annotations.named_array("rows", &ledger.rows, |row, entries| {
+            let domain = Ledger::domain_name(row.domain);
+            let domain = Value::Interned(entries.number_of_text(&domain));
+            entries.named("domain", domain);
+            entries.named("cpu", Value::Uint(row.cpu.into()));
+            account(entries, row);
+        });
+    })
+}
+
+/// The columns of a row, as `seen = written + unfinished + dropped(by reason) + imbalance`.
+fn account(annotations: &mut Annotations<'_>, row: &LedgerRow) {
+    annotations.named("seen", Value::Uint(row.seen));
+    annotations.named("written", Value::Uint(row.written));
+    annotations.named("unfinished", Value::Uint(row.unfinished));
+    annotations.named("lost", Value::Uint(row.lost()));
+    annotations.named("imbalance", Value::Int(row.imbalance()));
+    annotations.named_dictionary("dropped", |entries| {
+        for (number, count) in row.dropped.iter().enumerate() {
+            let count = Value::Uint(*count);
+            match DropReason::ALL.get(number) {
+                Some(reason) => entries.named(reason.name(), count),
+                None => entries.named(&format!("reason {number}"), count),
+            }
+        }
+    });
+}
+
+/// Writes that the capture holds no account.
+pub(crate) fn no_ledger<W: Write>(out: &mut Sequence<W>, time: u64) -> io::Result<()> {
+    let name = "loss ledger missing: the capture ends before the first account, losses are unknown";
+    instant(out, OwnTrack::Ledger, time, name, |_| ())
+}
+
+/// Writes why the recording ended.
+pub(crate) fn end<W: Write>(out: &mut Sequence<W>, end: &End) -> io::Result<()> {
+    let reason = match &end.reason {
+        EndReason::Interrupted => "interrupted by the user",
+        EndReason::DurationOver => "its duration was over",
+        EndReason::TargetsGone => "the traced programs ended",
+        EndReason::Failed(_) => "failed",
+    };
+    let name = format!("end of recording: {reason}");
+    instant(out, OwnTrack::Recording, end.time, &name, |annotations| {
+        annotations.named("reason", Value::Text(reason));
+        if let EndReason::Failed(error) = &end.reason {
+            annotations.named("error", Value::Text(error));
+        }
+    })
+}
+
+/// Writes that the capture stops without an orderly end.
+pub(crate) fn no_end<W: Write>(out: &mut Sequence<W>, time: u64) -> io::Result<()> {
+    let name = "end of capture: it was cut off, the recorder was killed or could not write on";
+    instant(out, OwnTrack::Recording, time, name, |_| ())
+}

@@ -1,0 +1,277 @@
+//! The packet sequence: everything that is written goes through here, in order.
+
+use std::io::{self, Write};
+
+use perfetto_protos::{
+    trace_packet::{TracePacket, trace_packet::SequenceFlags},
+    trace_packet_defaults::TracePacketDefaults,
+};
+use protobuf::Message as _;
+
+use crate::{
+    clock::BOOTTIME,
+    intern::{Interner, Table},
+    wire::{Encoder, annotation, packet, trace, track_event},
+};
+
+/// `trusted_packet_sequence_id` of every packet. Interned numbers belong to a sequence, and we are the
+/// only writer, so there is one.
+const SEQUENCE: u32 = 1;
+
+/// Bytes of interned text after which the tables start again. A recording of all ROCm functions
+/// interns some 100 KiB.
+const INTERNED_LIMIT: usize = 4 << 20;
+
+/// Bytes of encoded packets collected before they go to the output.
+const BATCH: usize = 64 << 10;
+
+/// Values of `TrackEvent.Type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventType {
+    SliceBegin = 1,
+    SliceEnd = 2,
+    Instant = 3,
+}
+
+/// Writes packets. Holds no more than one batch of them.
+#[derive(Debug)]
+pub(crate) struct Sequence<W> {
+    output: W,
+    batch: Encoder,
+    interner: Interner,
+    limit: usize,
+}
+
+impl<W: Write> Sequence<W> {
+    /// Starts the sequence.
+    pub(crate) fn new(output: W) -> io::Result<Self> {
+        Self::with_limit(output, INTERNED_LIMIT)
+    }
+
+    /// As [`Sequence::new`], with another limit of interned text in bytes.
+    pub(crate) fn with_limit(output: W, limit: usize) -> io::Result<Self> {
+        let mut sequence = Self {
+            output,
+            batch: Encoder::default(),
+            interner: Interner::new(),
+            limit,
+        };
+        sequence.clear_state(true)?;
+        Ok(sequence)
+    }
+
+    /// Must be called before numbers of interned strings are got for new events: clears the tables if
+    /// they have grown too large, which makes all numbers invalid.
+    pub(crate) fn bound_interning(&mut self) -> io::Result<()> {
+        if self.interner.size() > self.limit {
+            self.interner.clear();
+            self.clear_state(false)?;
+        }
+        Ok(())
+    }
+
+    /// The interned strings.
+    pub(crate) fn interner(&mut self) -> &mut Interner {
+        &mut self.interner
+    }
+
+    /// Tells readers to forget all interned strings, and that times are `CLOCK_BOOTTIME` from here on.
+    fn clear_state(&mut self, first: bool) -> io::Result<()> {
+        let mut defaults = TracePacketDefaults::new();
+        defaults.set_timestamp_clock_id(BOOTTIME);
+        let mut packet = TracePacket::new();
+        packet.set_sequence_flags(SequenceFlags::SEQ_INCREMENTAL_STATE_CLEARED as u32);
+        if first {
+            packet.set_first_packet_on_sequence(true);
+        }
+        packet.trace_packet_defaults = Some(defaults).into();
+        self.write(packet)
+    }
+
+    /// Appends a packet that says something rare.
+    pub(crate) fn packet(&mut self, mut packet: TracePacket) -> io::Result<()> {
+        packet.set_sequence_flags(SequenceFlags::SEQ_NEEDS_INCREMENTAL_STATE as u32);
+        self.write(packet)
+    }
+
+    fn write(&mut self, mut packet: TracePacket) -> io::Result<()> {
+        packet.set_trusted_packet_sequence_id(SEQUENCE);
+        let bytes = packet.write_to_bytes().map_err(io::Error::other)?;
+        self.batch.bytes(trace::PACKET, &bytes);
+        self.drain(BATCH)
+    }
+
+    /// Appends a `TrackEvent` at `time` (ns, `CLOCK_BOOTTIME`) on the track `track`, with what `content`
+    /// adds to it.
+    pub(crate) fn event(
+        &mut self,
+        time: u64,
+        event_type: EventType,
+        track: u64,
+        content: impl FnOnce(&mut EventContent<'_>),
+    ) -> io::Result<()> {
+        let Self { batch, interner, .. } = self;
+        batch.message(trace::PACKET, |encoder| {
+            encoder.uint(packet::TIMESTAMP, time);
+            encoder.uint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE.into());
+            encoder.uint(
+                packet::SEQUENCE_FLAGS,
+                SequenceFlags::SEQ_NEEDS_INCREMENTAL_STATE as u64,
+            );
+            encoder.message(packet::TRACK_EVENT, |encoder| {
+                encoder.uint(track_event::TYPE, event_type as u64);
+                encoder.uint(track_event::TRACK_UUID, track);
+                content(&mut EventContent { encoder, interner });
+            });
+            // Readers take a packet's interned strings before its event, wherever they stand in it.
+            interner.take_pending(|entries| encoder.bytes(packet::INTERNED_DATA, entries));
+        });
+        self.drain(BATCH)
+    }
+
+    /// Writes out everything and returns the output.
+    pub(crate) fn finish(mut self) -> io::Result<W> {
+        self.drain(0)?;
+        Ok(self.output)
+    }
+
+    /// Hands the batch to the output if it is longer than `threshold` bytes.
+    fn drain(&mut self, threshold: usize) -> io::Result<()> {
+        if self.batch.as_bytes().len() > threshold {
+            self.output.write_all(self.batch.as_bytes())?;
+            self.batch.clear();
+        }
+        Ok(())
+    }
+}
+
+/// A value of an annotation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Value<'a> {
+    Bool(bool),
+    Uint(u64),
+    Int(i64),
+    /// Shown in hex.
+    Pointer(u64),
+    /// Number in [`Table::AnnotationStrings`].
+    Interned(u64),
+    Text(&'a str),
+}
+
+/// The part of a `TrackEvent` that differs from event to event.
+pub(crate) struct EventContent<'a> {
+    encoder: &'a mut Encoder,
+    interner: &'a mut Interner,
+}
+
+impl EventContent<'_> {
+    /// Sets category and name by their interned numbers.
+    pub(crate) fn title(&mut self, category: u64, name: u64) {
+        self.encoder.uint(track_event::CATEGORY_IIDS, category);
+        self.encoder.uint(track_event::NAME_IID, name);
+    }
+
+    /// Sets a category, and a name that hardly occurs twice.
+    pub(crate) fn rare_title(&mut self, category: &str, name: &str) {
+        let category = self.interner.number(Table::Categories, category);
+        self.encoder.uint(track_event::CATEGORY_IIDS, category);
+        self.encoder.bytes(track_event::NAME, name.as_bytes());
+    }
+
+    /// The event's annotations; they appear as `debug.NAME` in queries.
+    pub(crate) fn annotations(&mut self) -> Annotations<'_> {
+        Annotations {
+            encoder: self.encoder,
+            interner: self.interner,
+            field: track_event::DEBUG_ANNOTATIONS,
+        }
+    }
+}
+
+/// Annotations of an event, or entries of a dictionary among them.
+pub(crate) struct Annotations<'a> {
+    encoder: &'a mut Encoder,
+    interner: &'a mut Interner,
+    /// Field of the enclosing message that holds one of them.
+    field: u32,
+}
+
+impl Annotations<'_> {
+    /// Adds an annotation whose name has the interned number `name`.
+    pub(crate) fn put(&mut self, name: u64, value: Value<'_>) {
+        self.encoder.message(self.field, |encoder| {
+            encoder.uint(annotation::NAME_IID, name);
+            match value {
+                Value::Bool(value) => encoder.uint(annotation::BOOL_VALUE, value.into()),
+                Value::Uint(value) => encoder.uint(annotation::UINT_VALUE, value),
+                Value::Int(value) => encoder.uint(annotation::INT_VALUE, value.cast_unsigned()),
+                Value::Pointer(value) => encoder.uint(annotation::POINTER_VALUE, value),
+                Value::Interned(value) => encoder.uint(annotation::STRING_VALUE_IID, value),
+                Value::Text(value) => encoder.bytes(annotation::STRING_VALUE, value.as_bytes()),
+            }
+        });
+    }
+
+    /// Adds a dictionary whose name has the interned number `name`; its entries appear as
+    /// `debug.NAME.ENTRY` in queries.
+    pub(crate) fn dictionary(&mut self, name: u64, content: impl FnOnce(&mut Annotations<'_>)) {
+        let Self {
+            encoder,
+            interner,
+            field,
+        } = self;
+        encoder.message(*field, |encoder| {
+            encoder.uint(annotation::NAME_IID, name);
+            content(&mut Annotations {
+                encoder,
+                interner,
+                field: annotation::DICT_ENTRIES,
+            });
+        });
+    }
+
+    /// The number of `text` for [`Value::Interned`].
+    pub(crate) fn number_of_text(&mut self, text: &str) -> u64 {
+        self.interner.number(Table::AnnotationStrings, text)
+    }
+
+    /// [`Annotations::put`] by name.
+    pub(crate) fn named(&mut self, name: &str, value: Value<'_>) {
+        let name = self.interner.number(Table::AnnotationNames, name);
+        self.put(name, value);
+    }
+
+    /// [`Annotations::dictionary`] by name.
+    pub(crate) fn named_dictionary(&mut self, name: &str, content: impl FnOnce(&mut Annotations<'_>)) {
+        let name = self.interner.number(Table::AnnotationNames, name);
+        self.dictionary(name, content);
+    }
+
+    /// Adds an array of dictionaries, one for each of `items`; they appear as `debug.NAME[INDEX].ENTRY`.
+    pub(crate) fn named_array<T>(
+        &mut self,
+        name: &str,
+        items: impl IntoIterator<Item = T>,
+        mut content: impl FnMut(T, &mut Annotations<'_>),
+    ) {
+        let name = self.interner.number(Table::AnnotationNames, name);
+        let Self {
+            encoder,
+            interner,
+            field,
+        } = self;
+        encoder.message(*field, |encoder| {
+            encoder.uint(annotation::NAME_IID, name);
+            for item in items {
+                encoder.message(annotation::ARRAY_VALUES, |encoder| {
+                    let mut entries = Annotations {
+                        encoder,
+                        interner,
+                        field: annotation::DICT_ENTRIES,
+                    };
+                    content(item, &mut entries);
+                });
+            }
+        });
+    }
+}

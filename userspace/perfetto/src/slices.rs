@@ -1,0 +1,278 @@
+//! API calls as slices.
+
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+};
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::ledger::Ledger;
+use gputrace_timeline::{
+    args::{self, ArgValue},
+    event::{Call, CallEnd, FunctionInfo},
+};
+
+use crate::{
+    intern::{Interner, Table},
+    sequence::{Annotations, EventType, Sequence, Value},
+    tracks::Tracks,
+};
+
+/// Annotations that every slice, or many, have. The names are those of rocprofv3's traces where it has
+/// one, so that queries written for them work.
+#[derive(Clone, Copy, Debug, Default)]
+struct Names {
+    args: u64,
+    retval: u64,
+    kind: u64,
+    corr_id: u64,
+    ancestor_id: u64,
+    tid: u64,
+    x: u64,
+    y: u64,
+    z: u64,
+}
+
+impl Names {
+    fn new(interner: &mut Interner) -> Self {
+        let mut number = |name| interner.number(Table::AnnotationNames, name);
+        Self {
+            args: number("args"),
+            retval: number("retval"),
+            kind: number("kind"),
+            corr_id: number("corr_id"),
+            ancestor_id: number("ancestor_id"),
+            tid: number("tid"),
+            x: number("x"),
+            y: number("y"),
+            z: number("z"),
+        }
+    }
+}
+
+/// A function, and the interned numbers of everything about it.
+#[derive(Debug)]
+struct Function {
+    info: FunctionInfo,
+    /// [`Interner::epoch`] of the numbers below; 0 if there are none yet.
+    epoch: u32,
+    category: u64,
+    name: u64,
+    kind: u64,
+    /// In the order of [`args::decoded`].
+    arguments: Vec<u64>,
+}
+
+impl Function {
+    fn new(info: FunctionInfo) -> Self {
+        Self {
+            info,
+            epoch: 0,
+            category: 0,
+            name: 0,
+            kind: 0,
+            arguments: Vec::new(),
+        }
+    }
+
+    /// Makes the numbers valid.
+    fn intern(&mut self, interner: &mut Interner, call: &Call) {
+        if self.epoch == interner.epoch() {
+            return;
+        }
+        self.epoch = interner.epoch();
+        self.category = interner.number(Table::Categories, category(self.info.domain));
+        self.name = interner.number(Table::EventNames, &self.info.function.name);
+        self.kind = interner.number(Table::AnnotationStrings, &Ledger::domain_name(call.domain));
+        self.arguments.clear();
+        self.arguments.extend(
+            args::decoded(&self.info, call).map(|(name, _)| interner.number(Table::AnnotationNames, name)),
+        );
+    }
+}
+
+/// rocprofv3's category: `hip_api` for HIP's runtime and compiler functions, `hsa_api` for all of HSA.
+/// It names its CSV files by the same words.
+fn category(domain: Option<Domain>) -> &'static str {
+    domain.map_or("unknown_api", Domain::csv_stem)
+}
+
+/// Draws calls. Grows with the number of functions.
+#[derive(Debug, Default)]
+pub(crate) struct Slices {
+    functions: HashMap<u32, Function>,
+    /// Epoch of `names` and `statuses`.
+    epoch: u32,
+    names: Names,
+    /// Interned texts of status codes by number and name.
+    statuses: HashMap<(u32, Option<&'static str>), u64>,
+}
+
+impl Slices {
+    /// Takes note of a function.
+    pub(crate) fn function(&mut self, info: &FunctionInfo) {
+        self.functions
+            .insert(info.function.id, Function::new(info.clone()));
+    }
+
+    /// Draws a call.
+    pub(crate) fn call<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        tracks: &mut Tracks,
+        call: &Call,
+    ) -> io::Result<()> {
+        let thread = tracks.thread(out, call.pid, call.tid)?;
+        let track = thread.uuid();
+        let mut written = Ok(());
+        let drawn = thread.nest().place(call, |end| {
+            if written.is_ok() {
+                written = out.event(end, EventType::SliceEnd, track, |_| ());
+            }
+        });
+        written?;
+
+        out.bound_interning()?;
+        let interner = out.interner();
+        if self.epoch != interner.epoch() {
+            self.epoch = interner.epoch();
+            self.names = Names::new(interner);
+            self.statuses.clear();
+        }
+        let Self {
+            functions,
+            names,
+            statuses,
+            ..
+        } = self;
+        let function = functions
+            .entry(call.function)
+            .or_insert_with(|| Function::new(unknown(call)));
+        function.intern(interner, call);
+        let function = &*function;
+        out.event(drawn.begin, EventType::SliceBegin, track, |event| {
+            event.title(function.category, function.name);
+            let mut annotations = event.annotations();
+            let mut values = Values { names, statuses };
+            if !function.arguments.is_empty() {
+                annotations.dictionary(names.args, |entries| {
+                    let decoded = args::decoded(&function.info, call);
+                    for (name, (_, value)) in function.arguments.iter().zip(decoded) {
+                        values.put(entries, *name, value);
+                    }
+                });
+            }
+            if let Some(value) = args::returned(&function.info, call) {
+                values.put(&mut annotations, names.retval, value);
+            }
+            if let Some(why) = unfinished(call.how) {
+                annotations.named("unfinished", Value::Text(why));
+            }
+            annotations.put(names.kind, Value::Interned(function.kind));
+            annotations.put(names.corr_id, Value::Uint(call.correlation));
+            annotations.put(names.ancestor_id, Value::Uint(call.parent));
+            annotations.put(names.tid, Value::Uint(call.tid.into()));
+            if drawn.moved {
+                annotations.named("begin_ns", Value::Uint(call.begin));
+                annotations.named("end_ns", Value::Uint(call.end));
+            }
+        })?;
+        match unfinished(call.how) {
+            Some(why) if drawn.outermost => mark_unfinished(out, track, call, &function.info, why),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is known of a function that the capture does not describe.
+fn unknown(call: &Call) -> FunctionInfo {
+    FunctionInfo {
+        function: gputrace_capture::meta::Function {
+            id: call.function,
+            name: format!("function {}", call.function),
+            domain: call.domain,
+            ..Default::default()
+        },
+        domain: Domain::from_id(call.domain),
+        library: String::new(),
+        build_id: String::new(),
+    }
+}
+
+fn unfinished(how: CallEnd) -> Option<&'static str> {
+    match how {
+        CallEnd::Returned(_) => None,
+        CallEnd::ThreadExited => Some("its thread ended"),
+        CallEnd::Executed => Some("its process executed another program"),
+        CallEnd::RecordingStopped => Some("the recording stopped"),
+    }
+}
+
+/// Makes an unfinished call visible without a click.
+///
+/// The slice itself ends at the moment up to which the call is known to have been open, and keeps the
+/// function's name. Leaving its end out would make the viewer draw it as unfinished by itself, but to
+/// the end of the trace, also when its thread ended long before; on the thread of a process that
+/// executed another program, every later call would appear inside it; and queries would see a duration
+/// of -1. A changed name or a second category would hide the call from queries for the function. So the
+/// slice says it in its annotation `unfinished`, and an instant at its end says it to the eye, once for
+/// all calls open inside each other.
+fn mark_unfinished<W: Write>(
+    out: &mut Sequence<W>,
+    track: u64,
+    call: &Call,
+    function: &FunctionInfo,
+    why: &str,
+) -> io::Result<()> {
+    let name = &function.function.name;
+    out.event(call.end, EventType::Instant, track, |event| {
+        event.rare_title("unfinished", &format!("unfinished: {name}, {why}"));
+        let mut annotations = event.annotations();
+        annotations.named("corr_id", Value::Uint(call.correlation));
+        annotations.named("open_ns", Value::Uint(call.end.saturating_sub(call.begin)));
+    })
+}
+
+/// Writes decoded values.
+struct Values<'a> {
+    names: &'a Names,
+    statuses: &'a mut HashMap<(u32, Option<&'static str>), u64>,
+}
+
+impl Values<'_> {
+    fn put(&mut self, annotations: &mut Annotations<'_>, name: u64, value: ArgValue) {
+        let value = match value {
+            ArgValue::Hex(value) => Value::Pointer(value),
+            ArgValue::Signed(value) => Value::Int(value),
+            ArgValue::Unsigned(value) => Value::Uint(value),
+            ArgValue::Bool(value) => Value::Bool(value),
+            ArgValue::Dim3 { x, y, z } => {
+                annotations.dictionary(name, |entries| {
+                    let Names {
+                        x: nx, y: ny, z: nz, ..
+                    } = self.names;
+                    for (name, value) in [(nx, x), (ny, y), (nz, z)] {
+                        entries.put(*name, Value::Uint(value.into()));
+                    }
+                });
+                return;
+            }
+            ArgValue::Status { code, name } => Value::Interned(
+                *self
+                    .statuses
+                    .entry((code, name))
+                    .or_insert_with(|| annotations.number_of_text(&status_text(code, name))),
+            ),
+            ArgValue::Unrecorded | ArgValue::Unreadable => Value::Text(&value.to_string()),
+        };
+        annotations.put(name, value);
+    }
+}
+
+/// E.g. `hipErrorNoDevice (100)`.
+fn status_text(code: u32, name: Option<&str>) -> String {
+    match name {
+        Some(name) => format!("{name} ({code})"),
+        None => code.to_string(),
+    }
+}

@@ -1,0 +1,297 @@
+//! Traces written from made-up events, decoded with the generated code and put together as trace
+//! processor does it.
+
+mod nesting;
+mod output;
+mod report;
+mod slices;
+mod tracks;
+
+use std::collections::{BTreeMap, HashMap};
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::meta::{ArgSlot, Function, Parameter, ValueKind};
+use gputrace_timeline::event::{Call, CallEnd, Event, FunctionInfo};
+use perfetto_protos::{
+    debug_annotation::{DebugAnnotation, debug_annotation},
+    trace::Trace,
+    trace_packet::{TracePacket, trace_packet},
+    track_descriptor::TrackDescriptor,
+    track_event::{TrackEvent, track_event},
+};
+use protobuf::Message as _;
+
+use crate::{exporter::TraceWriter, sequence::Sequence};
+
+/// A function with the parameters (name, kind, slot).
+fn function(id: u32, name: &str, domain: Domain, parameters: &[(&str, ValueKind, ArgSlot)]) -> Event {
+    let parameters = parameters.iter().map(|(name, kind, at)| Parameter {
+        name: (*name).to_owned(),
+        c_type: String::new(),
+        kind: *kind,
+        at: *at,
+    });
+    Event::Function(Box::new(FunctionInfo {
+        function: Function {
+            id,
+            name: name.to_owned(),
+            domain: domain.id(),
+            parameters: Some(parameters.collect()),
+            returns: match domain {
+                Domain::HipRuntime | Domain::HipCompiler => ValueKind::HipError,
+                _ => ValueKind::HsaStatus,
+            },
+            ..Function::default()
+        },
+        domain: Some(domain),
+        library: "/opt/rocm/lib/libamdhip64.so.6".to_owned(),
+        build_id: "0123".to_owned(),
+    }))
+}
+
+/// A call of function 0 on thread 11 of process 10 that returned 0.
+fn call(correlation: u64, parent: u64, begin: u64, end: u64) -> Call {
+    Call {
+        function: 0,
+        domain: Domain::HipRuntime.id(),
+        pid: 10,
+        tid: 11,
+        begin,
+        end,
+        correlation,
+        parent,
+        depth: 0,
+        cpu: 0,
+        how: CallEnd::Returned(0),
+        stack_readable: true,
+        args: [0; 6],
+        stack: [0; 8],
+    }
+}
+
+/// The bytes of a trace of `events`.
+fn bytes(events: &[Event]) -> Vec<u8> {
+    let mut trace = TraceWriter::new(Vec::new()).unwrap();
+    for event in events {
+        trace.event(event).unwrap();
+    }
+    trace.finish().unwrap()
+}
+
+fn trace(events: &[Event]) -> Decoded {
+    Decoded::new(&bytes(events))
+}
+
+/// [`trace`] with interning limited to `limit` bytes.
+fn trace_with_limit(events: &[Event], limit: usize) -> Decoded {
+    let out = Sequence::with_limit(Vec::new(), limit).unwrap();
+    let mut trace = TraceWriter::over(out).unwrap();
+    for event in events {
+        trace.event(event).unwrap();
+    }
+    Decoded::new(&trace.finish().unwrap())
+}
+
+/// A slice, or an instant if `end` equals `begin`.
+#[derive(Clone, Debug, Default)]
+struct Shown {
+    track: u64,
+    name: String,
+    category: String,
+    begin: u64,
+    end: u64,
+    /// Annotations as `name` or `dictionary.name` or `array[index].name`; integers in decimal, pointers in hex.
+    notes: BTreeMap<String, String>,
+    /// `corr_id` of the slice around it.
+    inside: Option<u64>,
+}
+
+impl Shown {
+    fn corr_id(&self) -> u64 {
+        self.notes["corr_id"].parse().unwrap()
+    }
+
+    fn note(&self, name: &str) -> &str {
+        self.notes.get(name).map_or("(none)", String::as_str)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Decoded {
+    packets: Vec<TracePacket>,
+    /// By begin.
+    slices: Vec<Shown>,
+    instants: Vec<Shown>,
+    /// The last one for each uuid.
+    tracks: BTreeMap<u64, TrackDescriptor>,
+    /// How often interned strings were forgotten.
+    resets: usize,
+}
+
+impl Decoded {
+    /// Decodes and checks what every trace must fulfil.
+    fn new(bytes: &[u8]) -> Self {
+        let packets = Trace::parse_from_bytes(bytes).unwrap().packet;
+        let mut decoded = Self::default();
+        let mut strings: HashMap<(u32, u64), String> = HashMap::new();
+        let mut events: Vec<(u64, TrackEvent, Shown)> = Vec::new();
+        for (index, packet) in packets.iter().enumerate() {
+            assert_eq!(packet.trusted_packet_sequence_id(), 1);
+            let cleared = packet.sequence_flags() & 1 != 0;
+            assert_eq!(packet.sequence_flags(), if cleared { 1 } else { 2 });
+            assert_eq!(packet.first_packet_on_sequence(), index == 0);
+            if cleared {
+                strings.clear();
+                assert_eq!(packet.trace_packet_defaults.timestamp_clock_id(), 6);
+                decoded.resets += 1;
+            } else {
+                assert_ne!(index, 0);
+            }
+            let interned = &packet.interned_data;
+            for entry in &interned.event_categories {
+                assert!(
+                    strings
+                        .insert((1, entry.iid()), entry.name().to_owned())
+                        .is_none()
+                );
+            }
+            for entry in &interned.event_names {
+                assert!(
+                    strings
+                        .insert((2, entry.iid()), entry.name().to_owned())
+                        .is_none()
+                );
+            }
+            for entry in &interned.debug_annotation_names {
+                assert!(
+                    strings
+                        .insert((3, entry.iid()), entry.name().to_owned())
+                        .is_none()
+                );
+            }
+            for entry in &interned.debug_annotation_string_values {
+                let text = String::from_utf8(entry.str().to_owned()).unwrap();
+                assert!(strings.insert((29, entry.iid()), text).is_none());
+            }
+            match &packet.data {
+                Some(trace_packet::Data::TrackDescriptor(descriptor)) => {
+                    decoded.tracks.insert(descriptor.uuid(), descriptor.clone());
+                }
+                Some(trace_packet::Data::TrackEvent(event)) => {
+                    assert!(
+                        decoded.tracks.contains_key(&event.track_uuid()),
+                        "track described before"
+                    );
+                    let shown = show(event, packet.timestamp(), &strings);
+                    events.push((packet.timestamp(), event.clone(), shown));
+                }
+                _ => {}
+            }
+        }
+        // Trace processor sorts like this, and keeps the file's order among equals.
+        events.sort_by_key(|(time, ..)| *time);
+        let mut stacks: HashMap<u64, Vec<Shown>> = HashMap::new();
+        for (time, event, mut shown) in events {
+            let stack = stacks.entry(event.track_uuid()).or_default();
+            shown.inside = stack.last().map(Shown::corr_id);
+            match event.type_() {
+                track_event::Type::TYPE_SLICE_BEGIN => stack.push(shown),
+                track_event::Type::TYPE_SLICE_END => {
+                    let mut slice = stack.pop().expect("an end without a beginning");
+                    slice.end = time;
+                    decoded.slices.push(slice);
+                }
+                track_event::Type::TYPE_INSTANT => decoded.instants.push(shown),
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+        assert!(stacks.values().all(Vec::is_empty), "a beginning without an end");
+        decoded.slices.sort_by_key(|slice| slice.begin);
+        decoded.packets = packets;
+        decoded
+    }
+
+    /// The slice of the call `correlation`.
+    fn slice(&self, correlation: u64) -> &Shown {
+        let mut found = self.slices.iter().filter(|slice| slice.corr_id() == correlation);
+        let slice = found.next().expect("the call has a slice");
+        assert!(found.next().is_none(), "the call has one slice");
+        slice
+    }
+
+    /// The only instant whose name begins with `prefix`.
+    fn instant(&self, prefix: &str) -> &Shown {
+        let mut found = self
+            .instants
+            .iter()
+            .filter(|instant| instant.name.starts_with(prefix));
+        let instant = found.next().unwrap_or_else(|| panic!("no instant {prefix:?}"));
+        assert!(found.next().is_none(), "more than one instant {prefix:?}");
+        instant
+    }
+
+    fn instants_of(&self, category: &str) -> Vec<&Shown> {
+        self.instants
+            .iter()
+            .filter(|instant| instant.category == category)
+            .collect()
+    }
+
+    /// The descriptor of the track named `name`.
+    fn track(&self, name: &str) -> &TrackDescriptor {
+        self.tracks.values().find(|track| track.name() == name).unwrap()
+    }
+}
+
+fn show(event: &TrackEvent, time: u64, strings: &HashMap<(u32, u64), String>) -> Shown {
+    let mut shown = Shown {
+        track: event.track_uuid(),
+        begin: time,
+        end: time,
+        ..Shown::default()
+    };
+    shown.name = match &event.name_field {
+        Some(track_event::Name_field::NameIid(iid)) => strings[&(2, *iid)].clone(),
+        Some(track_event::Name_field::Name(name)) => name.clone(),
+        _ => String::new(),
+    };
+    if let [category] = event.category_iids[..] {
+        shown.category = strings[&(1, category)].clone();
+    }
+    for annotation in &event.debug_annotations {
+        note("", annotation, strings, &mut shown.notes);
+    }
+    shown
+}
+
+fn note(
+    prefix: &str,
+    annotation: &DebugAnnotation,
+    strings: &HashMap<(u32, u64), String>,
+    notes: &mut BTreeMap<String, String>,
+) {
+    let name = match &annotation.name_field {
+        Some(debug_annotation::Name_field::NameIid(iid)) => format!("{prefix}{}", strings[&(3, *iid)]),
+        _ => prefix.trim_end_matches('.').to_owned(),
+    };
+    use debug_annotation::Value;
+    let value = match &annotation.value {
+        Some(Value::BoolValue(value)) => value.to_string(),
+        Some(Value::UintValue(value)) => value.to_string(),
+        Some(Value::IntValue(value)) => value.to_string(),
+        Some(Value::PointerValue(value)) => format!("{value:#x}"),
+        Some(Value::StringValue(value)) => value.clone(),
+        Some(Value::StringValueIid(iid)) => strings[&(29, *iid)].clone(),
+        None => {
+            for entry in &annotation.dict_entries {
+                note(&format!("{name}."), entry, strings, notes);
+            }
+            for (index, item) in annotation.array_values.iter().enumerate() {
+                note(&format!("{name}[{index}]."), item, strings, notes);
+            }
+            return;
+        }
+        other => panic!("unexpected value {other:?}"),
+    };
+    assert!(notes.insert(name.clone(), value).is_none(), "{name} occurs twice");
+}

@@ -1,0 +1,162 @@
+//! Protobuf wire format for the packets of which a trace holds millions.
+//!
+//! A slice has about ten annotations, each a nested message. Built from generated structures, that is
+//! some thirty heap allocations per slice; written straight into a buffer that is used again, none.
+//! Field numbers are those of `protos/perfetto/trace/**.proto`; the tests of this crate decode what is
+//! written here with the generated code, so a wrong number does not pass.
+
+/// Numbers of `Trace`'s fields.
+pub(crate) mod trace {
+    pub(crate) const PACKET: u32 = 1;
+}
+
+/// Numbers of `TracePacket`'s fields.
+pub(crate) mod packet {
+    pub(crate) const TIMESTAMP: u32 = 8;
+    pub(crate) const TRUSTED_PACKET_SEQUENCE_ID: u32 = 10;
+    pub(crate) const TRACK_EVENT: u32 = 11;
+    pub(crate) const INTERNED_DATA: u32 = 12;
+    pub(crate) const SEQUENCE_FLAGS: u32 = 13;
+}
+
+/// Numbers of `TrackEvent`'s fields.
+pub(crate) mod track_event {
+    pub(crate) const CATEGORY_IIDS: u32 = 3;
+    pub(crate) const DEBUG_ANNOTATIONS: u32 = 4;
+    pub(crate) const TYPE: u32 = 9;
+    pub(crate) const NAME_IID: u32 = 10;
+    pub(crate) const TRACK_UUID: u32 = 11;
+    pub(crate) const NAME: u32 = 23;
+}
+
+/// Numbers of `DebugAnnotation`'s fields.
+pub(crate) mod annotation {
+    pub(crate) const NAME_IID: u32 = 1;
+    pub(crate) const BOOL_VALUE: u32 = 2;
+    pub(crate) const UINT_VALUE: u32 = 3;
+    pub(crate) const INT_VALUE: u32 = 4;
+    pub(crate) const STRING_VALUE: u32 = 6;
+    pub(crate) const POINTER_VALUE: u32 = 7;
+    pub(crate) const DICT_ENTRIES: u32 = 11;
+    pub(crate) const ARRAY_VALUES: u32 = 12;
+    pub(crate) const STRING_VALUE_IID: u32 = 17;
+}
+
+/// Numbers of `EventCategory`'s, `EventName`'s, `DebugAnnotationName`'s and `InternedString`'s fields,
+/// which agree.
+pub(crate) mod interned {
+    pub(crate) const IID: u32 = 1;
+    pub(crate) const TEXT: u32 = 2;
+}
+
+const WIRE_VARINT: u64 = 0;
+const WIRE_LENGTH_DELIMITED: u64 = 2;
+
+/// Appends protobuf fields to a buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Encoder {
+    bytes: Vec<u8>,
+}
+
+impl Encoder {
+    /// What was written since the last [`Encoder::clear`].
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Forgets what was written and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
+    /// A field of type `bool`, `uint32`, `uint64` or an enum.
+    pub(crate) fn uint(&mut self, field: u32, value: u64) {
+        self.tag(field, WIRE_VARINT);
+        self.varint(value);
+    }
+
+    /// A field of type `string` or `bytes`.
+    pub(crate) fn bytes(&mut self, field: u32, value: &[u8]) {
+        self.tag(field, WIRE_LENGTH_DELIMITED);
+        self.varint(value.len() as u64);
+        self.bytes.extend_from_slice(value);
+    }
+
+    /// A field whose type is a message, with the content that `content` writes.
+    pub(crate) fn message(&mut self, field: u32, content: impl FnOnce(&mut Self)) {
+        self.tag(field, WIRE_LENGTH_DELIMITED);
+        let start = self.bytes.len();
+        // Most messages here are shorter than 128 bytes, so that one byte holds their length.
+        self.bytes.push(0);
+        content(self);
+        let length = self.bytes.len() - start - 1;
+        let (prefix, used) = varint(length as u64);
+        self.bytes.splice(start..=start, prefix.into_iter().take(used));
+    }
+
+    fn tag(&mut self, field: u32, wire_type: u64) {
+        self.varint(u64::from(field) << 3 | wire_type);
+    }
+
+    fn varint(&mut self, value: u64) {
+        if value < 0x80 {
+            self.bytes.push(value as u8);
+        } else {
+            let (bytes, used) = varint(value);
+            self.bytes.extend(bytes.into_iter().take(used));
+        }
+    }
+}
+
+/// The varint of `value` and how many bytes of the array it takes.
+fn varint(mut value: u64) -> ([u8; 10], usize) {
+    let mut bytes = [0; 10];
+    let mut used = 0;
+    for byte in &mut bytes {
+        used += 1;
+        *byte = value as u8 & 0x7f;
+        value >>= 7;
+        if value == 0 {
+            break;
+        }
+        *byte |= 0x80;
+    }
+    (bytes, used)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use protobuf::CodedInputStream;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_reader_gets_every_field_back(
+            field in 1_u32..100_000,
+            value: u64,
+            text in proptest::collection::vec(any::<u8>(), 0..400),
+        ) {
+            let mut encoder = Encoder::default();
+            encoder.message(field, |inner| {
+                inner.uint(field, value);
+                inner.message(1, |deep| deep.bytes(2, &text));
+            });
+            let mut input = CodedInputStream::from_bytes(encoder.as_bytes());
+            prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(field << 3 | 2));
+            let limit = input.read_raw_varint64().unwrap();
+            let outer = input.push_limit(limit).unwrap();
+            prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(field << 3));
+            prop_assert_eq!(input.read_raw_varint64().unwrap(), value);
+            prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(1 << 3 | 2));
+            let limit = input.read_raw_varint64().unwrap();
+            let inner = input.push_limit(limit).unwrap();
+            prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(2 << 3 | 2));
+            prop_assert_eq!(input.read_bytes().unwrap(), text);
+            input.pop_limit(inner);
+            input.pop_limit(outer);
+            prop_assert!(input.eof().unwrap());
+        }
+    }
+}
