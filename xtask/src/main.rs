@@ -25,6 +25,8 @@ mod test;
 mod toolchain;
 mod workspace;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 use crate::workspace::Workspace;
@@ -76,9 +78,16 @@ struct Cli {
     command: Command,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     let cli = Cli::parse();
-    cli.command.run(&Workspace::locate()?)
+    match Workspace::locate().and_then(|workspace| cli.command.run(&workspace)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The causes, and no backtrace: what fails here is nearly always outside this program.
+            eprintln!("\nerror: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 #[cfg(test)]

@@ -12,9 +12,11 @@ pub(crate) fn heading(text: fmt::Arguments<'_>) {
     eprintln!("\n== {text}");
 }
 
-/// A remark between steps, such as what is about to take long.
+/// A remark between steps, such as what is about to take long. Further lines are indented like the first.
 pub(crate) fn note(text: fmt::Arguments<'_>) {
-    eprintln!("            {text}");
+    for line in text.to_string().lines() {
+        eprintln!("            {line}");
+    }
 }
 
 /// One finished line: `state`, what it is about, time taken.

@@ -200,9 +200,8 @@ pub(crate) fn prepare(workspace: &Workspace, purpose: Purpose) -> Report {
             State::Ready(what) => progress::line("ready", format_args!("{name}: {what}"), start.elapsed()),
             State::Done(what) => progress::line("done", format_args!("{name}: {what}"), start.elapsed()),
             State::Missing { what, remedy } => {
+                // What and how to get it: at the end, all together, see [`Report::require`].
                 progress::line("MISSING", format_args!("{name} ({why})"), start.elapsed());
-                progress::note(format_args!("{what}"));
-                progress::note(format_args!("-> {remedy}"));
                 report.missing.push(Gap {
                     part: name,
                     since: part.since,
