@@ -1,0 +1,140 @@
+//! Header packages of several Debian releases, fetched and unpacked beside each other.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use gputrace_catalog::release::Release;
+
+use crate::{exec, progress};
+
+/// Debian suites with different ROCm releases.
+pub(super) const SUITES: &[&str] = &["bookworm", "trixie", "forky"];
+const ARCHIVE: &str = "http://deb.debian.org/debian";
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Downloads and unpacks a package, unless that was done before; gives its release and include directory.
+///
+/// What is in the cache is used as it is: to have a suite's newest package, delete the cache.
+///
+/// # Errors
+///
+/// Without apt and dpkg-deb, or when they fail; their own words are in the message.
+pub(super) fn fetch(cache: &Path, suite: &str, package: &str) -> Result<(Release, PathBuf)> {
+    let dir = cache.join(suite).join(package);
+    if !dir.join("usr").is_dir() {
+        progress::note(format_args!(
+            "fetching {package} of Debian {suite} into {}",
+            dir.display()
+        ));
+        let apt = Apt::new(cache.join(suite).join("apt"), suite)?;
+        fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
+        exec::capture(apt.get().arg("update"))?;
+        exec::capture(apt.get().args(["download", package]).current_dir(&dir))?;
+        exec::capture(
+            Command::new("dpkg-deb")
+                .arg("--extract")
+                .arg(archive(&dir)?)
+                .arg(&dir),
+        )?;
+    }
+    let name = archive(&dir)?;
+    Ok((release_of(&name)?, dir.join("usr/include")))
+}
+
+/// The one package file in a directory.
+fn archive(dir: &Path) -> Result<PathBuf> {
+    let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "deb"))
+        .max()
+        .with_context(|| {
+            format!(
+                "no package in {}; delete that directory and try again",
+                dir.display()
+            )
+        })
+}
+
+/// The upstream release in a package's file name: `libhsa-runtime-dev_6.4.3+dfsg-5_amd64.deb` is 6.4.3.
+fn release_of(archive: &Path) -> Result<Release> {
+    let name = archive.file_name().unwrap_or_default().to_string_lossy();
+    let version = name.split('_').nth(1).unwrap_or_default();
+    let end = version
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(version.len());
+    let upstream = version.get(..end).unwrap_or_default();
+    upstream.parse().with_context(|| format!("the version of {name}"))
+}
+
+/// apt with settings, lists and cache of its own, for one suite.
+struct Apt {
+    dir: PathBuf,
+}
+
+impl Apt {
+    fn new(dir: PathBuf, suite: &str) -> Result<Self> {
+        for sub in ["sources", "lists/partial", "archives/partial"] {
+            fs::create_dir_all(dir.join(sub)).with_context(|| format!("creating {}", dir.display()))?;
+        }
+        let source = format!(
+            "Types: deb\nURIs: {ARCHIVE}\nSuites: {suite}\nComponents: main\nArchitectures: amd64\nSigned-By: {KEYRING}\n"
+        );
+        fs::write(dir.join("sources/debian.sources"), source).context("writing apt's source list")?;
+        fs::write(dir.join("status"), "").context("writing apt's status file")?;
+        Ok(Self { dir })
+    }
+
+    /// `apt-get` with these settings.
+    fn get(&self) -> Command {
+        let mut command = Command::new("apt-get");
+        let own = [
+            ("Dir::Etc::sourceparts", "sources"),
+            ("Dir::State", "."),
+            ("Dir::State::lists", "lists"),
+            ("Dir::State::status", "status"),
+            ("Dir::Cache", "."),
+        ];
+        for (setting, path) in own {
+            command
+                .arg("-o")
+                .arg(format!("{setting}={}", self.dir.join(path).display()));
+        }
+        let fixed = [
+            "Dir::Etc::sourcelist=/dev/null",
+            "Acquire::Languages=none",
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
+            // The cache is under the user's home, where apt's own user may not look.
+            "APT::Sandbox::User=root",
+        ];
+        for setting in fixed {
+            command.args(["-o", setting]);
+        }
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn release_is_the_upstream_version() {
+        let release = |name: &str| {
+            release_of(Path::new(name))
+                .map(|release| release.to_string())
+                .ok()
+        };
+        assert_eq!(
+            release("/c/libhsa-runtime-dev_6.4.3+dfsg-5_amd64.deb").as_deref(),
+            Some("6.4.3")
+        );
+        assert_eq!(
+            release("libamdhip64-dev_5.7.1-6+deb13u1_amd64.deb").as_deref(),
+            Some("5.7.1")
+        );
+        assert_eq!(release("libamdhip64-dev.deb"), None);
+    }
+}
