@@ -129,7 +129,7 @@ const PARTS: [Part; 8] = [
         name: "Python readers",
         why: "tests read the traces back with Perfetto's own decoder",
         since: Purpose::Test,
-        run: |context| python::ensure(context.workspace),
+        run: |context| python::ensure(context.workspace, &context.machine),
     },
 ];
 

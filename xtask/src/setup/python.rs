@@ -1,12 +1,13 @@
 //! The Python environment with the official readers of what gputrace writes.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::State;
+use super::machine::{Machine, PackageManager};
+use super::{State, apt};
 use crate::workspace::Workspace;
 use crate::{exec, progress};
 
@@ -29,8 +30,8 @@ fn directory(workspace: &Workspace) -> PathBuf {
 ///
 /// # Errors
 ///
-/// When Python, its venv module, or the package index is out of reach.
-pub(super) fn ensure(workspace: &Workspace) -> Result<State> {
+/// When apt-get fails, or the package index is out of reach.
+pub(super) fn ensure(workspace: &Workspace, machine: &Machine) -> Result<State> {
     let directory = directory(workspace);
     let interpreter = interpreter(workspace);
     let contents = REQUIREMENTS
@@ -43,20 +44,31 @@ pub(super) fn ensure(workspace: &Workspace) -> Result<State> {
     if current && exec::capture(Command::new(&interpreter).args(["-c", ""])).is_ok() {
         return Ok(State::Ready(contents));
     }
-    // The system's own before one that a version manager put into PATH and may take away again.
-    let system = Path::new("/usr/bin/python3");
-    let python = if system.is_file() {
-        system
-    } else {
-        Path::new("python3")
+    let python = match usable_python() {
+        Some(python) => python,
+        None if machine.packages == PackageManager::Apt && machine.is_root() => {
+            apt::install(&["python3", "python3-venv"])?;
+            usable_python()
+                .context("python3-venv is installed and still python3 has no venv and ensurepip")?
+        }
+        None => {
+            let command = machine.packages.install_command();
+            return Ok(State::Missing {
+                what: "Python 3 with its venv and ensurepip modules".into(),
+                remedy: match machine.packages {
+                    PackageManager::Apt => machine.as_root(&format!("{command} python3 python3-venv")),
+                    PackageManager::Unknown => "install Python 3".into(),
+                    _ => machine.as_root(&format!("{command} python3")),
+                },
+            });
+        }
     };
     progress::note(format_args!("python -m venv, pip install {contents} ..."));
     exec::capture(
-        Command::new(python)
+        Command::new(&python)
             .args(["-m", "venv", "--clear"])
             .arg(&directory),
-    )
-    .context("cannot make a Python environment; on Debian `apt-get install python3-venv` may help")?;
+    )?;
     let requirements = directory.join("requirements.txt");
     fs::write(&requirements, REQUIREMENTS)?;
     let mut pip = Command::new(&interpreter);
@@ -72,4 +84,16 @@ pub(super) fn ensure(workspace: &Workspace) -> Result<State> {
     exec::capture(pip.arg(&requirements))?;
     fs::rename(&requirements, directory.join(INSTALLED))?;
     Ok(State::Done(format!("{contents} in {}", directory.display())))
+}
+
+/// A Python that can make environments: the system's own before one that a version manager put into `PATH` and may take
+/// away again. Debian's python3 without python3-venv cannot.
+fn usable_python() -> Option<PathBuf> {
+    [
+        Some(PathBuf::from("/usr/bin/python3")),
+        exec::find_program("python3"),
+    ]
+    .into_iter()
+    .flatten()
+    .find(|python| exec::capture(Command::new(python).args(["-c", "import venv, ensurepip"])).is_ok())
 }
