@@ -1,8 +1,45 @@
-//! From events to files: the [`Exporter`] trait, the driver that runs exporters over a capture, and
-//! the formats that need no heavy dependencies.
+//! From events to files.
+//!
+//! Every output is made from a capture, in one pass: [`run`] reads a
+//! [`Timeline`](gputrace_timeline::Timeline) and gives each event to every [`Exporter`]. Exporters keep
+//! no calls in memory, so a capture may be larger than the machine's.
+//!
+//! * [`csv::CsvExporter`]: the files that rocprofv3 writes, and the account of losses ([`loss`]);
+//! * [`summary::SummaryExporter`]: text for people;
+//! * other formats live in crates of their own (`gputrace-perfetto`).
+//!
+//! Files are made through [`OutputDir`], which makes them appear whole or not at all.
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//! use gputrace_export::{OutputDir, csv::CsvExporter, run, summary::SummaryExporter};
+//! use gputrace_timeline::Timeline;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let directory = OutputDir::open(".".as_ref(), None)?;
+//! let report = run(
+//!     Timeline::open("app.gtcap".as_ref())?,
+//!     vec![
+//!         Box::new(CsvExporter::new(directory, "app")),
+//!         Box::new(SummaryExporter::to_stream(std::io::stderr())),
+//!     ],
+//!     &mut |_| ControlFlow::Continue(()),
+//! );
+//! for output in report.outputs {
+//!     eprintln!("{}: {}", output.path.display(), output.content);
+//! }
+//! # Ok(()) }
+//! ```
 
+pub mod csv;
 pub mod exporter;
+pub mod functions;
+pub mod loss;
 pub mod output;
+mod run;
+pub mod summary;
 
 pub use exporter::{ExportError, Exporter, Output};
+pub use functions::Functions;
 pub use output::{FileOwner, OutputDir, OutputError, OutputFile};
+pub use run::{Progress, Report, run};

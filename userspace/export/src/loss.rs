@@ -1,0 +1,64 @@
+//! The account of what was lost, as a table.
+//!
+//! One row per domain and CPU on which calls began, then one per domain (`Cpu` is `all`), then the total
+//! (`Domain` is `TOTAL`). In each row `Seen = Written + Unfinished + Lost + Unaccounted`, and `Lost` is the
+//! sum of the `Dropped_…` columns. In a complete account `Unaccounted` is 0; in that of a recorder that
+//! was killed it counts the calls that were open when the account was last written.
+
+use gputrace_abi::{counters::DropReason, domain::Domain};
+use gputrace_capture::ledger::{Ledger, LedgerRow};
+
+/// The columns.
+pub(crate) fn columns() -> Vec<String> {
+    let reasons = DropReason::ALL
+        .iter()
+        .map(|reason| format!("Dropped_{}", reason.name()));
+    let mut columns = ["Domain", "Cpu", "Seen", "Written", "Unfinished"]
+        .map(str::to_owned)
+        .to_vec();
+    columns.extend(reasons);
+    columns.extend(["Lost", "Unaccounted", "Complete"].map(str::to_owned));
+    columns
+}
+
+/// The rows; every domain in `asked` has at least its sum. No rows if the capture has no account.
+pub(crate) fn rows(ledger: Option<&Ledger>, asked: &[Domain]) -> Vec<Vec<String>> {
+    let Some(ledger) = ledger else { return Vec::new() };
+    let mut sums = ledger.by_domain();
+    for domain in asked {
+        if !sums.iter().any(|row| row.domain == domain.id()) {
+            sums.push(LedgerRow {
+                domain: domain.id(),
+                ..LedgerRow::default()
+            });
+        }
+    }
+    sums.sort_by_key(|row| row.domain);
+    let of_cpus = ledger
+        .rows
+        .iter()
+        .map(|row| (Ledger::domain_name(row.domain), row.cpu.to_string(), row.clone()));
+    let of_domains = sums
+        .into_iter()
+        .map(|row| (Ledger::domain_name(row.domain), "all".to_owned(), row));
+    let total = ("TOTAL".to_owned(), "all".to_owned(), ledger.total());
+    of_cpus
+        .chain(of_domains)
+        .chain([total])
+        .map(|(domain, cpu, row)| {
+            let mut fields = vec![domain, cpu];
+            fields.extend([row.seen, row.written, row.unfinished].map(|count| count.to_string()));
+            fields.extend(
+                DropReason::ALL
+                    .iter()
+                    .map(|reason| row.dropped_for(*reason).to_string()),
+            );
+            fields.extend([
+                row.lost().to_string(),
+                row.imbalance().to_string(),
+                ledger.complete.to_string(),
+            ]);
+            fields
+        })
+        .collect()
+}

@@ -1,0 +1,112 @@
+//! The driver: one pass over a capture, any number of exporters.
+
+use std::{
+    io::{Read, Seek},
+    ops::ControlFlow,
+};
+
+use gputrace_capture::{ReadError, Truncation, meta::Notice};
+use gputrace_timeline::{Tally, Timeline, event::Event};
+
+use crate::exporter::{ExportError, Exporter, Output};
+
+/// Events between two reports of progress.
+const PROGRESS_INTERVAL: u64 = 1 << 16;
+
+/// How far an export is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the capture read so far.
+    pub bytes: u64,
+    /// Bytes of the capture in all.
+    pub total: u64,
+    /// Events given to the exporters so far.
+    pub events: u64,
+}
+
+/// What came of an export.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Files made, in the order of the exporters.
+    pub outputs: Vec<Output>,
+    /// Formats that could not be made, by name. The others are complete.
+    pub failures: Vec<(&'static str, ExportError)>,
+    /// Where the capture ends too early, if it does. The outputs hold everything before and say so.
+    pub truncation: Option<Truncation>,
+    /// Why reading stopped, if an I/O error stopped it. The outputs hold everything before and say so.
+    pub read_error: Option<ReadError>,
+    /// True if `progress` asked to stop; there are no outputs then.
+    pub cancelled: bool,
+    /// What was found in the capture.
+    pub tally: Tally,
+}
+
+/// Gives every event of `timeline` to every exporter and finishes them.
+///
+/// An exporter that fails is dropped, which removes its unfinished files; the others go on. `progress`
+/// is called now and then, and at the end of reading; returning [`ControlFlow::Break`] cancels the
+/// export and leaves no file behind.
+pub fn run<R: Read + Seek>(
+    mut timeline: Timeline<R>,
+    mut exporters: Vec<Box<dyn Exporter>>,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Report {
+    let mut report = Report::default();
+    let mut events = 0;
+    loop {
+        let event = match timeline.next() {
+            None => break,
+            Some(Ok(event)) => event,
+            Some(Err(error)) => {
+                let notice = Notice {
+                    time: 0,
+                    text: format!("Reading stopped early: {error}."),
+                };
+                report.read_error = Some(error);
+                Event::Notice(notice)
+            }
+        };
+        give(&event, &mut exporters, &mut report);
+        events += 1;
+        if events % PROGRESS_INTERVAL == 0 && progress(at(&timeline, events)).is_break() {
+            return Report {
+                cancelled: true,
+                ..report
+            };
+        }
+    }
+    report.truncation = timeline.truncation();
+    report.tally = timeline.tally().clone();
+    if progress(at(&timeline, events)).is_break() {
+        return Report {
+            cancelled: true,
+            ..report
+        };
+    }
+    for exporter in exporters {
+        let format = exporter.format();
+        match exporter.finish() {
+            Ok(outputs) => report.outputs.extend(outputs),
+            Err(error) => report.failures.push((format, error)),
+        }
+    }
+    report
+}
+
+fn at<R: Read + Seek>(timeline: &Timeline<R>, events: u64) -> Progress {
+    Progress {
+        bytes: timeline.position(),
+        total: timeline.size(),
+        events,
+    }
+}
+
+fn give(event: &Event, exporters: &mut Vec<Box<dyn Exporter>>, report: &mut Report) {
+    exporters.retain_mut(|exporter| match exporter.event(event) {
+        Ok(()) => true,
+        Err(error) => {
+            report.failures.push((exporter.format(), error));
+            false
+        }
+    });
+}

@@ -1,0 +1,173 @@
+//! The summary for people: where the time went, what hangs, what was lost.
+//!
+//! [`Summary`] takes events and renders text; [`SummaryExporter`] does so within an export and writes the
+//! text where it is told to. Memory grows with the number of functions, processes and remarks, not with
+//! the number of calls.
+
+mod render;
+mod stats;
+mod text;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    io::Write,
+};
+
+use gputrace_capture::{
+    ledger::Ledger,
+    meta::{End, Recording},
+};
+use gputrace_timeline::event::{Call, CallEnd, Event};
+
+use crate::{
+    exporter::{ExportError, Exporter, Output},
+    functions::{Functions, group},
+    output::OutputFile,
+};
+use stats::Durations;
+
+/// Unfinished calls that are listed one by one: those open longest.
+const LISTED_CALLS: usize = 20;
+
+/// Remarks that are shown; a recording with more has one cause many times.
+const LISTED_NOTICES: usize = 20;
+
+/// What the summary says; `Display` renders it, as lines of plain text.
+#[derive(Debug, Default)]
+pub struct Summary {
+    recording: Recording,
+    functions: Functions,
+    /// Per group (see [`crate::functions::group`]) and function name.
+    groups: BTreeMap<&'static str, HashMap<String, Durations>>,
+    processes: BTreeMap<u32, ProcessUse>,
+    /// The unfinished calls open longest, longest first.
+    unfinished: Vec<Call>,
+    unfinished_calls: u64,
+    notices: Vec<String>,
+    more_notices: u64,
+    ledger: Option<Ledger>,
+    end: Option<End>,
+    /// Earliest begin and latest end of a call.
+    span: Option<(u64, u64)>,
+}
+
+/// A process that made calls.
+#[derive(Debug, Default)]
+struct ProcessUse {
+    name: String,
+    calls: u64,
+}
+
+impl Summary {
+    /// Takes an event.
+    pub fn event(&mut self, event: &Event) {
+        match event {
+            Event::Recording(recording) => self.recording = (**recording).clone(),
+            Event::Function(info) => self.functions.learn(info),
+            Event::Process(process) => {
+                self.processes
+                    .entry(process.pid)
+                    .or_default()
+                    .name
+                    .clone_from(&process.name);
+            }
+            Event::Call(call) => self.call(call),
+            Event::Notice(notice) if self.notices.len() < LISTED_NOTICES => {
+                self.notices.push(notice.text.clone());
+            }
+            Event::Notice(_) => self.more_notices += 1,
+            Event::Ledger(ledger) => self.ledger = Some((**ledger).clone()),
+            Event::End(end) => self.end = Some(end.clone()),
+            Event::Thread(_) | Event::Lifetime(_) | Event::Clocks(_) => {}
+        }
+    }
+
+    fn call(&mut self, call: &Call) {
+        self.processes.entry(call.pid).or_default().calls += 1;
+        let (begin, end) = self.span.unwrap_or((call.begin, call.end));
+        self.span = Some((begin.min(call.begin), end.max(call.end)));
+        let age = call.end - call.begin;
+        match call.how {
+            CallEnd::Returned(_) => {
+                let functions = self.groups.entry(group(call.domain)).or_default();
+                let name = self.functions.name(call.function);
+                match functions.get_mut(name) {
+                    Some(durations) => durations.add(age),
+                    None => functions.entry(name.to_owned()).or_default().add(age),
+                }
+            }
+            _ => {
+                self.unfinished_calls += 1;
+                let at = self
+                    .unfinished
+                    .partition_point(|other| other.end - other.begin >= age);
+                if at < LISTED_CALLS {
+                    self.unfinished.insert(at, call.clone());
+                    self.unfinished.truncate(LISTED_CALLS);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        render::render(self, f)
+    }
+}
+
+/// Writes the summary at the end of an export.
+pub struct SummaryExporter {
+    summary: Summary,
+    to: Destination,
+}
+
+enum Destination {
+    Stream(Box<dyn Write>),
+    File(OutputFile),
+}
+
+impl SummaryExporter {
+    /// Writes to a stream, e.g. standard error.
+    pub fn to_stream(stream: impl Write + 'static) -> Self {
+        Self {
+            summary: Summary::default(),
+            to: Destination::Stream(Box::new(stream)),
+        }
+    }
+
+    /// Writes a file.
+    #[must_use]
+    pub fn to_file(file: OutputFile) -> Self {
+        Self {
+            summary: Summary::default(),
+            to: Destination::File(file),
+        }
+    }
+}
+
+impl Exporter for SummaryExporter {
+    fn format(&self) -> &'static str {
+        "summary"
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), ExportError> {
+        self.summary.event(event);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Vec<Output>, ExportError> {
+        match self.to {
+            Destination::Stream(mut stream) => {
+                write!(stream, "{}", self.summary)?;
+                stream.flush()?;
+                Ok(Vec::new())
+            }
+            Destination::File(mut file) => {
+                write!(file, "{}", self.summary)?;
+                Ok(vec![file.finish("summary")?])
+            }
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The summary's text.
+
+use std::{
+    collections::HashMap,
+    fmt::{self, Write},
+};
+
+use gputrace_abi::counters::DropReason;
+use gputrace_capture::{
+    ledger::{Ledger, LedgerRow},
+    meta::{EndReason, Mode},
+};
+use gputrace_timeline::event::CallEnd;
+
+use super::{
+    Durations, Summary,
+    text::{
+        Align::{Left, Right},
+        count, duration, table,
+    },
+};
+use crate::functions::group_title;
+
+/// Processes that are listed: those with the most calls.
+const LISTED_PROCESSES: usize = 20;
+
+pub(super) fn render(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+    heading(summary, out)?;
+    for (group, functions) in &summary.groups {
+        durations(&group_title(group), functions, out)?;
+    }
+    processes(summary, out)?;
+    unfinished(summary, out)?;
+    notices(summary, out)?;
+    account(summary, out)?;
+    if summary.groups.is_empty() && summary.unfinished_calls == 0 {
+        nothing(summary, out)?;
+    }
+    Ok(())
+}
+
+fn heading(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+    let recording = &summary.recording;
+    let target = match &recording.mode {
+        Mode::Launch { command } => command.join(" "),
+        Mode::Attach { pids } => {
+            let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+            format!("process {}", pids.join(", "))
+        }
+        Mode::Node => "every process".to_owned(),
+    };
+    let start = recording.clocks.boottime;
+    let end = summary
+        .end
+        .as_ref()
+        .map(|end| end.time)
+        .or(summary.span.map(|(_, end)| end))
+        .unwrap_or(start);
+    let how = match summary.end.as_ref().map(|end| &end.reason) {
+        Some(EndReason::Interrupted) => "until it was interrupted".to_owned(),
+        Some(EndReason::DurationOver) => "as long as asked".to_owned(),
+        Some(EndReason::TargetsGone) => "until the target ended".to_owned(),
+        Some(EndReason::Failed(error)) => format!("until it failed: {error}"),
+        None => "until the recorder was killed".to_owned(),
+    };
+    let length = duration(end.saturating_sub(start) as f64);
+    let host = if recording.hostname.is_empty() {
+        "an unnamed host"
+    } else {
+        &recording.hostname
+    };
+    writeln!(out, "Recorded {target} on {host} for {length}, {how}.")
+}
+
+fn durations(title: &str, functions: &HashMap<String, Durations>, out: &mut impl Write) -> fmt::Result {
+    let mut functions: Vec<(&String, &Durations)> = functions.iter().collect();
+    functions.sort_by(|(a, left), (b, right)| right.total.cmp(&left.total).then_with(|| a.cmp(b)));
+    let all: u128 = functions.iter().map(|(_, durations)| durations.total).sum();
+    let heading = [
+        "Name", "Calls", "Total", "Average", "%", "Min", "p50", "p95", "p99", "Max",
+    ];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    for (name, durations) in functions {
+        let share = if all == 0 {
+            0.0
+        } else {
+            durations.total as f64 * 100.0 / all as f64
+        };
+        let percentile = |percent| duration(durations.percentile(percent) as f64);
+        rows.push(vec![
+            name.clone(),
+            durations.calls.to_string(),
+            duration(durations.total as f64),
+            duration(durations.average()),
+            format!("{share:.2}"),
+            duration(durations.min as f64),
+            percentile(50.0),
+            percentile(95.0),
+            percentile(99.0),
+            duration(durations.max as f64),
+        ]);
+    }
+    writeln!(
+        out,
+        "\n{title} (finished calls; time inside nested calls counts for both)"
+    )?;
+    let mut align = [Right; 10];
+    align[0] = Left;
+    table(out, &align, &rows)
+}
+
+fn processes(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+    let mut users: Vec<_> = summary
+        .processes
+        .iter()
+        .filter(|(_, process)| process.calls > 0)
+        .collect();
+    if users.is_empty() {
+        return Ok(());
+    }
+    users.sort_by_key(|(pid, process)| (std::cmp::Reverse(process.calls), **pid));
+    let mut rows = vec![["Process", "Name", "Calls"].map(str::to_owned).to_vec()];
+    for (pid, process) in users.iter().take(LISTED_PROCESSES) {
+        rows.push(vec![
+            pid.to_string(),
+            process.name.clone(),
+            process.calls.to_string(),
+        ]);
+    }
+    writeln!(out, "\nProcesses")?;
+    table(out, &[Right, Left, Right], &rows)?;
+    if let Some(more) = users.len().checked_sub(LISTED_PROCESSES).filter(|more| *more > 0) {
+        writeln!(out, "  and {more} more")?;
+    }
+    Ok(())
+}
+
+fn unfinished(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+    if summary.unfinished_calls == 0 {
+        return Ok(());
+    }
+    let mut rows = vec![
+        ["Function", "Process", "Thread", "Open for", "Open until"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for call in &summary.unfinished {
+        let why = match call.how {
+            CallEnd::Returned(_) => "its return",
+            CallEnd::ThreadExited => "the end of its thread",
+            CallEnd::Executed => "exec of another program",
+            CallEnd::RecordingStopped => "the end of the recording",
+        };
+        rows.push(vec![
+            summary.functions.name(call.function).to_owned(),
+            call.pid.to_string(),
+            call.tid.to_string(),
+            duration((call.end - call.begin) as f64),
+            why.to_owned(),
+        ]);
+    }
+    writeln!(
+        out,
+        "\nUnfinished: {} had not returned",
+        count(summary.unfinished_calls, "call")
+    )?;
+    table(out, &[Left, Right, Right, Right, Left], &rows)?;
+    let listed = summary.unfinished.len() as u64;
+    match summary.unfinished_calls.checked_sub(listed) {
+        Some(more) if more > 0 => writeln!(out, "  and {more} more that were open for a shorter time"),
+        _ => Ok(()),
+    }
+}
+
+fn notices(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+    if summary.notices.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nRemarks")?;
+    for notice in &summary.notices {
+        writeln!(out, "  {notice}")?;
+    }
+    if summary.more_notices > 0 {
+        writeln!(out, "  and {} more", summary.more_notices)?;
+    }
+    Ok(())
+}
+
+fn account(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+    let Some(ledger) = &summary.ledger else {
+        return writeln!(
+            out,
+            "\nAccount\n  NOT KNOWN: the recorder was killed before it wrote one. Calls may have been lost without notice."
+        );
+    };
+    writeln!(
+        out,
+        "\nAccount{}",
+        if ledger.complete {
+            ""
+        } else {
+            " (NOT FINAL: the recorder was killed)"
+        }
+    )?;
+    let domains = ledger.by_domain();
+    let width = domains
+        .iter()
+        .map(|row| Ledger::domain_name(row.domain).len())
+        .max()
+        .unwrap_or(0);
+    for row in &domains {
+        writeln!(
+            out,
+            "  {:<width$}  {}",
+            Ledger::domain_name(row.domain),
+            equation(row)
+        )?;
+    }
+    let total = ledger.total();
+    if domains.len() != 1 {
+        writeln!(out, "  {:<width$}  {}", "all", equation(&total))?;
+    }
+    if ledger.complete {
+        // Per CPU and domain: errors in two of them must not cancel out.
+        let wrong: Vec<&LedgerRow> = ledger.rows.iter().filter(|row| row.imbalance() != 0).collect();
+        if !wrong.is_empty() {
+            let calls: u64 = wrong
+                .iter()
+                .map(|row| row.imbalance().unsigned_abs())
+                .fold(0, u64::saturating_add);
+            writeln!(
+                out,
+                "  DOES NOT BALANCE: {} unaccounted for. This is a defect of gputrace; please report it with the \
+                 NAME_loss.csv file.",
+                count(calls, "call")
+            )?;
+        }
+    } else {
+        writeln!(
+            out,
+            "  {} open when this account was written.",
+            count(total.imbalance().unsigned_abs(), "call")
+        )?;
+    }
+    if total.lost() > 0 {
+        writeln!(
+            out,
+            "  LOST: {} missing in every output.{}",
+            count(total.lost(), "call"),
+            remedy(&total)
+        )?;
+    }
+    for (number, one, rest) in [
+        (
+            ledger.unmatched_returns,
+            "call",
+            "in progress when the probes were attached, not part of the account",
+        ),
+        (
+            ledger.unreadable_args,
+            "call",
+            "with stack arguments that could not be read",
+        ),
+        (
+            ledger.task_events_lost,
+            "process or thread event",
+            "lost; some names may be missing",
+        ),
+    ] {
+        if number > 0 {
+            writeln!(out, "  {} {rest}.", count(number, one))?;
+        }
+    }
+    Ok(())
+}
+
+/// `seen 5 = written 3 + unfinished 1 + lost 1 (ring_full 1)`.
+fn equation(row: &LedgerRow) -> String {
+    let reasons: Vec<String> = DropReason::ALL
+        .iter()
+        .filter(|reason| row.dropped_for(**reason) > 0)
+        .map(|reason| format!("{} {}", reason.name(), row.dropped_for(*reason)))
+        .collect();
+    let reasons = if reasons.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", reasons.join(", "))
+    };
+    let open = match row.imbalance() {
+        0 => String::new(),
+        more => format!(" + unaccounted {more}"),
+    };
+    format!(
+        "seen {} = written {} + unfinished {} + lost {}{reasons}{open}",
+        row.seen,
+        row.written,
+        row.unfinished,
+        row.lost()
+    )
+}
+
+/// What helps against the reason that cost most.
+fn remedy(total: &LedgerRow) -> &'static str {
+    let worst = DropReason::ALL
+        .iter()
+        .max_by_key(|reason| total.dropped_for(**reason));
+    match worst {
+        Some(DropReason::RingFull) => " The rings were full: trace fewer domains or processes at once.",
+        Some(DropReason::ThreadMapFull) => {
+            " More threads were inside traced calls than are followed: trace fewer processes."
+        }
+        Some(DropReason::TooDeep) => " Calls were nested deeper than gputrace follows.",
+        Some(DropReason::LostReturn) => {
+            " Their returns were never seen: longjmp, exceptions or switched stacks."
+        }
+        Some(DropReason::CaptureWrite) => " The capture could not be written: see to the space on its disk.",
+        Some(DropReason::Malformed) => {
+            " Records were malformed, which is a defect of gputrace; please report it."
+        }
+        None => "",
+    }
+}
+
+fn nothing(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+    let domains = &summary.recording.domains;
+    let domains = if domains.is_empty() {
+        "no domain".to_owned()
+    } else {
+        domains.join(", ")
+    };
+    writeln!(
+        out,
+        "\nNOTHING WAS RECORDED: no call of {domains} was seen. What to check:"
+    )?;
+    for hint in [
+        "Did the program call HIP or HSA while it was recorded? An idle process makes no calls.",
+        "Does it use the ROCm libraries? `gputrace list -p PID` shows those it has mapped. A statically linked \
+         runtime has no exported functions to trace.",
+        "Was the right domain asked for? A program that calls HSA directly needs --hsa-trace.",
+    ] {
+        writeln!(out, "  - {hint}")?;
+    }
+    Ok(())
+}

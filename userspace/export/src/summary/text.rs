@@ -1,0 +1,93 @@
+//! Numbers and tables as text for people.
+
+use std::fmt::{self, Write};
+
+/// A duration given in ns, with a unit that leaves one to three digits before the point, e.g. `1.23 ms`.
+pub(crate) fn duration(ns: f64) -> String {
+    const UNITS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
+    let (value, unit) = UNITS
+        .iter()
+        // What would be rounded up to 1000 of a unit is shown as 1 of the next.
+        .find(|(size, _)| ns >= size * 0.9995)
+        .map_or((ns, "ns"), |(size, unit)| (ns / size, *unit));
+    let decimals = match value {
+        _ if unit == "ns" && value.fract() == 0.0 => 0,
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
+/// How a column is aligned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Right,
+}
+
+/// Rows of cells, each column as wide as its widest cell. The first row is the heading.
+pub(crate) fn table(out: &mut impl Write, align: &[Align], rows: &[Vec<String>]) -> fmt::Result {
+    let width = |column: usize| {
+        rows.iter()
+            .filter_map(|row| row.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..align.len()).map(width).collect();
+    for row in rows {
+        let mut line = String::new();
+        for ((cell, width), align) in row.iter().zip(&widths).zip(align) {
+            match align {
+                Align::Left => write!(line, "  {cell:<width$}")?,
+                Align::Right => write!(line, "  {cell:>width$}")?,
+            }
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// `1 call`, `2 calls`.
+pub(crate) fn count(number: u64, one: &str) -> String {
+    if number == 1 {
+        format!("1 {one}")
+    } else {
+        format!("{number} {one}s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_three_digits() {
+        for (ns, text) in [
+            (0.0, "0 ns"),
+            (1.0, "1 ns"),
+            (36.5, "36.5 ns"),
+            (999.0, "999 ns"),
+            (999.7, "1.00 us"),
+            (1_234.0, "1.23 us"),
+            (9_996.0, "10.0 us"),
+            (45_600.0, "45.6 us"),
+            (999_400.0, "999 us"),
+            (999_600.0, "1.00 ms"),
+            (406_507_215.0, "407 ms"),
+            (3_204_000_000.0, "3.20 s"),
+            (123_456e9, "123456 s"),
+        ] {
+            assert_eq!(duration(ns), text, "{ns}");
+        }
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [["name", "n"], ["a", "100"], ["longer", "2"]].map(|row| row.map(str::to_owned).to_vec());
+        let mut out = String::new();
+        table(&mut out, &[Align::Left, Align::Right], &rows).unwrap();
+        assert_eq!(out, "  name      n\n  a       100\n  longer    2\n");
+    }
+}

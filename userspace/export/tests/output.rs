@@ -1,0 +1,128 @@
+//! Files appear whole or not at all, belong to the right user, and links are not followed.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::fs::{MetadataExt, symlink},
+    path::Path,
+};
+
+use gputrace_export::{FileOwner, OutputDir, OutputError};
+
+fn entries(directory: &Path) -> usize {
+    fs::read_dir(directory).unwrap().count()
+}
+
+#[test]
+fn a_file_has_its_name_only_when_it_is_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.csv");
+    let out = OutputDir::open(directory.path(), None).unwrap();
+    let mut file = out.file("a.csv").unwrap();
+    file.write_all(b"text").unwrap();
+    file.flush().unwrap();
+    assert!(!path.exists());
+    let output = file.finish("words").unwrap();
+    assert_eq!((output.path.as_path(), output.bytes), (path.as_path(), 4));
+    assert_eq!(fs::read(&path).unwrap(), b"text");
+    assert_eq!(entries(directory.path()), 1);
+}
+
+#[test]
+fn an_unfinished_file_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = OutputDir::open(directory.path(), None).unwrap();
+    fs::write(directory.path().join("a.csv"), "older").unwrap();
+    let mut file = out.file("a.csv").unwrap();
+    file.write_all(b"text").unwrap();
+    drop(file);
+    assert_eq!(fs::read(directory.path().join("a.csv")).unwrap(), b"older");
+    assert_eq!(entries(directory.path()), 1);
+}
+
+#[test]
+fn a_planted_link_is_replaced_not_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let victim = directory.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    let out = OutputDir::open(directory.path(), None).unwrap();
+    for name in ["a.csv", "a.gtcap"] {
+        symlink(&victim, directory.path().join(name)).unwrap();
+    }
+    let mut file = out.file("a.csv").unwrap();
+    file.write_all(b"text").unwrap();
+    file.finish("words").unwrap();
+    out.file_in_place("a.gtcap").unwrap().write_all(b"text").unwrap();
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    for name in ["a.csv", "a.gtcap"] {
+        let path = directory.path().join(name);
+        assert!(path.symlink_metadata().unwrap().is_file());
+        assert_eq!(fs::read(&path).unwrap(), b"text");
+    }
+}
+
+#[test]
+fn a_file_in_place_is_there_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = OutputDir::open(directory.path(), None).unwrap();
+    let mut file = out.file_in_place("a.gtcap").unwrap();
+    assert_eq!(entries(directory.path()), 1);
+    file.write_all(b"block").unwrap();
+    assert_eq!(fs::read(directory.path().join("a.gtcap")).unwrap(), b"block");
+}
+
+#[test]
+fn missing_directories_are_made_for_their_owner() {
+    let directory = tempfile::tempdir().unwrap();
+    let me = fs::metadata(directory.path()).unwrap();
+    // Only root can give files away.
+    let owner = if me.uid() == 0 {
+        FileOwner { uid: 4321, gid: 8765 }
+    } else {
+        FileOwner {
+            uid: me.uid(),
+            gid: me.gid(),
+        }
+    };
+    let path = directory.path().join("one/two");
+    let out = OutputDir::open(&path, Some(owner)).unwrap();
+    out.file("a.csv").unwrap().finish("nothing").unwrap();
+    drop(out.file_in_place("b.gtcap").unwrap());
+    for made in ["one", "one/two", "one/two/a.csv", "one/two/b.gtcap"] {
+        let metadata = fs::metadata(directory.path().join(made)).unwrap();
+        assert_eq!((metadata.uid(), metadata.gid()), (owner.uid, owner.gid), "{made}");
+    }
+    let metadata = fs::metadata(directory.path()).unwrap();
+    assert_eq!(metadata.uid(), me.uid(), "what was there before keeps its owner");
+    // The second time nothing needs to be made.
+    OutputDir::open(&path, Some(owner)).unwrap();
+}
+
+#[test]
+fn errors_name_the_cause() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("file"), "").unwrap();
+    let out = OutputDir::open(directory.path(), None).unwrap();
+    for name in ["", ".", "..", "a/b", "a\0b"] {
+        assert!(
+            matches!(out.file(name).unwrap_err(), OutputError::Name { .. }),
+            "{name:?}"
+        );
+    }
+    let error = OutputDir::open(&directory.path().join("file/sub"), None).unwrap_err();
+    assert!(error.to_string().starts_with("cannot open directory"), "{error}");
+
+    fs::create_dir(directory.path().join("taken.csv")).unwrap();
+    let file = out.file("taken.csv").unwrap();
+    let error = file.finish("words").unwrap_err();
+    assert!(error.to_string().contains("taken.csv"), "{error}");
+    let too_long = out.file(&"x".repeat(300)).unwrap().finish("words").unwrap_err();
+    assert!(matches!(too_long, OutputError::Io { .. }), "{too_long}");
+    assert_eq!(entries(directory.path()), 2);
+
+    // Nobody may create files in /proc.
+    let error = OutputDir::open("/proc/gputrace".as_ref(), None).unwrap_err();
+    assert!(error.to_string().contains("/proc/gputrace"), "{error}");
+}
