@@ -1,0 +1,245 @@
+//! What a test starts from: the binary, the workloads and a directory of its own.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::OnceLock,
+};
+
+use tempfile::TempDir;
+
+use crate::{CallLog, Running, Trace, kernel};
+
+/// Name given to gputrace with `-o`.
+const NAME: &str = "trace";
+
+/// A test's working place. Everything in it goes when it is dropped.
+#[derive(Debug)]
+pub struct Bench {
+    directory: TempDir,
+}
+
+impl Bench {
+    /// Prepares a test that needs root and BPF. Where they are not to be had, says so and returns `None`:
+    /// the test is then over.
+    ///
+    /// # Panics
+    /// Instead of returning `None`, if `GPUTRACE_REQUIRE_BPF=1`; and if gputrace or the workloads are not
+    /// built and cannot be.
+    #[must_use]
+    pub fn privileged() -> Option<Self> {
+        if let Err(reason) = kernel::bpf_usable() {
+            let required = env::var_os("GPUTRACE_REQUIRE_BPF").is_some_and(|value| value == "1");
+            assert!(!required, "GPUTRACE_REQUIRE_BPF=1, but {reason}");
+            println!("SKIPPED: {reason}");
+            return None;
+        }
+        Some(Self::new())
+    }
+
+    /// Prepares a test that needs no privileges.
+    ///
+    /// # Panics
+    /// If gputrace or the workloads are not built and cannot be.
+    #[must_use]
+    pub fn new() -> Self {
+        assert!(
+            binary().exists(),
+            "{} does not exist: build gputrace first (`cargo xtask build`), or name one in GPUTRACE_BIN",
+            binary().display()
+        );
+        let bench = Self {
+            directory: tempfile::tempdir().expect("a temporary directory"),
+        };
+        fs::create_dir(bench.logs()).expect("a directory for call logs");
+        bench
+    }
+
+    /// The test's own directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Where the workloads of this test write their logs.
+    #[must_use]
+    pub fn logs(&self) -> PathBuf {
+        self.path().join("calls")
+    }
+
+    /// Reads the workloads' logs.
+    #[must_use]
+    pub fn log(&self) -> CallLog {
+        CallLog::read(&self.logs())
+    }
+
+    /// Where recording number `number` of this test puts its outputs.
+    #[must_use]
+    pub fn outputs(&self, number: u32) -> Outputs {
+        Outputs {
+            directory: self.path().join(format!("out{number}")),
+        }
+    }
+
+    /// A command that runs gputrace with its outputs in `outputs`; the caller adds options.
+    #[must_use]
+    pub fn gputrace(&self, outputs: &Outputs) -> Command {
+        let mut command = self.gputrace_bare();
+        command.arg("-d").arg(&outputs.directory).args(["-o", NAME]);
+        command
+    }
+
+    /// A command that runs gputrace with no options.
+    #[must_use]
+    pub fn gputrace_bare(&self) -> Command {
+        let mut command = Command::new(binary());
+        command.env("WORKLOAD_LOG", self.logs()).current_dir(self.path());
+        command
+    }
+
+    /// Records a workload from its first call to its end, into [`Bench::outputs`] 0.
+    ///
+    /// # Panics
+    /// If gputrace fails.
+    #[must_use]
+    pub fn launch(&self, options: &[&str], workload: &[&str]) -> Outputs {
+        let outputs = self.outputs(0);
+        let mut command = self.gputrace(&outputs);
+        command
+            .args(options)
+            .arg("--")
+            .arg(self.program(workload[0]))
+            .args(&workload[1..]);
+        Running::start("gputrace", &mut command).finish();
+        outputs
+    }
+
+    /// Starts gputrace on running processes and waits until all probes are on.
+    ///
+    /// # Panics
+    /// If that does not come.
+    #[must_use]
+    pub fn attach(&self, outputs: &Outputs, options: &[&str], pids: &[u32]) -> Running {
+        let mut command = self.gputrace(outputs);
+        command.args(options);
+        for pid in pids {
+            command.arg("-p").arg(pid.to_string());
+        }
+        let gputrace = Running::start("gputrace", &mut command);
+        gputrace.wait_for_stderr("recording");
+        gputrace
+    }
+
+    /// Starts a workload on its own and waits until it prints `ready`.
+    ///
+    /// # Panics
+    /// If it does not.
+    #[must_use]
+    pub fn start(&self, workload: &[&str]) -> Running {
+        let mut command = Command::new(self.program(workload[0]));
+        command.args(&workload[1..]).env("WORKLOAD_LOG", self.logs());
+        let running = Running::start(workload[0], &mut command);
+        running.wait_for_stdout("ready");
+        running
+    }
+
+    /// Path of a workload: one in this test's own directory, if it has made a copy, or the built one.
+    #[must_use]
+    pub fn program(&self, name: &str) -> PathBuf {
+        let copy = self.path().join(name);
+        if copy.exists() {
+            copy
+        } else {
+            workloads().join(name)
+        }
+    }
+
+    /// Copies the synthetic library and its driver into this test's own directory, where no other
+    /// process uses them and the test may change them. Returns the library's path.
+    ///
+    /// # Panics
+    /// If a file cannot be copied.
+    #[must_use]
+    pub fn copy_synthetic(&self) -> PathBuf {
+        let (from, to) = (workloads().join("synthetic"), self.path().join("synthetic"));
+        fs::create_dir(&to).expect("a directory for the copies");
+        for name in ["synthetic", "libamdhip64.so.99"] {
+            fs::copy(from.join(name), to.join(name)).expect("a copy of the synthetic library");
+        }
+        to.join("libamdhip64.so.99")
+    }
+}
+
+impl Default for Bench {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The files that one recording makes.
+#[derive(Clone, Debug)]
+pub struct Outputs {
+    directory: PathBuf,
+}
+
+impl Outputs {
+    /// The directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// A file by the part of its name after `NAME`, e.g. `_results.pftrace`.
+    #[must_use]
+    pub fn file(&self, rest: &str) -> PathBuf {
+        self.directory.join(format!("{NAME}{rest}"))
+    }
+
+    /// The capture.
+    #[must_use]
+    pub fn capture(&self) -> PathBuf {
+        self.file(".gtcap")
+    }
+
+    /// Reads the capture.
+    #[must_use]
+    pub fn trace(&self) -> Trace {
+        Trace::read(&self.capture())
+    }
+}
+
+/// The binary under test.
+fn binary() -> PathBuf {
+    env::var_os("GPUTRACE_BIN").map_or_else(|| target().join("debug/gputrace"), PathBuf::from)
+}
+
+fn checkout() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("the crate lies in tests/e2e")
+}
+
+fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from)
+}
+
+/// Directory of the built workloads; builds what is missing or out of date, once per test program.
+fn workloads() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let directory = target().join("workloads");
+        let output = Command::new(checkout().join("tests/workloads/build.sh"))
+            .arg(&directory)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the workloads' build script");
+        assert!(
+            output.status.success(),
+            "the workloads do not build:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        directory
+    })
+}

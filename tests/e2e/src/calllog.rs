@@ -1,0 +1,208 @@
+//! Reading the logs that the workloads write; `tests/workloads/call_log.h` has the layout.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use gputrace_abi::{REGISTER_ARGS, STACK_ARGS};
+
+/// Argument words of a logged call: registers, then stack.
+pub const WORDS: usize = REGISTER_ARGS + STACK_ARGS;
+
+const VERSION: u32 = 1;
+const MAGIC: &[u8; 8] = b"GPTCALLS";
+const NAME: usize = 96;
+/// Bytes of a record, and of the header in front of them.
+const RECORD: usize = NAME + 5 * 8 + 2 * 8 * WORDS;
+
+/// A value of which only some bits are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Masked {
+    /// The value.
+    pub value: u64,
+    /// Bits of it that count; 0 if nothing is known.
+    pub mask: u64,
+}
+
+impl Masked {
+    /// Whether `word` agrees in all bits that count.
+    #[must_use]
+    pub fn matches(self, word: u64) -> bool {
+        (self.value ^ word) & self.mask == 0
+    }
+}
+
+/// A call as the program that made it saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedCall {
+    /// Name of the function as in its header.
+    pub name: String,
+    /// Read before the call; ns, `CLOCK_BOOTTIME`.
+    pub begin: u64,
+    /// Read after the call; `None` if it never returned.
+    pub end: Option<u64>,
+    /// What it returned.
+    pub result: Masked,
+    /// Argument words, registers before stack; `None` if the program does not know them, because the
+    /// compiler made the call.
+    pub words: Option<[Masked; WORDS]>,
+}
+
+/// Process id and thread id.
+pub type ThreadId = (u32, u32);
+
+/// Everything that was logged, by thread, in the order in which each thread made its calls. A thread's
+/// calls go on after its process executed another program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallLog {
+    /// Calls by thread.
+    pub threads: BTreeMap<ThreadId, Vec<LoggedCall>>,
+}
+
+impl CallLog {
+    /// Reads all logs in a directory. Programs that still run may be read, too: a call that is in
+    /// progress has no end yet.
+    ///
+    /// # Panics
+    /// If a file cannot be read or is not a call log.
+    #[must_use]
+    pub fn read(directory: &Path) -> Self {
+        let mut files: Vec<(ThreadId, u64, Vec<LoggedCall>)> = fs::read_dir(directory)
+            .expect("the log directory")
+            .map(|entry| {
+                let path = entry.expect("an entry of the log directory").path();
+                let bytes = fs::read(&path).expect("a call log");
+                parse(&bytes).unwrap_or_else(|problem| panic!("{}: {problem}", path.display()))
+            })
+            .collect();
+        // One thread's files follow each other.
+        files.sort_by_key(|(_, opened, _)| *opened);
+        let mut log = Self::default();
+        for (thread, _, calls) in files {
+            log.threads.entry(thread).or_default().extend(calls);
+        }
+        log
+    }
+
+    /// Calls of all threads together.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.threads.values().map(Vec::len).sum()
+    }
+
+    /// Whether nothing was logged.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All calls, thread by thread.
+    pub fn calls(&self) -> impl Iterator<Item = &LoggedCall> {
+        self.threads.values().flatten()
+    }
+
+    /// Process ids that made calls.
+    #[must_use]
+    pub fn processes(&self) -> Vec<u32> {
+        let mut pids: Vec<u32> = self.threads.keys().map(|(pid, _)| *pid).collect();
+        pids.dedup();
+        pids
+    }
+}
+
+/// The thread, when the file was opened, and the calls.
+fn parse(bytes: &[u8]) -> Result<(ThreadId, u64, Vec<LoggedCall>), String> {
+    let (header, records) = bytes.split_at_checked(RECORD).ok_or("shorter than its header")?;
+    if !header.starts_with(MAGIC) {
+        return Err("not a call log".to_owned());
+    }
+    let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+    if (number(8), number(12)) != (VERSION, RECORD as u32) {
+        return Err("a call log of another version; rebuild the workloads".to_owned());
+    }
+    let calls = records
+        .chunks_exact(RECORD)
+        .take_while(|record| record[0] != 0)
+        .map(call)
+        .collect();
+    Ok(((number(16), number(20)), word(header, 24), calls))
+}
+
+fn call(record: &[u8]) -> LoggedCall {
+    let name = record[..NAME].split(|byte| *byte == 0).next().unwrap_or_default();
+    let field = |index: usize| word(record, NAME + 8 * index);
+    let words_known = field(4) & 0xffff_ffff != 0;
+    let words = std::array::from_fn(|index| Masked {
+        value: field(5 + index),
+        mask: field(5 + WORDS + index),
+    });
+    LoggedCall {
+        name: String::from_utf8_lossy(name).into_owned(),
+        begin: field(0),
+        end: Some(field(1)).filter(|end| *end != 0),
+        result: Masked {
+            value: field(2),
+            mask: field(3),
+        },
+        words: words_known.then_some(words),
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(pid: u32, tid: u32, opened: u64) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        for number in [VERSION, RECORD as u32, pid, tid] {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(opened.to_le_bytes());
+        bytes.resize(RECORD, 0);
+        bytes
+    }
+
+    fn record(name: &str, fields: &[u64]) -> Vec<u8> {
+        let mut bytes = name.as_bytes().to_vec();
+        bytes.resize(NAME, 0);
+        bytes.extend(fields.iter().flat_map(|field| field.to_le_bytes()));
+        bytes.resize(RECORD, 0);
+        bytes
+    }
+
+    #[test]
+    fn files_of_a_thread_are_put_in_order() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut first = header(7, 8, 100);
+        first.extend(record("hipInit", &[10, 20, 100, 0xffff_ffff, 1, 3]));
+        first.extend(record("hipFree", &[30, 0, 0, 0, 0]));
+        first.resize(RECORD * 10, 0);
+        let mut second = header(7, 8, 200);
+        second.extend(record("hipMalloc", &[40, 50]));
+        fs::write(directory.path().join("b"), first).unwrap();
+        fs::write(directory.path().join("a"), second).unwrap();
+
+        let log = CallLog::read(directory.path());
+        assert_eq!(log.processes(), [7]);
+        let calls = &log.threads[&(7, 8)];
+        let names: Vec<_> = calls.iter().map(|call| call.name.as_str()).collect();
+        assert_eq!(names, ["hipInit", "hipFree", "hipMalloc"]);
+        assert_eq!((calls[0].begin, calls[0].end), (10, Some(20)));
+        assert_eq!(calls[0].words.unwrap()[0].value, 3);
+        assert!(calls[0].result.matches(0xdead_0000_0064));
+        assert!(!calls[0].result.matches(0x65));
+        assert_eq!((calls[1].end, calls[1].words), (None, None));
+        assert_eq!(log.len(), 3);
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        assert!(parse(b"").is_err());
+        assert!(parse(&[0; RECORD]).is_err());
+        let mut newer = header(1, 1, 1);
+        newer[8] = 99;
+        assert!(parse(&newer).is_err());
+    }
+}

@@ -1,0 +1,237 @@
+//! A recording, read from its capture.
+
+use std::{collections::BTreeMap, path::Path};
+
+use gputrace_abi::counters::DropReason;
+use gputrace_capture::{
+    ReadError, Truncation,
+    ledger::Ledger,
+    meta::{End, EndReason, Notice, Recording},
+};
+use gputrace_timeline::{
+    Timeline,
+    event::{Call, Event, FunctionInfo, Lifetime, ProcessInfo, ThreadInfo},
+};
+
+use crate::calllog::ThreadId;
+
+/// Everything in a capture.
+#[derive(Debug, Default)]
+pub struct Trace {
+    /// How it was made.
+    pub recording: Recording,
+    /// Probed functions by id.
+    pub functions: BTreeMap<u32, FunctionInfo>,
+    /// Calls in the order in which the timeline gave them.
+    pub calls: Vec<Call>,
+    /// What happened to processes and threads.
+    pub lifetimes: Vec<Lifetime>,
+    /// What is known of processes, in order.
+    pub processes: Vec<ProcessInfo>,
+    /// What is known of threads, in order.
+    pub threads: Vec<ThreadInfo>,
+    /// Remarks.
+    pub notices: Vec<Notice>,
+    /// The account of calls seen and lost.
+    pub ledger: Option<Ledger>,
+    /// How the recording ended; `None` if it was cut off.
+    pub end: Option<End>,
+    /// Where reading stopped before the end of the file.
+    pub truncation: Option<Truncation>,
+}
+
+impl Trace {
+    /// Reads a capture.
+    ///
+    /// # Panics
+    /// If it cannot be read.
+    #[must_use]
+    pub fn read(path: &Path) -> Self {
+        Self::try_read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// Reads a capture.
+    ///
+    /// # Errors
+    /// Those of [`Timeline`].
+    pub fn try_read(path: &Path) -> Result<Self, ReadError> {
+        let mut timeline = Timeline::open(path)?;
+        let mut trace = Self::default();
+        for event in &mut timeline {
+            match event? {
+                Event::Recording(recording) => trace.recording = *recording,
+                Event::Function(info) => {
+                    trace.functions.insert(info.function.id, *info);
+                }
+                Event::Process(process) => trace.processes.push(*process),
+                Event::Thread(thread) => trace.threads.push(thread),
+                Event::Call(call) => trace.calls.push(call),
+                Event::Lifetime(lifetime) => trace.lifetimes.push(lifetime),
+                Event::Clocks(_) => {}
+                Event::Notice(notice) => trace.notices.push(notice),
+                Event::Ledger(ledger) => trace.ledger = Some(*ledger),
+                Event::End(end) => trace.end = Some(end),
+            }
+        }
+        trace.truncation = timeline.truncation();
+        Ok(trace)
+    }
+
+    /// The function of a call.
+    ///
+    /// # Panics
+    /// If the capture does not describe it.
+    #[must_use]
+    pub fn function(&self, call: &Call) -> &FunctionInfo {
+        self.functions.get(&call.function).unwrap_or_else(|| {
+            panic!(
+                "function {} of a call is not described in the capture",
+                call.function
+            )
+        })
+    }
+
+    /// The name of a call's function, as its header spells it.
+    #[must_use]
+    pub fn name(&self, call: &Call) -> &str {
+        plain_name(&self.function(call).function.name)
+    }
+
+    /// Whether a call may be of a function called `name`: several names can lead to one address.
+    #[must_use]
+    pub fn is_call_of(&self, call: &Call, name: &str) -> bool {
+        let function = &self.function(call).function;
+        plain_name(&function.name) == name || function.aliases.iter().any(|alias| plain_name(alias) == name)
+    }
+
+    /// Calls of a function.
+    pub fn calls_of(&self, name: &str) -> impl Iterator<Item = &Call> {
+        self.calls.iter().filter(move |call| self.is_call_of(call, name))
+    }
+
+    /// Calls by thread, those of a thread ordered by begin, outer before inner.
+    #[must_use]
+    pub fn by_thread(&self) -> BTreeMap<ThreadId, Vec<&Call>> {
+        let mut threads: BTreeMap<ThreadId, Vec<&Call>> = BTreeMap::new();
+        for call in &self.calls {
+            threads.entry((call.pid, call.tid)).or_default().push(call);
+        }
+        for calls in threads.values_mut() {
+            calls.sort_by_key(|call| (call.begin, call.depth));
+        }
+        threads
+    }
+
+    /// The final account.
+    ///
+    /// # Panics
+    /// If there is none, or it is not complete.
+    #[must_use]
+    pub fn final_ledger(&self) -> &Ledger {
+        let ledger = self.ledger.as_ref().expect("a ledger in the capture");
+        assert!(ledger.complete, "the ledger is not a final one: {ledger:?}");
+        ledger
+    }
+
+    /// Calls lost for `reason`.
+    ///
+    /// # Panics
+    /// As [`Trace::final_ledger`].
+    #[must_use]
+    pub fn lost(&self, reason: DropReason) -> u64 {
+        self.final_ledger().total().dropped_for(reason)
+    }
+
+    /// Asserts that the recording ended in order for this reason and that its books balance, row by row,
+    /// with what is in the capture.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn assert_sound(&self, reason: &EndReason) {
+        assert_eq!(self.truncation, None, "the capture is damaged");
+        assert_eq!(
+            self.end.as_ref().map(|end| &end.reason),
+            Some(reason),
+            "notices: {:?}",
+            self.notices
+        );
+        let ledger = self.final_ledger();
+        for row in &ledger.rows {
+            assert_eq!(
+                row.imbalance(),
+                0,
+                "a row of the ledger does not balance: {row:?}"
+            );
+            let counted = |finished: bool| {
+                let here = self
+                    .calls
+                    .iter()
+                    .filter(|call| (call.cpu, call.domain) == (row.cpu, row.domain));
+                here.filter(|call| is_finished(call) == finished).count() as u64
+            };
+            assert_eq!(
+                (counted(true), counted(false)),
+                (row.written, row.unfinished),
+                "the ledger says otherwise than the capture holds: {row:?}"
+            );
+        }
+        let total = ledger.total();
+        assert_eq!(
+            total.written + total.unfinished,
+            self.calls.len() as u64,
+            "calls in no row of the ledger"
+        );
+        assert_eq!(ledger.task_events_lost, 0, "process and thread events were lost");
+
+        let mut ids: Vec<u64> = self.calls.iter().map(|call| call.correlation).collect();
+        ids.sort_unstable();
+        assert!(
+            ids.windows(2).all(|pair| pair[0] != pair[1]),
+            "two calls share a correlation id"
+        );
+    }
+
+    /// Asserts that no call was lost.
+    ///
+    /// # Panics
+    /// If one was.
+    pub fn assert_lossless(&self) {
+        let ledger = self.final_ledger();
+        assert_eq!(ledger.total().lost(), 0, "calls were lost: {:?}", ledger.rows);
+        assert_eq!(ledger.unreadable_args, 0, "stack arguments could not be read");
+    }
+}
+
+/// Whether a call returned.
+#[must_use]
+pub fn is_finished(call: &Call) -> bool {
+    matches!(call.how, gputrace_timeline::event::CallEnd::Returned(_))
+}
+
+/// The name inside a mangled name of a C++ function outside any namespace; other names unchanged.
+#[must_use]
+pub fn plain_name(name: &str) -> &str {
+    let inner = || {
+        let mangled = name.strip_prefix("_Z")?;
+        let digits = mangled.bytes().take_while(u8::is_ascii_digit).count();
+        let (length, rest) = mangled.split_at(digits);
+        rest.get(..length.parse().ok()?)
+    };
+    inner().unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mangled_names() {
+        assert_eq!(
+            plain_name("_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_t"),
+            "hipExtModuleLaunchKernel"
+        );
+        assert_eq!(plain_name("hipMalloc"), "hipMalloc");
+        assert_eq!(plain_name("_Z99x"), "_Z99x");
+        assert_eq!(plain_name("_ZN3hip1fEv"), "_ZN3hip1fEv");
+    }
+}
