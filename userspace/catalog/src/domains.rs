@@ -73,9 +73,9 @@ const PATTERNS: &[Pattern] = &[
 /// Works for functions newer than this catalogue. Names may be mangled: libamdhip64 exports a few
 /// functions as C++ (`_Z24hipExtModuleLaunchKernel…`), see [`plain_name`].
 ///
-/// Not traced, and so `None`: `hiprtc…` (run-time compilation, a library of its own since HIP 5.3
-/// and not an API that rocprofiler records; ROCm 5.2's libamdhip64 still exports it), functions in
-/// C++ namespaces (`hip_impl::…`, internals), symbol version nodes (`hip_4.2`) and data.
+/// Not traced, and so `None`: `hiprtc…` (run-time compilation, which rocprofiler does not record either;
+/// libhiprtc has it in newer releases, libamdhip64 still exports it in 5.2), functions in C++ namespaces
+/// (`hip_impl::…`, internals), symbol version nodes (`hip_4.2`) and data.
 ///
 /// ```
 /// use gputrace_abi::domain::Domain;
