@@ -4,7 +4,7 @@
 //! checksum. A recorder that is killed loses at most the block that it was about to write; a reader
 //! takes everything up to the first block that is not whole and says what is missing. A block holds
 //! either records as they came from the ring buffers ([`gputrace_abi::record`]) or one metadata
-//! document ([`Meta`]) as JSON. [`format`] has the bytes.
+//! document ([`Meta`]) as JSON. [`mod@format`] has the bytes.
 //!
 //! The order of blocks carries meaning:
 //!

@@ -2,11 +2,7 @@
 //!
 //! `GPUTRACE_BLESS=1 cargo test -p gputrace-export` rewrites the golden files; read the difference.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     collections::BTreeMap,
