@@ -71,8 +71,14 @@ impl<W: Write> TraceWriter<W> {
                 }
                 Ok(())
             }
-            Event::Process(info) => tracks.process(out, info),
-            Event::Thread(info) => tracks.rename_thread(out, info.pid, info.tid, &info.name),
+            Event::Process(info) => {
+                tracks.know_process(info);
+                Ok(())
+            }
+            Event::Thread(info) => {
+                tracks.know_thread(info.pid, info.tid, &info.name);
+                Ok(())
+            }
             Event::Call(call) => {
                 self.now = self.now.max(call.end);
                 self.slices.call(out, tracks, call)
@@ -109,7 +115,7 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// When the output cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
-        self.tracks.close(&mut self.out)?;
+        self.tracks.finish(&mut self.out)?;
         if !self.ledger {
             report::no_ledger(&mut self.out, self.now)?;
         }

@@ -22,7 +22,7 @@ pub(crate) fn change<W: Write>(
     let (pid, tid) = (*pid, *tid);
     let (title, annotation) = match what {
         LifetimeChange::ProcessStarted { parent } => {
-            tracks.process_started(out, pid)?;
+            tracks.process_started(pid);
             (
                 "process started".to_owned(),
                 Some(("parent", Value::Uint((*parent).into()))),
@@ -33,8 +33,7 @@ pub(crate) fn change<W: Write>(
             ("thread started".to_owned(), None)
         }
         LifetimeChange::Executed { name } => {
-            tracks.rename_process(out, pid, name)?;
-            tracks.rename_thread(out, pid, tid, name)?;
+            tracks.executed(pid, name);
             (format!("executed {name}"), Some(("name", Value::Text(name))))
         }
         LifetimeChange::Exited => {
@@ -42,7 +41,7 @@ pub(crate) fn change<W: Write>(
             ("exited".to_owned(), None)
         }
         LifetimeChange::Renamed { name } => {
-            tracks.rename_thread(out, pid, tid, name)?;
+            tracks.know_thread(pid, tid, name);
             (format!("renamed to {name}"), Some(("name", Value::Text(name))))
         }
     };

@@ -10,11 +10,12 @@
 //! ```
 //!
 //! `kind` is 1 for a process (`tid` 0), 2 for a thread, 3 for gputrace's own (`tid` numbers them).
-//! Linux's ids stay below 2²² (`PID_MAX_LIMIT`). `generation` counts how often the id was used again in
-//! the recording: trace processor takes a second uuid for a pid or tid to mean just that.
+//! Linux's ids stay below 2²² (`PID_MAX_LIMIT`). `generation` counts how often the ids were used again in
+//! the recording, by another process or thread or by another program that the process executed. Trace
+//! processor takes a second uuid for a pid or tid to mean just that, and shows both.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::BTreeMap,
     io::{self, Write},
 };
 
@@ -70,10 +71,63 @@ impl OwnTrack {
     }
 }
 
+/// What the trace knows of a track.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Described {
+    /// Nothing.
+    #[default]
+    No,
+    /// An earlier state.
+    Outdated,
+    /// Everything.
+    Yes,
+}
+
+impl Described {
+    /// There is news about what the track shows.
+    fn outdate(&mut self) {
+        if *self == Self::Yes {
+            *self = Self::Outdated;
+        }
+    }
+}
+
+/// A process, or one of the programs that it executed.
 #[derive(Debug, Default)]
 struct Process {
     generation: u32,
     info: ProcessInfo,
+    described: Described,
+}
+
+impl Process {
+    fn describe<W: Write>(&mut self, out: &mut Sequence<W>) -> io::Result<()> {
+        if self.described == Described::Yes {
+            return Ok(());
+        }
+        self.described = Described::Yes;
+        let mut process = ProcessDescriptor::new();
+        process.set_pid(self.info.pid.cast_signed());
+        process.cmdline.clone_from(&self.info.command);
+        let name = display_name(&self.info);
+        if !name.is_empty() {
+            process.set_process_name(name.to_owned());
+        }
+        if self.info.start != 0 {
+            process.set_start_timestamp_ns(self.info.start.cast_signed());
+        }
+        let mut descriptor = TrackDescriptor::new();
+        descriptor.set_uuid(uuid(Kind::Process, self.generation, self.info.pid, 0));
+        descriptor.process = Some(process).into();
+        describe(out, descriptor)
+    }
+
+    fn learn(&mut self, info: &ProcessInfo) {
+        if self.info != *info {
+            self.info.clone_from(info);
+            self.described.outdate();
+        }
+    }
 }
 
 /// A thread and what is being drawn on its track.
@@ -85,11 +139,21 @@ pub(crate) struct Thread {
     /// Generation of the process that it belongs to.
     process: u32,
     name: String,
+    described: Described,
     exited: bool,
     nest: Nest,
 }
 
 impl Thread {
+    fn new(pid: u32, tid: u32, process: u32) -> Self {
+        Self {
+            pid,
+            tid,
+            process,
+            ..Self::default()
+        }
+    }
+
     /// The thread's track.
     pub(crate) fn uuid(&self) -> u64 {
         uuid(Kind::Thread, self.generation, self.pid, self.tid)
@@ -105,32 +169,11 @@ impl Thread {
         self.exited = true;
     }
 
-    /// Ends all slices that are open.
-    fn close<W: Write>(&mut self, out: &mut Sequence<W>) -> io::Result<()> {
-        let track = self.uuid();
-        let mut result = Ok(());
-        self.nest.close(|end| {
-            if result.is_ok() {
-                result = out.event(end, EventType::SliceEnd, track, |_| ());
-            }
-        });
-        result
-    }
-
-    /// Another thread has the same id from here on.
-    fn begin_again<W: Write>(&mut self, out: &mut Sequence<W>, process: u32) -> io::Result<()> {
-        self.close(out)?;
-        *self = Self {
-            pid: self.pid,
-            tid: self.tid,
-            generation: self.generation + 1,
-            process,
-            ..Self::default()
-        };
-        self.describe(out)
-    }
-
-    fn describe<W: Write>(&self, out: &mut Sequence<W>) -> io::Result<()> {
+    fn describe<W: Write>(&mut self, out: &mut Sequence<W>) -> io::Result<()> {
+        if self.described == Described::Yes {
+            return Ok(());
+        }
+        self.described = Described::Yes;
         let mut thread = ThreadDescriptor::new();
         thread.set_pid(self.pid.cast_signed());
         thread.set_tid(self.tid.cast_signed());
@@ -143,24 +186,31 @@ impl Thread {
         descriptor.thread = Some(thread).into();
         describe(out, descriptor)
     }
-}
 
-impl Process {
-    fn describe<W: Write>(&self, out: &mut Sequence<W>) -> io::Result<()> {
-        let mut process = ProcessDescriptor::new();
-        process.set_pid(self.info.pid.cast_signed());
-        process.cmdline.clone_from(&self.info.command);
-        let name = display_name(&self.info);
-        if !name.is_empty() {
-            process.set_process_name(name.to_owned());
+    /// Ends all slices that are open.
+    fn close<W: Write>(&mut self, out: &mut Sequence<W>) -> io::Result<()> {
+        let track = self.uuid();
+        let mut result = Ok(());
+        self.nest.close(|end| {
+            if result.is_ok() {
+                result = out.event(end, EventType::SliceEnd, track, |_| ());
+            }
+        });
+        result
+    }
+
+    /// From here on the ids stand for another thread, in the process generation `process`.
+    fn begin_again<W: Write>(&mut self, out: &mut Sequence<W>, process: u32) -> io::Result<()> {
+        self.close(out)?;
+        if self.described == Described::Yes {
+            // Or else the name is news about the thread that begins now.
+            self.name.clear();
         }
-        if self.info.start != 0 {
-            process.set_start_timestamp_ns(self.info.start.cast_signed());
-        }
-        let mut descriptor = TrackDescriptor::new();
-        descriptor.set_uuid(uuid(Kind::Process, self.generation, self.info.pid, 0));
-        descriptor.process = Some(process).into();
-        describe(out, descriptor)
+        self.generation += 1;
+        self.process = process;
+        self.described = Described::No;
+        self.exited = false;
+        Ok(())
     }
 }
 
@@ -181,6 +231,10 @@ fn describe<W: Write>(out: &mut Sequence<W>, descriptor: TrackDescriptor) -> io:
 }
 
 /// The tracks in the trace. Grows with the number of processes and threads.
+///
+/// A descriptor is written when something is to be drawn on its track, not when its name is heard of:
+/// news of a process that begins, or executes another program, come just before the event that says so,
+/// and belong to a track that does not exist yet.
 #[derive(Debug, Default)]
 pub(crate) struct Tracks {
     processes: BTreeMap<u32, Process>,
@@ -200,57 +254,61 @@ impl Tracks {
     }
 
     /// Takes note of what is known of a process.
-    pub(crate) fn process<W: Write>(&mut self, out: &mut Sequence<W>, info: &ProcessInfo) -> io::Result<()> {
-        let process = self.processes.entry(info.pid).or_default();
-        process.info.clone_from(info);
-        process.describe(out)
-    }
-
-    /// Gives a process another name, and keeps what else is known of it.
-    pub(crate) fn rename_process<W: Write>(
-        &mut self,
-        out: &mut Sequence<W>,
-        pid: u32,
-        name: &str,
-    ) -> io::Result<()> {
-        let process = self.processes.entry(pid).or_default();
-        process.info.pid = pid;
-        name.clone_into(&mut process.info.name);
-        process.describe(out)
+    pub(crate) fn know_process(&mut self, info: &ProcessInfo) {
+        self.process(info.pid).learn(info);
     }
 
     /// Takes note of a thread's name.
-    pub(crate) fn rename_thread<W: Write>(
-        &mut self,
-        out: &mut Sequence<W>,
-        pid: u32,
-        tid: u32,
-        name: &str,
-    ) -> io::Result<()> {
-        let thread = self.thread(out, pid, tid)?;
+    pub(crate) fn know_thread(&mut self, pid: u32, tid: u32, name: &str) {
+        let process = self.process(pid).generation;
+        let thread = self
+            .threads
+            .entry((pid, tid))
+            .or_insert_with(|| Thread::new(pid, tid, process));
         if thread.name != name {
             name.clone_into(&mut thread.name);
-            thread.describe(out)?;
+            thread.described.outdate();
         }
-        Ok(())
     }
 
-    /// A process was created. If an earlier one had its id, tracks of their own begin.
-    pub(crate) fn process_started<W: Write>(
-        &mut self,
-        out: &mut Sequence<W>,
-        pid: u32,
-    ) -> io::Result<&mut Thread> {
+    /// A process was created. If an earlier one had its id, a track of its own begins.
+    pub(crate) fn process_started(&mut self, pid: u32) {
         let reused = self.threads.get(&(pid, pid)).is_some_and(|main| main.exited);
-        if reused && let Some(process) = self.processes.get_mut(&pid) {
-            process.generation += 1;
+        if !reused {
+            return;
+        }
+        let process = self.process(pid);
+        if process.described == Described::Yes {
+            // Or else what is known is news about the process that begins now.
             process.info = ProcessInfo {
                 pid,
                 ..ProcessInfo::default()
             };
-            process.describe(out)?;
         }
-        self.thread(out, pid, pid)
+        process.generation += 1;
+        process.described = Described::No;
+    }
+
+    /// A process executed another program, and is called `name` now. If anything was drawn for the
+    /// program before, a track of its own begins: released versions of trace processor never change the
+    /// name of a process that has one, and would show the work of every program under that of, say, the
+    /// shell that started it.
+    pub(crate) fn executed(&mut self, pid: u32, name: &str) {
+        self.know_thread(pid, pid, name);
+        let process = self.process(pid);
+        if process.info.name != name {
+            process.learn(&ProcessInfo {
+                pid,
+                parent: process.info.parent,
+                start: process.info.start,
+                name: name.to_owned(),
+                ..ProcessInfo::default()
+            });
+        }
+        if process.described != Described::No {
+            process.generation += 1;
+            process.described = Described::No;
+        }
     }
 
     /// A thread was created. If an earlier one of the process had its id, a track of its own begins.
@@ -259,55 +317,56 @@ impl Tracks {
         out: &mut Sequence<W>,
         pid: u32,
         tid: u32,
-    ) -> io::Result<&mut Thread> {
-        let thread = self.thread(out, pid, tid)?;
-        if thread.exited {
-            let process = thread.process;
-            thread.begin_again(out, process)?;
+    ) -> io::Result<()> {
+        match self.threads.get_mut(&(pid, tid)) {
+            Some(thread) if thread.exited => thread.begin_again(out, thread.process),
+            _ => Ok(()),
         }
-        Ok(thread)
     }
 
-    /// The thread `tid` of process `pid`; describes both if they are new.
+    /// The thread `tid` of process `pid`, to draw on its track.
     pub(crate) fn thread<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
         pid: u32,
         tid: u32,
     ) -> io::Result<&mut Thread> {
-        let process = match self.processes.entry(pid) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let process = new.insert(Process::default());
-                process.info.pid = pid;
-                process.describe(out)?;
-                process
-            }
-        };
-        match self.threads.entry((pid, tid)) {
-            Entry::Occupied(known) => {
-                let thread = known.into_mut();
-                if thread.process != process.generation {
-                    thread.begin_again(out, process.generation)?;
-                }
-                Ok(thread)
-            }
-            Entry::Vacant(new) => {
-                let thread = new.insert(Thread {
-                    pid,
-                    tid,
-                    process: process.generation,
-                    ..Thread::default()
-                });
-                thread.describe(out)?;
-                Ok(thread)
-            }
+        let process = self.process(pid);
+        process.describe(out)?;
+        let generation = process.generation;
+        let thread = self
+            .threads
+            .entry((pid, tid))
+            .or_insert_with(|| Thread::new(pid, tid, generation));
+        if thread.process != generation {
+            thread.begin_again(out, generation)?;
         }
+        thread.describe(out)?;
+        Ok(thread)
     }
 
-    /// Ends all slices that are open on any track.
-    pub(crate) fn close<W: Write>(&mut self, out: &mut Sequence<W>) -> io::Result<()> {
-        self.threads.values_mut().try_for_each(|thread| thread.close(out))
+    /// Ends all slices that are open, and describes what has no event of its own.
+    pub(crate) fn finish<W: Write>(&mut self, out: &mut Sequence<W>) -> io::Result<()> {
+        for thread in self.threads.values_mut() {
+            thread.close(out)?;
+        }
+        for process in self.processes.values_mut() {
+            process.describe(out)?;
+        }
+        for thread in self.threads.values_mut() {
+            thread.describe(out)?;
+        }
+        Ok(())
+    }
+
+    fn process(&mut self, pid: u32) -> &mut Process {
+        self.processes.entry(pid).or_insert_with(|| Process {
+            info: ProcessInfo {
+                pid,
+                ..ProcessInfo::default()
+            },
+            ..Process::default()
+        })
     }
 }
 

@@ -90,37 +90,129 @@ fn lifetimes_are_instants_and_update_names() {
     assert_eq!(decoded.instant("process started").note("parent"), "3");
     let worker = &decoded.tracks[&decoded.slice(1).track];
     assert_eq!(worker.thread.thread_name(), "io");
-    assert_eq!(
-        decoded.tracks[&worker.parent_uuid()].process.process_name(),
-        "app"
-    );
+}
+
+fn process(pid: u32, name: &str) -> Event {
+    Event::Process(Box::new(ProcessInfo {
+        pid,
+        name: name.to_owned(),
+        ..ProcessInfo::default()
+    }))
+}
+
+fn thread(pid: u32, tid: u32, name: &str) -> Event {
+    Event::Thread(ThreadInfo {
+        pid,
+        tid,
+        name: name.to_owned(),
+    })
+}
+
+fn main_thread_call(correlation: u64, begin: u64) -> Event {
+    let mut call = call(correlation, 0, begin, begin + 5);
+    call.tid = call.pid;
+    Event::Call(call)
+}
+
+/// Names of the process and the thread on whose track a call is, and that track.
+fn place(decoded: &super::Decoded, correlation: u64) -> (&str, &str, u64) {
+    let thread = &decoded.tracks[&decoded.slice(correlation).track];
+    let process = &decoded.tracks[&thread.parent_uuid()];
+    (
+        process.process.process_name(),
+        thread.thread.thread_name(),
+        thread.uuid(),
+    )
 }
 
 #[test]
 fn a_reused_id_gets_a_track_of_its_own() {
-    let on_main = |correlation, begin| {
-        let mut call = call(correlation, 0, begin, begin + 5);
-        call.tid = call.pid;
-        Event::Call(call)
-    };
     let decoded = trace(&[
-        on_main(1, 10),
+        process(10, "first"),
+        thread(10, 11, "old"),
+        main_thread_call(1, 10),
         Event::Call(call(2, 0, 11, 12)),
         lifetime(20, 10, 11, LifetimeChange::Exited),
+        // News come before the event that they belong to.
+        thread(10, 11, "new"),
         lifetime(21, 10, 11, LifetimeChange::ThreadStarted),
         Event::Call(call(3, 0, 22, 23)),
         lifetime(30, 10, 10, LifetimeChange::Exited),
+        process(10, "second"),
+        thread(10, 10, "second"),
         lifetime(40, 10, 10, LifetimeChange::ProcessStarted { parent: 1 }),
-        on_main(4, 50),
+        main_thread_call(4, 50),
         Event::Call(call(5, 0, 60, 61)),
     ]);
-    let track = |correlation| &decoded.tracks[&decoded.slice(correlation).track];
-    let uuids = [1, 2, 3, 4, 5].map(|correlation| track(correlation).uuid());
-    for (index, uuid) in uuids.iter().enumerate() {
-        assert!(!uuids[..index].contains(uuid));
+    let places = [1, 2, 3, 4, 5].map(|correlation| place(&decoded, correlation));
+    let names = places.map(|(process, thread, _)| (process, thread));
+    assert_eq!(
+        names,
+        [
+            ("first", ""),
+            ("first", "old"),
+            ("first", "new"),
+            ("second", "second"),
+            ("second", "")
+        ]
+    );
+    for (index, (.., uuid)) in places.iter().enumerate() {
+        assert!(places[..index].iter().all(|(.., other)| other != uuid));
     }
-    let process = |correlation| track(correlation).parent_uuid();
-    assert_eq!((process(2), process(3)), (process(1), process(1)));
-    assert_ne!(process(4), process(1));
-    assert_eq!(process(5), process(4));
+}
+
+#[test]
+fn another_program_gets_a_track_of_its_own_if_the_first_drew_anything() {
+    let exec = |time| {
+        [
+            process(10, "app"),
+            thread(10, 10, "app"),
+            lifetime(
+                time,
+                10,
+                10,
+                LifetimeChange::Executed {
+                    name: "app".to_owned(),
+                },
+            ),
+        ]
+    };
+    let mut events = vec![process(10, "sh"), main_thread_call(1, 10)];
+    events.extend(exec(20));
+    events.push(main_thread_call(2, 30));
+    let decoded = trace(&events);
+    assert_eq!(place(&decoded, 1).0, "sh");
+    assert_eq!(place(&decoded, 2).0, "app");
+    assert_eq!(decoded.instant("executed app").track, place(&decoded, 2).2);
+
+    let mut events = vec![process(10, "sh")];
+    events.extend(exec(20));
+    events.push(main_thread_call(1, 30));
+    let decoded = trace(&events);
+    assert_eq!(place(&decoded, 1).0, "app");
+    assert!(
+        decoded
+            .tracks
+            .values()
+            .all(|track| track.process.process_name() != "sh")
+    );
+}
+
+#[test]
+fn a_process_without_events_is_described_too() {
+    let decoded = trace(&[process(10, "idle"), thread(10, 12, "waiter")]);
+    let named = |name: &str| {
+        decoded
+            .tracks
+            .values()
+            .filter(|track| track.process.process_name() == name)
+            .count()
+    };
+    assert_eq!(named("idle"), 1);
+    assert!(
+        decoded
+            .tracks
+            .values()
+            .any(|track| track.thread.thread_name() == "waiter")
+    );
 }
