@@ -15,11 +15,19 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open},
+    time::{ClockId, clock_gettime},
 };
 
 /// How long a test waits for something that should come at once on an idle machine. Generous, because
 /// only failing tests wait so long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `CLOCK_BOOTTIME` in ns: the clock of call logs and captures.
+#[must_use]
+pub fn now() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
 
 /// Waits until `condition` holds.
 ///

@@ -5,7 +5,8 @@
 //   synthetic longjmp N       N times: three calls inside each other, left by longjmp; then a plain call
 //   synthetic thread-exit     threads that end inside two nested calls: by pthread_exit and by cancellation
 //   synthetic exec-inside     executes `synthetic shapes 1` inside a call
-//   synthetic block T         T threads block inside a call each until standard input ends; prints `ready`
+//   synthetic block T         prints `ready`, waits for a line, and then T threads make a short call and block
+//                             inside another until standard input ends; prints `inside` when all do
 //   synthetic flood T N       N calls on each of T threads, without pause
 //   synthetic meet T          T threads, each inside a call until all are
 //   synthetic timing N        for each line of input, prints the ns per call of N calls (best of 15)
@@ -167,12 +168,15 @@ static void block(unsigned count) {
     pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, nullptr, count + 1);
     sem_init(&inside, 0, 0);
-    start_threads(count, blocked_thread, &barrier);
-    for (unsigned index = 0; index < count; index++) sem_wait(&inside);
     puts("ready");
     fflush(stdout);
-    char byte;
-    while (read(STDIN_FILENO, &byte, 1) > 0) {
+    char line[64];
+    if (!fgets(line, sizeof line, stdin)) return;
+    start_threads(count, blocked_thread, &barrier);
+    for (unsigned index = 0; index < count; index++) sem_wait(&inside);
+    puts("inside");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
     }
     pthread_barrier_wait(&barrier);
     join_threads();

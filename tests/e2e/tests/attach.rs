@@ -1,0 +1,248 @@
+//! Programs that run already: gputrace comes, goes, comes again, and watches several at once.
+
+use std::{
+    ops::RangeInclusive,
+    time::{Duration, Instant},
+};
+
+use gputrace_capture::meta::{EndReason, Mode};
+use gputrace_e2e::{
+    Bench, CallLog, Outputs, Running,
+    compare::{compare, compare_within},
+    csvout,
+    process::{PATIENCE, eventually, now},
+};
+use rustix::process::Signal;
+
+/// How long after a request to stop everything must be done.
+const STOP: Duration = Duration::from_secs(2);
+
+/// Waits until each of `pids` has made `count` more calls.
+fn wait_for_calls(bench: &Bench, pids: &[u32], count: usize) {
+    let made = |log: &CallLog, pid: u32| -> usize {
+        log.threads
+            .iter()
+            .filter(|((of, _), _)| *of == pid)
+            .map(|(_, calls)| calls.len())
+            .sum()
+    };
+    let before = bench.log();
+    eventually("the program goes on making calls", PATIENCE, || {
+        let log = bench.log();
+        pids.iter()
+            .all(|pid| made(&log, *pid) >= made(&before, *pid) + count)
+    });
+}
+
+/// Stops a recording as Ctrl-C does. It must end in time and in success.
+fn stop(gputrace: &mut Running) {
+    gputrace.signal(Signal::INT);
+    let status = gputrace.wait_within(STOP);
+    assert!(status.success(), "{status}: {}", gputrace.describe());
+}
+
+/// Records some calls of running programs; the time in which every call must have been recorded.
+fn record(bench: &Bench, outputs: &Outputs, options: &[&str], pids: &[u32]) -> RangeInclusive<u64> {
+    let mut gputrace = bench.attach(outputs, options, pids);
+    let begin = now();
+    wait_for_calls(bench, pids, 200);
+    let end = now();
+    stop(&mut gputrace);
+    begin..=end
+}
+
+/// Asserts that a recording of running programs is sound and holds every call made in `window`.
+fn assert_complete(log: &CallLog, outputs: &Outputs, window: &RangeInclusive<u64>) {
+    let trace = outputs.trace();
+    trace.assert_sound(&EndReason::Interrupted);
+    trace.assert_lossless();
+    let comparison = compare_within(log, &trace, window);
+    comparison.assert_exact();
+    assert!(comparison.found >= 200, "only {} calls", comparison.found);
+}
+
+#[test]
+fn in_mid_run() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = bench.start(&["hip_calls", "loop", "1000"]);
+    let outputs = bench.outputs(0);
+    let window = record(&bench, &outputs, &["-f", "csv,pftrace"], &[program.pid()]);
+    wait_for_calls(&bench, &[program.pid()], 100);
+    program.close_stdin();
+    program.finish();
+    assert_complete(&bench.log(), &outputs, &window);
+    let trace = outputs.trace();
+    assert!(matches!(&trace.recording.mode, Mode::Attach { pids } if *pids == [program.pid()]));
+    csvout::assert_same(&outputs, &trace);
+}
+
+#[test]
+fn detach_and_attach_again() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = bench.start(&["hip_calls", "loop", "0"]);
+    let recordings: Vec<_> = (0..3)
+        .map(|number| {
+            let outputs = bench.outputs(number);
+            let window = record(&bench, &outputs, &["-f", "csv"], &[program.pid()]);
+            wait_for_calls(&bench, &[program.pid()], 100);
+            (outputs, window)
+        })
+        .collect();
+    program.close_stdin();
+    program.finish();
+    let log = bench.log();
+    for (outputs, window) in &recordings {
+        assert_complete(&log, outputs, window);
+    }
+}
+
+#[test]
+fn two_processes_at_once() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut programs: Vec<Running> = (0..3)
+        .map(|_| bench.start(&["hip_calls", "loop", "300"]))
+        .collect();
+    let pids: Vec<u32> = programs.iter().map(Running::pid).collect();
+    // Once as `-p A -p B`, once as `-p A,B`; the third program is nobody's business.
+    let (apart, together) = (bench.outputs(0), bench.outputs(1));
+    let window = record(&bench, &apart, &["-f", "csv"], &pids[..2]);
+    let list = format!("{},{}", pids[0], pids[1]);
+    let mut gputrace = bench.attach(&together, &["-f", "csv", "-p", &list], &[]);
+    let begin = now();
+    wait_for_calls(&bench, &pids, 100);
+    let second_window = begin..=now();
+    stop(&mut gputrace);
+    for program in &mut programs {
+        program.close_stdin();
+        program.finish();
+    }
+    let mut log = bench.log();
+    log.threads.retain(|(pid, _), _| *pid != pids[2]);
+    assert_complete(&log, &apart, &window);
+    assert_complete(&log, &together, &second_window);
+}
+
+#[test]
+fn whole_node() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut programs: Vec<Running> = (0..2)
+        .map(|_| bench.start(&["hip_calls", "loop", "300"]))
+        .collect();
+    let pids: Vec<u32> = programs.iter().map(Running::pid).collect();
+    let outputs = bench.outputs(0);
+    let mut gputrace = bench.attach(&outputs, &["-f", "csv", "--all"], &[]);
+    let begin = now();
+    wait_for_calls(&bench, &pids, 100);
+    let window = begin..=now();
+    // A program that starts later belongs to the node, too.
+    let mut late = bench.start(&["hip_calls", "loop", "300"]);
+    wait_for_calls(&bench, &[late.pid()], 100);
+    stop(&mut gputrace);
+    for program in programs.iter_mut().chain([&mut late]) {
+        program.close_stdin();
+        program.finish();
+    }
+    let log = bench.log();
+    let mut trace = outputs.trace();
+    trace.assert_sound(&EndReason::Interrupted);
+    // Others on this machine may use ROCm as well.
+    trace.calls.retain(|call| log.processes().contains(&call.pid));
+    compare_within(&log, &trace, &window).assert_exact();
+    assert!(
+        trace.calls.iter().any(|call| call.pid == late.pid()),
+        "a program that started later"
+    );
+}
+
+#[test]
+fn waits_for_the_runtime() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = bench.start(&["hip_late", "dlopen", "10"]);
+    let outputs = bench.outputs(0);
+    let pid = program.pid().to_string();
+    let mut gputrace = Running::start(
+        "gputrace",
+        bench.gputrace(&outputs).args(["-f", "csv", "--wait", "-p", &pid]),
+    );
+    gputrace.wait_for_stderr("wait");
+    program.send("load");
+    program.wait_for_stdout("loaded");
+    program.send("call");
+    program.finish();
+    gputrace.finish();
+    let trace = outputs.trace();
+    trace.assert_sound(&EndReason::TargetsGone);
+    trace.assert_lossless();
+    compare(&bench.log(), &trace).assert_exact();
+}
+
+#[test]
+fn ends_when_the_time_is_over() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = bench.start(&["hip_calls", "loop", "1000"]);
+    for (number, options) in [
+        (0, ["--duration", "400ms"]),
+        (1, ["--attach-duration-msec", "400"]),
+    ] {
+        let outputs = bench.outputs(number);
+        let mut gputrace = bench.attach(&outputs, &["-f", "csv", options[0], options[1]], &[program.pid()]);
+        let since = Instant::now();
+        let status = gputrace.wait_within(Duration::from_millis(400) + STOP);
+        assert!(status.success(), "{status}: {}", gputrace.describe());
+        let took = since.elapsed();
+        assert!(took >= Duration::from_millis(300), "ended after only {took:?}");
+        let trace = outputs.trace();
+        trace.assert_sound(&EndReason::DurationOver);
+        trace.assert_lossless();
+        assert!(!trace.calls.is_empty());
+    }
+    program.close_stdin();
+    program.finish();
+}
+
+#[test]
+fn ends_when_the_program_does() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = bench.start(&["hip_calls", "loop", "1000"]);
+    let outputs = bench.outputs(0);
+    let mut gputrace = bench.attach(&outputs, &["-f", "csv"], &[program.pid()]);
+    let begin = now();
+    wait_for_calls(&bench, &[program.pid()], 100);
+    program.close_stdin();
+    program.finish();
+    let status = gputrace.wait_within(STOP);
+    assert!(status.success(), "{status}: {}", gputrace.describe());
+    let trace = outputs.trace();
+    trace.assert_sound(&EndReason::TargetsGone);
+    trace.assert_lossless();
+    // To the very last call.
+    compare_within(&bench.log(), &trace, &(begin..=u64::MAX)).assert_exact();
+}
+
+#[test]
+fn library_replaced_under_a_running_program() {
+    let Some(bench) = Bench::privileged() else { return };
+    let library = bench.copy_synthetic();
+    for (number, replace) in [true, false].into_iter().enumerate() {
+        let mut program = bench.start(&["synthetic/synthetic", "block", "3"]);
+        // An update of the package: another file under the same name, or none.
+        let copy = library.with_extension("new");
+        std::fs::copy(&library, &copy).expect("a copy of the library");
+        std::fs::remove_file(&library).expect("the library");
+        if replace {
+            std::fs::write(&library, b"not even a library").expect("a file in its place");
+        }
+        let outputs = bench.outputs(number as u32);
+        let mut gputrace = bench.attach(&outputs, &["-f", "csv"], &[program.pid()]);
+        program.send("go");
+        program.wait_for_stdout("inside");
+        program.close_stdin();
+        program.finish();
+        gputrace.finish();
+        let mut log = bench.log();
+        log.threads.retain(|(pid, _), _| *pid == program.pid());
+        assert_eq!(log.len(), 6);
+        compare(&log, &outputs.trace()).assert_exact();
+        std::fs::rename(&copy, &library).expect("the library back in its place");
+    }
+}

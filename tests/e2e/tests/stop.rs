@@ -1,0 +1,229 @@
+//! However gputrace ends, the outputs are complete or readable up to where it was, the program runs on,
+//! and no probe is left behind.
+
+use std::{path::Path, time::Duration};
+
+use gputrace_capture::meta::EndReason;
+use gputrace_e2e::{
+    Bench, Running, Trace,
+    compare::{compare, compare_if},
+    csvout, kernel,
+    process::{PATIENCE, eventually, now},
+};
+use rustix::process::Signal;
+
+/// How long after a request to stop everything must be done.
+const STOP: Duration = Duration::from_secs(2);
+
+/// Starts a program under gputrace that makes calls until its input ends, and waits until it has made
+/// some.
+fn launch_loop(bench: &Bench, rate: &str) -> Running {
+    let mut command = bench.gputrace(&bench.outputs(0));
+    command
+        .args(["-f", "csv,pftrace", "--"])
+        .arg(bench.program("hip_calls"))
+        .args(["loop", rate]);
+    let gputrace = Running::start("gputrace", &mut command);
+    gputrace.wait_for_stdout("ready");
+    eventually("calls", PATIENCE, || bench.log().len() > 100);
+    gputrace
+}
+
+/// Ns per call of a probed function.
+fn time_per_call(program: &mut Running) -> f64 {
+    program.ask("time").parse().unwrap_or(f64::NAN)
+}
+
+/// Attaches to a program that measures the time of a probed function, ends gputrace by `end`, and
+/// asserts that the program runs on as fast as before.
+fn leaves_nothing(options: &[&str], end: impl FnOnce(&mut Running)) {
+    let Some(bench) = Bench::privileged() else { return };
+    let library = bench.copy_synthetic();
+    let mut program = bench.start(&["synthetic/synthetic", "timing", "5000"]);
+    let before = time_per_call(&mut program);
+    let mut gputrace = bench.attach(&bench.outputs(0), options, &[program.pid()]);
+    assert!(
+        !kernel::probes_on(&library).is_empty(),
+        "the check for probes sees none"
+    );
+    let during = time_per_call(&mut program);
+    assert!(
+        during > 20.0 * before,
+        "not probed: {before} ns per call before, {during} ns during"
+    );
+
+    end(&mut gputrace);
+    gputrace.wait();
+    // The kernel removes what belonged to a killed process on its own, a little later.
+    eventually("no probe is left", PATIENCE, || {
+        kernel::probes_on(&library).is_empty()
+    });
+    let after = time_per_call(&mut program);
+    assert!(
+        after < 3.0 * before,
+        "{before} ns per call before, {during} ns during, {after} ns after"
+    );
+    program.close_stdin();
+    program.finish();
+}
+
+#[test]
+fn nothing_is_left_after_ctrl_c() {
+    leaves_nothing(&[], |gputrace| gputrace.signal(Signal::INT));
+}
+
+#[test]
+fn nothing_is_left_after_a_kill() {
+    leaves_nothing(&[], |gputrace| gputrace.signal(Signal::KILL));
+}
+
+#[test]
+fn nothing_is_left_after_a_kill_with_the_perf_backend() {
+    leaves_nothing(
+        &["--backend", "perf", "--include", "^hipSyntheticPush$"],
+        |gputrace| {
+            gputrace.signal(Signal::KILL);
+        },
+    );
+}
+
+#[test]
+fn ctrl_c_in_the_terminal() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut gputrace = launch_loop(&bench, "500");
+    // The terminal sends it to the program as well, which dies of it.
+    gputrace.signal_group(Signal::INT);
+    gputrace.wait_within(STOP);
+    let trace = bench.outputs(0).trace();
+    let reason = trace.end.as_ref().map(|end| end.reason.clone());
+    assert!(
+        matches!(reason, Some(EndReason::Interrupted | EndReason::TargetsGone)),
+        "{reason:?}"
+    );
+    trace.assert_sound(&reason.unwrap_or_default());
+    trace.assert_lossless();
+    compare(&bench.log(), &trace).assert_exact();
+    csvout::assert_same(&bench.outputs(0), &trace);
+}
+
+#[test]
+fn sigterm() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = bench.start(&["hip_calls", "loop", "500"]);
+    let mut gputrace = bench.attach(&bench.outputs(0), &["-f", "csv,pftrace"], &[program.pid()]);
+    let calls = bench.log().len();
+    eventually("calls", PATIENCE, || bench.log().len() > calls + 100);
+    gputrace.signal(Signal::TERM);
+    let status = gputrace.wait_within(STOP);
+    assert!(status.success(), "{status}: {}", gputrace.describe());
+    assert!(program.is_running());
+    program.close_stdin();
+    program.finish();
+    let trace = bench.outputs(0).trace();
+    trace.assert_sound(&EndReason::Interrupted);
+    csvout::assert_same(&bench.outputs(0), &trace);
+}
+
+#[test]
+fn a_launched_program_outlives_sigterm_to_gputrace() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut gputrace = launch_loop(&bench, "500");
+    let pid = bench.log().processes()[0];
+    gputrace.signal(Signal::TERM);
+    gputrace.wait_within(STOP);
+    let trace = bench.outputs(0).trace();
+    let reason = trace
+        .end
+        .as_ref()
+        .map(|end| end.reason.clone())
+        .unwrap_or_default();
+    trace.assert_sound(&reason);
+    // It may have been told to end, too, but it must not hang: its input has ended with gputrace's.
+    gputrace.close_stdin();
+    let process = format!("/proc/{pid}/stat");
+    eventually("the program ends", PATIENCE, || {
+        // A zombie whose new parent does not care counts as ended.
+        std::fs::read_to_string(&process).map_or(true, |stat| stat.contains(") Z "))
+    });
+}
+
+#[test]
+fn second_ctrl_c_gives_up_at_once() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = bench.start(&["hip_calls", "loop", "0"]);
+    let mut gputrace = bench.attach(&bench.outputs(0), &["-f", "csv,pftrace"], &[program.pid()]);
+    let calls = bench.log().len();
+    eventually("calls", PATIENCE, || bench.log().len() > calls + 5000);
+    gputrace.signal(Signal::INT);
+    gputrace.signal(Signal::INT);
+    gputrace.wait_within(STOP);
+    program.close_stdin();
+    program.finish();
+    // Whether it had got through by then or not: what was captured can be read.
+    let capture = bench.outputs(0).capture();
+    compare_if(&bench.log(), &Trace::read(&capture), |_| false).assert_right();
+}
+
+/// Runs `gputrace export` on a capture. Returns its exit status and what it said.
+fn export(bench: &Bench, capture: &Path, number: u32) -> (Option<i32>, String) {
+    let outputs = bench.outputs(number);
+    let mut command = bench.gputrace_bare();
+    command
+        .arg("export")
+        .arg(capture)
+        .args(["-f", "csv,pftrace", "-o", "trace", "-d"])
+        .arg(outputs.directory());
+    let mut export = Running::start("gputrace export", &mut command);
+    let status = export.wait();
+    (status.code(), export.stderr())
+}
+
+#[test]
+fn a_killed_recording_can_be_exported() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = bench.start(&["hip_calls", "loop", "1000"]);
+    let mut gputrace = bench.attach(&bench.outputs(0), &["-f", "csv,pftrace"], &[program.pid()]);
+    let begin = now();
+    let calls = bench.log().len();
+    eventually("calls", PATIENCE, || bench.log().len() > calls + 10_000);
+    let killed = now();
+    gputrace.signal(Signal::KILL);
+    gputrace.wait();
+    assert!(program.is_running());
+    let calls = bench.log().len();
+    eventually("the program goes on making calls", PATIENCE, || {
+        bench.log().len() > calls + 1000
+    });
+    program.close_stdin();
+    program.finish();
+
+    let capture = bench.outputs(0).capture();
+    let trace = Trace::read(&capture);
+    assert_eq!(trace.end, None);
+    // What may be missing is what was on its way at that moment: far less than half a second of it.
+    let window = begin..=killed - 500_000_000;
+    let comparison = gputrace_e2e::compare::compare_within(&bench.log(), &trace, &window);
+    comparison.assert_exact();
+    assert!(comparison.found > 1000, "only {} calls", comparison.found);
+
+    let (status, said) = export(&bench, &capture, 1);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(
+        said.contains("killed") || said.contains("no end mark"),
+        "does not say that something is missing: {said}"
+    );
+    csvout::assert_same(&bench.outputs(1), &trace);
+}
+
+#[test]
+fn a_launched_program_outlives_a_killed_gputrace() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut gputrace = launch_loop(&bench, "500");
+    gputrace.signal(Signal::KILL);
+    gputrace.wait();
+    let calls = bench.log().len();
+    eventually("the program goes on making calls", PATIENCE, || {
+        bench.log().len() > calls + 500
+    });
+    compare_if(&bench.log(), &bench.outputs(0).trace(), |_| false).assert_right();
+}
