@@ -91,9 +91,9 @@ pub struct Library {
 pub struct Function {
     /// Number in this capture: [`gputrace_abi::record::Span::function`].
     pub id: u32,
-    /// Exported name without symbol version; mangled if the library exports it so.
+    /// Name as the public header has it, without C++ mangling and symbol version.
     pub name: String,
-    /// Other exported names of the same address.
+    /// Exported names of the same address, if they differ from `name`; mangled if exported so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<String>,
     /// Symbol version, e.g. `hip_4.2`, or empty.

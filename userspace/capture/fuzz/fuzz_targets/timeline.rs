@@ -16,7 +16,9 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut file = Cursor::new(Vec::new());
-    let Ok(mut writer) = CaptureWriter::create(&mut file, &Recording::default()) else { return };
+    let Ok(mut writer) = CaptureWriter::create(&mut file, &Recording::default()) else {
+        return;
+    };
     let mut rest = bytes;
     while let Some((&length, tail)) = rest.split_first() {
         let (piece, tail) = tail.split_at(usize::from(length).min(tail.len()));
@@ -36,8 +38,12 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     drop(writer);
-    let Ok(reader) = CaptureReader::new(file) else { panic!("we wrote it ourselves") };
-    let Ok(mut timeline) = Timeline::new(reader) else { panic!("we wrote it ourselves") };
+    let Ok(reader) = CaptureReader::new(file) else {
+        panic!("we wrote it ourselves")
+    };
+    let Ok(mut timeline) = Timeline::new(reader) else {
+        panic!("we wrote it ourselves")
+    };
     let mut calls = 0;
     for event in timeline.by_ref() {
         match event {
