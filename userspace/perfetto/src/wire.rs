@@ -91,7 +91,10 @@ impl Encoder {
         content(self);
         let length = self.bytes.len() - start - 1;
         let (prefix, used) = varint(length as u64);
-        self.bytes.splice(start..=start, prefix.into_iter().take(used));
+        match (used, self.bytes.get_mut(start)) {
+            (1, Some(place)) => *place = length as u8,
+            _ => drop(self.bytes.splice(start..=start, prefix.into_iter().take(used))),
+        }
     }
 
     fn tag(&mut self, field: u32, wire_type: u64) {
@@ -103,7 +106,7 @@ impl Encoder {
             self.bytes.push(value as u8);
         } else {
             let (bytes, used) = varint(value);
-            self.bytes.extend(bytes.into_iter().take(used));
+            self.bytes.extend_from_slice(bytes.get(..used).unwrap_or_default());
         }
     }
 }

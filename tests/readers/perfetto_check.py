@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Checks a trace of gputrace with the official Perfetto protos.
+
+usage: perfetto_check.py TRACE [--csv-hip FILE] [--csv-hsa FILE] [--json]
+
+Prints what is in the trace. Exit status: 0 if all is well, 1 if a rule is broken (the rules that are go
+to stderr), 2 if the files cannot be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pftrace
+
+CSV_COLUMNS = (
+    "Domain",
+    "Function",
+    "Process_Id",
+    "Thread_Id",
+    "Correlation_Id",
+    "Start_Timestamp",
+    "End_Timestamp",
+)
+API = ("hip_api", "hsa_api", "unknown_api")
+# REALTIME, MONOTONIC, MONOTONIC_RAW, BOOTTIME
+CLOCKS = {1, 3, 5, 6}
+# Violations shown; more of the same help nobody.
+SHOWN = 50
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Check a trace of gputrace with the official Perfetto protos.")
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("--csv-hip", type=Path, help="NAME_hip_api_trace.csv of the same recording")
+    parser.add_argument("--csv-hsa", type=Path, help="NAME_hsa_api_trace.csv of the same recording")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    arguments = parser.parse_args()
+    try:
+        trace = pftrace.read(arguments.trace)
+        files = {"hip_api": arguments.csv_hip, "hsa_api": arguments.csv_hsa}
+        rows = {category: list(read_csv(path)) for category, path in files.items() if path}
+    except (OSError, ValueError) as error:
+        print(f"perfetto_check: {error}", file=sys.stderr)
+        return 2
+
+    calls = [event for event in trace.slices if event.category in API]
+    violations = trace.violations
+    violations += check_clocks(trace)
+    violations += check_calls(trace, calls)
+    violations += check_ledger(trace, calls)
+    for category, expected in rows.items():
+        violations += check_csv(trace, calls, category, expected)
+
+    summary = summarise(trace, calls)
+    summary["violations"] = violations
+    if arguments.json:
+        json.dump(summary, sys.stdout, indent=1)
+        print()
+    else:
+        show(summary)
+    for violation in violations[:SHOWN]:
+        print(f"violation: {violation}", file=sys.stderr)
+    if len(violations) > SHOWN:
+        print(f"... and {len(violations) - SHOWN} more", file=sys.stderr)
+    return 1 if violations else 0
+
+
+def check_clocks(trace: pftrace.Trace) -> Iterator[str]:
+    if not trace.clock_snapshots:
+        yield "no clock snapshot"
+    if trace.primary_clocks - {pftrace.BOOTTIME}:
+        yield f"a primary clock that is not BOOTTIME: {trace.primary_clocks}"
+    last = 0
+    for snapshot in trace.clock_snapshots:
+        if missing := CLOCKS - snapshot.keys():
+            yield f"a clock snapshot without clocks {missing}"
+        if snapshot.get(pftrace.BOOTTIME, 0) <= last:
+            yield "clock snapshots do not go forward"
+        last = snapshot.get(pftrace.BOOTTIME, 0)
+
+
+def check_calls(trace: pftrace.Trace, calls: list[pftrace.Slice]) -> Iterator[str]:
+    if len(calls) != len(trace.slices):
+        yield f"{len(trace.slices) - len(calls)} slices are not API calls"
+    known: dict[int, pftrace.Slice] = {}
+    for call in calls:
+        if (number := call.notes.get("corr_id")) is None:
+            yield f"{call.name} at {call.begin} has no corr_id"
+        elif number in known:
+            yield f"corr_id {number} occurs twice"
+        else:
+            known[number] = call
+        if (thread := trace.thread_of(call)) is None:
+            yield f"{call.name} at {call.begin} is not on a thread's track"
+        elif thread[1] != call.notes.get("tid"):
+            yield f"{call.name} at {call.begin} is on the track of thread {thread[1]}: {call.notes}"
+        if ("unfinished" in call.notes) and ("retval" in call.notes):
+            yield f"{call.name} at {call.begin} is unfinished and has returned"
+    for call in calls:
+        # The paired stack must say the same as the recorder did.
+        ancestor = call.notes.get("ancestor_id", 0)
+        around = call.parent.notes.get("corr_id") if call.parent else 0
+        if around != ancestor and (ancestor == 0 or ancestor in known):
+            yield f"{call.name} ({call.notes.get('corr_id')}) is inside {around}, but was called by {ancestor}"
+
+
+def ledgers(trace: pftrace.Trace) -> list[pftrace.Slice]:
+    tracks = {track.uuid for track in trace.tracks.values() if track.name == "gputrace: loss ledger"}
+    return [event for event in trace.instants if event.track in tracks and "rows" in event.notes]
+
+
+def check_ledger(trace: pftrace.Trace, calls: list[pftrace.Slice]) -> Iterator[str]:
+    found = ledgers(trace)
+    if len(found) != 1:
+        yield f"{len(found)} loss ledgers"
+        return
+    ledger = found[0].notes
+    rows = ledger["rows"] or []
+    for column in ("seen", "written", "unfinished", "lost"):
+        if (total := sum(row[column] for row in rows)) != ledger[column]:
+            yield f"ledger: {column} is {ledger[column]}, but its rows add up to {total}"
+    for row in [*rows, ledger]:
+        name = f"{row['domain']}, CPU {row['cpu']}" if "cpu" in row else "total"
+        lost = sum(row["dropped"].values()) if row["dropped"] else 0
+        if lost != row["lost"]:
+            yield f"ledger: {name}: lost {row['lost']}, but by reason {lost}"
+        balance = row["seen"] - row["written"] - row["unfinished"] - lost
+        if balance != row["imbalance"]:
+            yield f"ledger: {name}: imbalance {row['imbalance']}, but it is {balance}"
+        if ledger["complete"] and balance != 0:
+            yield f"ledger: {name}: does not balance: {row}"
+    if not ledger["complete"]:
+        return
+    shown = Counter((call.notes["kind"], "unfinished" in call.notes) for call in calls)
+    accounts = Counter()
+    for row in rows:
+        accounts[row["domain"], False] += row["written"]
+        accounts[row["domain"], True] += row["unfinished"]
+    for domain, unfinished in shown.keys() | accounts.keys():
+        drawn, accounted = shown[domain, unfinished], accounts[domain, unfinished]
+        if drawn != accounted:
+            what = "unfinished" if unfinished else "finished"
+            yield f"{domain}: {drawn} {what} calls in the trace, {accounted} in the ledger"
+
+
+def read_csv(path: Path) -> Iterator[dict[str, str]]:
+    with path.open(newline="") as file:
+        yield from csv.DictReader(file, strict=True)
+
+
+def check_csv(
+    trace: pftrace.Trace, calls: list[pftrace.Slice], category: str, rows: list[dict[str, str]]
+) -> Iterator[str]:
+    expected = {int(row["Correlation_Id"]): tuple(row[column] for column in CSV_COLUMNS) for row in rows}
+    if len(expected) != len(rows):
+        yield f"{category}: a correlation id occurs twice in the CSV file"
+    drawn = {}
+    for call in calls:
+        if call.category == category and "unfinished" not in call.notes:
+            notes = call.notes
+            pid, tid = trace.thread_of(call) or (None, None)
+            times = notes.get("begin_ns", call.begin), notes.get("end_ns", call.end)
+            fields = (notes["kind"], call.name, pid, tid, notes["corr_id"], *times)
+            drawn[notes["corr_id"]] = tuple(map(str, fields))
+    for number in sorted(expected.keys() | drawn.keys()):
+        if expected.get(number) != drawn.get(number):
+            yield f"{category} {number}: CSV has {expected.get(number)}, the trace {drawn.get(number)}"
+
+
+def summarise(trace: pftrace.Trace, calls: list[pftrace.Slice]) -> dict[str, Any]:
+    threads: Counter[str] = Counter()
+    for call in calls:
+        if thread := trace.thread_of(call):
+            threads[f"{thread[0]}/{thread[1]}"] += 1
+    ledger = [{key: event.notes[key] for key in event.notes if key != "rows"} for event in ledgers(trace)]
+    return {
+        "packets": trace.packets,
+        "clock_snapshots": len(trace.clock_snapshots),
+        "calls": len(calls),
+        "unfinished": sum("unfinished" in call.notes for call in calls),
+        "moved": sum("begin_ns" in call.notes for call in calls),
+        "deepest": max((call.depth for call in calls), default=-1) + 1,
+        "functions": dict(Counter(call.name for call in calls).most_common()),
+        "domains": dict(Counter(call.notes.get("kind") for call in calls).most_common()),
+        "threads": dict(threads.most_common()),
+        "instants": dict(Counter(event.category for event in trace.instants).most_common()),
+        "ledger": ledger[0] if ledger else None,
+    }
+
+
+def show(summary: dict[str, Any]) -> None:
+    for key, value in summary.items():
+        if isinstance(value, dict) and key != "ledger":
+            print(f"{key}:")
+            for name, count in value.items():
+                print(f"  {count:>10}  {name}")
+        elif key != "violations":
+            print(f"{key}: {value}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
