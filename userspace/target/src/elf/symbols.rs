@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// What a symbol names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SymbolKind {
     /// A function (`STT_FUNC`).
     Function,

@@ -167,3 +167,59 @@ fn is_build(file: &File, pid: u32, mapped: &MappedFile) -> bool {
     };
     elf.build_id.is_some() && elf.build_id == mapped.build_id(pid)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::maps;
+
+    /// The C library of this process.
+    fn libc(pid: u32) -> MappedFile {
+        let mappings = maps::of_process(pid).unwrap();
+        let is_libc = |path: &Path| {
+            path.file_name()
+                .is_some_and(|name| name.as_bytes().starts_with(b"libc.so"))
+        };
+        code_files(&mappings, is_libc).pop().unwrap()
+    }
+
+    #[test]
+    fn other_ways_to_a_file_are_checked() {
+        let pid = std::process::id();
+        let mut mapped = libc(pid);
+        let whole = open_mapped(pid, &mapped).unwrap();
+        assert_eq!(whole.inode(), mapped.inode);
+
+        // Without `map_files`: by path, accepted for its inode.
+        mapped.code.start = 0;
+        assert_eq!(open_mapped(pid, &mapped).unwrap().inode(), whole.inode());
+        // On an overlay or btrfs: other numbers, the same build id in memory.
+        mapped.inode += 1;
+        assert!(whole.elf().build_id.is_some());
+        assert_eq!(mapped.build_id(pid), whole.elf().build_id);
+        assert_eq!(open_mapped(pid, &mapped).unwrap().inode(), whole.inode());
+        // Nothing speaks for the file at the path.
+        mapped.header = None;
+        assert!(matches!(
+            open_mapped(pid, &mapped),
+            Err(ProcessError::LibraryReplaced { .. })
+        ));
+    }
+
+    #[test]
+    fn a_file_is_listed_once() {
+        let line = |line: &str| Mapping::parse(line.as_bytes()).unwrap();
+        let mappings = [
+            line("1000-2000 r--p 00000000 00:01 9 /lib/x"),
+            line("2000-3000 r-xp 00001000 00:01 9 /lib/x"),
+            line("3000-4000 r-xp 00002000 00:01 9 /lib/x"),
+            line("4000-5000 r--p 00000000 00:01 8 /lib/data"),
+        ];
+        let files = code_files(&mappings, |_| true);
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].header, Some((0x1000, 0x1000)));
+        assert_eq!(file_at(&mappings, 0x1800).as_ref(), files.first());
+        assert_eq!(file_at(&mappings, 0x4000), None, "no code in it");
+        assert_eq!(file_at(&mappings, 0x9000), None);
+    }
+}

@@ -12,6 +12,7 @@ use std::{
 use crate::elf::{self, ElfError, ElfInfo, Linkage};
 
 pub use info::{describe, namespace_pid, pids};
+pub(crate) use libraries::file_at;
 pub use libraries::{MappedFile, open_mapped};
 
 use maps::Mapping;
