@@ -35,5 +35,5 @@ pub const ABI_VERSION: u32 = 1;
 pub const REGISTER_ARGS: usize = 6;
 
 /// Words of stack arguments that a record can carry. The longest function of ROCm's API that we know,
-/// `hipExtModuleLaunchKernel`, has seven.
+/// `hipExtModuleLaunchKernel`, has eight.
 pub const STACK_ARGS: usize = 8;

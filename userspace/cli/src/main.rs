@@ -1,2 +1,65 @@
-//! Placeholder.
-fn main() {}
+//! The `gputrace` command: arguments in, a recording or its outputs out. What it does is in
+//! `gputrace-session`; here is only how it talks to people.
+
+mod args;
+mod domains;
+mod exit;
+mod export;
+mod list;
+mod record;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use tracing_subscriber::{EnvFilter, fmt};
+
+use crate::args::{Cli, Command, LogLevel};
+
+fn main() -> ExitCode {
+    restore_sigpipe();
+    let cli = Cli::parse();
+    start_log(&cli);
+    let result = match &cli.command {
+        Some(Command::Export(args)) => export::run(args),
+        Some(Command::List(args)) => list::run(args),
+        None => record::run(&cli.record),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("gputrace: error: {error:#}");
+            ExitCode::from(exit::code(&error))
+        }
+    }
+}
+
+/// gputrace's own log goes to stderr; what the user must see is printed, not logged.
+fn start_log(cli: &Cli) {
+    let record = &cli.record;
+    let mut level = match record.log_level {
+        LogLevel::Trace => "trace",
+        LogLevel::Debug => "debug",
+        LogLevel::Info => "info",
+        LogLevel::Warning => "warn",
+        LogLevel::Error => "error",
+    };
+    if record.debug_ebpf && !matches!(record.log_level, LogLevel::Trace) {
+        // The programs log at level debug.
+        level = "debug";
+    }
+    let colour = std::env::var_os("NO_COLOR").is_none() && std::io::IsTerminal::is_terminal(&std::io::stderr());
+    // It fails only if there is a logger already, and there is none.
+    let _ = fmt()
+        .with_env_filter(EnvFilter::new(level))
+        .with_writer(std::io::stderr)
+        .with_ansi(colour)
+        .without_time()
+        .try_init();
+}
+
+/// Rust ignores SIGPIPE, which programs started by us would inherit; and `gputrace list | head` should end
+/// quietly.
+fn restore_sigpipe() {
+    // SAFETY: sets a default disposition, before there are threads.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}

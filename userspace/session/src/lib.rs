@@ -1,1 +1,34 @@
-//! Placeholder.
+//! One recording, from its targets to its outputs.
+//!
+//! [`record`] does everything that `gputrace` does when it records:
+//!
+//! 1. check what was asked for, so that mistakes are told before anything is loaded;
+//! 2. load the programs (`gputrace-probe`), open the capture, start the collector (`gputrace-collect`);
+//! 3. choose targets ([`launch`] a program, attach to processes, or the node) and put probes onto the
+//!    libraries that they map ([`instrument`]), now and whenever their dynamic linkers map more
+//!    ([`linkers`]);
+//! 4. wait for the end: Ctrl-C, SIGTERM, time over, targets gone ([`recorder`]);
+//! 5. freeze the programs, close the books, remove the probes, make the outputs ([`outputs`]).
+//!
+//! [`export`] makes outputs of a capture later. Nothing here prints: callers pass a function that shows
+//! a line to the user.
+
+mod detach;
+mod error;
+mod guardian;
+mod instrument;
+mod launch;
+mod linkers;
+mod outputs;
+mod recorder;
+mod request;
+mod system;
+mod user;
+
+pub use error::SessionError;
+pub use instrument::plan;
+pub use outputs::{Outputs, export};
+pub use recorder::{Finished, Say, record};
+pub use request::{Format, FunctionFilter, OutputRequest, Request, Targets};
+pub use system::hostname;
+pub use user::User;

@@ -1,0 +1,51 @@
+//! From options to domains.
+
+use gputrace_abi::domain::Domain::{self, HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt};
+
+use crate::args::DomainArgs;
+
+/// The domains that the options select: those of every option given as true (`--runtime-trace` if there is
+/// none), without those of every option given as false.
+pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
+    let options: [(Option<bool>, &[Domain]); 10] = [
+        (args.hip_trace, &[HipRuntime, HipCompiler]),
+        (args.hip_runtime_trace, &[HipRuntime]),
+        (args.hip_compiler_trace, &[HipCompiler]),
+        (args.hsa_trace, &[HsaCore, HsaAmdExt, HsaImageExt, HsaFinalizeExt]),
+        (args.hsa_core_trace, &[HsaCore]),
+        (args.hsa_amd_trace, &[HsaAmdExt]),
+        (args.hsa_image_trace, &[HsaImageExt]),
+        (args.hsa_finalizer_trace, &[HsaFinalizeExt]),
+        (args.runtime_trace, &[HipRuntime]),
+        (args.sys_trace, Domain::ALL),
+    ];
+    let given = |wanted| options.iter().filter(move |(value, _)| *value == Some(wanted));
+    let mut domains: Vec<Domain> = given(true).flat_map(|(_, domains)| domains.iter().copied()).collect();
+    if given(true).next().is_none() {
+        domains.push(HipRuntime);
+    }
+    for (_, without) in given(false) {
+        domains.retain(|domain| !without.contains(domain));
+    }
+    domains.sort_unstable();
+    domains.dedup();
+    domains
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_add_and_take_away() {
+        assert_eq!(selected(&DomainArgs::default()), [HipRuntime]);
+        let args = DomainArgs { hip_trace: Some(true), hip_compiler_trace: Some(false), ..Default::default() };
+        assert_eq!(selected(&args), [HipRuntime]);
+        let args = DomainArgs { hsa_trace: Some(true), ..Default::default() };
+        assert_eq!(selected(&args), [HsaCore, HsaAmdExt, HsaImageExt, HsaFinalizeExt]);
+        let args = DomainArgs { sys_trace: Some(true), hsa_trace: Some(false), ..Default::default() };
+        assert_eq!(selected(&args), [HipRuntime, HipCompiler]);
+        let args = DomainArgs { runtime_trace: Some(false), ..Default::default() };
+        assert_eq!(selected(&args), []);
+    }
+}

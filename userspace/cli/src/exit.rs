@@ -1,0 +1,91 @@
+//! Exit codes: one for each kind of cause, listed in `gputrace --help`.
+
+use gputrace_capture::ReadError;
+use gputrace_export::{ExportError, OutputError};
+use gputrace_probe::ProbeError;
+use gputrace_session::SessionError;
+use gputrace_target::{elf::ElfError, process::ProcessError};
+
+/// Any failure without a number of its own.
+pub(crate) const FAILURE: u8 = 1;
+/// Wrong usage; clap's own code.
+pub(crate) const USAGE: u8 = 2;
+const NO_TARGET: u8 = 3;
+const NO_ROCM: u8 = 4;
+const UNTRACEABLE: u8 = 5;
+const NO_PERMISSION: u8 = 6;
+const KERNEL: u8 = 7;
+/// The outputs or the capture cannot be written.
+pub(crate) const OUTPUT: u8 = 8;
+const CAPTURE: u8 = 9;
+const NEWER_CAPTURE: u8 = 10;
+const LIBRARY: u8 = 11;
+const GIVEN_UP: u8 = 130;
+
+/// The code of an error: that of the first cause in its chain that has one.
+pub(crate) fn code(error: &anyhow::Error) -> u8 {
+    for cause in error.chain() {
+        let code = cause
+            .downcast_ref::<SessionError>()
+            .map(session)
+            .or_else(|| cause.downcast_ref::<ProbeError>().map(probe))
+            .or_else(|| cause.downcast_ref::<ProcessError>().map(process))
+            .or_else(|| cause.downcast_ref::<ElfError>().map(elf))
+            .or_else(|| cause.downcast_ref::<ReadError>().map(read))
+            .or_else(|| cause.downcast_ref::<OutputError>().map(|_| OUTPUT));
+        if let Some(code) = code {
+            return code;
+        }
+    }
+    FAILURE
+}
+
+fn session(error: &SessionError) -> u8 {
+    match error {
+        SessionError::NoTarget => USAGE,
+        SessionError::Launch { .. } | SessionError::Command(_) => NO_TARGET,
+        SessionError::Process(error) => process(error),
+        SessionError::Probe(error) => probe(error),
+        SessionError::Read(error) => read(error),
+        SessionError::Output(_)
+        | SessionError::Capture(_)
+        | SessionError::CaptureFailed(_)
+        | SessionError::Export(ExportError::Output(_)) => OUTPUT,
+        SessionError::GivenUp { .. } => GIVEN_UP,
+        _ => FAILURE,
+    }
+}
+
+fn process(error: &ProcessError) -> u8 {
+    match error {
+        ProcessError::NoSuchProcess { .. } => NO_TARGET,
+        ProcessError::NoRocmLibraries { .. } => NO_ROCM,
+        ProcessError::WrongArchitecture { .. } | ProcessError::StaticRuntime { .. } => UNTRACEABLE,
+        ProcessError::PermissionDenied { .. } => NO_PERMISSION,
+        ProcessError::LibraryReplaced { .. } => LIBRARY,
+        ProcessError::Elf(error) => elf(error),
+        _ => FAILURE,
+    }
+}
+
+fn elf(error: &ElfError) -> u8 {
+    match error {
+        ElfError::WrongArchitecture { .. } => UNTRACEABLE,
+        _ => LIBRARY,
+    }
+}
+
+fn probe(error: &ProbeError) -> u8 {
+    match error {
+        ProbeError::PermissionDenied { .. } => NO_PERMISSION,
+        ProbeError::BrokenObject { .. } => FAILURE,
+        _ => KERNEL,
+    }
+}
+
+fn read(error: &ReadError) -> u8 {
+    match error {
+        ReadError::Newer { .. } => NEWER_CAPTURE,
+        _ => CAPTURE,
+    }
+}

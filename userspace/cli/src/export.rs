@@ -1,0 +1,93 @@
+//! Outputs of a capture.
+
+use std::{ops::ControlFlow, path::Path};
+
+use anyhow::{Context as _, Result};
+use gputrace_export::{OutputDir, Progress};
+use gputrace_session::{Format, Outputs, User, export};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::{
+    args::{self, ExportArgs},
+    exit,
+};
+
+/// Makes outputs of an earlier recording.
+pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
+    let capture = &args.capture;
+    let beside = capture.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = args.output.output_directory.as_deref().unwrap_or(beside);
+    let stem = capture.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let name = args.output.output_file.clone().or(stem).unwrap_or_else(|| "gputrace".to_owned());
+    let directory = OutputDir::open(directory, User::behind_sudo().as_ref().map(User::owner))?;
+    let bar = progress_bar();
+    let outputs = export(capture, &directory, &name, &formats(&args.output.output_format), &mut |progress| {
+        show(&bar, progress);
+        ControlFlow::Continue(())
+    })
+    .with_context(|| format!("cannot export {}", capture.display()))?;
+    bar.finish_and_clear();
+    report(&outputs, args.output.summary);
+    Ok(failure(&outputs).unwrap_or(0))
+}
+
+/// The formats that options name.
+pub(crate) fn formats(given: &[args::Format]) -> Vec<Format> {
+    let mut formats: Vec<Format> = Vec::new();
+    for format in given {
+        let format = match format {
+            args::Format::Pftrace => Format::Pftrace,
+            args::Format::Csv => Format::Csv,
+        };
+        if !formats.contains(&format) {
+            formats.push(format);
+        }
+    }
+    formats
+}
+
+/// Tells which files there are, and what is missing in them.
+pub(crate) fn report(outputs: &Outputs, summary: bool) {
+    if summary {
+        eprint!("{}", outputs.summary);
+    }
+    let report = &outputs.report;
+    if let Some(truncation) = &report.truncation {
+        eprintln!("gputrace: warning: the capture is incomplete: {truncation}");
+    }
+    if let Some(error) = &report.read_error {
+        eprintln!("gputrace: error: {error}");
+    }
+    for (format, error) in &report.failures {
+        eprintln!("gputrace: error: {format}: {error}");
+    }
+    for output in &report.outputs {
+        let hint = if output.path.extension().is_some_and(|extension| extension == "pftrace") {
+            "; open it at https://ui.perfetto.dev"
+        } else {
+            ""
+        };
+        eprintln!("gputrace: {} ({}, {} bytes){hint}", output.path.display(), output.content, output.bytes);
+    }
+}
+
+/// The exit code if anything is missing in the outputs that could have been made.
+pub(crate) fn failure(outputs: &Outputs) -> Option<u8> {
+    let report = &outputs.report;
+    (!report.failures.is_empty() || report.read_error.is_some()).then_some(exit::OUTPUT)
+}
+
+fn progress_bar() -> ProgressBar {
+    // Drawn on stderr, and only if that is a terminal.
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {msg} {eta}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn show(bar: &ProgressBar, progress: Progress) {
+    bar.set_length(progress.total);
+    bar.set_position(progress.bytes);
+    bar.set_message(format!("{} events", progress.events));
+}

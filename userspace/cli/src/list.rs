@@ -1,0 +1,132 @@
+//! What can be traced here.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Result;
+use gputrace_abi::domain::Domain;
+use gputrace_session::{FunctionFilter, plan};
+use gputrace_target::{
+    candidates::{self, Search},
+    library::{LibraryFile, LibraryPlan},
+    process::{self, ProcessError},
+};
+use regex::Regex;
+
+use crate::args::ListArgs;
+
+/// A library and the processes that have it.
+struct Listed {
+    file: LibraryFile,
+    processes: Vec<u32>,
+}
+
+/// Lists libraries, and with `--probes` their functions.
+pub(crate) fn run(args: &ListArgs) -> Result<u8> {
+    let libraries = if args.library.is_empty() { found()? } else { named(&args.library)? };
+    let out = &mut io::stdout().lock();
+    if libraries.is_empty() {
+        eprintln!(
+            "gputrace: no ROCm library is mapped by a process or installed in a usual place; name one with --library PATH"
+        );
+        return Ok(0);
+    }
+    for library in &libraries {
+        let result = show(out, library, args.probes);
+        // `gputrace list | head` is not a failure.
+        if matches!(&result, Err(error) if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
+        {
+            return Ok(0);
+        }
+        result?;
+    }
+    Ok(0)
+}
+
+fn named(paths: &[PathBuf]) -> Result<Vec<Listed>> {
+    paths
+        .iter()
+        .map(|path| {
+            let file = LibraryFile::open(path).map_err(ProcessError::from)?;
+            Ok(Listed { file, processes: Vec::new() })
+        })
+        .collect()
+}
+
+/// Libraries that processes have mapped, and installed ones that they would map.
+fn found() -> Result<Vec<Listed>> {
+    let mut libraries: BTreeMap<(u64, u64), Listed> = BTreeMap::new();
+    let survey = process::survey()?;
+    for found in survey.processes {
+        for mapped in &found.libraries {
+            // It ended meanwhile, or its file is out of reach: list the others.
+            let Ok(file) = process::open_mapped(found.pid, mapped) else { continue };
+            let entry = libraries.entry((file.device(), file.inode()));
+            entry.or_insert_with(|| Listed { file, processes: Vec::new() }).processes.push(found.pid);
+        }
+    }
+    if !survey.unreadable.is_empty() {
+        eprintln!(
+            "gputrace: {} processes of other users could not be looked into; sudo shows them too",
+            survey.unreadable.len()
+        );
+    }
+    let search = Search { root: Path::new("/"), executable: None, library_path: None, current_dir: Path::new("/") };
+    for candidate in candidates::find(&search) {
+        if let Ok(file) = candidate.into_library() {
+            let entry = libraries.entry((file.device(), file.inode()));
+            entry.or_insert_with(|| Listed { file, processes: Vec::new() });
+        }
+    }
+    Ok(libraries.into_values().collect())
+}
+
+fn show(out: &mut impl Write, library: &Listed, probes: bool) -> Result<()> {
+    let file = &library.file;
+    // Every function, the polling ones too: they can be asked for.
+    let everything = FunctionFilter { polling: Some(Regex::new("")?), ..FunctionFilter::default() };
+    let plan = plan(file, Domain::ALL, &everything)?;
+    writeln!(out, "{}", file.path().display())?;
+    writeln!(out, "  build id   {}", file.elf().build_id.as_deref().unwrap_or("none"))?;
+    if !library.processes.is_empty() {
+        let pids: Vec<String> = library.processes.iter().map(u32::to_string).collect();
+        writeln!(out, "  mapped by  {}", pids.join(", "))?;
+    }
+    let mut costs: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for probe in &plan.probes {
+        *costs.entry((probe.domain.name(), probe.site.cost.name())).or_default() += 1;
+    }
+    for ((domain, cost), count) in costs {
+        writeln!(out, "  {domain:<22} {count:>4} functions {cost}")?;
+    }
+    if probes { table(out, &plan) } else { Ok(()) }
+}
+
+fn table(out: &mut impl Write, plan: &LibraryPlan) -> Result<()> {
+    writeln!(out, "  {:>10} {:>4}  {:<15} {:<22} FUNCTION (ALIASES)", "OFFSET", "SKIP", "COST", "DOMAIN")?;
+    for probe in &plan.probes {
+        let aliases =
+            if probe.aliases.is_empty() { String::new() } else { format!(" ({})", probe.aliases.join(", ")) };
+        let polling = if gputrace_catalog::is_polling(&probe.name) { " [off: polling]" } else { "" };
+        writeln!(
+            out,
+            "  {:>#10x} {:>4}  {:<15} {:<22} {}{}{aliases}{polling}",
+            probe.site.file_offset,
+            probe.site.skipped,
+            probe.site.cost.name(),
+            probe.domain.name(),
+            probe.name,
+            probe.version.as_ref().map(|version| format!("@{version}")).unwrap_or_default(),
+        )?;
+    }
+    for refused in &plan.refused {
+        writeln!(out, "  {:>10} {:>4}  {:<15} {:<22} {}: {}", "-", "-", "none", refused.domain.name(), refused.name, refused.reason)?;
+    }
+    for name in &plan.indirect {
+        writeln!(out, "  {:>10} {:>4}  {:<15} {:<22} {name}: indirect function", "-", "-", "none", "")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! Recording.
+
+use std::{
+    os::unix::process::ExitStatusExt as _,
+    path::PathBuf,
+    process::ExitStatus,
+    time::Duration,
+};
+
+use anyhow::Result;
+use gputrace_capture::meta::EndReason;
+use gputrace_probe::calls::BackendChoice;
+use gputrace_session::{Finished, FunctionFilter, OutputRequest, Request, SessionError, Targets, record};
+
+use crate::{
+    args::{Backend, OutputArgs, RecordArgs},
+    domains,
+    exit,
+    export::{self, formats},
+};
+
+/// Records, and reports what came of it.
+pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
+    let request = request(args);
+    if request.domains.is_empty() {
+        eprintln!("gputrace: error: the options leave nothing to trace; drop one that is =False");
+        return Ok(exit::USAGE);
+    }
+    if request.domains.iter().any(|domain| domain.name().starts_with("HSA_CORE")) && args.hsa_include.is_none() {
+        say("HSA's polling functions (hsa_signal_load_*, hsa_queue_load_*_index_*) are left out; --hsa-include REGEX adds them");
+    }
+    let finished = record(&request, &say)?;
+    report(&finished, args.output.summary);
+    if let Some(failure) = finished.capture_failure {
+        return Err(SessionError::CaptureFailed(failure).into());
+    }
+    if let Some(code) = export::failure(&finished.outputs) {
+        return Ok(code);
+    }
+    Ok(status(finished.program, &finished.reason))
+}
+
+fn say(text: &str) {
+    eprintln!("gputrace: {text}");
+}
+
+fn request(args: &RecordArgs) -> Request {
+    let targets = if !args.program.is_empty() {
+        Targets::Launch { command: args.program.clone(), stop_on_link: !args.no_stop }
+    } else if !args.pids.is_empty() {
+        let mut pids = args.pids.clone();
+        pids.sort_unstable();
+        pids.dedup();
+        Targets::Attach { pids, wait: args.wait }
+    } else {
+        Targets::Node
+    };
+    let (directory, name) = place(&args.output);
+    Request {
+        targets,
+        domains: domains::selected(&args.domains),
+        functions: FunctionFilter {
+            include: args.include.clone(),
+            exclude: args.exclude.clone(),
+            polling: args.hsa_include.clone(),
+        },
+        duration: args.duration.or(args.attach_duration_msec.map(Duration::from_millis)),
+        output: OutputRequest {
+            directory,
+            name,
+            formats: formats(&args.output.output_format),
+            summary: args.output.summary,
+        },
+        backend: match args.backend {
+            Backend::Auto => BackendChoice::Auto,
+            Backend::UprobeMulti => BackendChoice::UprobeMulti,
+            Backend::Perf => BackendChoice::Perf,
+        },
+        ring_bytes: args.ring_size,
+        max_threads: args.max_threads,
+        debug_ebpf: args.debug_ebpf,
+        command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+    }
+}
+
+/// Directory and name of the outputs, by rocprofv3's rules: without `-o`, they go into a directory named
+/// like the host.
+fn place(args: &OutputArgs) -> (PathBuf, Option<String>) {
+    let base = args.output_directory.clone().unwrap_or_else(|| PathBuf::from("."));
+    match &args.output_file {
+        // A name with directories in it, as rocprofv3 allows.
+        Some(name) => match name.rsplit_once('/') {
+            Some((directories, name)) => (base.join(directories), Some(name.to_owned())),
+            None => (base, Some(name.clone())),
+        },
+        None => (base.join(gputrace_session::hostname()), None),
+    }
+}
+
+/// Tells what was recorded: never success in silence, never silence about losses.
+fn report(finished: &Finished, summary: bool) {
+    export::report(&finished.outputs, summary);
+    let total = finished.ledger.total();
+    if total.seen == 0 {
+        say(
+            "no call was recorded. Did the program call HIP or HSA while it was traced? `gputrace list` shows \
+             which processes have the libraries, -s traces HSA as well",
+        );
+    }
+    let lost = match total.lost() {
+        0 => "none lost".to_owned(),
+        lost => format!("{lost} LOST (see the loss ledger)"),
+    };
+    say(&format!(
+        "{} calls seen, {} recorded, {} of them unfinished, {lost}",
+        total.seen,
+        total.written + total.unfinished,
+        total.unfinished
+    ));
+    say(&format!("capture: {}", finished.capture.display()));
+}
+
+/// The program's exit code, as a shell gives it; without a program, 0.
+fn status(program: Option<ExitStatus>, reason: &EndReason) -> u8 {
+    match program {
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => u8::try_from(code & 0xff).unwrap_or(exit::FAILURE),
+            (None, Some(signal)) => u8::try_from(128 + signal).unwrap_or(exit::FAILURE),
+            (None, None) => exit::FAILURE,
+        },
+        None => match reason {
+            EndReason::Failed(_) => exit::FAILURE,
+            _ => 0,
+        },
+    }
+}

@@ -1,0 +1,229 @@
+//! Getting probes onto libraries: which files have been probed for whom, and under which function ids.
+
+use std::{collections::HashMap, sync::Arc};
+
+use gputrace_abi::cookie::Cookie;
+use gputrace_capture::meta::{Function, Library, Notice, ValueKind};
+use gputrace_collect::{CollectorHandle, Command, clocks};
+use gputrace_probe::{
+    attach::{Point, Scope},
+    calls::{Calls, Probes},
+};
+use gputrace_target::{
+    library::{LibraryFile, LibraryPlan, PlannedProbe},
+    process::{self, MappedFile},
+};
+
+use crate::{SessionError, request::FunctionFilter};
+use gputrace_abi::domain::Domain;
+
+/// Which file, as far as uprobes are concerned: the kernel keys them by inode. Overlay mounts show one
+/// inode under several devices; the build id tells such twins apart from different files.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Identity {
+    inode: u64,
+    /// Device, for files that carry no build id.
+    build: Result<String, u64>,
+}
+
+/// A library with probes.
+#[derive(Debug)]
+struct Instrumented {
+    file: LibraryFile,
+    points: Vec<Point>,
+    /// One entry for each scope that has probes.
+    probes: Vec<(Scope, Probes)>,
+}
+
+/// All libraries of the recording and their probes.
+#[derive(Debug)]
+pub(crate) struct Instruments {
+    calls: Arc<Calls>,
+    domains: Vec<Domain>,
+    functions: FunctionFilter,
+    libraries: HashMap<Identity, Instrumented>,
+    next_library: u32,
+    next_function: u32,
+    /// Functions with a probe.
+    pub(crate) probed: usize,
+    /// Things to tell the user.
+    pub(crate) remarks: Vec<String>,
+}
+
+impl Instruments {
+    pub(crate) fn new(calls: Arc<Calls>, domains: Vec<Domain>, functions: FunctionFilter) -> Self {
+        Self {
+            calls,
+            domains,
+            functions,
+            libraries: HashMap::new(),
+            next_library: 0,
+            next_function: 0,
+            probed: 0,
+            remarks: Vec::new(),
+        }
+    }
+
+    /// Probes the ROCm libraries that a process has mapped, for `scope`. Those already probed cost
+    /// nothing. Returns how many of them the process has.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError::Process`] with the reason why the process has none, or why one cannot be opened.
+    pub(crate) fn process(
+        &mut self,
+        pid: u32,
+        scope: Scope,
+        collector: &CollectorHandle,
+    ) -> Result<usize, SessionError> {
+        let found = process::rocm_libraries(pid)?;
+        for mapped in &found.libraries {
+            if !self.wants(mapped) {
+                continue;
+            }
+            let file = process::open_mapped(pid, mapped)?;
+            self.file(file, scope, collector)?;
+        }
+        Ok(found.libraries.len())
+    }
+
+    /// Whether any domain of the recording can be in this file.
+    fn wants(&self, mapped: &MappedFile) -> bool {
+        let name = mapped.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        gputrace_catalog::library_domains(name).iter().any(|domain| self.domains.contains(domain))
+    }
+
+    /// Probes one library file for `scope`, if that has not been done.
+    pub(crate) fn file(
+        &mut self,
+        file: LibraryFile,
+        scope: Scope,
+        collector: &CollectorHandle,
+    ) -> Result<(), SessionError> {
+        let identity = Identity {
+            inode: file.inode(),
+            build: file.elf().build_id.clone().ok_or_else(|| file.device()),
+        };
+        if !self.libraries.contains_key(&identity) {
+            let instrumented = self.register(file, collector)?;
+            self.libraries.insert(identity.clone(), instrumented);
+        }
+        let Some(library) = self.libraries.get_mut(&identity) else { return Ok(()) };
+        let covered = |(other, _): &(Scope, Probes)| *other == scope || *other == Scope::EveryProcess;
+        if library.points.is_empty() || library.probes.iter().any(covered) {
+            return Ok(());
+        }
+        let probes = self.calls.attach(&library.file.attach_path(), scope, &library.points)?;
+        if let Some(first) = probes.failures.first() {
+            if probes.failures.len() >= library.points.len() {
+                // Nothing at all is probed: that is no detail of the recording any more.
+                let failures = probes.failures.into_iter().next();
+                return Err(failures.map_or(SessionError::NoTarget, |failure| failure.error.into()));
+            }
+            let text = format!(
+                "{} of {} functions of {} could not be probed, the first because: {}",
+                probes.failures.len(),
+                library.points.len(),
+                library.file.path().display(),
+                first.error
+            );
+            collector.append(Notice { time: clocks::now(), text: text.clone() }.into());
+            self.remarks.push(text);
+        }
+        self.probed += library.points.len() - probes.failures.len();
+        library.probes.push((scope, probes));
+        Ok(())
+    }
+
+    /// Chooses the functions of a library, gives them ids, and writes both into the capture, so that
+    /// they stand before the first record.
+    fn register(
+        &mut self,
+        file: LibraryFile,
+        collector: &CollectorHandle,
+    ) -> Result<Instrumented, SessionError> {
+        let plan = plan(&file, &self.domains, &self.functions).map_err(process::ProcessError::from)?;
+        let first = self.next_function;
+        let functions: Vec<Function> =
+            (first..).zip(&plan.probes).map(|(id, probe)| describe(id, probe)).collect();
+        let points = functions
+            .iter()
+            .map(|function| {
+                let signature = gputrace_catalog::signature(&function.name);
+                let stack = signature.map_or(0, |signature| signature.stack_words());
+                Point {
+                    offset: function.probe_offset,
+                    cookie: Cookie::new(function.id, function.domain, stack).0,
+                }
+            })
+            .collect();
+        self.next_function = functions.last().map_or(first, |last| last.id + 1);
+        let library = Library {
+            id: self.next_library,
+            path: file.path().to_string_lossy().into_owned(),
+            build_id: file.elf().build_id.clone().unwrap_or_default(),
+            device: file.device(),
+            inode: file.inode(),
+            functions,
+        };
+        self.next_library += 1;
+        tracing::info!(path = library.path, functions = library.functions.len(), "library to be probed");
+        collector.append(library.into());
+        for refused in &plan.refused {
+            let text = format!("{} cannot be probed: {}", refused.name, refused.reason);
+            collector.send(Command::Meta(Box::new(Notice { time: clocks::now(), text }.into())));
+        }
+        Ok(Instrumented { file, points, probes: Vec::new() })
+    }
+
+    /// Libraries with probes: path and number of functions.
+    pub(crate) fn libraries(&self) -> Vec<(String, usize)> {
+        let mut list: Vec<(String, usize)> = self
+            .libraries
+            .values()
+            .filter(|library| !library.probes.is_empty())
+            .map(|library| (library.file.path().display().to_string(), library.points.len()))
+            .collect();
+        list.sort();
+        list
+    }
+
+    /// Kernel objects behind all probes: what removing them costs in the perf back-end.
+    pub(crate) fn links(&self) -> usize {
+        self.libraries.values().flat_map(|library| &library.probes).map(|(_, probes)| probes.links()).sum()
+    }
+}
+
+/// Chooses functions of a library by domain and filter.
+///
+/// # Errors
+///
+/// As [`LibraryFile::plan`].
+pub fn plan(
+    file: &LibraryFile,
+    domains: &[Domain],
+    functions: &FunctionFilter,
+) -> Result<LibraryPlan, gputrace_target::elf::ElfError> {
+    file.plan(&|name: &str| {
+        gputrace_catalog::classify(name).filter(|domain| domains.contains(domain) && functions.wants(name))
+    })
+}
+
+/// A function as the capture describes it.
+fn describe(id: u32, probe: &PlannedProbe) -> Function {
+    let signature = gputrace_catalog::signature(&probe.name);
+    let plain = gputrace_catalog::plain_name(&probe.name);
+    // The mangled name is kept: it is what the library really exports.
+    let mangled = (plain != probe.name).then(|| probe.name.clone());
+    Function {
+        id,
+        name: plain.to_owned(),
+        aliases: mangled.into_iter().chain(probe.aliases.iter().cloned()).collect(),
+        version: probe.version.clone().unwrap_or_default(),
+        domain: probe.domain.id(),
+        address: probe.address,
+        probe_offset: probe.site.file_offset,
+        parameters: signature.map(|signature| signature.parameters()),
+        returns: signature.map_or(ValueKind::Word, |signature| signature.return_kind()),
+    }
+}

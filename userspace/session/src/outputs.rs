@@ -1,0 +1,75 @@
+//! Making outputs of a capture, at the end of a recording or later.
+
+use std::{
+    io::Write,
+    ops::ControlFlow,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use gputrace_export::{
+    Exporter, OutputDir, Progress, Report, csv::CsvExporter, run, summary::SummaryExporter,
+};
+use gputrace_perfetto::PerfettoExporter;
+use gputrace_timeline::Timeline;
+
+use crate::{SessionError, request::Format};
+
+/// What an export made.
+#[derive(Debug)]
+pub struct Outputs {
+    /// Files, failures and gaps.
+    pub report: Report,
+    /// The summary tables, if they were asked for.
+    pub summary: String,
+}
+
+/// Makes outputs of the capture at `path`. File names in `directory` begin with `name`.
+///
+/// # Errors
+///
+/// [`SessionError`] if the capture cannot be read at all or no output file can be begun. What goes wrong
+/// with one format later is in the report, and the other formats are complete.
+pub fn export(
+    path: &Path,
+    directory: &OutputDir,
+    name: &str,
+    formats: &[Format],
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Outputs, SessionError> {
+    let timeline = Timeline::open(path)?;
+    let text = SharedText::default();
+    let mut exporters: Vec<Box<dyn Exporter>> = vec![Box::new(SummaryExporter::to_stream(text.clone()))];
+    for format in formats {
+        exporters.push(match format {
+            Format::Csv => Box::new(CsvExporter::new(directory.clone(), name)),
+            Format::Pftrace => {
+                Box::new(PerfettoExporter::new(directory, &format!("{name}_results.pftrace"))?)
+            }
+        });
+    }
+    let report = run(timeline, exporters, progress);
+    Ok(Outputs { report, summary: text.take() })
+}
+
+/// Text that an exporter writes and we read once it is done.
+#[derive(Clone, Debug, Default)]
+struct SharedText(Arc<Mutex<Vec<u8>>>);
+
+impl SharedText {
+    fn take(&self) -> String {
+        let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Write for SharedText {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,621 @@
+//! The course of a recording.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsString,
+    ops::ControlFlow,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    process::ExitStatus,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use gputrace_abi::record::{Task, task_op};
+use gputrace_capture::{CaptureWriter, ledger::Ledger, meta::EndReason};
+use gputrace_collect::{Collector, CollectorHandle, Command, Happening, Settings};
+use gputrace_export::OutputDir;
+use gputrace_probe::{
+    attach::Scope,
+    calls::{Calls, Options},
+    present_cpus,
+    tasks::Tasks,
+};
+use gputrace_target::{
+    elf::ElfError,
+    interp::InterpError,
+    process::{self, ProcessError},
+};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    signal::unix::{SignalKind, signal},
+    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, sleep},
+};
+
+use crate::{
+    SessionError,
+    detach,
+    guardian::Guardian,
+    instrument::Instruments,
+    launch::{self, Program},
+    linkers::{self, Linkers},
+    outputs::{Outputs, export},
+    request::{Request, Targets},
+    system,
+    user::User,
+};
+
+/// How often to look for processes that have gone or, where nothing tells, for new libraries.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How long a program has, after Ctrl-C or SIGTERM ended its recording, to end as well.
+const LAST_WAIT: Duration = Duration::from_millis(500);
+
+/// What a recording left behind.
+#[derive(Debug)]
+pub struct Finished {
+    /// The capture.
+    pub capture: PathBuf,
+    /// The final accounts.
+    pub ledger: Ledger,
+    /// The outputs.
+    pub outputs: Outputs,
+    /// Why it ended.
+    pub reason: EndReason,
+    /// How the launched program ended, if there was one and it has.
+    pub program: Option<ExitStatus>,
+    /// First failure to write the capture, if any.
+    pub capture_failure: Option<String>,
+}
+
+/// Shows the user a line about the course of the recording.
+pub type Say<'a> = &'a dyn Fn(&str);
+
+/// Makes a recording. Returns when everything is written.
+///
+/// # Errors
+///
+/// [`SessionError`]. What was recorded before stays in the capture.
+pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError> {
+    check_targets(&request.targets)?;
+    let user = User::behind_sudo();
+    let directory = OutputDir::open(&request.output.directory, user.as_ref().map(User::owner))?;
+    // A trial: better now than when a program has been started.
+    drop(directory.file(".gputrace")?);
+
+    let ring_bytes = request.ring_bytes.unwrap_or_else(|| system::ring_bytes(present_cpus().len()));
+    let launched = matches!(request.targets, Targets::Launch { .. });
+    let calls = Arc::new(Calls::load(&Options {
+        backend: request.backend,
+        ring_bytes,
+        max_threads: request.max_threads,
+        follow_forks: launched,
+    })?);
+    let tasks = Tasks::load(request.debug_ebpf)?;
+    // Before there are other threads, which a fork would leave behind in any state.
+    let guardian = match request.targets {
+        Targets::Launch { stop_on_link: true, .. } => Some(
+            Guardian::start(&calls.targets_fd()?)
+                .map_err(|cause| SessionError::System { action: "start a helper process", cause })?,
+        ),
+        _ => None,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|cause| SessionError::System { action: "set up the event loop", cause })?;
+    runtime.block_on(async {
+        let mut linkers = Linkers::new(Arc::clone(&calls));
+        linkers.watch(&request.targets);
+        // From here on a program may be running, so Ctrl-C must already mean "stop recording".
+        let mut stops = Stops::new()?;
+        let program = match &request.targets {
+            Targets::Launch { command, stop_on_link } => {
+                let stop = *stop_on_link && linkers.any();
+                Some(Program::start(&calls, command, user.as_ref(), stop)?)
+            }
+            _ => None,
+        };
+        let main_pid = match &request.targets {
+            Targets::Launch { .. } => program.as_ref().map(|program| program.pid),
+            Targets::Attach { pids, .. } => pids.first().copied(),
+            Targets::Node => None,
+        };
+        let name = match &request.output.name {
+            Some(name) => name.clone(),
+            None => main_pid.map_or_else(|| "node".to_owned(), |pid| pid.to_string()),
+        };
+        let file_name = format!("{name}.gtcap");
+        let writer = CaptureWriter::create(
+            directory.file_in_place(&file_name)?,
+            &system::recording(request, calls.backend(), main_pid),
+        )?;
+        let (sender, happenings) = unbounded_channel();
+        let settings = Settings {
+            calls: Arc::clone(&calls),
+            tasks: Some(tasks),
+            debug: request.debug_ebpf,
+            ring_bytes,
+            follow_forks: launched,
+            writer,
+        };
+        let collector = Collector::start(settings, move |happening| {
+            // The receiver lives until the collector has ended.
+            let _ = sender.send(happening);
+        })?;
+        let instruments =
+            Instruments::new(Arc::clone(&calls), request.domains.clone(), request.functions.clone());
+        let mut recorder = Recorder {
+            request,
+            say,
+            calls,
+            collector,
+            happenings,
+            instruments,
+            linkers,
+            program,
+            described: BTreeSet::new(),
+            failure: None,
+        };
+        recorder.begin()?;
+        let reason = recorder.wait(&mut stops).await;
+        let capture = request.output.directory.join(&file_name);
+        recorder.finish(reason, stops, guardian, &directory, &name, capture).await
+    })
+}
+
+/// Says what is wrong with the targets before anything is loaded.
+fn check_targets(targets: &Targets) -> Result<(), SessionError> {
+    match targets {
+        Targets::Launch { command, .. } => check_command(command),
+        Targets::Attach { pids, wait } => {
+            for pid in pids {
+                match process::rocm_libraries(*pid) {
+                    Err(ProcessError::NoRocmLibraries { .. }) if *wait => {}
+                    Err(error) => return Err(error.into()),
+                    Ok(_) => {}
+                }
+            }
+            Ok(())
+        }
+        Targets::Node => Ok(()),
+    }
+}
+
+/// What keeps a program from being started or traced. A file that may be executed but not read is no
+/// reason to give up.
+fn check_command(command: &[OsString]) -> Result<(), SessionError> {
+    match linkers::resolve(command) {
+        Err(InterpError::Elf(ElfError::Read { .. })) | Ok(_) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The signals that end a recording.
+struct Stops {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
+}
+
+/// Which signal ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    Interrupt,
+    Terminate,
+}
+
+impl Stops {
+    fn new() -> Result<Self, SessionError> {
+        let listen = |kind| {
+            signal(kind).map_err(|cause| SessionError::System { action: "listen to signals", cause })
+        };
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Stop {
+        tokio::select! {
+            _ = self.interrupt.recv() => Stop::Interrupt,
+            _ = self.terminate.recv() => Stop::Terminate,
+            _ = self.hangup.recv() => Stop::Terminate,
+        }
+    }
+}
+
+/// A running recording.
+struct Recorder<'a> {
+    request: &'a Request,
+    say: Say<'a>,
+    calls: Arc<Calls>,
+    collector: CollectorHandle,
+    happenings: UnboundedReceiver<Happening>,
+    instruments: Instruments,
+    linkers: Linkers,
+    program: Option<Program>,
+    /// Processes whose description is in the capture.
+    described: BTreeSet<u32>,
+    /// First failure to write the capture.
+    failure: Option<String>,
+}
+
+impl Recorder<'_> {
+    /// Puts probes onto what is there already.
+    fn begin(&mut self) -> Result<(), SessionError> {
+        match &self.request.targets {
+            Targets::Launch { command, .. } => {
+                if let Some(pid) = self.program.as_ref().map(|program| program.pid) {
+                    self.collector.send(Command::Process(pid));
+                    let command = command.first().map(|name| name.to_string_lossy().into_owned());
+                    self.tell(&format!(
+                        "recording {} (process {pid}) by {}; Ctrl-C stops",
+                        command.unwrap_or_default(),
+                        self.calls.backend()
+                    ));
+                }
+            }
+            Targets::Attach { pids, wait } => {
+                for pid in pids {
+                    let scope = Scope::Process(*pid);
+                    match self.instruments.process(*pid, scope, &self.collector) {
+                        Err(SessionError::Process(ProcessError::NoRocmLibraries { .. })) if *wait => {}
+                        Err(error) => return Err(error),
+                        Ok(_) => {}
+                    }
+                    for file in self.linkers.candidates(Some(*pid)) {
+                        self.try_file(file, scope);
+                    }
+                    self.collector.send(Command::Process(*pid));
+                    self.describe(*pid);
+                }
+                for pid in pids {
+                    self.calls.add_target(*pid, 0)?;
+                }
+                let list: Vec<String> = pids.iter().map(u32::to_string).collect();
+                self.announce(&format!("process {}", list.join(", ")));
+            }
+            Targets::Node => {
+                self.scan_node()?;
+                for file in self.linkers.candidates(None) {
+                    self.try_file(file, Scope::EveryProcess);
+                }
+                self.calls.add_every_process()?;
+                self.announce("every process of this node");
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the end. Everything that happens in between is taken care of here.
+    async fn wait(&mut self, stops: &mut Stops) -> Ending {
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let over = sleep(self.request.duration.unwrap_or(Duration::MAX));
+        tokio::pin!(over);
+        let mut attached = match &self.request.targets {
+            Targets::Attach { pids, .. } => ends_of(pids),
+            _ => JoinSet::new(),
+        };
+        loop {
+            tokio::select! {
+                // Signals first: under a flood of happenings, Ctrl-C must still work.
+                biased;
+                stop = stops.next() => return Ending::Stopped(stop),
+                () = &mut over, if self.request.duration.is_some() => return Ending::DurationOver,
+                ended = ended(&mut self.program), if self.program.is_some() => {
+                    return Ending::ProgramEnded(ended);
+                }
+                Some(_) = attached.join_next() => {
+                    if attached.is_empty() {
+                        return Ending::TargetsGone;
+                    }
+                }
+                Some(happening) = self.happenings.recv() => {
+                    self.take(happening);
+                    if self.failure.is_some() {
+                        return Ending::CaptureFailed;
+                    }
+                }
+                _ = tick.tick() => self.tick(),
+            }
+        }
+    }
+
+    fn take(&mut self, happening: Happening) {
+        match happening {
+            Happening::NewProcess(pid) => self.describe(pid),
+            Happening::Task(task) => match task.op {
+                task_op::EXEC => {
+                    self.describe(task.pid);
+                }
+                task_op::FORK if matches!(self.request.targets, Targets::Launch { .. }) => {
+                    self.describe(task.pid);
+                }
+                _ => {}
+            },
+            Happening::Linker(task) => self.linker_changed(&task),
+            Happening::CaptureFailed(text) => self.failure = Some(text),
+        }
+    }
+
+    /// A process has mapped or is about to map other libraries.
+    fn linker_changed(&mut self, task: &Task) {
+        let scope = match self.request.targets {
+            Targets::Attach { .. } => Scope::Process(task.pid),
+            Targets::Launch { .. } | Targets::Node => Scope::EveryProcess,
+        };
+        let before = self.instruments.probed;
+        match self.instruments.process(task.pid, scope, &self.collector) {
+            // Most programs on a node, and every program before it has mapped its libraries.
+            Err(SessionError::Process(ProcessError::NoRocmLibraries { .. } | ProcessError::NoSuchProcess { .. })) => {}
+            Err(error) => self.remark(task.pid, &error),
+            Ok(_) => self.describe(task.pid),
+        }
+        if task.op == task_op::LINKER_STOPPED {
+            launch::signal(task.pid, Signal::CONT);
+        }
+        if self.instruments.probed > before {
+            self.announce_libraries();
+        }
+    }
+
+    /// Once a second: forget processes that are gone, whose ids could be given to others.
+    fn tick(&mut self) {
+        for pid in self.calls.targets().unwrap_or_default() {
+            if pid != 0 && !std::path::Path::new(&format!("/proc/{pid}")).exists() {
+                // It can only fail if it is gone from the map already.
+                let _ = self.calls.remove_target(pid);
+            }
+        }
+        if !self.linkers.any() {
+            // Nothing tells of new libraries, so look.
+            match &self.request.targets {
+                Targets::Node => {
+                    let _ = self.scan_node();
+                }
+                Targets::Launch { .. } => {
+                    for pid in self.calls.targets().unwrap_or_default() {
+                        let _ = self.instruments.process(pid, Scope::EveryProcess, &self.collector);
+                    }
+                }
+                Targets::Attach { pids, .. } => {
+                    for pid in pids {
+                        let _ = self.instruments.process(*pid, Scope::Process(*pid), &self.collector);
+                    }
+                }
+            }
+        }
+    }
+
+    fn scan_node(&mut self) -> Result<(), SessionError> {
+        for found in process::survey()?.processes {
+            match self.instruments.process(found.pid, Scope::EveryProcess, &self.collector) {
+                // It ended meanwhile, or is somebody's oddity: the others matter as much.
+                Err(SessionError::Process(error)) => tracing::debug!("{error}"),
+                other => drop(other?),
+            }
+            self.describe(found.pid);
+        }
+        Ok(())
+    }
+
+    /// Probes a file that a target may map later. That it cannot be probed matters only if it ever is.
+    fn try_file(&mut self, file: gputrace_target::library::LibraryFile, scope: Scope) {
+        let path = file.path().display().to_string();
+        if let Err(error) = self.instruments.file(file, scope, &self.collector) {
+            tracing::debug!("{path}: {error}");
+        }
+    }
+
+    /// Writes what `/proc` says of a process into the capture.
+    fn describe(&mut self, pid: u32) {
+        // It may have ended already; then its task events tell what is known.
+        if let Ok(process) = process::describe(pid) {
+            self.described.insert(pid);
+            self.collector.send(Command::Meta(Box::new(process.into())));
+        }
+    }
+
+    fn tell(&self, text: &str) {
+        (self.say)(text);
+    }
+
+    fn remark(&mut self, pid: u32, error: &SessionError) {
+        let text = format!("process {pid}: {error}");
+        if !self.instruments.remarks.contains(&text) {
+            self.tell(&text);
+            self.instruments.remarks.push(text);
+        }
+    }
+
+    fn announce(&self, whom: &str) {
+        self.announce_libraries();
+        let until = match self.request.duration {
+            Some(duration) => format!("for {duration:?}, or until Ctrl-C"),
+            None => "until Ctrl-C".to_owned(),
+        };
+        self.tell(&format!("recording {whom} by {} {until}", self.calls.backend()));
+    }
+
+    fn announce_libraries(&self) {
+        for (path, functions) in self.instruments.libraries() {
+            self.tell(&format!("tracing {functions} functions of {path}"));
+        }
+    }
+
+    /// Ends the recording: nothing is lost that happened before.
+    async fn finish(
+        mut self,
+        ending: Ending,
+        mut stops: Stops,
+        guardian: Option<Guardian>,
+        directory: &OutputDir,
+        name: &str,
+        capture: PathBuf,
+    ) -> Result<Finished, SessionError> {
+        let frozen = self.calls.stop()?;
+        // Nothing is stopped from now on; wake whatever was.
+        while let Ok(happening) = self.happenings.try_recv() {
+            if let Happening::Linker(Task { op: task_op::LINKER_STOPPED, pid, .. }) = happening {
+                launch::signal(pid, Signal::CONT);
+            }
+        }
+        for pid in std::mem::take(&mut self.described) {
+            self.describe(pid);
+        }
+        let Recorder { calls, collector, instruments, linkers, program, say, request, .. } = self;
+        let links = instruments.links() + linkers.links();
+        let cost = detach::estimate(calls.backend(), links);
+        let mut probes = Some((instruments, linkers));
+        if !frozen {
+            drop(probes.take());
+        }
+        let reason = match &ending {
+            Ending::Stopped(_) => EndReason::Interrupted,
+            Ending::DurationOver => EndReason::DurationOver,
+            Ending::ProgramEnded(_) | Ending::TargetsGone => EndReason::TargetsGone,
+            Ending::CaptureFailed => EndReason::Failed("the capture could not be written".to_owned()),
+        };
+        let stopped = collector.finish(reason.clone())?;
+        // Stopped processes whose event was still in a ring: the guardian's map knows them all.
+        if guardian.is_some() {
+            for pid in calls.targets().unwrap_or_default() {
+                launch::signal(pid, Signal::CONT);
+            }
+        }
+        drop(guardian);
+        let background = detach::remove(cost, || drop(probes)).unwrap_or_default();
+        if let Some(pid) = background {
+            say(&format!(
+                "removing {links} perf probes takes the kernel about {:.0} s; process {pid} sees to it in the \
+                 background (uprobe_multi, Linux 6.6, removes them at once)",
+                cost.as_secs_f64()
+            ));
+        }
+        drop(calls);
+
+        let cancel = Arc::new(AtomicBool::new(false));
+        let export = {
+            let (cancel, capture) = (Arc::clone(&cancel), capture.clone());
+            let (directory, name, formats) =
+                (directory.clone(), name.to_owned(), request.output.formats.clone());
+            tokio::task::spawn_blocking(move || {
+                export(&capture, &directory, &name, &formats, &mut |_| {
+                    if cancel.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                })
+            })
+        };
+        tokio::pin!(export);
+        let outputs = tokio::select! {
+            outputs = &mut export => outputs,
+            _ = stops.next() => {
+                // Unfinished files are removed before this process ends.
+                cancel.store(true, Ordering::Relaxed);
+                let _ = export.await;
+                return Err(SessionError::GivenUp { capture: capture.display().to_string() });
+            }
+        };
+        let outputs = outputs.map_err(|error| SessionError::System {
+            action: "make the outputs",
+            cause: std::io::Error::other(error),
+        })??;
+        let program = last_status(program, &ending, &mut stops, say).await;
+        Ok(Finished {
+            capture,
+            ledger: stopped.ledger,
+            outputs,
+            reason,
+            program,
+            capture_failure: stopped.failure,
+        })
+    }
+}
+
+/// Why the waiting ended.
+#[derive(Debug)]
+enum Ending {
+    Stopped(Stop),
+    DurationOver,
+    ProgramEnded(Option<ExitStatus>),
+    TargetsGone,
+    CaptureFailed,
+}
+
+async fn ended(program: &mut Option<Program>) -> Option<ExitStatus> {
+    match program {
+        Some(program) => program.wait().await.ok(),
+        None => std::future::pending().await,
+    }
+}
+
+/// The program's status, once the recording is over. A program whose recording was stopped by the clock
+/// is waited for, since whoever started it through gputrace expects its status. One that was told to end
+/// gets a moment.
+async fn last_status(
+    program: Option<Program>,
+    ending: &Ending,
+    stops: &mut Stops,
+    say: Say<'_>,
+) -> Option<ExitStatus> {
+    let mut program = program?;
+    match ending {
+        Ending::ProgramEnded(status) => *status,
+        Ending::Stopped(stop) => {
+            // The terminal has sent Ctrl-C to the program as well; SIGTERM came to us alone.
+            if *stop == Stop::Terminate {
+                launch::signal(program.pid, Signal::TERM);
+            }
+            let status = tokio::time::timeout(LAST_WAIT, program.wait()).await;
+            if status.is_err() {
+                say(&format!("process {} runs on", program.pid));
+            }
+            status.ok().and_then(Result::ok)
+        }
+        Ending::DurationOver | Ending::TargetsGone | Ending::CaptureFailed => {
+            if let Some(status) = program.ended() {
+                return Some(status);
+            }
+            say(&format!("recorded; waiting for process {} to end (Ctrl-C: do not wait)", program.pid));
+            tokio::select! {
+                status = program.wait() => status.ok(),
+                _ = stops.next() => None,
+            }
+        }
+    }
+}
+
+/// Tasks that end when the processes do.
+fn ends_of(pids: &[u32]) -> JoinSet<()> {
+    let mut ends = JoinSet::new();
+    for pid in pids {
+        let descriptor = i32::try_from(*pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        ends.spawn(async move {
+            // A process that is gone already has ended.
+            if let Some(descriptor) = descriptor {
+                end_of(descriptor).await;
+            }
+        });
+    }
+    ends
+}
+
+/// A process descriptor becomes readable when the process ends.
+async fn end_of(descriptor: OwnedFd) {
+    // SAFETY: an `OwnedFd` keeps its descriptor open, and refers to the same one, as long as it lives.
+    match unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) } {
+        Ok(descriptor) => drop(descriptor.readable().await),
+        Err(_) => std::future::pending().await,
+    }
+}

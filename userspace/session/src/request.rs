@@ -1,0 +1,118 @@
+//! What a recording is asked to do.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use gputrace_abi::domain::Domain;
+use gputrace_probe::calls::BackendChoice;
+use regex::Regex;
+
+/// A recording to be made.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Whom to trace.
+    pub targets: Targets,
+    /// Domains to trace.
+    pub domains: Vec<Domain>,
+    /// Which of their functions.
+    pub functions: FunctionFilter,
+    /// When to stop by itself.
+    pub duration: Option<Duration>,
+    /// Where outputs go.
+    pub output: OutputRequest,
+    /// How probes are attached.
+    pub backend: BackendChoice,
+    /// Bytes of each CPU's ring; `None` chooses by the number of CPUs.
+    pub ring_bytes: Option<u32>,
+    /// Threads that can have open calls at once.
+    pub max_threads: u32,
+    /// Show the kernel-side programs' own log.
+    pub debug_ebpf: bool,
+    /// gputrace's command line, for the capture.
+    pub command_line: Vec<String>,
+}
+
+/// Whom to trace.
+#[derive(Clone, Debug)]
+pub enum Targets {
+    /// Start a program, and trace it and its descendants.
+    Launch {
+        /// Program and arguments.
+        command: Vec<OsString>,
+        /// Stop the program for a moment whenever it maps libraries, so that no call is missed.
+        stop_on_link: bool,
+    },
+    /// Running processes.
+    Attach {
+        /// Their ids.
+        pids: Vec<u32>,
+        /// Go on if one has no ROCm libraries yet.
+        wait: bool,
+    },
+    /// Every process of the node.
+    Node,
+}
+
+/// Which functions of the chosen domains to trace.
+#[derive(Clone, Debug, Default)]
+pub struct FunctionFilter {
+    /// If given, only functions whose names match.
+    pub include: Option<Regex>,
+    /// If given, no functions whose names match.
+    pub exclude: Option<Regex>,
+    /// HSA's polling functions are left out, because they are called millions of times a second, except
+    /// those whose names match this.
+    pub polling: Option<Regex>,
+}
+
+impl FunctionFilter {
+    /// Whether to trace the function `name`.
+    #[must_use]
+    pub fn wants(&self, name: &str) -> bool {
+        if gputrace_catalog::is_polling(name) && !self.polling.as_ref().is_some_and(|re| re.is_match(name)) {
+            return false;
+        }
+        self.include.as_ref().is_none_or(|re| re.is_match(name))
+            && !self.exclude.as_ref().is_some_and(|re| re.is_match(name))
+    }
+}
+
+/// An output format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Perfetto trace: `NAME_results.pftrace`.
+    Pftrace,
+    /// rocprofv3's CSV files: `NAME_hip_api_trace.csv` and so on.
+    Csv,
+}
+
+/// Where outputs go and which there are.
+#[derive(Clone, Debug)]
+pub struct OutputRequest {
+    /// Directory.
+    pub directory: PathBuf,
+    /// First part of every file name; `None`: the traced program's process id.
+    pub name: Option<String>,
+    /// Formats made at the end.
+    pub formats: Vec<Format>,
+    /// Whether to print the summary tables.
+    pub summary: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polling_functions_must_be_asked_for() {
+        let mut filter = FunctionFilter::default();
+        assert!(filter.wants("hipMalloc"));
+        assert!(!filter.wants("hsa_signal_load_relaxed"));
+        filter.polling = Some(Regex::new("signal_load").unwrap());
+        assert!(filter.wants("hsa_signal_load_relaxed"));
+        filter.exclude = Some(Regex::new("relaxed").unwrap());
+        assert!(!filter.wants("hsa_signal_load_relaxed"));
+        filter.include = Some(Regex::new("^hip").unwrap());
+        assert!(!filter.wants("hsa_init"));
+        assert!(filter.wants("hipMalloc"));
+    }
+}

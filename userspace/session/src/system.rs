@@ -1,0 +1,63 @@
+//! What a capture says about the machine.
+
+use gputrace_abi::ABI_VERSION;
+use gputrace_capture::meta::{Mode, Recording};
+use gputrace_collect::clocks;
+use gputrace_probe::possible_cpus;
+
+use crate::request::{Request, Targets};
+
+/// This machine's name.
+#[must_use]
+pub fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The first metadata of the capture.
+pub(crate) fn recording(request: &Request, backend: &str, main_pid: Option<u32>) -> Recording {
+    let uname = rustix::system::uname();
+    let text = |value: &std::ffi::CStr| value.to_string_lossy().into_owned();
+    Recording {
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        abi_version: ABI_VERSION,
+        hostname: text(uname.nodename()),
+        kernel_release: text(uname.release()),
+        kernel_version: text(uname.version()),
+        machine: text(uname.machine()),
+        cpus: possible_cpus(),
+        command: request.command_line.clone(),
+        mode: match &request.targets {
+            Targets::Launch { command, .. } => {
+                Mode::Launch { command: command.iter().map(|arg| arg.to_string_lossy().into_owned()).collect() }
+            }
+            Targets::Attach { pids, .. } => Mode::Attach { pids: pids.clone() },
+            Targets::Node => Mode::Node,
+        },
+        domains: request.domains.iter().map(|domain| domain.name().to_owned()).collect(),
+        backend: backend.to_owned(),
+        clocks: clocks::snapshot(),
+        main_pid,
+    }
+}
+
+/// Size of each CPU's ring unless the user chose one: 4 MiB where there are few CPUs, less where there
+/// are many, so that all together stay within 256 MiB but none below 512 KiB.
+pub(crate) fn ring_bytes(cpus: usize) -> u32 {
+    const ALL: usize = 256 << 20;
+    let each = (ALL / cpus.max(1)).clamp(512 << 10, 4 << 20);
+    // A power of two, as the kernel wants it; within u32 by the clamp.
+    1 << each.ilog2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_shrink_with_the_number_of_cpus() {
+        assert_eq!(ring_bytes(2), 4 << 20);
+        assert_eq!(ring_bytes(64), 4 << 20);
+        assert_eq!(ring_bytes(100), 2 << 20);
+        assert_eq!(ring_bytes(4096), 512 << 10);
+    }
+}

@@ -1,0 +1,119 @@
+//! The user on whose behalf gputrace runs: under sudo, the one who typed sudo.
+
+use std::{
+    ffi::{CStr, CString, OsString},
+    os::unix::ffi::OsStringExt as _,
+};
+
+use gputrace_export::FileOwner;
+
+/// A user as programs are to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// User id.
+    pub uid: u32,
+    /// Primary group id.
+    pub gid: u32,
+    /// All groups.
+    pub groups: Vec<u32>,
+    /// Login name.
+    pub name: OsString,
+    /// Home directory.
+    pub home: OsString,
+}
+
+impl User {
+    /// The user behind sudo: `SUDO_UID` and `SUDO_GID`, believed only by root. `None` if gputrace was not
+    /// started through sudo, or by root through sudo.
+    #[must_use]
+    pub fn behind_sudo() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            return None;
+        }
+        let id = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+        let (uid, gid) = (id("SUDO_UID")?, id("SUDO_GID")?);
+        if uid == 0 { None } else { Some(Self::lookup(uid, gid)) }
+    }
+
+    /// Looks the user up in the system's databases; an unknown one has only the given ids.
+    fn lookup(uid: u32, gid: u32) -> Self {
+        let bare = Self {
+            uid,
+            gid,
+            groups: vec![gid],
+            name: uid.to_string().into(),
+            home: OsString::from("/"),
+        };
+        // SAFETY: an all-zero `passwd` is a valid value of this plain C struct.
+        let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+        let mut buffer = vec![0 as libc::c_char; 16 << 10];
+        let mut found = std::ptr::null_mut();
+        // SAFETY: the entry, the buffer with its length, and the result pointer are valid for the call.
+        let error =
+            unsafe { libc::getpwuid_r(uid, &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found) };
+        if error != 0 || found.is_null() {
+            return bare;
+        }
+        // SAFETY: a found entry's strings are NUL-terminated and lie in `buffer`, which is still there.
+        let (name, home): (CString, CString) =
+            unsafe { (CStr::from_ptr(entry.pw_name).into(), CStr::from_ptr(entry.pw_dir).into()) };
+        let groups = groups_of(&name, gid).unwrap_or(bare.groups);
+        Self {
+            uid,
+            gid,
+            groups,
+            name: OsString::from_vec(name.into_bytes()),
+            home: OsString::from_vec(home.into_bytes()),
+        }
+    }
+
+    /// As the owner of files.
+    #[must_use]
+    pub const fn owner(&self) -> FileOwner {
+        FileOwner { uid: self.uid, gid: self.gid }
+    }
+
+    /// Makes the calling process this user, for good. Only async-signal-safe calls: it runs between fork
+    /// and exec.
+    ///
+    /// # Errors
+    ///
+    /// Whatever the kernel answers; the process must not go on then.
+    pub(crate) fn become_user(&self) -> std::io::Result<()> {
+        let check = |result: libc::c_int| {
+            if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        };
+        // SAFETY: the pointer and length are those of a live slice.
+        check(unsafe { libc::setgroups(self.groups.len(), self.groups.as_ptr()) })?;
+        // SAFETY: integers only.
+        check(unsafe { libc::setresgid(self.gid, self.gid, self.gid) })?;
+        // SAFETY: integers only.
+        check(unsafe { libc::setresuid(self.uid, self.uid, self.uid) })
+    }
+}
+
+fn groups_of(name: &CStr, gid: u32) -> Option<Vec<u32>> {
+    let mut groups = vec![0; 256];
+    let mut count = i32::try_from(groups.len()).ok()?;
+    // SAFETY: the name is NUL-terminated, and `count` is the array's length.
+    let result = unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &mut count) };
+    if result < 0 {
+        return None;
+    }
+    groups.truncate(usize::try_from(count).ok()?);
+    Some(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_and_unknown_users() {
+        let nobody = User::lookup(65534, 65534);
+        assert_eq!(nobody.name, "nobody");
+        assert!(nobody.groups.contains(&65534));
+        let stranger = User::lookup(3_999_999_999, 7);
+        assert_eq!((stranger.gid, stranger.groups.as_slice()), (7, [7].as_slice()));
+    }
+}
