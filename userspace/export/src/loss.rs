@@ -3,7 +3,7 @@
 //! One row per domain and CPU on which calls began, then one per domain (`Cpu` is `all`), then the total
 //! (`Domain` is `TOTAL`). In each row `Seen = Written + Unfinished + Lost + Unaccounted`, and `Lost` is the
 //! sum of the `Dropped_…` columns. In a complete account `Unaccounted` is 0; in that of a recorder that
-//! was killed it counts the calls that were open when the account was last written.
+//! was killed it counts the calls that were open, or on their way to the capture, when it was written.
 
 use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_capture::ledger::{Ledger, LedgerRow};

@@ -356,7 +356,7 @@ fn a_killed_recording_is_exported_and_says_what_is_missing() {
         "until the recorder was killed",
         "NOT FINAL",
         "ends inside a block",
-        "2 calls open when",
+        "2 calls still open",
     ] {
         assert!(summary.contains(words), "{words}: {summary}");
     }
@@ -369,7 +369,7 @@ fn without_any_account_that_is_said() {
     export(capture.call(&call(1, 1, 2)).bytes(), directory.path());
     let summary = fs::read_to_string(directory.path().join("summary.txt")).unwrap();
     assert!(
-        summary.contains("NOT KNOWN: the recorder was killed before it wrote one"),
+        summary.contains("NOT KNOWN: the recorder could not write one"),
         "{summary}"
     );
     assert!(rows(&directory.path().join("app_loss.csv")).is_empty());

@@ -10,7 +10,8 @@ use gputrace_capture::{
 ///
 /// Order: [`Event::Recording`] comes first. A function comes before the first call of it. Calls of
 /// one thread come in groups ordered by begin; across groups an enclosing call can come after the
-/// calls inside it, because it ends later. [`Event::Ledger`] and [`Event::End`] come last.
+/// calls inside it, because it ends later. Of two calls of one thread of which neither encloses the
+/// other, the earlier comes first. [`Event::Ledger`] and [`Event::End`] come last.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Where and how the recording was made.

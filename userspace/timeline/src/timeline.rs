@@ -9,7 +9,9 @@
 //! The timeline collects records until such a mark, releases those that end at or before *t* as one
 //! group, ordered by begin, and holds the others back until the next mark. Since groups follow each
 //! other in the order of ends, two calls of one thread, neither of which encloses the other, always come
-//! in the right order, also when the thread moved from CPU to CPU between them.
+//! in the right order, also when the thread moved from CPU to CPU between them. (A program takes the
+//! time just before it writes the record; one that is interrupted in between for longer than a round can
+//! be late by a group.)
 //!
 //! What is held in memory is what the rings could hold, at most [`MAX_GROUP`] bytes; a capture with more
 //! between two marks is released in parts.
@@ -177,9 +179,9 @@ impl<R: Read + Seek> Timeline<R> {
         let time = self.end.as_ref().map_or(self.collecting.latest(), |end| end.time);
         let mut remarks = Vec::new();
         match (self.reader.truncation(), &self.end) {
-            (Some(truncation), _) => remarks.push(format!("{truncation}. The recorder was killed, or the file was damaged.")),
+            (Some(truncation), _) => remarks.push(format!("{truncation}. The recorder was killed or ran out of disk space, or the file was damaged.")),
             (None, None) => remarks.push(
-                "The capture has no end mark: the recorder was killed. Everything up to its last whole block was \
+                "The capture has no end mark: the recorder was killed or ran out of disk space. Everything up to its last whole block was \
                  read; calls that were open then, and the final account, are missing."
                     .to_owned(),
             ),

@@ -16,7 +16,7 @@ use super::{
     Durations, Summary,
     text::{
         Align::{Left, Right},
-        count, duration, table,
+        count, duration, plain, table,
     },
 };
 use crate::functions::group_title;
@@ -61,7 +61,7 @@ fn heading(summary: &Summary, out: &mut impl Write) -> fmt::Result {
         Some(EndReason::DurationOver) => "as long as asked".to_owned(),
         Some(EndReason::TargetsGone) => "until the target ended".to_owned(),
         Some(EndReason::Failed(error)) => format!("until it failed: {error}"),
-        None => "until the recorder was killed".to_owned(),
+        None => "until the recorder was killed or ran out of disk space".to_owned(),
     };
     let length = duration(end.saturating_sub(start) as f64);
     let host = if recording.hostname.is_empty() {
@@ -69,7 +69,8 @@ fn heading(summary: &Summary, out: &mut impl Write) -> fmt::Result {
     } else {
         &recording.hostname
     };
-    writeln!(out, "Recorded {target} on {host} for {length}, {how}.")
+    let line = format!("Recorded {target} on {host} for {length}, {how}.");
+    writeln!(out, "{}", plain(&line))
 }
 
 fn durations(title: &str, functions: &HashMap<String, Durations>, out: &mut impl Write) -> fmt::Result {
@@ -178,7 +179,7 @@ fn notices(summary: &Summary, out: &mut impl Write) -> fmt::Result {
     }
     writeln!(out, "\nRemarks")?;
     for notice in &summary.notices {
-        writeln!(out, "  {notice}")?;
+        writeln!(out, "  {}", plain(notice))?;
     }
     if summary.more_notices > 0 {
         writeln!(out, "  and {} more", summary.more_notices)?;
@@ -190,7 +191,7 @@ fn account(summary: &Summary, out: &mut impl Write) -> fmt::Result {
     let Some(ledger) = &summary.ledger else {
         return writeln!(
             out,
-            "\nAccount\n  NOT KNOWN: the recorder was killed before it wrote one. Calls may have been lost without notice."
+            "\nAccount\n  NOT KNOWN: the recorder could not write one before it ended. Calls may have been lost without notice."
         );
     };
     writeln!(
@@ -199,7 +200,7 @@ fn account(summary: &Summary, out: &mut impl Write) -> fmt::Result {
         if ledger.complete {
             ""
         } else {
-            " (NOT FINAL: the recorder was killed)"
+            " (NOT FINAL: the recorder could not write a later one)"
         }
     )?;
     let domains = ledger.by_domain();
@@ -238,7 +239,7 @@ fn account(summary: &Summary, out: &mut impl Write) -> fmt::Result {
     } else {
         writeln!(
             out,
-            "  {} open when this account was written.",
+            "  {} still open, or on the way to the capture, when this account was written.",
             count(total.imbalance().unsigned_abs(), "call")
         )?;
     }

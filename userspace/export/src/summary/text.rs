@@ -26,6 +26,20 @@ pub(crate) enum Align {
     Right,
 }
 
+/// Text from outside, safe for a terminal: a program chooses its own name, and control characters in it
+/// could rewrite what the user sees.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c.is_control() {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
 /// Rows of cells, each column as wide as its widest cell. The first row is the heading.
 pub(crate) fn table(out: &mut impl Write, align: &[Align], rows: &[Vec<String>]) -> fmt::Result {
     let width = |column: usize| {
@@ -39,6 +53,7 @@ pub(crate) fn table(out: &mut impl Write, align: &[Align], rows: &[Vec<String>])
     for row in rows {
         let mut line = String::new();
         for ((cell, width), align) in row.iter().zip(&widths).zip(align) {
+            let cell = plain(cell);
             match align {
                 Align::Left => write!(line, "  {cell:<width$}")?,
                 Align::Right => write!(line, "  {cell:>width$}")?,
@@ -81,6 +96,11 @@ mod tests {
         ] {
             assert_eq!(duration(ns), text, "{ns}");
         }
+    }
+
+    #[test]
+    fn names_cannot_control_the_terminal() {
+        assert_eq!(plain("a\x1b[2J\nb \u{9b}é"), "a\u{fffd}[2J\u{fffd}b \u{fffd}é");
     }
 
     #[test]
