@@ -106,7 +106,8 @@ impl Encoder {
             self.bytes.push(value as u8);
         } else {
             let (bytes, used) = varint(value);
-            self.bytes.extend_from_slice(bytes.get(..used).unwrap_or_default());
+            self.bytes
+                .extend_from_slice(bytes.get(..used).unwrap_or_default());
         }
     }
 }
