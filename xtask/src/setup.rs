@@ -157,11 +157,7 @@ impl Report {
             .missing
             .iter()
             .filter(|gap| gap.since <= purpose)
-            .map(
-                |Gap {
-                     part, what, remedy, ..
-                 }| format!("- {part}: {what}\n  -> {remedy}"),
-            )
+            .map(|gap| format!("- {}: {}\n  -> {}", gap.part, gap.what, gap.remedy))
             .collect();
         if needed.is_empty() {
             return Ok(());

@@ -87,9 +87,7 @@ impl Args {
 /// Cargo with what tests find in their environment.
 fn cargo_for_tests(workspace: &Workspace, promised: bool) -> Command {
     let mut cargo = workspace.cargo();
-    cargo
-        .env("GPUTRACE_BIN", workspace.gputrace("debug"))
-        .env("GPUTRACE_WORKLOADS", workspace.workloads());
+    cargo.env("GPUTRACE_BIN", workspace.gputrace("debug"));
     let python = python::interpreter(workspace);
     if python.is_file() {
         cargo.env("GPUTRACE_TEST_PYTHON", python);
