@@ -2,6 +2,8 @@
 //!
 //! `GPUTRACE_TEST_PYTHON` names an interpreter that has it; `cargo xtask test` sets it. Skipped otherwise.
 
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::{
     env,
     path::{Path, PathBuf},
@@ -28,7 +30,7 @@ fn readers() -> PathBuf {
 /// Runs Python with `arguments`, or says why not.
 fn python(arguments: &[&str]) -> Option<Output> {
     let Some(interpreter) = env::var_os("GPUTRACE_TEST_PYTHON") else {
-        println!("SKIPPED: GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
+        eprintln!("SKIPPED: GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
         return None;
     };
     let output = Command::new(&interpreter)
