@@ -183,7 +183,12 @@ pub(crate) fn prepare(workspace: &Workspace, purpose: Purpose) -> Report {
         workspace,
         machine: Machine::look(),
     };
-    progress::heading(format_args!("set up for {purpose:?}, on {}", context.machine));
+    let verb = match purpose {
+        Purpose::Build => "build",
+        Purpose::Run => "build and run",
+        Purpose::Test => "build, run and test",
+    };
+    progress::heading(format_args!("make ready to {verb}: {}", context.machine));
     let mut report = Report::default();
     for part in PARTS.iter().filter(|part| part.since <= purpose) {
         let start = Instant::now();
