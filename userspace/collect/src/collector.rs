@@ -68,6 +68,8 @@ pub enum Command {
     Meta(Box<Meta>),
     /// Keep the task events of this process.
     Process(u32),
+    /// Answer when everything sent before has been done.
+    Barrier(Sender<()>),
     /// Read the last records, close the books and end. The programs must have been stopped.
     Finish(EndReason),
 }
@@ -112,6 +114,15 @@ impl CollectorHandle {
             // Can fail only if 2^64 - 2 wake-ups are pending, and then it is awake.
             let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         }
+    }
+
+    /// Appends metadata and waits until every record drained from now on stands after it.
+    pub fn append(&self, meta: Meta) {
+        let (answer, done) = channel();
+        self.send(Command::Meta(Box::new(meta)));
+        self.send(Command::Barrier(answer));
+        // Fails only if the collector is gone, and then no record comes either.
+        let _ = done.recv();
     }
 
     /// Ends the collector, whose programs must have been stopped, and returns the final accounts.
@@ -214,6 +225,10 @@ impl Collector {
                     Command::Process(pid) => {
                         self.books.relevant.add(pid);
                     }
+                    Command::Barrier(answer) => {
+                        // Whoever asked may have stopped waiting.
+                        let _ = answer.send(());
+                    }
                     Command::Finish(reason) => return self.finish(reason),
                 }
             }
@@ -240,13 +255,15 @@ impl Collector {
 
     /// Reads every ring once; returns the bytes taken.
     fn round(&mut self) -> usize {
+        // Every record made before this moment is in a ring now, so the round will get it.
+        let time = clocks::now();
         let mut bytes = 0;
         for ring in &mut self.rings {
             let cpu = ring.cpu;
             bytes += ring.drain(|record| self.books.take(cpu, record));
         }
         if bytes > 0 {
-            self.books.meta(&Epoch { time: clocks::now() }.into());
+            self.books.meta(&Epoch { time }.into());
         }
         if let Some(logger) = &mut self.logger {
             logger.flush();
@@ -263,7 +280,7 @@ impl Collector {
         if now >= self.ledger_due {
             self.ledger_due = now + LEDGER_EVERY;
             let ledger = self.ledger(false)?;
-            self.books.meta(&Box::new(ledger).into());
+            self.books.meta(&ledger.into());
         }
         Ok(())
     }
@@ -283,7 +300,7 @@ impl Collector {
         // Whatever a full disk takes from here on must be in the accounts before they are written.
         self.books.flush();
         let ledger = self.ledger(true)?;
-        self.books.meta(&Box::new(ledger.clone()).into());
+        self.books.meta(&ledger.clone().into());
         self.books.meta(&End { time, reason }.into());
         self.books.flush();
         let Books { writer, failure, .. } = self.books;
