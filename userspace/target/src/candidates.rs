@@ -41,7 +41,7 @@ pub struct Search<'a> {
     pub current_dir: &'a Path,
 }
 
-/// How a candidate was found; in the order in which the dynamic linker looks.
+/// How a candidate was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// `DT_RPATH` or `DT_RUNPATH` of the executable.
@@ -94,9 +94,10 @@ const DEFAULT_DIRECTORIES: [&str; 6] = [
 /// No cache of a real system comes near this many bytes.
 const MAX_CACHE: u64 = 64 << 20;
 
-/// Finds the ROCm libraries that a program could map, each file once, in the order in which the dynamic
-/// linker would find them. Directories and files that cannot be read are passed over: they cannot be probed,
-/// and the program may never use them.
+/// Finds the ROCm libraries that a program could map, each file once.
+///
+/// Directories and files that cannot be read are passed over: they cannot be probed, and the program
+/// may never use them.
 #[must_use]
 pub fn find(search: &Search<'_>) -> Vec<Candidate> {
     let Ok(root) = Root::open(search.root) else {
@@ -164,18 +165,29 @@ impl Found {
 }
 
 /// A directory that stands for `/`: symbolic links inside it, absolute ones too, do not lead out of it.
-struct Root(File);
+struct Root {
+    directory: File,
+    /// It is `/` itself, so paths mean what they say and no system call is needed that sandboxes refuse.
+    is_own: bool,
+}
 
 impl Root {
     fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self(File::from(rustix::fs::open(path, flags, Mode::empty())?)))
+        let directory = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+        Ok(Self {
+            directory,
+            is_own: path == Path::new("/"),
+        })
     }
 
     fn open_inside(&self, path: &Path, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        if self.is_own {
+            return Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?));
+        }
         Ok(File::from(rustix::fs::openat2(
-            &self.0,
+            &self.directory,
             path,
             flags,
             Mode::empty(),
@@ -228,7 +240,7 @@ fn run_path(root: &Root, search: &Search<'_>) -> Vec<PathBuf> {
     };
     // The kernel tells the dynamic linker the directory behind symbolic links.
     let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    let real_root = std::fs::read_link(format!("/proc/self/fd/{}", root.0.as_raw_fd()));
+    let real_root = std::fs::read_link(format!("/proc/self/fd/{}", root.directory.as_raw_fd()));
     let real = link
         .ok()
         .zip(real_root.ok())
@@ -376,7 +388,6 @@ mod tests {
                     Origin::RocmDirectory
                 ),
             ]
-            .map(|expected| expected)
         );
     }
 

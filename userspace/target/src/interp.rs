@@ -1,7 +1,7 @@
 //! The dynamic linker that a program runs under, and where it tells of new libraries.
 //!
-//! Each time the dynamic linker has changed its list of libraries, at start and in `dlopen`, it calls an empty
-//! function that exists for debuggers, [`HOOK`]. A probe there sees every library before its first
+//! Each time the dynamic linker has changed its list of libraries, at start and in `dlopen`, it calls an
+//! empty function that exists for debuggers, [`HOOK`]. A probe there sees every library before its first
 //! function is called. Both glibc and musl export it.
 
 use std::{
@@ -38,13 +38,19 @@ pub enum InterpError {
         program: PathBuf,
     },
     /// There is a file, but it may not be executed.
-    #[error("{} cannot be executed; check its permissions (chmod +x) and whether its file system allows programs", path.display())]
+    #[error(
+        "{} cannot be executed; check its permissions (chmod +x) and whether its file system allows programs",
+        path.display()
+    )]
     NotExecutable {
         /// The file.
         path: PathBuf,
     },
     /// Scripts whose `#!` lines name each other.
-    #[error("{} is a script whose interpreter is a script, more than {MAX_SCRIPTS} deep; check their #! lines", program.display())]
+    #[error(
+        "{} is a script whose interpreter is a script, more than {MAX_SCRIPTS} deep; check their #! lines",
+        program.display()
+    )]
     TooManyScripts {
         /// The script that was started.
         program: PathBuf,

@@ -158,7 +158,7 @@ mod tests {
 
         #[test]
         fn cut_off_or_changed(at: proptest::sample::Index, value: u8, cut: proptest::sample::Index) {
-            let mut bytes = cache(&[(X86_64, "liba.so.1", "/lib/liba.so.1"), (X86_64, "libb.so", "/lib/libb.so")]);
+            let mut bytes = cache(&[(X86_64, "liba.so.1", "/lib/a"), (X86_64, "libb.so", "/lib/b")]);
             let at = at.index(bytes.len());
             bytes[at] = value;
             bytes.truncate(cut.index(bytes.len()));

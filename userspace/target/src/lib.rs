@@ -1,19 +1,19 @@
-//! What to trace, and where the probes go: processes, the ROCm libraries they map, ELF symbols and probe sites.
+//! What to trace and where the probes go: processes, their ROCm libraries, ELF symbols, probe sites.
 //!
 //! From a target to probes it goes like this:
 //!
 //! 1. **Which files?** For a running process, [`process::rocm_libraries`] finds the ROCm libraries in its
 //!    memory map and [`process::open_mapped`] opens exactly these files, whatever containers, upgrades
-//!    and deletions did to their paths. For a program that is yet to start, [`candidates::find`] lists the files that its
-//!    dynamic linker could choose, and [`interp`] finds the dynamic linker itself, which tells of libraries
-//!    that come later.
+//!    and deletions did to their paths. For a program that is yet to start, [`candidates::find`] lists the
+//!    files that its dynamic linker could choose, and [`interp`] finds the dynamic linker itself, which
+//!    tells of libraries that come later.
 //! 2. **Which functions?** [`elf`] reads the exported functions of a file, their versions and aliases. A
 //!    [`library::Selector`] says which of them are wanted.
 //! 3. **Where exactly?** [`plan`] decodes the first instructions of each function and chooses the one on
 //!    which a probe costs least, or says why the kernel would refuse it.
 //!
-//! The result is a [`library::LibraryPlan`]: file offsets to hand to the kernel, together with a path that means the
-//! examined file and no other ([`library::LibraryFile::attach_path`]).
+//! The result is a [`library::LibraryPlan`]: file offsets to hand to the kernel, together with a path that
+//! means the examined file and no other ([`library::LibraryFile::attach_path`]).
 //!
 //! ```no_run
 //! use gputrace_target::{library::LibraryFile, process};
@@ -29,9 +29,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Everything read here is outside data: ELF files of other users, memory maps with any bytes as file names, the
-//! dynamic linker's cache. It is bounds-checked and of bounded size, and failures are typed errors that name the
-//! file or process and the next step.
+//! Everything read here is outside data: ELF files of other users, memory maps with any bytes as file
+//! names, the dynamic linker's cache. It is bounds-checked and of bounded size, and failures are typed
+//! errors that name the file or process and the next step.
 
 pub mod candidates;
 pub mod elf;

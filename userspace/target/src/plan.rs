@@ -56,7 +56,8 @@ pub enum Unprobeable {
     #[error("it begins with a 16-bit branch, which uprobes do not support")]
     ShortBranch,
     /// The kernel looks at the opcode byte alone, takes the instruction for a branch or a `nop`, and
-    /// would skip it: the traced program would compute something else.
+    /// would skip it: the traced program would compute something else. Seen on Linux 6.18 with
+    /// `vmovdqa [rdi], ymm0` (0x7f, `jg`) and `xchg r8, rax` (0x90, `nop`): both did nothing.
     #[error("the kernel would mistake its first instruction for a branch or a nop and skip it")]
     Mistaken,
     /// An opcode that the kernel's table excludes.

@@ -1,5 +1,13 @@
 //! ELF files built for the purpose: versions, aliases, indirect functions, other linkage, damage.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "helpers of tests fail by panicking, as tests do, and say on standard output what was skipped"
+)]
+
 mod common;
 
 use std::{collections::BTreeSet, path::Path};
@@ -11,7 +19,7 @@ use gputrace_target::{
     library::{LibraryFile, SymbolError},
     plan::{CostClass, Unprobeable},
 };
-use proptest::prelude::*;
+use proptest::{collection::vec, prelude::*, sample::Index};
 
 const LIBRARY: &str = r#"
 __asm__(".symver api_v1, api@V1\n .symver api_v2, api@@V2\n .symver only_v1, only_old@V1\n");
@@ -327,10 +335,10 @@ fn cut_off_anywhere() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn changed_anywhere(changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..24)) {
+    fn changed_anywhere(changes in vec((any::<Index>(), any::<u8>()), 1..24)) {
         // Built once: gcc takes longer than all cases together.
         static LIBRARY: std::sync::OnceLock<Option<Vec<u8>>> = std::sync::OnceLock::new();
         let whole = LIBRARY.get_or_init(|| {
@@ -354,7 +362,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_behind_a_header(tail in proptest::collection::vec(any::<u8>(), 0..512)) {
+    fn any_bytes_behind_a_header(tail in vec(any::<u8>(), 0..512)) {
         let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0\x01\0\0\0".to_vec();
         bytes.extend(tail);
         let _ = ElfInfo::from_bytes(&bytes, Path::new("random"));

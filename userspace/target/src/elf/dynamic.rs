@@ -15,6 +15,10 @@ use super::{
 
 /// Version definitions take a few dozen bytes for each release of a library.
 const MAX_VERSIONS: u64 = 1 << 20;
+/// A symbol with a longer name is no function of an API; C++ templates make such names.
+const MAX_NAME: usize = 4096;
+/// Bytes of all names together. Names may share bytes in the file, so its size alone does not bound them.
+const MAX_NAMES: usize = 512 << 20;
 /// Bytes of a hash table; at 4 per symbol this is far more than any library exports.
 const MAX_HASH: u64 = 64 << 20;
 
@@ -69,7 +73,7 @@ impl<'data> Dynamic<'data> {
                 elf::DT_VERSYM => dynamic.versym = value,
                 elf::DT_VERDEF => dynamic.verdef = value,
                 elf::DT_VERDEFNUM => dynamic.verdef_count = value,
-                elf::DT_FLAGS_1 => dynamic.is_pie = value & u64::from(elf::DF_1_PIE.0) != 0,
+                elf::DT_FLAGS_1 => dynamic.is_pie = value & elf::DF_1_PIE.0 != 0,
                 _ => {}
             }
         }
@@ -93,12 +97,13 @@ impl<'data> Dynamic<'data> {
 
     fn string(&self, offset: u64) -> Option<&'data str> {
         let bytes = self.strings.get(usize::try_from(offset).ok()?..)?;
+        let bytes = bytes.get(..MAX_NAME).unwrap_or(bytes);
         let end = bytes.iter().position(|byte| *byte == 0)?;
         std::str::from_utf8(bytes.get(..end)?).ok()
     }
 
-    /// The exported definitions, every version of each. Names that are not text cannot be asked for and
-    /// are left out.
+    /// The exported definitions, every version of each. Names that are not text, or longer than
+    /// [`MAX_NAME`], cannot be asked for and are left out.
     pub(super) fn symbols<R: ReadRef<'data>>(
         &self,
         source: Source<'_, R>,
@@ -118,6 +123,7 @@ impl<'data> Dynamic<'data> {
         let names = self.version_names(source, info)?;
 
         let mut candidates = Vec::new();
+        let mut name_bytes = 0;
         for (index, symbol) in table.iter().enumerate() {
             let kind = match symbol.st_type() {
                 elf::STT_FUNC => SymbolKind::Function,
@@ -139,6 +145,10 @@ impl<'data> Dynamic<'data> {
             else {
                 continue;
             };
+            name_bytes += name.len();
+            if name_bytes > MAX_NAMES {
+                return Err(source.corrupt("dynamic string table"));
+            }
             let version = elf::VersymIndex(versions.get(index).map_or(elf::VER_NDX_GLOBAL.0, |v| v.get(LE)));
             let version_index = version.index().0;
             candidates.push(Candidate {

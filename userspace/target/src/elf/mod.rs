@@ -38,7 +38,10 @@ pub enum ElfError {
         path: PathBuf,
     },
     /// Something else than ELF.
-    #[error("{} is not an ELF file; give the path of a library or program (not of a script or archive)", path.display())]
+    #[error(
+        "{} is not an ELF file; give the path of a library or program (not of a script or archive)",
+        path.display()
+    )]
     NotElf {
         /// The file.
         path: PathBuf,

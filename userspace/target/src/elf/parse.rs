@@ -23,6 +23,8 @@ const MAX_TABLE: u64 = 256 << 20;
 const MAX_PATH: u64 = 4096;
 /// Notes of one segment, bytes.
 const MAX_NOTES: u64 = 1 << 20;
+/// Program headers; linkers write about ten.
+const MAX_PROGRAM_HEADERS: u16 = 512;
 
 /// Reads parts of one file and turns failures into errors that name the part.
 #[derive(Clone, Copy)]
@@ -75,6 +77,9 @@ impl<'data, R: ReadRef<'data>> Source<'_, R> {
 pub(super) fn parse<'data, R: ReadRef<'data>>(data: R, path: &Path) -> Result<ElfInfo, ElfError> {
     let source = Source { data, path };
     let header = header(source)?;
+    if header.e_phnum(LE) > MAX_PROGRAM_HEADERS {
+        return Err(source.corrupt("program header table"));
+    }
     let headers = header
         .program_headers(LE, data)
         .map_err(|_| source.truncated("program headers"))?;
@@ -203,7 +208,10 @@ pub(super) fn build_id_of(start: &[u8]) -> Option<String> {
         data: start,
         path: Path::new("memory"),
     };
-    let headers = header(source).ok()?.program_headers(LE, start).ok()?;
+    let header = header(source)
+        .ok()
+        .filter(|header| header.e_phnum(LE) <= MAX_PROGRAM_HEADERS)?;
+    let headers = header.program_headers(LE, start).ok()?;
     build_id(source, headers)
 }
 

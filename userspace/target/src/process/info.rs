@@ -1,6 +1,9 @@
 //! Who a process is: name, program, parent, start, threads.
 
-use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt};
+use std::{
+    fs::{self, File},
+    io::Read,
+};
 
 use gputrace_capture::meta;
 
@@ -9,6 +12,9 @@ use super::{ProcessError, refused};
 /// Nanoseconds per tick of the times in `/proc/PID/stat`. The kernel shows user space 100 ticks per
 /// second on x86 whatever its own timer does (`USER_HZ`).
 const TICK: u64 = 10_000_000;
+
+/// More of a command line is not kept, bytes.
+const MAX_COMMAND: u64 = 1 << 20;
 
 /// What `/proc` says about a process, as a capture stores it.
 ///
@@ -23,7 +29,11 @@ pub fn describe(pid: u32) -> Result<meta::Process, ProcessError> {
     let stat = fs::read(&path).map_err(|error| refused(pid, path, error))?;
     let stat = Stat::parse(&stat).ok_or(ProcessError::NoSuchProcess { pid })?;
     let executable = fs::read_link(format!("/proc/{pid}/exe"));
-    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut command = Vec::new();
+    if let Ok(file) = File::open(format!("/proc/{pid}/cmdline")) {
+        // What was read before an error is shown.
+        let _ = file.take(MAX_COMMAND).read_to_end(&mut command);
+    }
     Ok(meta::Process {
         pid,
         parent: stat.parent,
@@ -106,7 +116,7 @@ fn arguments(bytes: &[u8]) -> Vec<String> {
     if bytes.is_empty() {
         return Vec::new();
     }
-    let text = |argument: &[u8]| OsStr::from_bytes(argument).to_string_lossy().into_owned();
+    let text = |argument: &[u8]| String::from_utf8_lossy(argument).into_owned();
     bytes.split(|byte| *byte == 0).map(text).collect()
 }
 
@@ -148,7 +158,7 @@ mod tests {
 
     #[test]
     fn stat_lines() {
-        let line = b"77 (a) b (c)) S 1 77 77 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 3 0 123456 1000 20 18446744073709551615 1\n";
+        let line = b"77 (a) b (c)) S 1 77 77 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 3 0 123456 1000 20 1 1\n";
         let expected = Stat {
             name: "a) b (c)".to_owned(),
             state: 'S',

@@ -42,7 +42,7 @@ pub enum ProcessError {
     },
     /// Its code is not 64-bit x86.
     #[error(
-        "process {pid} runs {} , which is built for {architecture}; gputrace traces 64-bit x86 code",
+        "process {pid} runs {}, which is built for {architecture}; gputrace traces 64-bit x86 code",
         executable.display()
     )]
     WrongArchitecture {
@@ -78,8 +78,8 @@ pub enum ProcessError {
     },
     /// The mapped file is no longer where it was, and the kernel gives no other way to it.
     #[error(
-        "process {pid} uses a copy of {} that was deleted or replaced on disk since, and it cannot be reached \
-         through /proc/{pid}/map_files; run gputrace as root, or restart the program",
+        "process {pid} uses a copy of {} that was deleted or replaced on disk since, and it cannot be \
+         reached through /proc/{pid}/map_files; run gputrace as root, or restart the program",
         path.display()
     )]
     LibraryReplaced {
@@ -230,5 +230,27 @@ fn why_none(pid: u32, mappings: &[Mapping]) -> ProcessError {
         ),
         Ok(_) => none("it may load them later: try again then, or let gputrace wait for them with --wait"),
         Err(error) => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn refusals_name_the_next_step() {
+        let refusal = |errno: Errno| refused(7, "/proc/7/maps".to_owned(), errno.into());
+        for errno in [Errno::NOENT, Errno::SRCH] {
+            assert!(matches!(refusal(errno), ProcessError::NoSuchProcess { pid: 7 }));
+        }
+        for errno in [Errno::ACCESS, Errno::PERM] {
+            let message = refusal(errno).to_string();
+            assert!(
+                message.contains("sudo") && message.contains("CAP_SYS_PTRACE"),
+                "{message}"
+            );
+        }
+        assert!(matches!(refusal(Errno::IO), ProcessError::Proc { .. }));
     }
 }
