@@ -23,10 +23,8 @@ pub(crate) fn change<W: Write>(
     let (title, annotation) = match what {
         LifetimeChange::ProcessStarted { parent } => {
             tracks.process_started(pid);
-            (
-                "process started".to_owned(),
-                Some(("parent", Value::Uint((*parent).into()))),
-            )
+            let parent = Value::Uint((*parent).into());
+            ("process started".to_owned(), Some(("parent", parent)))
         }
         LifetimeChange::ThreadStarted => {
             tracks.thread_started(out, pid, tid)?;
@@ -45,7 +43,15 @@ pub(crate) fn change<W: Write>(
             (format!("renamed to {name}"), Some(("name", Value::Text(name))))
         }
     };
-    let track = tracks.thread(out, pid, tid)?.uuid();
+    let track = match what {
+        // The kernel renames a thread that executes another program just before it does so: the name may
+        // be that of a track to come. Where nothing is drawn yet, the name says everything.
+        LifetimeChange::Renamed { .. } => match tracks.drawn(pid, tid) {
+            Some(track) => track,
+            None => return Ok(()),
+        },
+        _ => tracks.thread(out, pid, tid)?.uuid(),
+    };
     out.bound_interning()?;
     out.event(*time, EventType::Instant, track, |event| {
         event.rare_title(CATEGORY, &title);

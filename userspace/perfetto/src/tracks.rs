@@ -345,6 +345,14 @@ impl Tracks {
         Ok(thread)
     }
 
+    /// The track of a thread if anything was drawn there. News stay news.
+    pub(crate) fn drawn(&self, pid: u32, tid: u32) -> Option<u64> {
+        let process = self.processes.get(&pid)?;
+        let thread = self.threads.get(&(pid, tid))?;
+        let drawn = thread.process == process.generation && thread.described != Described::No;
+        drawn.then(|| thread.uuid())
+    }
+
     /// Ends all slices that are open, and describes what has no event of its own.
     pub(crate) fn finish<W: Write>(&mut self, out: &mut Sequence<W>) -> io::Result<()> {
         for thread in self.threads.values_mut() {

@@ -163,39 +163,40 @@ fn a_reused_id_gets_a_track_of_its_own() {
 
 #[test]
 fn another_program_gets_a_track_of_its_own_if_the_first_drew_anything() {
+    // As the kernel does it: the new name comes first, and with each event the news that belong to it.
     let exec = |time| {
+        let app = || "app".to_owned();
         [
             process(10, "app"),
             thread(10, 10, "app"),
-            lifetime(
-                time,
-                10,
-                10,
-                LifetimeChange::Executed {
-                    name: "app".to_owned(),
-                },
-            ),
+            lifetime(time - 1, 10, 10, LifetimeChange::Renamed { name: app() }),
+            process(10, "app"),
+            thread(10, 10, "app"),
+            lifetime(time, 10, 10, LifetimeChange::Executed { name: app() }),
         ]
     };
-    let mut events = vec![process(10, "sh"), main_thread_call(1, 10)];
+    let mut events = vec![process(10, "sh"), thread(10, 10, "sh"), main_thread_call(1, 10)];
     events.extend(exec(20));
     events.push(main_thread_call(2, 30));
     let decoded = trace(&events);
-    assert_eq!(place(&decoded, 1).0, "sh");
-    assert_eq!(place(&decoded, 2).0, "app");
-    assert_eq!(decoded.instant("executed app").track, place(&decoded, 2).2);
+    let (before, after) = (place(&decoded, 1), place(&decoded, 2));
+    assert_eq!((before.0, before.1), ("sh", "sh"));
+    assert_eq!((after.0, after.1), ("app", "app"));
+    assert_eq!(decoded.instant("renamed to app").track, before.2);
+    assert_eq!(decoded.instant("executed app").track, after.2);
 
     let mut events = vec![process(10, "sh")];
     events.extend(exec(20));
     events.push(main_thread_call(1, 30));
     let decoded = trace(&events);
     assert_eq!(place(&decoded, 1).0, "app");
-    assert!(
-        decoded
-            .tracks
-            .values()
-            .all(|track| track.process.process_name() != "sh")
-    );
+    let processes: Vec<&str> = decoded
+        .tracks
+        .values()
+        .filter(|track| track.process.has_pid())
+        .map(|track| track.process.process_name())
+        .collect();
+    assert_eq!(processes, ["app"]);
 }
 
 #[test]
