@@ -60,7 +60,13 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
     /// Trace these running processes (ids as seen on the host; repeat or separate by commas).
-    #[arg(short = 'p', long = "pid", visible_alias = "attach", value_name = "PID", value_delimiter = ',')]
+    #[arg(
+        short = 'p',
+        long = "pid",
+        visible_alias = "attach",
+        value_name = "PID",
+        value_delimiter = ','
+    )]
     pub(crate) pids: Vec<u32>,
 
     /// Trace every process of this node (the default without a program or -p).
@@ -269,7 +275,9 @@ fn boolean(text: &str) -> Result<bool, String> {
 
 /// A number with a unit of time; seconds if there is none.
 fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let seconds = match unit {
         "us" => 1e-6,
@@ -279,7 +287,9 @@ fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         _ => return Err(format!("unknown unit '{unit}'; use us, ms, s, m or h")),
     };
-    let number: f64 = number.parse().map_err(|_| "expected a number, e.g. 10s".to_owned())?;
+    let number: f64 = number
+        .parse()
+        .map_err(|_| "expected a number, e.g. 10s".to_owned())?;
     match Duration::try_from_secs_f64(number * seconds) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
         _ => Err("must be more than 0 and not absurdly long".to_owned()),
@@ -297,7 +307,10 @@ fn size(text: &str) -> Result<u32, String> {
         "g" | "gb" | "gib" => 1 << 30,
         other => return Err(format!("unknown unit '{other}'; use KiB, MiB or GiB")),
     };
-    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    let bytes = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit));
     match bytes.and_then(|bytes| u32::try_from(bytes).ok()) {
         Some(bytes) if (4096..=1 << 30).contains(&bytes) => Ok(bytes),
         _ => Err("must be between 4KiB and 1GiB".to_owned()),
@@ -330,15 +343,28 @@ mod tests {
 
     #[test]
     fn programs_and_booleans() {
-        let cli = Cli::try_parse_from(["gputrace", "--hip-trace", "--hsa-trace=False", "--", "./app", "-p"]).unwrap();
+        let cli = Cli::try_parse_from([
+            "gputrace",
+            "--hip-trace",
+            "--hsa-trace=False",
+            "--",
+            "./app",
+            "-p",
+        ])
+        .unwrap();
         assert_eq!(cli.record.program, ["./app", "-p"]);
-        assert_eq!((cli.record.domains.hip_trace, cli.record.domains.hsa_trace), (Some(true), Some(false)));
+        assert_eq!(
+            (cli.record.domains.hip_trace, cli.record.domains.hsa_trace),
+            (Some(true), Some(false))
+        );
         let cli = Cli::try_parse_from(["gputrace", "--attach", "1,2", "-p", "3"]).unwrap();
         assert_eq!(cli.record.pids, [1, 2, 3]);
         assert!(Cli::try_parse_from(["gputrace", "-p", "1", "--", "app"]).is_err());
         assert!(Cli::try_parse_from(["gputrace", "-a", "-p", "1"]).is_err());
         assert!(matches!(
-            Cli::try_parse_from(["gputrace", "export", "x.gtcap"]).unwrap().command,
+            Cli::try_parse_from(["gputrace", "export", "x.gtcap"])
+                .unwrap()
+                .command,
             Some(Command::Export(_))
         ));
     }

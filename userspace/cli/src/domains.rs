@@ -1,6 +1,8 @@
 //! From options to domains.
 
-use gputrace_abi::domain::Domain::{self, HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt};
+use gputrace_abi::domain::Domain::{
+    self, HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt,
+};
 
 use crate::args::DomainArgs;
 
@@ -20,7 +22,9 @@ pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
         (args.sys_trace, Domain::ALL),
     ];
     let given = |wanted| options.iter().filter(move |(value, _)| *value == Some(wanted));
-    let mut domains: Vec<Domain> = given(true).flat_map(|(_, domains)| domains.iter().copied()).collect();
+    let mut domains: Vec<Domain> = given(true)
+        .flat_map(|(_, domains)| domains.iter().copied())
+        .collect();
     if given(true).next().is_none() {
         domains.push(HipRuntime);
     }
@@ -39,13 +43,27 @@ mod tests {
     #[test]
     fn options_add_and_take_away() {
         assert_eq!(selected(&DomainArgs::default()), [HipRuntime]);
-        let args = DomainArgs { hip_trace: Some(true), hip_compiler_trace: Some(false), ..Default::default() };
+        let args = DomainArgs {
+            hip_trace: Some(true),
+            hip_compiler_trace: Some(false),
+            ..Default::default()
+        };
         assert_eq!(selected(&args), [HipRuntime]);
-        let args = DomainArgs { hsa_trace: Some(true), ..Default::default() };
+        let args = DomainArgs {
+            hsa_trace: Some(true),
+            ..Default::default()
+        };
         assert_eq!(selected(&args), [HsaCore, HsaAmdExt, HsaImageExt, HsaFinalizeExt]);
-        let args = DomainArgs { sys_trace: Some(true), hsa_trace: Some(false), ..Default::default() };
+        let args = DomainArgs {
+            sys_trace: Some(true),
+            hsa_trace: Some(false),
+            ..Default::default()
+        };
         assert_eq!(selected(&args), [HipRuntime, HipCompiler]);
-        let args = DomainArgs { runtime_trace: Some(false), ..Default::default() };
+        let args = DomainArgs {
+            runtime_trace: Some(false),
+            ..Default::default()
+        };
         assert_eq!(selected(&args), []);
     }
 }

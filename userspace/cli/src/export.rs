@@ -1,6 +1,6 @@
 //! Outputs of a capture.
 
-use std::{ops::ControlFlow, path::Path};
+use std::{io::Write as _, ops::ControlFlow, path::Path};
 
 use anyhow::{Context as _, Result};
 use gputrace_export::{OutputDir, Progress};
@@ -9,22 +9,38 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
     args::{self, ExportArgs},
-    exit,
+    exit, say,
 };
 
 /// Makes outputs of an earlier recording.
 pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
     let capture = &args.capture;
-    let beside = capture.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let beside = capture
+        .parent()
+        .filter(|path| !path.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     let directory = args.output.output_directory.as_deref().unwrap_or(beside);
-    let stem = capture.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    let name = args.output.output_file.clone().or(stem).unwrap_or_else(|| "gputrace".to_owned());
+    let stem = capture
+        .file_stem()
+        .map(|stem| stem.to_string_lossy().into_owned());
+    let name = args
+        .output
+        .output_file
+        .clone()
+        .or(stem)
+        .unwrap_or_else(|| "gputrace".to_owned());
     let directory = OutputDir::open(directory, User::behind_sudo().as_ref().map(User::owner))?;
     let bar = progress_bar();
-    let outputs = export(capture, &directory, &name, &formats(&args.output.output_format), &mut |progress| {
-        show(&bar, progress);
-        ControlFlow::Continue(())
-    })
+    let outputs = export(
+        capture,
+        &directory,
+        &name,
+        &formats(&args.output.output_format),
+        &mut |progress| {
+            show(&bar, progress);
+            ControlFlow::Continue(())
+        },
+    )
     .with_context(|| format!("cannot export {}", capture.display()))?;
     bar.finish_and_clear();
     report(&outputs, args.output.summary);
@@ -49,25 +65,35 @@ pub(crate) fn formats(given: &[args::Format]) -> Vec<Format> {
 /// Tells which files there are, and what is missing in them.
 pub(crate) fn report(outputs: &Outputs, summary: bool) {
     if summary {
-        eprint!("{}", outputs.summary);
+        // As in `say`, nobody may be reading.
+        let _ = std::io::stderr().write_all(outputs.summary.as_bytes());
     }
     let report = &outputs.report;
     if let Some(truncation) = &report.truncation {
-        eprintln!("gputrace: warning: the capture is incomplete: {truncation}");
+        say(&format!("warning: the capture is incomplete: {truncation}"));
     }
     if let Some(error) = &report.read_error {
-        eprintln!("gputrace: error: {error}");
+        say(&format!("error: {error}"));
     }
     for (format, error) in &report.failures {
-        eprintln!("gputrace: error: {format}: {error}");
+        say(&format!("error: {format}: {error}"));
     }
     for output in &report.outputs {
-        let hint = if output.path.extension().is_some_and(|extension| extension == "pftrace") {
+        let hint = if output
+            .path
+            .extension()
+            .is_some_and(|extension| extension == "pftrace")
+        {
             "; open it at https://ui.perfetto.dev"
         } else {
             ""
         };
-        eprintln!("gputrace: {} ({}, {} bytes){hint}", output.path.display(), output.content, output.bytes);
+        say(&format!(
+            "{} ({}, {} bytes){hint}",
+            output.path.display(),
+            output.content,
+            output.bytes
+        ));
     }
 }
 

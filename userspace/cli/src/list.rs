@@ -16,7 +16,7 @@ use gputrace_target::{
 };
 use regex::Regex;
 
-use crate::args::ListArgs;
+use crate::{args::ListArgs, say};
 
 /// A library and the processes that have it.
 struct Listed {
@@ -26,11 +26,15 @@ struct Listed {
 
 /// Lists libraries, and with `--probes` their functions.
 pub(crate) fn run(args: &ListArgs) -> Result<u8> {
-    let libraries = if args.library.is_empty() { found()? } else { named(&args.library)? };
+    let libraries = if args.library.is_empty() {
+        found()?
+    } else {
+        named(&args.library)?
+    };
     let out = &mut io::stdout().lock();
     if libraries.is_empty() {
-        eprintln!(
-            "gputrace: no ROCm library is mapped by a process or installed in a usual place; name one with --library PATH"
+        say(
+            "no ROCm library is mapped by a process or installed in a usual place; name one with --library PATH",
         );
         return Ok(0);
     }
@@ -51,7 +55,10 @@ fn named(paths: &[PathBuf]) -> Result<Vec<Listed>> {
         .iter()
         .map(|path| {
             let file = LibraryFile::open(path).map_err(ProcessError::from)?;
-            Ok(Listed { file, processes: Vec::new() })
+            Ok(Listed {
+                file,
+                processes: Vec::new(),
+            })
         })
         .collect()
 }
@@ -63,22 +70,38 @@ fn found() -> Result<Vec<Listed>> {
     for found in survey.processes {
         for mapped in &found.libraries {
             // It ended meanwhile, or its file is out of reach: list the others.
-            let Ok(file) = process::open_mapped(found.pid, mapped) else { continue };
+            let Ok(file) = process::open_mapped(found.pid, mapped) else {
+                continue;
+            };
             let entry = libraries.entry((file.device(), file.inode()));
-            entry.or_insert_with(|| Listed { file, processes: Vec::new() }).processes.push(found.pid);
+            entry
+                .or_insert_with(|| Listed {
+                    file,
+                    processes: Vec::new(),
+                })
+                .processes
+                .push(found.pid);
         }
     }
     if !survey.unreadable.is_empty() {
-        eprintln!(
-            "gputrace: {} processes of other users could not be looked into; sudo shows them too",
+        say(&format!(
+            "{} processes of other users could not be looked into; sudo shows them too",
             survey.unreadable.len()
-        );
+        ));
     }
-    let search = Search { root: Path::new("/"), executable: None, library_path: None, current_dir: Path::new("/") };
+    let search = Search {
+        root: Path::new("/"),
+        executable: None,
+        library_path: None,
+        current_dir: Path::new("/"),
+    };
     for candidate in candidates::find(&search) {
         if let Ok(file) = candidate.into_library() {
             let entry = libraries.entry((file.device(), file.inode()));
-            entry.or_insert_with(|| Listed { file, processes: Vec::new() });
+            entry.or_insert_with(|| Listed {
+                file,
+                processes: Vec::new(),
+            });
         }
     }
     Ok(libraries.into_values().collect())
@@ -87,17 +110,26 @@ fn found() -> Result<Vec<Listed>> {
 fn show(out: &mut impl Write, library: &Listed, probes: bool) -> Result<()> {
     let file = &library.file;
     // Every function, the polling ones too: they can be asked for.
-    let everything = FunctionFilter { polling: Some(Regex::new("")?), ..FunctionFilter::default() };
+    let everything = FunctionFilter {
+        polling: Some(Regex::new("")?),
+        ..FunctionFilter::default()
+    };
     let plan = plan(file, Domain::ALL, &everything)?;
     writeln!(out, "{}", file.path().display())?;
-    writeln!(out, "  build id   {}", file.elf().build_id.as_deref().unwrap_or("none"))?;
+    writeln!(
+        out,
+        "  build id   {}",
+        file.elf().build_id.as_deref().unwrap_or("none")
+    )?;
     if !library.processes.is_empty() {
         let pids: Vec<String> = library.processes.iter().map(u32::to_string).collect();
         writeln!(out, "  mapped by  {}", pids.join(", "))?;
     }
     let mut costs: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for probe in &plan.probes {
-        *costs.entry((probe.domain.name(), probe.site.cost.name())).or_default() += 1;
+        *costs
+            .entry((probe.domain.name(), probe.site.cost.name()))
+            .or_default() += 1;
     }
     for ((domain, cost), count) in costs {
         writeln!(out, "  {domain:<22} {count:>4} functions {cost}")?;
@@ -106,11 +138,22 @@ fn show(out: &mut impl Write, library: &Listed, probes: bool) -> Result<()> {
 }
 
 fn table(out: &mut impl Write, plan: &LibraryPlan) -> Result<()> {
-    writeln!(out, "  {:>10} {:>4}  {:<15} {:<22} FUNCTION (ALIASES)", "OFFSET", "SKIP", "COST", "DOMAIN")?;
+    writeln!(
+        out,
+        "  {:>10} {:>4}  {:<15} {:<22} FUNCTION (ALIASES)",
+        "OFFSET", "SKIP", "COST", "DOMAIN"
+    )?;
     for probe in &plan.probes {
-        let aliases =
-            if probe.aliases.is_empty() { String::new() } else { format!(" ({})", probe.aliases.join(", ")) };
-        let polling = if gputrace_catalog::is_polling(&probe.name) { " [off: polling]" } else { "" };
+        let aliases = if probe.aliases.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", probe.aliases.join(", "))
+        };
+        let polling = if gputrace_catalog::is_polling(&probe.name) {
+            " [off: polling]"
+        } else {
+            ""
+        };
         writeln!(
             out,
             "  {:>#10x} {:>4}  {:<15} {:<22} {}{}{aliases}{polling}",
@@ -119,14 +162,31 @@ fn table(out: &mut impl Write, plan: &LibraryPlan) -> Result<()> {
             probe.site.cost.name(),
             probe.domain.name(),
             probe.name,
-            probe.version.as_ref().map(|version| format!("@{version}")).unwrap_or_default(),
+            probe
+                .version
+                .as_ref()
+                .map(|version| format!("@{version}"))
+                .unwrap_or_default(),
         )?;
     }
     for refused in &plan.refused {
-        writeln!(out, "  {:>10} {:>4}  {:<15} {:<22} {}: {}", "-", "-", "none", refused.domain.name(), refused.name, refused.reason)?;
+        writeln!(
+            out,
+            "  {:>10} {:>4}  {:<15} {:<22} {}: {}",
+            "-",
+            "-",
+            "none",
+            refused.domain.name(),
+            refused.name,
+            refused.reason
+        )?;
     }
     for name in &plan.indirect {
-        writeln!(out, "  {:>10} {:>4}  {:<15} {:<22} {name}: indirect function", "-", "-", "none", "")?;
+        writeln!(
+            out,
+            "  {:>10} {:>4}  {:<15} {:<22} {name}: indirect function",
+            "-", "-", "none", ""
+        )?;
     }
     Ok(())
 }

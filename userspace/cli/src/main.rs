@@ -8,7 +8,7 @@ mod export;
 mod list;
 mod record;
 
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
 
 use clap::Parser as _;
 use tracing_subscriber::{EnvFilter, fmt};
@@ -16,7 +16,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 use crate::args::{Cli, Command, LogLevel};
 
 fn main() -> ExitCode {
-    restore_sigpipe();
+    ignore_file_size_signal();
     let cli = Cli::parse();
     start_log(&cli);
     let result = match &cli.command {
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("gputrace: error: {error:#}");
+            say(&format!("error: {error:#}"));
             ExitCode::from(exit::code(&error))
         }
     }
@@ -47,7 +47,8 @@ fn start_log(cli: &Cli) {
         // The programs log at level debug.
         level = "debug";
     }
-    let colour = std::env::var_os("NO_COLOR").is_none() && std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let colour =
+        std::env::var_os("NO_COLOR").is_none() && std::io::IsTerminal::is_terminal(&std::io::stderr());
     // It fails only if there is a logger already, and there is none.
     let _ = fmt()
         .with_env_filter(EnvFilter::new(level))
@@ -57,9 +58,15 @@ fn start_log(cli: &Cli) {
         .try_init();
 }
 
-/// Rust ignores SIGPIPE, which programs started by us would inherit; and `gputrace list | head` should end
-/// quietly.
-fn restore_sigpipe() {
-    // SAFETY: sets a default disposition, before there are threads.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+/// SIGXFSZ (a file grows beyond `ulimit -f`) must not kill the recorder: the failed write is reported like a
+/// full disk. SIGPIPE is ignored already, by Rust.
+fn ignore_file_size_signal() {
+    // SAFETY: sets a disposition, before there are threads.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// Shows the user a line. Nobody may be reading any more (`gputrace … 2>&1 | head`); a recording goes on all
+/// the same.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "gputrace: {text}");
 }

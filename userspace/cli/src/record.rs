@@ -1,11 +1,6 @@
 //! Recording.
 
-use std::{
-    os::unix::process::ExitStatusExt as _,
-    path::PathBuf,
-    process::ExitStatus,
-    time::Duration,
-};
+use std::{os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitStatus, time::Duration};
 
 use anyhow::Result;
 use gputrace_capture::meta::EndReason;
@@ -14,20 +9,27 @@ use gputrace_session::{Finished, FunctionFilter, OutputRequest, Request, Session
 
 use crate::{
     args::{Backend, OutputArgs, RecordArgs},
-    domains,
-    exit,
+    domains, exit,
     export::{self, formats},
+    say,
 };
 
 /// Records, and reports what came of it.
 pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
     let request = request(args);
     if request.domains.is_empty() {
-        eprintln!("gputrace: error: the options leave nothing to trace; drop one that is =False");
+        say("error: the options leave nothing to trace; drop one that is =False");
         return Ok(exit::USAGE);
     }
-    if request.domains.iter().any(|domain| domain.name().starts_with("HSA_CORE")) && args.hsa_include.is_none() {
-        say("HSA's polling functions (hsa_signal_load_*, hsa_queue_load_*_index_*) are left out; --hsa-include REGEX adds them");
+    if request
+        .domains
+        .iter()
+        .any(|domain| domain.name().starts_with("HSA_CORE"))
+        && args.hsa_include.is_none()
+    {
+        say(
+            "HSA's polling functions (hsa_signal_load_*, hsa_queue_load_*_index_*) are left out; --hsa-include REGEX adds them",
+        );
     }
     let finished = record(&request, &say)?;
     report(&finished, args.output.summary);
@@ -40,18 +42,20 @@ pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
     Ok(status(finished.program, &finished.reason))
 }
 
-fn say(text: &str) {
-    eprintln!("gputrace: {text}");
-}
-
 fn request(args: &RecordArgs) -> Request {
     let targets = if !args.program.is_empty() {
-        Targets::Launch { command: args.program.clone(), stop_on_link: !args.no_stop }
+        Targets::Launch {
+            command: args.program.clone(),
+            stop_on_link: !args.no_stop,
+        }
     } else if !args.pids.is_empty() {
         let mut pids = args.pids.clone();
         pids.sort_unstable();
         pids.dedup();
-        Targets::Attach { pids, wait: args.wait }
+        Targets::Attach {
+            pids,
+            wait: args.wait,
+        }
     } else {
         Targets::Node
     };
@@ -64,7 +68,9 @@ fn request(args: &RecordArgs) -> Request {
             exclude: args.exclude.clone(),
             polling: args.hsa_include.clone(),
         },
-        duration: args.duration.or(args.attach_duration_msec.map(Duration::from_millis)),
+        duration: args
+            .duration
+            .or(args.attach_duration_msec.map(Duration::from_millis)),
         output: OutputRequest {
             directory,
             name,
@@ -79,14 +85,19 @@ fn request(args: &RecordArgs) -> Request {
         ring_bytes: args.ring_size,
         max_threads: args.max_threads,
         debug_ebpf: args.debug_ebpf,
-        command_line: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+        command_line: std::env::args_os()
+            .map(|arg| arg.to_string_lossy().into_owned())
+            .collect(),
     }
 }
 
 /// Directory and name of the outputs, by rocprofv3's rules: without `-o`, they go into a directory named
 /// like the host.
 fn place(args: &OutputArgs) -> (PathBuf, Option<String>) {
-    let base = args.output_directory.clone().unwrap_or_else(|| PathBuf::from("."));
+    let base = args
+        .output_directory
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("."));
     match &args.output_file {
         // A name with directories in it, as rocprofv3 allows.
         Some(name) => match name.rsplit_once('/') {

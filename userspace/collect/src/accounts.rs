@@ -30,7 +30,9 @@ impl Accounts {
     /// Empty accounts for `cpus` possible CPUs.
     #[must_use]
     pub fn new(cpus: u32) -> Self {
-        Self { rows: vec![[Row::default(); DOMAINS]; cpus.max(1) as usize] }
+        Self {
+            rows: vec![[Row::default(); DOMAINS]; cpus.max(1) as usize],
+        }
     }
 
     /// The row of a CPU and domain. Numbers out of range can only come from a damaged record; they are
@@ -38,7 +40,9 @@ impl Accounts {
     fn row(&mut self, cpu: u32, domain: u8) -> Option<&mut Row> {
         let last = self.rows.len().saturating_sub(1);
         let cpu = usize::try_from(cpu).unwrap_or(last).min(last);
-        self.rows.get_mut(cpu)?.get_mut(usize::from(domain).min(DOMAINS - 1))
+        self.rows
+            .get_mut(cpu)?
+            .get_mut(usize::from(domain).min(DOMAINS - 1))
     }
 
     /// A call's record was taken over for the capture.
@@ -63,7 +67,9 @@ impl Accounts {
     pub fn lost(&mut self, run: &[u8]) {
         for record in records::split(run).flatten() {
             let header = record.header;
-            let Some(row) = self.row(header.cpu, header.domain) else { continue };
+            let Some(row) = self.row(header.cpu, header.domain) else {
+                continue;
+            };
             let counted = match header.kind {
                 kind::SPAN => &mut row.written,
                 kind::UNFINISHED => &mut row.unfinished,
@@ -77,7 +83,11 @@ impl Accounts {
     /// Calls in the capture so far, unfinished ones included.
     #[must_use]
     pub fn total_written(&self) -> u64 {
-        self.rows.iter().flatten().map(|row| row.written + row.unfinished).sum()
+        self.rows
+            .iter()
+            .flatten()
+            .map(|row| row.written + row.unfinished)
+            .sum()
     }
 
     /// Both sides of the accounts put together. `counters` are those of the programs, index = CPU.
@@ -148,7 +158,12 @@ mod tests {
     }
 
     fn header(kind: u8, cpu: u32) -> RecordHeader {
-        RecordHeader { size: 8, kind, domain: 2, cpu }
+        RecordHeader {
+            size: 8,
+            kind,
+            domain: 2,
+            cpu,
+        }
     }
 
     #[test]
@@ -158,7 +173,12 @@ mod tests {
             accounts.written(&header(kind::SPAN, 0));
         }
         accounts.written(&header(kind::UNFINISHED, 1));
-        let ledger = accounts.ledger(9, true, &[counters(5, 2), counters(1, 0)], TaskCounters::default());
+        let ledger = accounts.ledger(
+            9,
+            true,
+            &[counters(5, 2), counters(1, 0)],
+            TaskCounters::default(),
+        );
         assert_eq!(ledger.rows.len(), 2);
         assert!(ledger.rows.iter().all(|row| row.imbalance() == 0), "{ledger:?}");
         assert_eq!(ledger.unmatched_returns, 2);
@@ -181,7 +201,12 @@ mod tests {
     #[test]
     fn numbers_out_of_range_are_still_counted() {
         let mut accounts = Accounts::new(1);
-        accounts.written(&RecordHeader { size: 8, kind: kind::SPAN, domain: 250, cpu: 77 });
+        accounts.written(&RecordHeader {
+            size: 8,
+            kind: kind::SPAN,
+            domain: 250,
+            cpu: 77,
+        });
         accounts.malformed(u32::MAX, 250);
         assert_eq!(accounts.total_written(), 1);
         let ledger = accounts.ledger(0, false, &[], TaskCounters::default());

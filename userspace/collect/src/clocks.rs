@@ -14,7 +14,10 @@ pub fn now() -> u64 {
 #[must_use]
 pub fn snapshot() -> ClockSnapshot {
     const TRIES: usize = 5;
-    (0..TRIES).map(|_| read_all()).min_by_key(|snapshot| snapshot.uncertainty).unwrap_or_default()
+    (0..TRIES)
+        .map(|_| read_all())
+        .min_by_key(|snapshot| snapshot.uncertainty)
+        .unwrap_or_default()
 }
 
 fn read_all() -> ClockSnapshot {
@@ -24,7 +27,13 @@ fn read_all() -> ClockSnapshot {
     let realtime = read(ClockId::Realtime);
     let after = read(ClockId::Boottime);
     let uncertainty = after.saturating_sub(before);
-    ClockSnapshot { boottime: before + uncertainty / 2, monotonic, monotonic_raw, realtime, uncertainty }
+    ClockSnapshot {
+        boottime: before + uncertainty / 2,
+        monotonic,
+        monotonic_raw,
+        realtime,
+        uncertainty,
+    }
 }
 
 fn read(clock: ClockId) -> u64 {

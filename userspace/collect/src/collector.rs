@@ -174,11 +174,21 @@ impl Collector {
         settings: Settings,
         tell: impl Fn(Happening) + Send + 'static,
     ) -> Result<CollectorHandle, ProbeError> {
-        let Settings { calls, mut tasks, debug, ring_bytes, follow_forks, writer } = settings;
+        let Settings {
+            calls,
+            mut tasks,
+            debug,
+            ring_bytes,
+            follow_forks,
+            writer,
+        } = settings;
         // A ring holds less than its size in records, each of which has a header in it.
         let limit = ring_bytes as usize;
-        let mut rings: Vec<CpuRing> =
-            calls.rings()?.into_iter().map(|(cpu, ring)| CpuRing::new(cpu, ring, limit)).collect();
+        let mut rings: Vec<CpuRing> = calls
+            .rings()?
+            .into_iter()
+            .map(|(cpu, ring)| CpuRing::new(cpu, ring, limit))
+            .collect();
         let mut logger = None;
         if let Some(tasks) = &mut tasks {
             rings.push(CpuRing::new(0, tasks.take_ring()?, limit));
@@ -187,7 +197,7 @@ impl Collector {
             }
         }
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| start_error(errno.into()))?;
+            .map_err(|errno| start_error(&errno.into()))?;
         let wake = Arc::new(wake);
         let (sender, commands) = channel();
         let now = Instant::now();
@@ -211,8 +221,12 @@ impl Collector {
         let thread = thread::Builder::new()
             .name("collector".to_owned())
             .spawn(move || collector.run())
-            .map_err(start_error)?;
-        Ok(CollectorHandle { commands: sender, wake, thread })
+            .map_err(|error| start_error(&error))?;
+        Ok(CollectorHandle {
+            commands: sender,
+            wake,
+            thread,
+        })
     }
 
     fn run(mut self) -> Result<Stopped, ProbeError> {
@@ -246,7 +260,10 @@ impl Collector {
             .chain([self.wake.as_fd()])
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(pause.subsec_nanos()) };
+        let pause = Timespec {
+            tv_sec: 0,
+            tv_nsec: i64::from(pause.subsec_nanos()),
+        };
         // An interruption only makes the round come early.
         let _ = poll(&mut fds, Some(&pause));
         let mut pending = [0; 8];
@@ -286,8 +303,14 @@ impl Collector {
     }
 
     fn ledger(&self, complete: bool) -> Result<Ledger, ProbeError> {
-        let tasks = self.tasks.as_ref().map_or(Ok(TaskCounters::default()), Tasks::counters)?;
-        Ok(self.books.accounts.ledger(clocks::now(), complete, &self.calls.counters()?, tasks))
+        let tasks = self
+            .tasks
+            .as_ref()
+            .map_or(Ok(TaskCounters::default()), Tasks::counters)?;
+        Ok(self
+            .books
+            .accounts
+            .ledger(clocks::now(), complete, &self.calls.counters()?, tasks))
     }
 
     fn finish(mut self, reason: EndReason) -> Result<Stopped, ProbeError> {
@@ -304,7 +327,11 @@ impl Collector {
         self.books.meta(&End { time, reason }.into());
         self.books.flush();
         let Books { writer, failure, .. } = self.books;
-        Ok(Stopped { ledger, capture_bytes: writer.size(), failure })
+        Ok(Stopped {
+            ledger,
+            capture_bytes: writer.size(),
+            failure,
+        })
     }
 }
 
@@ -320,7 +347,9 @@ impl Books {
                 self.call(&header, bytes);
             }
             Checked::Task(header, bytes) => {
-                let Ok(task) = Task::read_from_bytes(bytes) else { return };
+                let Ok(task) = Task::read_from_bytes(bytes) else {
+                    return;
+                };
                 if header.kind == kind::LINKER {
                     (self.tell)(Happening::Linker(task));
                 } else if self.relevant.keep(&task) {
@@ -346,7 +375,11 @@ impl Books {
             let cookie = frame.cookie();
             let long = cookie.stack_args() > 0;
             let header = RecordHeader {
-                size: if long { LONG_SPAN_SIZE as u16 } else { SPAN_SIZE as u16 },
+                size: if long {
+                    LONG_SPAN_SIZE as u16
+                } else {
+                    SPAN_SIZE as u16
+                },
                 kind: kind::UNFINISHED,
                 domain: cookie.domain(),
                 cpu: frame.cpu,
@@ -366,7 +399,14 @@ impl Books {
                 args: frame.args,
             };
             if long {
-                self.call(&header, LongSpan { span, stack: frame.stack }.as_bytes());
+                self.call(
+                    &header,
+                    LongSpan {
+                        span,
+                        stack: frame.stack,
+                    }
+                    .as_bytes(),
+                );
             } else {
                 self.call(&header, span.as_bytes());
             }
@@ -394,7 +434,7 @@ impl Books {
     }
 }
 
-fn start_error(error: io::Error) -> ProbeError {
+fn start_error(error: &io::Error) -> ProbeError {
     ProbeError::Refused {
         action: "start the collector".to_owned(),
         cause: error.to_string(),

@@ -18,7 +18,9 @@ pub(crate) enum Checked<'a> {
 
 /// Checks what a ring gave.
 pub(crate) fn check(cpu: u32, bytes: &[u8]) -> Checked<'_> {
-    let Ok((header, _)) = RecordHeader::read_from_prefix(bytes) else { return Checked::Malformed(cpu, 0) };
+    let Ok((header, _)) = RecordHeader::read_from_prefix(bytes) else {
+        return Checked::Malformed(cpu, 0);
+    };
     let size = bytes.len();
     let whole = usize::from(header.size) == size;
     match header.kind {
@@ -63,7 +65,9 @@ impl CpuRing {
 
 impl std::fmt::Debug for CpuRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CpuRing").field("cpu", &self.cpu).finish_non_exhaustive()
+        f.debug_struct("CpuRing")
+            .field("cpu", &self.cpu)
+            .finish_non_exhaustive()
     }
 }
 
@@ -83,12 +87,27 @@ mod tests {
 
     #[test]
     fn kinds_need_their_sizes() {
-        assert!(matches!(check(0, &record(kind::SPAN, 112, 112)), Checked::Call(..)));
-        assert!(matches!(check(0, &record(kind::UNFINISHED, 176, 176)), Checked::Call(..)));
+        assert!(matches!(
+            check(0, &record(kind::SPAN, 112, 112)),
+            Checked::Call(..)
+        ));
+        assert!(matches!(
+            check(0, &record(kind::UNFINISHED, 176, 176)),
+            Checked::Call(..)
+        ));
         assert!(matches!(check(0, &record(kind::TASK, 48, 48)), Checked::Task(..)));
-        assert!(matches!(check(0, &record(kind::SPAN, 176, 112)), Checked::Malformed(1, 3)));
-        assert!(matches!(check(0, &record(kind::TASK, 112, 112)), Checked::Malformed(1, 3)));
-        assert!(matches!(check(0, &record(99, 112, 112)), Checked::Malformed(1, 3)));
+        assert!(matches!(
+            check(0, &record(kind::SPAN, 176, 112)),
+            Checked::Malformed(1, 3)
+        ));
+        assert!(matches!(
+            check(0, &record(kind::TASK, 112, 112)),
+            Checked::Malformed(1, 3)
+        ));
+        assert!(matches!(
+            check(0, &record(99, 112, 112)),
+            Checked::Malformed(1, 3)
+        ));
         assert!(matches!(check(5, &[1, 2, 3]), Checked::Malformed(5, 0)));
     }
 

@@ -15,7 +15,10 @@ pub(crate) struct Relevant {
 
 impl Relevant {
     pub(crate) fn new(follow_forks: bool) -> Self {
-        Self { follow_forks, ..Self::default() }
+        Self {
+            follow_forks,
+            ..Self::default()
+        }
     }
 
     /// Adds a process; true if it is new.
@@ -57,7 +60,12 @@ mod tests {
 
     fn task(op: u8, pid: u32, tid: u32, parent: u32) -> Task {
         Task {
-            header: RecordHeader { size: 48, kind: kind::TASK, domain: 0, cpu: 0 },
+            header: RecordHeader {
+                size: 48,
+                kind: kind::TASK,
+                domain: 0,
+                cpu: 0,
+            },
             time: 0,
             pid,
             tid,

@@ -176,7 +176,11 @@ fn describe(path: &Path, side: Side, points: &[Point]) -> String {
         Side::Return => "returns",
     };
     match points {
-        [point] => format!("probe function {side} at offset {:#x} of {}", point.offset, path.display()),
+        [point] => format!(
+            "probe function {side} at offset {:#x} of {}",
+            point.offset,
+            path.display()
+        ),
         _ => format!("probe {} function {side} of {}", points.len(), path.display()),
     }
 }

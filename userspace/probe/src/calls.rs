@@ -118,13 +118,24 @@ impl Calls {
         configure(&mut open, options, cpus, ring_bytes)?;
         if backend.name() == UprobeMulti.name() {
             for mut program in open.progs_mut() {
-                if FUNCTION_PROGRAMS.iter().any(|name| program.name() == OsStr::new(name)) {
+                if FUNCTION_PROGRAMS
+                    .iter()
+                    .any(|name| program.name() == OsStr::new(name))
+                {
                     program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
                 }
             }
         }
-        let object = open.load().map_err(|error| refused("load the call-tracing programs", &error))?;
-        let mut calls = Self { backend, links: Vec::new(), rings: Vec::new(), object, cpus };
+        let object = open
+            .load()
+            .map_err(|error| refused("load the call-tracing programs", &error))?;
+        let mut calls = Self {
+            backend,
+            links: Vec::new(),
+            rings: Vec::new(),
+            object,
+            cpus,
+        };
         calls.create_rings(ring_bytes)?;
         for (program, category, name) in TRACEPOINT_PROGRAMS {
             let link = calls
@@ -141,9 +152,14 @@ impl Calls {
     fn trial(&self) -> Result<(), ProbeError> {
         let program = self.program("linker_changed")?;
         let path = Path::new("/proc/self/exe");
-        let point = Point { offset: entry_offset(path).unwrap_or(0x1000), cookie: 0 };
+        let point = Point {
+            offset: entry_offset(path).unwrap_or(0x1000),
+            cookie: 0,
+        };
         let scope = Scope::Process(std::process::id());
-        self.backend.attach(&program, path, scope, Side::Entry, &[point]).map(drop)
+        self.backend
+            .attach(&program, path, scope, Side::Entry, &[point])
+            .map(drop)
     }
 
     fn create_rings(&mut self, bytes: u32) -> Result<(), ProbeError> {
@@ -167,18 +183,24 @@ impl Calls {
         self.object
             .progs_mut()
             .find(|program| program.name() == OsStr::new(name))
-            .ok_or_else(|| ProbeError::BrokenObject { part: format!("program {name}") })
+            .ok_or_else(|| ProbeError::BrokenObject {
+                part: format!("program {name}"),
+            })
     }
 
     fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>, ProbeError> {
         // libbpf puts the object's name before that of a data section's map.
         let matches = |map: &libbpf_rs::Map<'_>| {
-            map.name().to_str().is_some_and(|n| n == name || name.starts_with('.') && n.ends_with(name))
+            map.name()
+                .to_str()
+                .is_some_and(|n| n == name || name.starts_with('.') && n.ends_with(name))
         };
         self.object
             .maps()
             .find(matches)
-            .ok_or_else(|| ProbeError::BrokenObject { part: format!("map {name}") })
+            .ok_or_else(|| ProbeError::BrokenObject {
+                part: format!("map {name}"),
+            })
     }
 
     /// Name of the back-end in use.
@@ -201,17 +223,32 @@ impl Calls {
     /// [`ProbeError::BrokenObject`]. Points that the kernel refuses are named in the result.
     pub fn attach(&self, path: &Path, scope: Scope, points: &[Point]) -> Result<Probes, ProbeError> {
         forget_messages();
-        let (returns, mut failures) =
-            attach_all(&*self.backend, &self.program("call_leave")?, path, scope, Side::Return, points);
+        let (returns, mut failures) = attach_all(
+            &*self.backend,
+            &self.program("call_leave")?,
+            path,
+            scope,
+            Side::Return,
+            points,
+        );
         let points: Vec<Point> = points
             .iter()
             .copied()
             .filter(|point| failures.iter().all(|failure| failure.point != *point))
             .collect();
-        let (entries, more) =
-            attach_all(&*self.backend, &self.program("call_enter")?, path, scope, Side::Entry, &points);
+        let (entries, more) = attach_all(
+            &*self.backend,
+            &self.program("call_enter")?,
+            path,
+            scope,
+            Side::Entry,
+            &points,
+        );
         failures.extend(more);
-        Ok(Probes { links: entries.into_iter().chain(returns).collect(), failures })
+        Ok(Probes {
+            links: entries.into_iter().chain(returns).collect(),
+            failures,
+        })
     }
 
     /// Watches a dynamic linker for changes of its list of libraries: `offset` is that of
@@ -224,8 +261,13 @@ impl Calls {
         forget_messages();
         let point = Point { offset, cookie: 0 };
         let program = self.program("linker_changed")?;
-        let links = self.backend.attach(&program, path, scope, Side::Entry, &[point])?;
-        Ok(Probes { links, failures: Vec::new() })
+        let links = self
+            .backend
+            .attach(&program, path, scope, Side::Entry, &[point])?;
+        Ok(Probes {
+            links,
+            failures: Vec::new(),
+        })
     }
 
     /// Makes `pid` a traced process, with bits of [`target_flags`].
@@ -268,7 +310,11 @@ impl Calls {
     ///
     /// [`ProbeError::BrokenObject`].
     pub fn targets(&self) -> Result<Vec<u32>, ProbeError> {
-        Ok(self.map("TARGETS")?.keys().filter_map(|key| u32::read_from_bytes(&key).ok()).collect())
+        Ok(self
+            .map("TARGETS")?
+            .keys()
+            .filter_map(|key| u32::read_from_bytes(&key).ok())
+            .collect())
     }
 
     /// A descriptor of the map of traced processes, for a helper that outlives this process.
@@ -324,7 +370,9 @@ impl Calls {
                 map.lookup(cpu.as_bytes(), MapFlags::ANY)
                     .map_err(|error| refused("read the counters", &error))?
                     .and_then(|bytes| CpuCounters::read_from_bytes(&bytes).ok())
-                    .ok_or_else(|| ProbeError::BrokenObject { part: "counters of every CPU".to_owned() })
+                    .ok_or_else(|| ProbeError::BrokenObject {
+                        part: "counters of every CPU".to_owned(),
+                    })
             })
             .collect()
     }
@@ -338,9 +386,12 @@ impl Calls {
         let map = self.map("THREADS")?;
         let mut threads = Vec::new();
         for key in map.keys() {
-            let Ok(id) = u64::read_from_bytes(&key) else { continue };
-            let value =
-                map.lookup(&key, MapFlags::ANY).map_err(|error| refused("read the open calls", &error))?;
+            let Ok(id) = u64::read_from_bytes(&key) else {
+                continue;
+            };
+            let value = map
+                .lookup(&key, MapFlags::ANY)
+                .map_err(|error| refused("read the open calls", &error))?;
             // A thread that ended in the meantime is not there any more.
             if let Some(thread) = value.and_then(|bytes| Thread::read_from_bytes(&bytes).ok()) {
                 threads.push((id, Box::new(thread)));
@@ -412,7 +463,13 @@ fn configure(open: &mut OpenObject, options: &Options, cpus: u32, ring_bytes: u3
         };
         result.map_err(|error| refused(format!("configure map {name}"), &error))?;
     }
-    if configured { Ok(()) } else { Err(ProbeError::BrokenObject { part: "settings section".to_owned() }) }
+    if configured {
+        Ok(())
+    } else {
+        Err(ProbeError::BrokenObject {
+            part: "settings section".to_owned(),
+        })
+    }
 }
 
 /// File offset of an ELF file's entry point, for [`Calls::trial`]: that of the first executable segment
@@ -430,8 +487,12 @@ fn entry_offset(path: &Path) -> Option<u64> {
         let mut segment = [0u8; 56];
         file.read_exact_at(&mut segment, table + index * size).ok()?;
         let word = |at: usize| Some(u64::from_le_bytes(segment.get(at..at + 8)?.try_into().ok()?));
-        let (kind, offset, address, length) =
-            (u32::from_le_bytes(segment.get(0..4)?.try_into().ok()?), word(8)?, word(16)?, word(32)?);
+        let (kind, offset, address, length) = (
+            u32::from_le_bytes(segment.get(0..4)?.try_into().ok()?),
+            word(8)?,
+            word(16)?,
+            word(32)?,
+        );
         const PT_LOAD: u32 = 1;
         if kind == PT_LOAD && (address..address + length).contains(&entry) {
             return Some(entry - address + offset);

@@ -63,5 +63,9 @@ pub enum ProbeError {
 }
 
 fn details(log: &[String]) -> String {
-    if log.is_empty() { String::new() } else { format!("\n  {}", log.join("\n  ")) }
+    if log.is_empty() {
+        String::new()
+    } else {
+        format!("\n  {}", log.join("\n  "))
+    }
 }

@@ -46,11 +46,20 @@ pub(crate) fn forget_messages() {
 /// Turns a libbpf error into ours.
 pub(crate) fn refused(action: impl Into<String>, error: &libbpf_rs::Error) -> ProbeError {
     let action = action.into();
-    let log: Vec<String> = LINES.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+    let log: Vec<String> = LINES
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .iter()
+        .cloned()
+        .collect();
     // The verifier also answers EACCES; its log tells the two apart.
     let verifier = log.iter().any(|line| line.contains("PROG LOAD LOG"));
     if error.kind() == ErrorKind::PermissionDenied && !verifier {
         return ProbeError::PermissionDenied { action };
     }
-    ProbeError::Refused { action, cause: error.to_string(), log }
+    ProbeError::Refused {
+        action,
+        cause: error.to_string(),
+        log,
+    }
 }

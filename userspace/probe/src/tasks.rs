@@ -72,10 +72,14 @@ impl Tasks {
         for (name, category) in PROGRAMS {
             let program: &mut TracePoint = ebpf
                 .program_mut(name)
-                .ok_or_else(|| ProbeError::BrokenObject { part: format!("program {name}") })?
+                .ok_or_else(|| ProbeError::BrokenObject {
+                    part: format!("program {name}"),
+                })?
                 .try_into()
                 .map_err(|error| refused("find a program", &error))?;
-            program.load().map_err(|error| refused(&format!("load program {name}"), &error))?;
+            program
+                .load()
+                .map_err(|error| refused(&format!("load program {name}"), &error))?;
             program
                 .attach(category, name)
                 .map_err(|error| refused(&format!("attach to tracepoint {category}:{name}"), &error))?;
@@ -91,7 +95,9 @@ impl Tasks {
     pub fn take_ring(&mut self) -> Result<Ring, ProbeError> {
         self.ebpf
             .take_map("TASK_RING")
-            .ok_or_else(|| ProbeError::BrokenObject { part: "map TASK_RING".to_owned() })
+            .ok_or_else(|| ProbeError::BrokenObject {
+                part: "map TASK_RING".to_owned(),
+            })
             .and_then(|map| RingBuf::try_from(map).map_err(|error| refused("map the task ring", &error)))
     }
 
@@ -104,14 +110,18 @@ impl Tasks {
         let map = self
             .ebpf
             .map("TASK_COUNTERS")
-            .ok_or_else(|| ProbeError::BrokenObject { part: "map TASK_COUNTERS".to_owned() })?;
+            .ok_or_else(|| ProbeError::BrokenObject {
+                part: "map TASK_COUNTERS".to_owned(),
+            })?;
         let values = PerCpuArray::<_, Counters>::try_from(map)
             .and_then(|array| array.get(&0, 0))
             .map_err(|error| refused("read the task counters", &error))?;
-        Ok(values.iter().fold(TaskCounters::default(), |sum, one| TaskCounters {
-            seen: sum.seen + one.0.seen,
-            ring_full: sum.ring_full + one.0.ring_full,
-        }))
+        Ok(values
+            .iter()
+            .fold(TaskCounters::default(), |sum, one| TaskCounters {
+                seen: sum.seen + one.0.seen,
+                ring_full: sum.ring_full + one.0.ring_full,
+            }))
     }
 
     /// A reader of the programs' own log, for `debug`: call its `flush` now and then; lines go to the
@@ -141,6 +151,10 @@ fn refused(action: &str, error: &(dyn std::error::Error + 'static)) -> ProbeErro
     if denied {
         ProbeError::PermissionDenied { action }
     } else {
-        ProbeError::Refused { action, cause: causes.join(": "), log: Vec::new() }
+        ProbeError::Refused {
+            action,
+            cause: causes.join(": "),
+            log: Vec::new(),
+        }
     }
 }

@@ -55,8 +55,16 @@ impl Tracepoint {
         let path = tracefs()?.join("events").join(category).join(name).join("format");
         let tracepoint = format!("{category}:{name}");
         match fs::read_to_string(&path) {
-            Ok(text) => Ok(Self { name: tracepoint, path, fields: parse(&text) }),
-            Err(error) => Err(ProbeError::Tracepoint { tracepoint, path, cause: error.to_string() }),
+            Ok(text) => Ok(Self {
+                name: tracepoint,
+                path,
+                fields: parse(&text),
+            }),
+            Err(error) => Err(ProbeError::Tracepoint {
+                tracepoint,
+                path,
+                cause: error.to_string(),
+            }),
         }
     }
 
@@ -71,7 +79,11 @@ impl Tracepoint {
             Some(field) => format!("field {name} has {} bytes, {size} were expected", field.size),
             None => format!("there is no field {name}"),
         };
-        Err(ProbeError::Tracepoint { tracepoint: self.name.clone(), path: self.path.clone(), cause })
+        Err(ProbeError::Tracepoint {
+            tracepoint: self.name.clone(),
+            path: self.path.clone(),
+            cause,
+        })
     }
 }
 
@@ -90,7 +102,11 @@ fn parse(text: &str) -> Vec<Field> {
                 }
             }
             let name = declaration.split('[').next()?.rsplit([' ', '*']).next()?;
-            Some(Field { name: name.to_owned(), offset: offset?, size: size? })
+            Some(Field {
+                name: name.to_owned(),
+                offset: offset?,
+                size: size?,
+            })
         })
         .collect()
 }
@@ -109,7 +125,10 @@ mod tests {
     #[test]
     fn parses_a_format_file() {
         let fields = parse(NEWTASK);
-        let found: Vec<_> = fields.iter().map(|f| (f.name.as_str(), f.offset, f.size)).collect();
+        let found: Vec<_> = fields
+            .iter()
+            .map(|f| (f.name.as_str(), f.offset, f.size))
+            .collect();
         assert_eq!(
             found,
             [
@@ -124,10 +143,25 @@ mod tests {
 
     #[test]
     fn wrong_size_and_missing_field_are_named() {
-        let tracepoint =
-            Tracepoint { name: "task:task_newtask".into(), path: "/x".into(), fields: parse(NEWTASK) };
+        let tracepoint = Tracepoint {
+            name: "task:task_newtask".into(),
+            path: "/x".into(),
+            fields: parse(NEWTASK),
+        };
         assert_eq!(tracepoint.offset("clone_flags", 8).unwrap(), 32);
-        assert!(tracepoint.offset("pid", 8).unwrap_err().to_string().contains("has 4 bytes"));
-        assert!(tracepoint.offset("nothing", 8).unwrap_err().to_string().contains("no field nothing"));
+        assert!(
+            tracepoint
+                .offset("pid", 8)
+                .unwrap_err()
+                .to_string()
+                .contains("has 4 bytes")
+        );
+        assert!(
+            tracepoint
+                .offset("nothing", 8)
+                .unwrap_err()
+                .to_string()
+                .contains("no field nothing")
+        );
     }
 }

@@ -1,6 +1,13 @@
 //! The call programs on functions of this very test program: what the rings hold is compared with what
 //! the functions were called with.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, in its helper functions too"
+)]
+
 use std::{
     fs, hint,
     path::Path,
@@ -29,14 +36,21 @@ extern "C" fn six(a: u64, b: u64, c: u64, d: u64, e: u64, f: u64) -> u64 {
 }
 
 #[inline(never)]
-#[expect(clippy::too_many_arguments, reason = "the point is to have arguments on the stack")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the point is to have arguments on the stack"
+)]
 extern "C" fn nine(a: u64, b: u64, c: u64, d: u64, e: u64, f: u64, g: u64, h: u64, i: u64) -> u64 {
     hint::black_box(a ^ b ^ c ^ d ^ e ^ f ^ g ^ h ^ i)
 }
 
 #[inline(never)]
 extern "C" fn nested(depth: u64) -> u64 {
-    if hint::black_box(depth) == 0 { 7 } else { hint::black_box(nested(depth - 1)) + 1 }
+    if hint::black_box(depth) == 0 {
+        7
+    } else {
+        hint::black_box(nested(depth - 1)) + 1
+    }
 }
 
 /// File offset of a function of this program.
@@ -56,7 +70,12 @@ fn offset_of(function: *const ()) -> u64 {
 }
 
 fn options(backend: BackendChoice) -> Options {
-    Options { backend, ring_bytes: 1 << 20, max_threads: 64, follow_forks: false }
+    Options {
+        backend,
+        ring_bytes: 1 << 20,
+        max_threads: 64,
+        follow_forks: false,
+    }
 }
 
 /// Loads the programs; `None` where BPF is not to be had and CI has not promised it.
@@ -91,20 +110,33 @@ fn records(calls: &Calls) -> Vec<LongSpan> {
 fn attach(calls: &Calls, functions: &[(*const (), Cookie)]) -> gputrace_probe::calls::Probes {
     let points: Vec<Point> = functions
         .iter()
-        .map(|(function, cookie)| Point { offset: offset_of(*function), cookie: cookie.0 })
+        .map(|(function, cookie)| Point {
+            offset: offset_of(*function),
+            cookie: cookie.0,
+        })
         .collect();
-    let probes =
-        calls.attach(Path::new("/proc/self/exe"), Scope::Process(std::process::id()), &points).unwrap();
+    let probes = calls
+        .attach(
+            Path::new("/proc/self/exe"),
+            Scope::Process(std::process::id()),
+            &points,
+        )
+        .unwrap();
     assert!(probes.failures.is_empty(), "{:?}", probes.failures);
     calls.add_target(std::process::id(), 0).unwrap();
     probes
 }
 
 fn arguments_and_results(backend: BackendChoice) {
-    let Some((_turn, calls)) = load(&options(backend)) else { return };
+    let Some((_turn, calls)) = load(&options(backend)) else {
+        return;
+    };
     let probes = attach(
         &calls,
-        &[(six as *const (), Cookie::new(11, 0, 0)), (nine as *const (), Cookie::new(12, 3, 3))],
+        &[
+            (six as *const (), Cookie::new(11, 0, 0)),
+            (nine as *const (), Cookie::new(12, 3, 3)),
+        ],
     );
     assert_eq!(six(1, 2, 3, 4, 5, 6), 21);
     let expected = nine(1, 2, 3, 4, 5, 6, 700, 800, 900);
@@ -145,7 +177,9 @@ fn arguments_and_results_by_perf_events() {
 
 #[test]
 fn recursion_has_parents_up_to_the_limit() {
-    let Some((_turn, calls)) = load(&options(BackendChoice::Auto)) else { return };
+    let Some((_turn, calls)) = load(&options(BackendChoice::Auto)) else {
+        return;
+    };
     let probes = attach(&calls, &[(nested as *const (), Cookie::new(1, 2, 0))]);
     let deepest = MAX_DEPTH as u64 + 5;
     assert_eq!(nested(deepest), 7 + deepest);
@@ -156,19 +190,31 @@ fn recursion_has_parents_up_to_the_limit() {
         assert_eq!(usize::from(long.span.depth), depth);
         assert_eq!(long.span.args[0], deepest - depth as u64);
         assert_eq!(long.span.result, 7 + deepest - depth as u64);
-        let parent = depth.checked_sub(1).map_or(0, |outer| got[outer].span.correlation);
+        let parent = depth
+            .checked_sub(1)
+            .map_or(0, |outer| got[outer].span.correlation);
         assert_eq!(long.span.parent, parent);
     }
-    let dropped: u64 =
-        calls.counters().unwrap().iter().map(|cpu| cpu.dropped[DropReason::TooDeep as usize][2]).sum();
+    let dropped: u64 = calls
+        .counters()
+        .unwrap()
+        .iter()
+        .map(|cpu| cpu.dropped[DropReason::TooDeep as usize][2])
+        .sum();
     assert_eq!(dropped, 6, "depths MAX_DEPTH to deepest");
     drop(probes);
 }
 
 #[test]
 fn a_full_ring_and_a_full_thread_map_are_counted() {
-    let small = Options { ring_bytes: 4096, max_threads: 1, ..options(BackendChoice::Auto) };
-    let Some((_turn, calls)) = load(&small) else { return };
+    let small = Options {
+        ring_bytes: 4096,
+        max_threads: 1,
+        ..options(BackendChoice::Auto)
+    };
+    let Some((_turn, calls)) = load(&small) else {
+        return;
+    };
     let probes = attach(&calls, &[(six as *const (), Cookie::new(1, 0, 0))]);
     for n in 0..200 {
         six(n, 0, 0, 0, 0, 0);
@@ -177,7 +223,12 @@ fn a_full_ring_and_a_full_thread_map_are_counted() {
     calls.stop().unwrap();
     let written = records(&calls).len() as u64;
     let counters = calls.counters().unwrap();
-    let sum = |reason: DropReason| counters.iter().map(|cpu| cpu.dropped[reason as usize][0]).sum::<u64>();
+    let sum = |reason: DropReason| {
+        counters
+            .iter()
+            .map(|cpu| cpu.dropped[reason as usize][0])
+            .sum::<u64>()
+    };
     let seen: u64 = counters.iter().map(|cpu| cpu.seen[0]).sum();
     assert_eq!(seen, 201);
     assert_eq!(sum(DropReason::ThreadMapFull), 1);
@@ -188,7 +239,9 @@ fn a_full_ring_and_a_full_thread_map_are_counted() {
 
 #[test]
 fn processes_that_are_no_targets_are_not_seen() {
-    let Some((_turn, calls)) = load(&options(BackendChoice::Auto)) else { return };
+    let Some((_turn, calls)) = load(&options(BackendChoice::Auto)) else {
+        return;
+    };
     let probes = attach(&calls, &[(six as *const (), Cookie::new(1, 0, 0))]);
     calls.remove_target(std::process::id()).unwrap();
     calls.remove_target(std::process::id()).unwrap();
@@ -202,12 +255,22 @@ fn processes_that_are_no_targets_are_not_seen() {
 
 #[test]
 fn points_that_cannot_be_probed_are_named() {
-    let Some((_turn, calls)) = load(&options(BackendChoice::Auto)) else { return };
-    let good = Point { offset: offset_of(six as *const ()), cookie: Cookie::new(1, 0, 0).0 };
+    let Some((_turn, calls)) = load(&options(BackendChoice::Auto)) else {
+        return;
+    };
+    let good = Point {
+        offset: offset_of(six as *const ()),
+        cookie: Cookie::new(1, 0, 0).0,
+    };
     // Far beyond the end of the file.
-    let bad = Point { offset: 1 << 40, cookie: Cookie::new(2, 0, 0).0 };
+    let bad = Point {
+        offset: 1 << 40,
+        cookie: Cookie::new(2, 0, 0).0,
+    };
     let scope = Scope::Process(std::process::id());
-    let probes = calls.attach(Path::new("/proc/self/exe"), scope, &[good, bad]).unwrap();
+    let probes = calls
+        .attach(Path::new("/proc/self/exe"), scope, &[good, bad])
+        .unwrap();
     let failed: Vec<Point> = probes.failures.iter().map(|failure| failure.point).collect();
     assert_eq!(failed, [bad]);
     calls.add_target(std::process::id(), 0).unwrap();

@@ -2,8 +2,9 @@
 
 use std::{io, time::Duration};
 
-use gputrace_probe::attach::PerfEvents;
-use gputrace_probe::attach::Backend as _;
+use gputrace_probe::attach::{Backend as _, PerfEvents};
+
+use crate::helper::Helper;
 
 /// What the kernel takes to remove one perf uprobe: a grace period of its tasks-trace RCU flavour
 /// (0.11 s measured on 6.18).
@@ -32,39 +33,9 @@ pub(crate) fn remove(estimate: Duration, remove: impl FnOnce()) -> io::Result<Op
         remove();
         return Ok(None);
     }
-    let (reader, writer) = io::pipe()?;
-    // SAFETY: the child makes only async-signal-safe calls and ends with _exit.
-    match unsafe { libc::fork() } {
-        -1 => {
-            let error = io::Error::last_os_error();
-            remove();
-            Err(error)
-        }
-        0 => {
-            use std::os::fd::AsRawFd as _;
-            let (reader, writer) = (reader.as_raw_fd(), writer.as_raw_fd());
-            // SAFETY: async-signal-safe calls on integers and on local variables only.
-            unsafe {
-                libc::setsid();
-                libc::prctl(libc::PR_SET_NAME, c"gputrace-detach".as_ptr());
-                libc::close(writer);
-                // Not the terminal's, and no pipe that someone reads to its end.
-                let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
-                for standard in 0..3 {
-                    libc::dup2(null, standard);
-                }
-                // Ends when the parent has closed its side.
-                let mut byte = 0u8;
-                while libc::read(reader, (&raw mut byte).cast(), 1) < 0
-                    && *libc::__errno_location() == libc::EINTR
-                {}
-                libc::_exit(0)
-            }
-        }
-        pid => {
-            remove();
-            drop(writer);
-            Ok(u32::try_from(pid).ok())
-        }
-    }
+    // Ending closes what the helper holds.
+    let helper = Helper::fork(c"gputrace-detach", |_| ());
+    remove();
+    // Dropping the helper lets it go.
+    helper.map(|helper| u32::try_from(helper.pid).ok())
 }

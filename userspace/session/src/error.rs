@@ -55,7 +55,9 @@ pub enum SessionError {
         cause: io::Error,
     },
     /// A second Ctrl-C.
-    #[error("given up on request; the capture is complete up to the last block written: `gputrace export {capture}` makes outputs of it")]
+    #[error(
+        "given up on request; the capture is complete up to the last block written: `gputrace export {capture}` makes outputs of it"
+    )]
     GivenUp {
         /// Path of the capture.
         capture: String,

@@ -6,9 +6,11 @@
 //! reads from the map that it keeps open. It holds nothing else: the probes go with gputrace.
 
 use std::{
-    io::{self, PipeWriter, Write as _},
+    io,
     os::fd::{AsRawFd as _, OwnedFd},
 };
+
+use crate::helper::{Helper, Wake};
 
 /// Bits of `union bpf_attr` for `BPF_MAP_GET_NEXT_KEY`: the start of the element struct.
 #[repr(C)]
@@ -22,58 +24,28 @@ struct NextKey {
 
 const BPF_MAP_GET_NEXT_KEY: libc::c_int = 4;
 
-/// Said to the guardian when all is well.
-const DISMISSED: u8 = 1;
-
 /// A running guardian; dropping it dismisses it.
 #[derive(Debug)]
-pub(crate) struct Guardian {
-    pid: libc::pid_t,
-    pipe: PipeWriter,
-}
+pub(crate) struct Guardian(Option<Helper>);
 
 impl Guardian {
-    /// Starts a guardian of the processes in the map `targets`. To be called while the process has one
-    /// thread.
+    /// Starts a guardian of the processes in the map `targets`.
     pub(crate) fn start(targets: &OwnedFd) -> io::Result<Self> {
-        let (reader, pipe) = io::pipe()?;
-        // SAFETY: the child calls only async-signal-safe functions and ends with _exit.
-        match unsafe { libc::fork() } {
-            -1 => Err(io::Error::last_os_error()),
-            0 => watch(reader.as_raw_fd(), pipe.as_raw_fd(), targets.as_raw_fd()),
-            pid => Ok(Self { pid, pipe }),
-        }
+        let targets = targets.as_raw_fd();
+        let helper = Helper::fork(c"gputrace-guard", move |wake| {
+            if wake == Wake::Gone {
+                wake_all(targets);
+            }
+        })?;
+        Ok(Self(Some(helper)))
     }
 }
 
 impl Drop for Guardian {
     fn drop(&mut self) {
-        // If it is gone already, there is nobody to dismiss.
-        let _ = self.pipe.write_all(&[DISMISSED]);
-        // SAFETY: a child of this process; no status is wanted.
-        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
-    }
-}
-
-/// The guardian's life. Allocates nothing and takes no lock.
-fn watch(reader: libc::c_int, writer: libc::c_int, targets: libc::c_int) -> ! {
-    // SAFETY: async-signal-safe calls on integers and on local variables only.
-    unsafe {
-        // Out of reach of the terminal's Ctrl-C, with a name of its own for `ps`.
-        libc::setsid();
-        libc::prctl(libc::PR_SET_NAME, c"gputrace-guard".as_ptr());
-        libc::close(writer);
-        let mut said = 0u8;
-        let read = loop {
-            let count = libc::read(reader, (&raw mut said).cast(), 1);
-            if count >= 0 || *libc::__errno_location() != libc::EINTR {
-                break count;
-            }
-        };
-        if read == 0 {
-            wake_all(targets);
+        if let Some(helper) = self.0.take() {
+            helper.dismiss();
         }
-        libc::_exit(0)
     }
 }
 
@@ -93,7 +65,12 @@ fn wake_all(targets: libc::c_int) {
         };
         // SAFETY: the attribute and the keys it points to are local and live; the size is its own.
         let result = unsafe {
-            libc::syscall(libc::SYS_bpf, BPF_MAP_GET_NEXT_KEY, &raw mut attr, size_of::<NextKey>())
+            libc::syscall(
+                libc::SYS_bpf,
+                BPF_MAP_GET_NEXT_KEY,
+                &raw mut attr,
+                size_of::<NextKey>(),
+            )
         };
         if result != 0 {
             return;

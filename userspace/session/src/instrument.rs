@@ -2,8 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use gputrace_abi::cookie::Cookie;
+use gputrace_abi::{cookie::Cookie, domain::Domain};
 use gputrace_capture::meta::{Function, Library, Notice, ValueKind};
+use gputrace_catalog::Signature;
 use gputrace_collect::{CollectorHandle, Command, clocks};
 use gputrace_probe::{
     attach::{Point, Scope},
@@ -15,7 +16,6 @@ use gputrace_target::{
 };
 
 use crate::{SessionError, request::FunctionFilter};
-use gputrace_abi::domain::Domain;
 
 /// Which file, as far as uprobes are concerned: the kernel keys them by inode. Overlay mounts show one
 /// inode under several devices; the build id tells such twins apart from different files.
@@ -89,8 +89,14 @@ impl Instruments {
 
     /// Whether any domain of the recording can be in this file.
     fn wants(&self, mapped: &MappedFile) -> bool {
-        let name = mapped.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        gputrace_catalog::library_domains(name).iter().any(|domain| self.domains.contains(domain))
+        let name = mapped
+            .path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        gputrace_catalog::library_domains(name)
+            .iter()
+            .any(|domain| self.domains.contains(domain))
     }
 
     /// Probes one library file for `scope`, if that has not been done.
@@ -108,12 +114,16 @@ impl Instruments {
             let instrumented = self.register(file, collector)?;
             self.libraries.insert(identity.clone(), instrumented);
         }
-        let Some(library) = self.libraries.get_mut(&identity) else { return Ok(()) };
+        let Some(library) = self.libraries.get_mut(&identity) else {
+            return Ok(());
+        };
         let covered = |(other, _): &(Scope, Probes)| *other == scope || *other == Scope::EveryProcess;
         if library.points.is_empty() || library.probes.iter().any(covered) {
             return Ok(());
         }
-        let probes = self.calls.attach(&library.file.attach_path(), scope, &library.points)?;
+        let probes = self
+            .calls
+            .attach(&library.file.attach_path(), scope, &library.points)?;
         if let Some(first) = probes.failures.first() {
             if probes.failures.len() >= library.points.len() {
                 // Nothing at all is probed: that is no detail of the recording any more.
@@ -127,7 +137,13 @@ impl Instruments {
                 library.file.path().display(),
                 first.error
             );
-            collector.append(Notice { time: clocks::now(), text: text.clone() }.into());
+            collector.append(
+                Notice {
+                    time: clocks::now(),
+                    text: text.clone(),
+                }
+                .into(),
+            );
             self.remarks.push(text);
         }
         self.probed += library.points.len() - probes.failures.len();
@@ -144,13 +160,15 @@ impl Instruments {
     ) -> Result<Instrumented, SessionError> {
         let plan = plan(&file, &self.domains, &self.functions).map_err(process::ProcessError::from)?;
         let first = self.next_function;
-        let functions: Vec<Function> =
-            (first..).zip(&plan.probes).map(|(id, probe)| describe(id, probe)).collect();
+        let functions: Vec<Function> = (first..)
+            .zip(&plan.probes)
+            .map(|(id, probe)| describe(id, probe))
+            .collect();
         let points = functions
             .iter()
             .map(|function| {
                 let signature = gputrace_catalog::signature(&function.name);
-                let stack = signature.map_or(0, |signature| signature.stack_words());
+                let stack = signature.map_or(0, Signature::stack_words);
                 Point {
                     offset: function.probe_offset,
                     cookie: Cookie::new(function.id, function.domain, stack).0,
@@ -167,13 +185,27 @@ impl Instruments {
             functions,
         };
         self.next_library += 1;
-        tracing::info!(path = library.path, functions = library.functions.len(), "library to be probed");
+        tracing::info!(
+            path = library.path,
+            functions = library.functions.len(),
+            "library to be probed"
+        );
         collector.append(library.into());
         for refused in &plan.refused {
             let text = format!("{} cannot be probed: {}", refused.name, refused.reason);
-            collector.send(Command::Meta(Box::new(Notice { time: clocks::now(), text }.into())));
+            collector.send(Command::Meta(Box::new(
+                Notice {
+                    time: clocks::now(),
+                    text,
+                }
+                .into(),
+            )));
         }
-        Ok(Instrumented { file, points, probes: Vec::new() })
+        Ok(Instrumented {
+            file,
+            points,
+            probes: Vec::new(),
+        })
     }
 
     /// Libraries with probes: path and number of functions.
@@ -190,7 +222,11 @@ impl Instruments {
 
     /// Kernel objects behind all probes: what removing them costs in the perf back-end.
     pub(crate) fn links(&self) -> usize {
-        self.libraries.values().flat_map(|library| &library.probes).map(|(_, probes)| probes.links()).sum()
+        self.libraries
+            .values()
+            .flat_map(|library| &library.probes)
+            .map(|(_, probes)| probes.links())
+            .sum()
     }
 }
 
@@ -223,7 +259,7 @@ fn describe(id: u32, probe: &PlannedProbe) -> Function {
         domain: probe.domain.id(),
         address: probe.address,
         probe_offset: probe.site.file_offset,
-        parameters: signature.map(|signature| signature.parameters()),
-        returns: signature.map_or(ValueKind::Word, |signature| signature.return_kind()),
+        parameters: signature.map(Signature::parameters),
+        returns: signature.map_or(ValueKind::Word, Signature::return_kind),
     }
 }

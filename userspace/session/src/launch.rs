@@ -32,14 +32,23 @@ impl Program {
         let mut std_command = std::process::Command::new(program);
         std_command.args(arguments);
         if let Some(user) = user {
-            std_command.env("HOME", &user.home).env("USER", &user.name).env("LOGNAME", &user.name);
+            std_command
+                .env("HOME", &user.home)
+                .env("USER", &user.name)
+                .env("LOGNAME", &user.name);
             for name in ["SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND"] {
                 std_command.env_remove(name);
             }
-            let user = user.clone();
-            // SAFETY: only async-signal-safe calls on memory allocated before.
-            unsafe { std_command.pre_exec(move || user.become_user()) };
         }
+        let user = user.cloned();
+        let prepare = move || {
+            // Ignored here (see the command line), but the program is to find it as usual.
+            // SAFETY: async-signal-safe.
+            unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+            user.as_ref().map_or(Ok(()), User::become_user)
+        };
+        // SAFETY: only async-signal-safe calls on memory allocated before.
+        unsafe { std_command.pre_exec(prepare) };
         let me = std::process::id();
         calls.add_target(me, if stop { STOP_ON_LINK } else { 0 })?;
         let child = Command::from(std_command).spawn();
@@ -65,6 +74,8 @@ impl Program {
 
 /// Sends a signal to a process; it is no error if it is gone.
 pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
-    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return };
+    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else {
+        return;
+    };
     let _ = rustix::process::kill_process(pid, signal);
 }

@@ -7,15 +7,18 @@
 //! 3. choose targets ([`launch`] a program, attach to processes, or the node) and put probes onto the
 //!    libraries that they map ([`instrument`]), now and whenever their dynamic linkers map more
 //!    ([`linkers`]);
-//! 4. wait for the end: Ctrl-C, SIGTERM, time over, targets gone ([`recorder`]);
-//! 5. freeze the programs, close the books, remove the probes, make the outputs ([`outputs`]).
+//! 4. wait for the end: Ctrl-C, SIGTERM, time over, targets gone ([`recorder`], [`ending`]);
+//! 5. freeze the programs, close the books, remove the probes ([`detach`]), make the outputs
+//!    ([`outputs`]).
 //!
 //! [`export`] makes outputs of a capture later. Nothing here prints: callers pass a function that shows
 //! a line to the user.
 
 mod detach;
+mod ending;
 mod error;
 mod guardian;
+mod helper;
 mod instrument;
 mod launch;
 mod linkers;

@@ -33,7 +33,11 @@ pub(crate) struct Linkers {
 
 impl Linkers {
     pub(crate) fn new(calls: Arc<Calls>) -> Self {
-        Self { calls, watched: HashSet::new(), probes: Vec::new() }
+        Self {
+            calls,
+            watched: HashSet::new(),
+            probes: Vec::new(),
+        }
     }
 
     /// Watches the linkers under which the targets run. One that cannot be watched is only a loss of
@@ -44,7 +48,10 @@ impl Linkers {
                 if let Ok(Some(path)) = resolve(command).map(|resolved| resolved.interpreter) {
                     self.add(Linker::open(&path).map(Some), Scope::EveryProcess);
                 }
-                self.add(Linker::open(Path::new(interp::DEFAULT)).map(Some), Scope::EveryProcess);
+                self.add(
+                    Linker::open(Path::new(interp::DEFAULT)).map(Some),
+                    Scope::EveryProcess,
+                );
             }
             Targets::Attach { pids, .. } => {
                 for pid in pids {
@@ -52,7 +59,10 @@ impl Linkers {
                 }
             }
             Targets::Node => {
-                self.add(Linker::open(Path::new(interp::DEFAULT)).map(Some), Scope::EveryProcess);
+                self.add(
+                    Linker::open(Path::new(interp::DEFAULT)).map(Some),
+                    Scope::EveryProcess,
+                );
                 for found in process::survey().unwrap_or_default().processes {
                     self.add(Linker::of_process(found.pid), Scope::EveryProcess);
                 }
@@ -75,7 +85,10 @@ impl Linkers {
         if !self.watched.insert((owner, file.device(), file.inode())) {
             return;
         }
-        match self.calls.watch_linker(&file.attach_path(), scope, linker.hook.file_offset) {
+        match self
+            .calls
+            .watch_linker(&file.attach_path(), scope, linker.hook.file_offset)
+        {
             Ok(probes) => self.probes.push(probes),
             Err(error) => tracing::debug!("dynamic linker {} not watched: {error}", file.path().display()),
         }

@@ -43,13 +43,17 @@ pub fn export(
     for format in formats {
         exporters.push(match format {
             Format::Csv => Box::new(CsvExporter::new(directory.clone(), name)),
-            Format::Pftrace => {
-                Box::new(PerfettoExporter::new(directory, &format!("{name}_results.pftrace"))?)
-            }
+            Format::Pftrace => Box::new(PerfettoExporter::new(
+                directory,
+                &format!("{name}_results.pftrace"),
+            )?),
         });
     }
     let report = run(timeline, exporters, progress);
-    Ok(Outputs { report, summary: text.take() })
+    Ok(Outputs {
+        report,
+        summary: text.take(),
+    })
 }
 
 /// Text that an exporter writes and we read once it is done.
@@ -65,7 +69,10 @@ impl SharedText {
 
 impl Write for SharedText {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

@@ -4,7 +4,6 @@ use std::{
     collections::BTreeSet,
     ffi::OsString,
     ops::ControlFlow,
-    os::fd::OwnedFd,
     path::PathBuf,
     process::ExitStatus,
     sync::{
@@ -29,18 +28,16 @@ use gputrace_target::{
     interp::InterpError,
     process::{self, ProcessError},
 };
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use rustix::process::Signal;
 use tokio::{
-    io::{Interest, unix::AsyncFd},
-    signal::unix::{SignalKind, signal},
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
     task::JoinSet,
     time::{MissedTickBehavior, interval, sleep},
 };
 
 use crate::{
-    SessionError,
-    detach,
+    SessionError, detach,
+    ending::{Ending, Stops, ended, ends_of, last_status},
     guardian::Guardian,
     instrument::Instruments,
     launch::{self, Program},
@@ -53,9 +50,6 @@ use crate::{
 
 /// How often to look for processes that have gone or, where nothing tells, for new libraries.
 const TICK: Duration = Duration::from_secs(1);
-
-/// How long a program has, after Ctrl-C or SIGTERM ended its recording, to end as well.
-const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// What a recording left behind.
 #[derive(Debug)]
@@ -89,7 +83,9 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
     // A trial: better now than when a program has been started.
     drop(directory.file(".gputrace")?);
 
-    let ring_bytes = request.ring_bytes.unwrap_or_else(|| system::ring_bytes(present_cpus().len()));
+    let ring_bytes = request
+        .ring_bytes
+        .unwrap_or_else(|| system::ring_bytes(present_cpus().len()));
     let launched = matches!(request.targets, Targets::Launch { .. });
     let calls = Arc::new(Calls::load(&Options {
         backend: request.backend,
@@ -100,23 +96,33 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
     let tasks = Tasks::load(request.debug_ebpf)?;
     // Before there are other threads, which a fork would leave behind in any state.
     let guardian = match request.targets {
-        Targets::Launch { stop_on_link: true, .. } => Some(
-            Guardian::start(&calls.targets_fd()?)
-                .map_err(|cause| SessionError::System { action: "start a helper process", cause })?,
+        Targets::Launch {
+            stop_on_link: true, ..
+        } => Some(
+            Guardian::start(&calls.targets_fd()?).map_err(|cause| SessionError::System {
+                action: "start a helper process",
+                cause,
+            })?,
         ),
         _ => None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|cause| SessionError::System { action: "set up the event loop", cause })?;
+        .map_err(|cause| SessionError::System {
+            action: "set up the event loop",
+            cause,
+        })?;
     runtime.block_on(async {
         let mut linkers = Linkers::new(Arc::clone(&calls));
         linkers.watch(&request.targets);
         // From here on a program may be running, so Ctrl-C must already mean "stop recording".
         let mut stops = Stops::new()?;
         let program = match &request.targets {
-            Targets::Launch { command, stop_on_link } => {
+            Targets::Launch {
+                command,
+                stop_on_link,
+            } => {
                 let stop = *stop_on_link && linkers.any();
                 Some(Program::start(&calls, command, user.as_ref(), stop)?)
             }
@@ -149,8 +155,11 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             // The receiver lives until the collector has ended.
             let _ = sender.send(happening);
         })?;
-        let instruments =
-            Instruments::new(Arc::clone(&calls), request.domains.clone(), request.functions.clone());
+        let instruments = Instruments::new(
+            Arc::clone(&calls),
+            request.domains.clone(),
+            request.functions.clone(),
+        );
         let mut recorder = Recorder {
             request,
             say,
@@ -166,7 +175,9 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         recorder.begin()?;
         let reason = recorder.wait(&mut stops).await;
         let capture = request.output.directory.join(&file_name);
-        recorder.finish(reason, stops, guardian, &directory, &name, capture).await
+        recorder
+            .finish(reason, stops, guardian, &directory, &name, capture)
+            .await
     })
 }
 
@@ -194,41 +205,6 @@ fn check_command(command: &[OsString]) -> Result<(), SessionError> {
     match linkers::resolve(command) {
         Err(InterpError::Elf(ElfError::Read { .. })) | Ok(_) => Ok(()),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// The signals that end a recording.
-struct Stops {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-    hangup: tokio::signal::unix::Signal,
-}
-
-/// Which signal ended it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
-    Interrupt,
-    Terminate,
-}
-
-impl Stops {
-    fn new() -> Result<Self, SessionError> {
-        let listen = |kind| {
-            signal(kind).map_err(|cause| SessionError::System { action: "listen to signals", cause })
-        };
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) -> Stop {
-        tokio::select! {
-            _ = self.interrupt.recv() => Stop::Interrupt,
-            _ = self.terminate.recv() => Stop::Terminate,
-            _ = self.hangup.recv() => Stop::Terminate,
-        }
     }
 }
 
@@ -356,7 +332,9 @@ impl Recorder<'_> {
         let before = self.instruments.probed;
         match self.instruments.process(task.pid, scope, &self.collector) {
             // Most programs on a node, and every program before it has mapped its libraries.
-            Err(SessionError::Process(ProcessError::NoRocmLibraries { .. } | ProcessError::NoSuchProcess { .. })) => {}
+            Err(SessionError::Process(
+                ProcessError::NoRocmLibraries { .. } | ProcessError::NoSuchProcess { .. },
+            )) => {}
             Err(error) => self.remark(task.pid, &error),
             Ok(_) => self.describe(task.pid),
         }
@@ -384,12 +362,16 @@ impl Recorder<'_> {
                 }
                 Targets::Launch { .. } => {
                     for pid in self.calls.targets().unwrap_or_default() {
-                        let _ = self.instruments.process(pid, Scope::EveryProcess, &self.collector);
+                        let _ = self
+                            .instruments
+                            .process(pid, Scope::EveryProcess, &self.collector);
                     }
                 }
                 Targets::Attach { pids, .. } => {
                     for pid in pids {
-                        let _ = self.instruments.process(*pid, Scope::Process(*pid), &self.collector);
+                        let _ = self
+                            .instruments
+                            .process(*pid, Scope::Process(*pid), &self.collector);
                     }
                 }
             }
@@ -398,7 +380,10 @@ impl Recorder<'_> {
 
     fn scan_node(&mut self) -> Result<(), SessionError> {
         for found in process::survey()?.processes {
-            match self.instruments.process(found.pid, Scope::EveryProcess, &self.collector) {
+            match self
+                .instruments
+                .process(found.pid, Scope::EveryProcess, &self.collector)
+            {
                 // It ended meanwhile, or is somebody's oddity: the others matter as much.
                 Err(SessionError::Process(error)) => tracing::debug!("{error}"),
                 other => drop(other?),
@@ -465,26 +450,35 @@ impl Recorder<'_> {
         let frozen = self.calls.stop()?;
         // Nothing is stopped from now on; wake whatever was.
         while let Ok(happening) = self.happenings.try_recv() {
-            if let Happening::Linker(Task { op: task_op::LINKER_STOPPED, pid, .. }) = happening {
+            if let Happening::Linker(Task {
+                op: task_op::LINKER_STOPPED,
+                pid,
+                ..
+            }) = happening
+            {
                 launch::signal(pid, Signal::CONT);
             }
         }
         for pid in std::mem::take(&mut self.described) {
             self.describe(pid);
         }
-        let Recorder { calls, collector, instruments, linkers, program, say, request, .. } = self;
+        let Recorder {
+            calls,
+            collector,
+            instruments,
+            linkers,
+            program,
+            say,
+            request,
+            ..
+        } = self;
         let links = instruments.links() + linkers.links();
         let cost = detach::estimate(calls.backend(), links);
         let mut probes = Some((instruments, linkers));
         if !frozen {
             drop(probes.take());
         }
-        let reason = match &ending {
-            Ending::Stopped(_) => EndReason::Interrupted,
-            Ending::DurationOver => EndReason::DurationOver,
-            Ending::ProgramEnded(_) | Ending::TargetsGone => EndReason::TargetsGone,
-            Ending::CaptureFailed => EndReason::Failed("the capture could not be written".to_owned()),
-        };
+        let reason = ending.reason();
         let stopped = collector.finish(reason.clone())?;
         // Stopped processes whose event was still in a ring: the guardian's map knows them all.
         if guardian.is_some() {
@@ -510,7 +504,11 @@ impl Recorder<'_> {
                 (directory.clone(), name.to_owned(), request.output.formats.clone());
             tokio::task::spawn_blocking(move || {
                 export(&capture, &directory, &name, &formats, &mut |_| {
-                    if cancel.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                    if cancel.load(Ordering::Relaxed) {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
                 })
             })
         };
@@ -537,85 +535,5 @@ impl Recorder<'_> {
             program,
             capture_failure: stopped.failure,
         })
-    }
-}
-
-/// Why the waiting ended.
-#[derive(Debug)]
-enum Ending {
-    Stopped(Stop),
-    DurationOver,
-    ProgramEnded(Option<ExitStatus>),
-    TargetsGone,
-    CaptureFailed,
-}
-
-async fn ended(program: &mut Option<Program>) -> Option<ExitStatus> {
-    match program {
-        Some(program) => program.wait().await.ok(),
-        None => std::future::pending().await,
-    }
-}
-
-/// The program's status, once the recording is over. A program whose recording was stopped by the clock
-/// is waited for, since whoever started it through gputrace expects its status. One that was told to end
-/// gets a moment.
-async fn last_status(
-    program: Option<Program>,
-    ending: &Ending,
-    stops: &mut Stops,
-    say: Say<'_>,
-) -> Option<ExitStatus> {
-    let mut program = program?;
-    match ending {
-        Ending::ProgramEnded(status) => *status,
-        Ending::Stopped(stop) => {
-            // The terminal has sent Ctrl-C to the program as well; SIGTERM came to us alone.
-            if *stop == Stop::Terminate {
-                launch::signal(program.pid, Signal::TERM);
-            }
-            let status = tokio::time::timeout(LAST_WAIT, program.wait()).await;
-            if status.is_err() {
-                say(&format!("process {} runs on", program.pid));
-            }
-            status.ok().and_then(Result::ok)
-        }
-        Ending::DurationOver | Ending::TargetsGone | Ending::CaptureFailed => {
-            if let Some(status) = program.ended() {
-                return Some(status);
-            }
-            say(&format!("recorded; waiting for process {} to end (Ctrl-C: do not wait)", program.pid));
-            tokio::select! {
-                status = program.wait() => status.ok(),
-                _ = stops.next() => None,
-            }
-        }
-    }
-}
-
-/// Tasks that end when the processes do.
-fn ends_of(pids: &[u32]) -> JoinSet<()> {
-    let mut ends = JoinSet::new();
-    for pid in pids {
-        let descriptor = i32::try_from(*pid)
-            .ok()
-            .and_then(Pid::from_raw)
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        ends.spawn(async move {
-            // A process that is gone already has ended.
-            if let Some(descriptor) = descriptor {
-                end_of(descriptor).await;
-            }
-        });
-    }
-    ends
-}
-
-/// A process descriptor becomes readable when the process ends.
-async fn end_of(descriptor: OwnedFd) {
-    // SAFETY: an `OwnedFd` keeps its descriptor open, and refers to the same one, as long as it lives.
-    match unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) } {
-        Ok(descriptor) => drop(descriptor.readable().await),
-        Err(_) => std::future::pending().await,
     }
 }

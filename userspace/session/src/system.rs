@@ -27,13 +27,20 @@ pub(crate) fn recording(request: &Request, backend: &str, main_pid: Option<u32>)
         cpus: possible_cpus(),
         command: request.command_line.clone(),
         mode: match &request.targets {
-            Targets::Launch { command, .. } => {
-                Mode::Launch { command: command.iter().map(|arg| arg.to_string_lossy().into_owned()).collect() }
-            }
+            Targets::Launch { command, .. } => Mode::Launch {
+                command: command
+                    .iter()
+                    .map(|arg| arg.to_string_lossy().into_owned())
+                    .collect(),
+            },
             Targets::Attach { pids, .. } => Mode::Attach { pids: pids.clone() },
             Targets::Node => Mode::Node,
         },
-        domains: request.domains.iter().map(|domain| domain.name().to_owned()).collect(),
+        domains: request
+            .domains
+            .iter()
+            .map(|domain| domain.name().to_owned())
+            .collect(),
         backend: backend.to_owned(),
         clocks: clocks::snapshot(),
         main_pid,

@@ -32,7 +32,11 @@ impl User {
         }
         let id = |name| std::env::var(name).ok()?.parse::<u32>().ok();
         let (uid, gid) = (id("SUDO_UID")?, id("SUDO_GID")?);
-        if uid == 0 { None } else { Some(Self::lookup(uid, gid)) }
+        if uid == 0 {
+            None
+        } else {
+            Some(Self::lookup(uid, gid))
+        }
     }
 
     /// Looks the user up in the system's databases; an unknown one has only the given ids.
@@ -55,8 +59,9 @@ impl User {
             return bare;
         }
         // SAFETY: a found entry's strings are NUL-terminated and lie in `buffer`, which is still there.
-        let (name, home): (CString, CString) =
-            unsafe { (CStr::from_ptr(entry.pw_name).into(), CStr::from_ptr(entry.pw_dir).into()) };
+        let name: CString = unsafe { CStr::from_ptr(entry.pw_name) }.into();
+        // SAFETY: as above.
+        let home: CString = unsafe { CStr::from_ptr(entry.pw_dir) }.into();
         let groups = groups_of(&name, gid).unwrap_or(bare.groups);
         Self {
             uid,
@@ -70,7 +75,10 @@ impl User {
     /// As the owner of files.
     #[must_use]
     pub const fn owner(&self) -> FileOwner {
-        FileOwner { uid: self.uid, gid: self.gid }
+        FileOwner {
+            uid: self.uid,
+            gid: self.gid,
+        }
     }
 
     /// Makes the calling process this user, for good. Only async-signal-safe calls: it runs between fork
@@ -81,7 +89,11 @@ impl User {
     /// Whatever the kernel answers; the process must not go on then.
     pub(crate) fn become_user(&self) -> std::io::Result<()> {
         let check = |result: libc::c_int| {
-            if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+            if result == 0 {
+                Ok(())
+            } else {
+                Err(std::io::Error::last_os_error())
+            }
         };
         // SAFETY: the pointer and length are those of a live slice.
         check(unsafe { libc::setgroups(self.groups.len(), self.groups.as_ptr()) })?;

@@ -1,0 +1,153 @@
+//! How a recording comes to its end: signals, the clock, or its targets.
+
+use std::{os::fd::OwnedFd, process::ExitStatus, time::Duration};
+
+use gputrace_capture::meta::EndReason;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+};
+
+use crate::{
+    SessionError,
+    launch::{self, Program},
+    recorder::Say,
+};
+
+/// How long a program has, after Ctrl-C or SIGTERM ended its recording, to end as well.
+const LAST_WAIT: Duration = Duration::from_millis(500);
+
+/// The signals that end a recording.
+pub(crate) struct Stops {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
+}
+
+/// Which signal ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Interrupt,
+    Terminate,
+}
+
+impl Stops {
+    pub(crate) fn new() -> Result<Self, SessionError> {
+        let listen = |kind| {
+            signal(kind).map_err(|cause| SessionError::System {
+                action: "listen to signals",
+                cause,
+            })
+        };
+        Ok(Self {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    pub(crate) async fn next(&mut self) -> Stop {
+        tokio::select! {
+            _ = self.interrupt.recv() => Stop::Interrupt,
+            _ = self.terminate.recv() => Stop::Terminate,
+            _ = self.hangup.recv() => Stop::Terminate,
+        }
+    }
+}
+
+/// Why the waiting ended.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    Stopped(Stop),
+    DurationOver,
+    ProgramEnded(Option<ExitStatus>),
+    TargetsGone,
+    CaptureFailed,
+}
+
+impl Ending {
+    /// As the capture says it.
+    pub(crate) fn reason(&self) -> EndReason {
+        match self {
+            Self::Stopped(_) => EndReason::Interrupted,
+            Self::DurationOver => EndReason::DurationOver,
+            Self::ProgramEnded(_) | Self::TargetsGone => EndReason::TargetsGone,
+            Self::CaptureFailed => EndReason::Failed("the capture could not be written".to_owned()),
+        }
+    }
+}
+
+pub(crate) async fn ended(program: &mut Option<Program>) -> Option<ExitStatus> {
+    match program {
+        Some(program) => program.wait().await.ok(),
+        None => std::future::pending().await,
+    }
+}
+
+/// The program's status, once the recording is over. A program whose recording was stopped by the clock
+/// is waited for, since whoever started it through gputrace expects its status. One that was told to end
+/// gets a moment.
+pub(crate) async fn last_status(
+    program: Option<Program>,
+    ending: &Ending,
+    stops: &mut Stops,
+    say: Say<'_>,
+) -> Option<ExitStatus> {
+    let mut program = program?;
+    match ending {
+        Ending::ProgramEnded(status) => *status,
+        Ending::Stopped(stop) => {
+            // The terminal has sent Ctrl-C to the program as well; SIGTERM came to us alone.
+            if *stop == Stop::Terminate {
+                launch::signal(program.pid, Signal::TERM);
+            }
+            let status = tokio::time::timeout(LAST_WAIT, program.wait()).await;
+            if status.is_err() {
+                say(&format!("process {} runs on", program.pid));
+            }
+            status.ok().and_then(Result::ok)
+        }
+        Ending::DurationOver | Ending::TargetsGone | Ending::CaptureFailed => {
+            if let Some(status) = program.ended() {
+                return Some(status);
+            }
+            say(&format!(
+                "recorded; waiting for process {} to end (Ctrl-C: do not wait)",
+                program.pid
+            ));
+            tokio::select! {
+                status = program.wait() => status.ok(),
+                _ = stops.next() => None,
+            }
+        }
+    }
+}
+
+/// Tasks that end when the processes do.
+pub(crate) fn ends_of(pids: &[u32]) -> JoinSet<()> {
+    let mut ends = JoinSet::new();
+    for pid in pids {
+        let descriptor = i32::try_from(*pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        ends.spawn(async move {
+            // A process that is gone already has ended.
+            if let Some(descriptor) = descriptor {
+                end_of(descriptor).await;
+            }
+        });
+    }
+    ends
+}
+
+/// A process descriptor becomes readable when the process ends.
+async fn end_of(descriptor: OwnedFd) {
+    // SAFETY: an `OwnedFd` keeps its descriptor open, and refers to the same one, as long as it lives.
+    match unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) } {
+        Ok(descriptor) => drop(descriptor.readable().await),
+        Err(_) => std::future::pending().await,
+    }
+}
