@@ -105,7 +105,8 @@ class Picture:
                 y += 23
             y = self.thread(track, tid, calls[track], y) + 8
         shown = sum(len(calls[track]) for track in tracks)
-        return self.frame(title, y, shown, len(tracks), len({ids[track][0] for track in tracks}))
+        threads = set(ids.values())
+        return self.frame(title, y, shown, len(threads), len({pid for pid, _ in threads}))
 
     def thread(self, track: int, tid: int, calls: list[pftrace.Slice], y: float) -> float:
         height = ROW * (max(call.depth for call in calls) + 1)
