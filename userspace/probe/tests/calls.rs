@@ -36,10 +36,6 @@ extern "C" fn six(a: u64, b: u64, c: u64, d: u64, e: u64, f: u64) -> u64 {
 }
 
 #[inline(never)]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the point is to have arguments on the stack"
-)]
 extern "C" fn nine(a: u64, b: u64, c: u64, d: u64, e: u64, f: u64, g: u64, h: u64, i: u64) -> u64 {
     hint::black_box(a ^ b ^ c ^ d ^ e ^ f ^ g ^ h ^ i)
 }

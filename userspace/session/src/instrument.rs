@@ -191,15 +191,12 @@ impl Instruments {
             "library to be probed"
         );
         collector.append(library.into());
-        for refused in &plan.refused {
-            let text = format!("{} cannot be probed: {}", refused.name, refused.reason);
-            collector.send(Command::Meta(Box::new(
-                Notice {
-                    time: clocks::now(),
-                    text,
-                }
-                .into(),
-            )));
+        for text in untraced(&file, &plan, &self.domains) {
+            let notice = Notice {
+                time: clocks::now(),
+                text,
+            };
+            collector.send(Command::Meta(Box::new(notice.into())));
         }
         Ok(Instrumented {
             file,
@@ -243,6 +240,26 @@ pub fn plan(
     file.plan(&|name: &str| {
         gputrace_catalog::classify(name).filter(|domain| domains.contains(domain) && functions.wants(name))
     })
+}
+
+/// Remarks on functions of a library that were wanted and are not traced.
+fn untraced(file: &LibraryFile, plan: &LibraryPlan, domains: &[Domain]) -> Vec<String> {
+    let mut remarks: Vec<String> = plan
+        .refused
+        .iter()
+        .map(|refused| format!("{} cannot be probed: {}", refused.name, refused.reason))
+        .collect();
+    remarks.extend(plan.indirect.iter().map(|name| {
+        format!("{name} is not traced: it is an indirect function, whose code is chosen in each process")
+    }));
+    let wanted = |name: &&String| {
+        let name = name.split('@').next().unwrap_or_default();
+        gputrace_catalog::classify(name).is_some_and(|domain| domains.contains(&domain))
+    };
+    remarks.extend(file.elf().superseded().iter().filter(wanted).map(|name| {
+        format!("{name} is not traced: programs built against today's library use its default version")
+    }));
+    remarks
 }
 
 /// A function as the capture describes it.
