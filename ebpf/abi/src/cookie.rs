@@ -19,7 +19,11 @@ impl Cookie {
     /// return address; more than [`STACK_ARGS`] are cut to that many.
     #[must_use]
     pub const fn new(function: u32, domain: u8, stack_args: u8) -> Self {
-        let stack = if stack_args as usize > STACK_ARGS { STACK_ARGS as u64 } else { stack_args as u64 };
+        let stack = if stack_args as usize > STACK_ARGS {
+            STACK_ARGS as u64
+        } else {
+            stack_args as u64
+        };
         Self(function as u64 | (domain as u64) << 32 | stack << 48)
     }
 
@@ -49,7 +53,10 @@ mod tests {
     #[test]
     fn round_trips() {
         let cookie = Cookie::new(0xdead_beef, 5, 7);
-        assert_eq!((cookie.function(), cookie.domain(), cookie.stack_args()), (0xdead_beef, 5, 7));
+        assert_eq!(
+            (cookie.function(), cookie.domain(), cookie.stack_args()),
+            (0xdead_beef, 5, 7)
+        );
         assert_eq!(Cookie::new(1, 2, 200).stack_args() as usize, STACK_ARGS);
     }
 }

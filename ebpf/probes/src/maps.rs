@@ -134,6 +134,9 @@ impl Counters {
 
 /// Adds to `*field` in one atomic step and returns what it held before.
 ///
+/// The ordering must be stronger than relaxed: for a relaxed addition LLVM 22 emits the instruction that
+/// fetches nothing and takes the *operand* for the old value.
+///
 /// `AtomicU64::fetch_add` is missing on BPF targets, because `core` offers it only where there is also a
 /// compare-and-swap for every width; the instruction itself has been there since Linux 5.12.
 ///
@@ -145,12 +148,12 @@ unsafe fn fetch_add(field: *mut u64, n: u64) -> u64 {
     #[cfg(target_arch = "bpf")]
     // SAFETY: the caller's promise.
     unsafe {
-        core::intrinsics::atomic_xadd::<u64, u64, { core::intrinsics::AtomicOrdering::Relaxed }>(field, n)
+        core::intrinsics::atomic_xadd::<u64, u64, { core::intrinsics::AtomicOrdering::AcqRel }>(field, n)
     }
     #[cfg(not(target_arch = "bpf"))]
     // SAFETY: the caller's promise.
     unsafe {
-        core::sync::atomic::AtomicU64::from_ptr(field).fetch_add(n, core::sync::atomic::Ordering::Relaxed)
+        core::sync::atomic::AtomicU64::from_ptr(field).fetch_add(n, core::sync::atomic::Ordering::AcqRel)
     }
 }
 

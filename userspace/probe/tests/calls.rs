@@ -9,6 +9,7 @@
 )]
 
 use std::{
+    collections::HashSet,
     fs, hint,
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
@@ -100,6 +101,8 @@ fn records(calls: &Calls) -> Vec<LongSpan> {
         }
     }
     spans.sort_by_key(|long| long.span.begin);
+    let unique: HashSet<u64> = spans.iter().map(|long| long.span.correlation).collect();
+    assert_eq!(unique.len(), spans.len(), "every call has an id of its own");
     spans
 }
 
