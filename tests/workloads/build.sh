@@ -81,3 +81,6 @@ fi
 if stale "$out/static_program" bystander.c; then
     $c -static bystander.c -o "$out/static_program"
 fi
+if stale "$out/static_rocm" bystander.c; then
+    $c -static -DWITH_ROCM bystander.c -o "$out/static_rocm"
+fi

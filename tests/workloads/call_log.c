@@ -38,11 +38,17 @@ static void forget_in_child(void) {
     chunk = (struct chunk){0};
 }
 
-static void register_fork_handler(void) { pthread_atfork(NULL, NULL, forget_in_child); }
+// When this program image first logged something.
+static uint64_t image;
+
+static void start(void) {
+    image = call_log_now();
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
 
 static void open_chunk(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, register_fork_handler);
+    pthread_once(&once, start);
 
     const char *directory = getenv("WORKLOAD_LOG");
     if (!directory) {
@@ -58,6 +64,7 @@ static void open_chunk(void) {
         .pid = (uint32_t)getpid(),
         .tid = (uint32_t)gettid(),
         .opened = call_log_now(),
+        .image = image,
     };
     char path[4096];
     snprintf(path, sizeof path, "%s/%u-%u-%llu.calls", directory, header.pid, header.tid,

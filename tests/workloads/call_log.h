@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 enum {
-    CALL_LOG_VERSION = 1,
+    CALL_LOG_VERSION = 2,
     CALL_LOG_REGISTERS = 6,  // rdi, rsi, rdx, rcx, r8, r9
     CALL_LOG_STACK = 8,      // words above the return address
     CALL_LOG_WORDS = CALL_LOG_REGISTERS + CALL_LOG_STACK,
@@ -28,6 +28,7 @@ struct call_log_header {
     uint32_t pid;
     uint32_t tid;
     uint64_t opened;  // ns CLOCK_BOOTTIME: order of the files of one thread
+    uint64_t image;   // the same in all files of a process until it executes another program
 };
 
 // One call. A name of zero length ends the file.

@@ -7,7 +7,7 @@ use gputrace_abi::{REGISTER_ARGS, STACK_ARGS};
 /// Argument words of a logged call: registers, then stack.
 pub const WORDS: usize = REGISTER_ARGS + STACK_ARGS;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const MAGIC: &[u8; 8] = b"GPTCALLS";
 const NAME: usize = 96;
 /// Bytes of a record, and of the header in front of them.
@@ -41,6 +41,8 @@ pub struct LoggedCall {
     pub end: Option<u64>,
     /// What it returned.
     pub result: Masked,
+    /// The same for all calls of a process until it executes another program.
+    pub image: u64,
     /// Argument words, registers before stack; `None` if the program does not know them, because the
     /// compiler made the call.
     pub words: Option<[Masked; WORDS]>,
@@ -121,12 +123,12 @@ fn parse(bytes: &[u8]) -> Result<(ThreadId, u64, Vec<LoggedCall>), String> {
     let calls = records
         .chunks_exact(RECORD)
         .take_while(|record| record[0] != 0)
-        .map(call)
+        .map(|record| call(record, word(header, 32)))
         .collect();
     Ok(((number(16), number(20)), word(header, 24), calls))
 }
 
-fn call(record: &[u8]) -> LoggedCall {
+fn call(record: &[u8], image: u64) -> LoggedCall {
     let name = record[..NAME].split(|byte| *byte == 0).next().unwrap_or_default();
     let field = |index: usize| word(record, NAME + 8 * index);
     let words_known = field(4) & 0xffff_ffff != 0;
@@ -142,6 +144,7 @@ fn call(record: &[u8]) -> LoggedCall {
             value: field(2),
             mask: field(3),
         },
+        image,
         words: words_known.then_some(words),
     }
 }

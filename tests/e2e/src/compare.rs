@@ -129,10 +129,10 @@ fn compare_thread(
     let mut open: Vec<usize> = Vec::new();
     let mut last = None;
     for (index, call) in logged.iter().enumerate() {
-        while open
-            .last()
-            .is_some_and(|outer| logged[*outer].end.is_some_and(|end| end < call.begin))
-        {
+        while open.last().is_some_and(|outer| {
+            let outer = &logged[*outer];
+            outer.end.is_some_and(|end| end < call.begin) || outer.image != call.image
+        }) {
             open.pop();
         }
         let what = || format!("call {index} of thread {thread:?}, {}", describe(call));
@@ -283,6 +283,7 @@ mod tests {
             begin,
             end,
             result,
+            image: 1,
             words: Some(words),
         }
     }

@@ -27,11 +27,15 @@ pub fn bpf_usable() -> Result<(), String> {
 
 /// Descriptions of all probes on the file at `path` that are in the kernel, whoever made them.
 ///
+/// Of a probe made by a perf event the kernel knows only the name by which the file was opened. Probes
+/// on files that were named by a descriptor (`/proc/self/fd/…`), as gputrace does, could be on any file;
+/// they count as well.
+///
 /// # Panics
 /// If `/sys/kernel/tracing` cannot be read.
 #[must_use]
 pub fn probes_on(path: &Path) -> Vec<String> {
-    let is_it = |name: &Path| name == path;
+    let is_it = |name: &Path| name == path || name.starts_with("/proc/self/fd");
     let mut probes: Vec<String> = LinkInfoIter::default()
         .filter_map(|link| match link.info {
             LinkTypeInfo::UprobeMulti(multi) if multi.path.as_deref().is_some_and(is_it) => {

@@ -269,7 +269,10 @@ impl Running {
             "still running after {limit:?}: {}",
             self.describe()
         );
+        // Waiting would close its standard input, which a launched program may still read.
+        let stdin = self.child.stdin.take();
         let status = self.child.wait().expect("a child that was not waited for");
+        self.child.stdin = stdin;
         self.status = Some(status);
         // The last words may still be on their way through the pipe. A grandchild may hold it open, so not
         // for ever.

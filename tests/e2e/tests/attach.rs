@@ -162,9 +162,11 @@ fn waits_for_the_runtime() {
     let pid = program.pid().to_string();
     let mut gputrace = Running::start(
         "gputrace",
-        bench.gputrace(&outputs).args(["-f", "csv", "--wait", "-p", &pid]),
+        bench
+            .gputrace(&outputs)
+            .args(["-f", "csv", "--sys-trace", "--wait", "-p", &pid]),
     );
-    gputrace.wait_for_stderr("wait");
+    gputrace.wait_for_stderr("recording");
     program.send("load");
     program.wait_for_stdout("loaded");
     program.send("call");

@@ -3,6 +3,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt, process::Command};
 
+use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::{EndReason, Mode};
 use gputrace_e2e::{
     Bench, CallLog, Comparison, Running, Trace,
@@ -22,7 +23,7 @@ struct Launched {
 /// Launches a workload; `None` if the test is to be skipped.
 fn launched(workload: &[&str]) -> Option<Launched> {
     let bench = Bench::privileged()?;
-    let outputs = bench.launch(&["-f", "csv,pftrace"], workload);
+    let outputs = bench.launch(&["--sys-trace", "-f", "csv,pftrace"], workload);
     let (log, trace) = (bench.log(), outputs.trace());
     trace.assert_sound(&EndReason::TargetsGone);
     trace.assert_lossless();
@@ -121,7 +122,7 @@ fn loads_the_runtime_late() {
     let outputs = bench.outputs(0);
     let mut command = bench.gputrace(&outputs);
     command
-        .args(["-f", "csv", "--"])
+        .args(["--sys-trace", "-f", "csv", "--"])
         .arg(bench.program("hip_late"))
         .args(["dlopen", "10"]);
     let mut gputrace = Running::start("gputrace", &mut command);
@@ -162,14 +163,16 @@ fn functions_that_begin_in_different_ways() {
 fn polled_functions_are_traced_only_if_asked_for() {
     let polled = "hsa_signal_load_relaxed";
     let Some(bench) = Bench::privileged() else { return };
-    let trace = bench.launch(&[], &["synthetic/hsa_synthetic", "10"]).trace();
+    let trace = bench
+        .launch(&["--hsa-trace"], &["synthetic/hsa_synthetic", "10"])
+        .trace();
     compare_if(&bench.log(), &trace, |call| call.name != polled).assert_exact();
     assert_eq!(trace.calls_of(polled).count(), 0);
 
     let bench = Bench::new();
     let trace = bench
         .launch(
-            &["--hsa-include", "signal_load_relaxed$"],
+            &["--hsa-trace", "--hsa-include", "signal_load_relaxed$"],
             &["synthetic/hsa_synthetic", "10"],
         )
         .trace();
@@ -191,7 +194,7 @@ fn domains_can_be_chosen() {
         (&["--hsa-image-trace"], &all[2..3]),
         (&["--hsa-finalizer-trace"], &all[3..4]),
         (&["--hsa-trace"], &all),
-        (&["--runtime-trace"], &all),
+        (&["--sys-trace"], &all),
         (&["--hsa-trace", "--hsa-core-trace=False"], &all[1..]),
         (
             &["--hsa-core-trace", "--hsa-finalizer-trace=True"],
@@ -205,6 +208,26 @@ fn domains_can_be_chosen() {
             let expected = if names.contains(&name) { 3 } else { 0 };
             assert_eq!(trace.calls_of(name).count(), expected, "{name} with {options:?}");
         }
+    }
+}
+
+#[test]
+fn the_hip_runtime_is_the_default() {
+    for options in [
+        &[][..],
+        &["--runtime-trace"],
+        &["--hip-runtime-trace"],
+        &["--hip-trace", "--hip-compiler-trace=False"],
+    ] {
+        let Some(bench) = Bench::privileged() else { return };
+        let trace = bench.launch(options, &["hip_calls", "single", "3"]).trace();
+        trace.assert_lossless();
+        compare_if(&bench.log(), &trace, |call| !call.name.starts_with("__hip")).assert_exact();
+        let runtime = Domain::HipRuntime.id();
+        assert!(
+            trace.calls.iter().all(|call| call.domain == runtime),
+            "other domains with {options:?}"
+        );
     }
 }
 
