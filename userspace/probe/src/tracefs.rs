@@ -14,12 +14,19 @@ use crate::ProbeError;
 ///
 /// # Errors
 ///
-/// [`ProbeError::NoTracefs`] if it is in neither usual place.
+/// [`ProbeError::NoTracefs`] if it is in neither usual place, [`ProbeError::PermissionDenied`] if it may not be
+/// looked into.
 pub fn tracefs() -> Result<PathBuf, ProbeError> {
     let mut cause = io::Error::from(io::ErrorKind::NotFound);
     for place in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
         match fs::read_dir(Path::new(place).join("events")) {
             Ok(_) => return Ok(PathBuf::from(place)),
+            // Only root may look into it, so this says nothing about whether it is mounted.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(ProbeError::PermissionDenied {
+                    action: format!("read {place}"),
+                });
+            }
             Err(error) => cause = error,
         }
     }
