@@ -1,1 +1,103 @@
-fn main() {}
+//! Prints gputrace's figures: what a traced call costs, how fast probes come and go, how many records the
+//! collector takes, whether memory stays flat, how fast captures become outputs.
+//!
+//! Run by `cargo xtask bench`, as root, on a machine as quiet as can be had. No figure is a test: a
+//! machine that is slower than another is no defect. What *is* checked is that the accounts are exact,
+//! also at saturation; the program fails if they are not.
+//!
+//! Costs are compared within one run only: the measured variants take turns, several rounds of them, and
+//! ratios are taken round by round, so that a change in the machine's speed meets all of them.
+
+mod accounts;
+mod attach;
+mod calls;
+mod export;
+mod flood;
+mod library;
+mod machine;
+mod memory;
+mod programs;
+mod recording;
+mod report;
+mod throughput;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::{Parser, Subcommand, ValueEnum};
+
+/// Prints gputrace's figures.
+#[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// What this program runs itself as.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Be a program that calls traced functions
+    #[command(hide = true)]
+    Flood(flood::Flood),
+}
+
+/// What to measure, and with what.
+#[derive(Debug, clap::Args)]
+struct Options {
+    /// Which figures [default: all]
+    #[arg(value_enum)]
+    figures: Vec<Figure>,
+    /// The object of ebpf/bench
+    #[arg(long, default_value = "target/bpf/gputrace-bench-programs.o")]
+    programs: PathBuf,
+    /// The tool
+    #[arg(long, default_value = "target/release/gputrace")]
+    gputrace: PathBuf,
+    /// Fewer rounds and shorter floods
+    #[arg(long)]
+    quick: bool,
+}
+
+/// A group of figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Figure {
+    /// What a traced call costs
+    Calls,
+    /// How long probes take to come and to go
+    Attach,
+    /// How many records per second reach the capture
+    Throughput,
+    /// Memory of the recorder during a long flood
+    Memory,
+    /// How fast a capture becomes an output
+    Export,
+}
+
+fn main() -> Result<()> {
+    let Cli { command, options } = Cli::parse();
+    match command {
+        Some(Command::Flood(flood)) => flood.run(),
+        None => measure(&options),
+    }
+}
+
+fn measure(options: &Options) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("benchmarks load eBPF programs: run as root");
+    }
+    report::machine()?;
+    let figures = if options.figures.is_empty() { Figure::value_variants() } else { &options.figures };
+    for figure in figures {
+        match figure {
+            Figure::Calls => calls::measure(options)?,
+            Figure::Attach => attach::measure(options)?,
+            Figure::Throughput => throughput::measure(options)?,
+            Figure::Memory => memory::measure(options)?,
+            Figure::Export => export::measure(options)?,
+        }
+    }
+    Ok(())
+}

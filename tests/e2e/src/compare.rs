@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Problems listed in a failure.
-const SHOWN: usize = 20;
+const SHOWN: usize = 8;
 
 /// What came of a comparison.
 #[derive(Debug, Default)]

@@ -19,7 +19,7 @@ const FUNCTIONS: [&str; 5] = [
 ];
 /// The same as a filter. Few, since the kernel takes long to remove probes made by perf events.
 const FILTER: &str =
-    "^(hipGetLastError|hipMalloc|hipModuleLaunchKernel|hipGetErrorName|hipExtModuleLaunchKernel)$";
+    "^(hipGetLastError|hipMalloc|hipModuleLaunchKernel|hipGetErrorName)$|hipExtModuleLaunchKernel";
 
 fn chosen(name: &str) -> bool {
     FUNCTIONS.contains(&name)

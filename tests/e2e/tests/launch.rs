@@ -249,6 +249,21 @@ fn functions_can_be_chosen() {
 }
 
 #[test]
+fn functions_are_chosen_by_the_names_in_their_headers() {
+    let Some(bench) = Bench::privileged() else { return };
+    // The library exports it under a C++ name.
+    let name = "hipExtModuleLaunchKernel";
+    let trace = bench
+        .launch(
+            &["--include", &format!("^{name}$")],
+            &["hip_calls", "single", "3"],
+        )
+        .trace();
+    compare_if(&bench.log(), &trace, |call| call.name == name).assert_exact();
+    assert_eq!(trace.calls.len(), 3);
+}
+
+#[test]
 fn exit_status_is_passed_on() {
     let Some(bench) = Bench::privileged() else { return };
     for (command, expected) in [

@@ -1,0 +1,42 @@
+//! What must be exact on every machine, however slow: the accounts.
+
+use std::{fs::File, path::Path};
+
+use anyhow::{Result, ensure};
+use gputrace_capture::{Block, CaptureReader, ledger::Ledger, records};
+
+/// Checks that `seen = written + dropped` in every row, that `seen` is what really happened (if that is
+/// known), and that the capture holds as many records as were counted.
+///
+/// # Errors
+///
+/// Says what does not balance.
+pub(crate) fn check(ledger: &Ledger, happened: Option<u64>, capture: &Path) -> Result<()> {
+    for row in &ledger.rows {
+        ensure!(row.imbalance() == 0, "the accounts of CPU {} do not balance: {row:?}", row.cpu);
+    }
+    let total = ledger.total();
+    if let Some(happened) = happened {
+        ensure!(total.seen == happened, "{happened} calls were made, {} were seen", total.seen);
+    }
+    let counted = total.written + total.unfinished;
+    let held = count(capture)?;
+    ensure!(held == counted, "{counted} records were written, the capture holds {held}");
+    Ok(())
+}
+
+/// Records in a capture.
+///
+/// # Errors
+///
+/// When it cannot be read.
+pub(crate) fn count(capture: &Path) -> Result<u64> {
+    let mut reader = CaptureReader::new(std::io::BufReader::new(File::open(capture)?))?;
+    let mut count = 0;
+    while let Some(block) = reader.next_block()? {
+        if let Block::Records(run) = block {
+            count += records::split(run).flatten().count() as u64;
+        }
+    }
+    Ok(count)
+}
