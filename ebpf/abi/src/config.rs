@@ -1,60 +1,44 @@
 //! Settings that a program reads from its read-only data; the loader writes them before loading.
 
-/// Settings of the call-tracing programs (`ebpf/probes`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "user",
-    derive(
-        zerocopy::FromBytes,
-        zerocopy::IntoBytes,
-        zerocopy::Immutable,
-        zerocopy::KnownLayout
-    )
-)]
-#[repr(C)]
-pub struct ProbeConfig {
-    /// Possible CPUs of the machine: the stride of correlation ids (see [`crate::frame::Frame`]).
-    pub cpus: u32,
-    /// 1: a process that is a target makes its new child processes targets.
-    pub follow_forks: u32,
-    /// Bytes waiting in a ring from which on a record wakes the collector up; below, it polls.
-    pub wakeup_bytes: u64,
-    /// Offset of `pid` (the new task's id) in the record of `task:task_newtask`.
-    pub newtask_pid: u32,
-    /// Offset of `clone_flags` in the record of `task:task_newtask`.
-    pub newtask_clone_flags: u32,
-    /// Offset of `old_pid` in the record of `sched:sched_process_exec`.
-    pub exec_old_pid: u32,
-    /// Unused, 0.
-    pub reserved: u32,
+shared! {
+    /// Settings of the call-tracing programs (`ebpf/probes`).
+    #[derive(Default)]
+    pub struct ProbeConfig {
+        /// Possible CPUs of the machine: the stride of correlation ids (see [`crate::frame::Frame`]).
+        pub cpus: u32,
+        /// 1: a process that is a target makes its new child processes targets.
+        pub follow_forks: u32,
+        /// Bytes waiting in a ring from which on a record wakes the collector up; below, it polls.
+        pub wakeup_bytes: u64,
+        /// Offset of `pid` (the new task's id) in the record of `task:task_newtask`.
+        pub newtask_pid: u32,
+        /// Offset of `clone_flags` in the record of `task:task_newtask`.
+        pub newtask_clone_flags: u32,
+        /// Offset of `old_pid` in the record of `sched:sched_process_exec`.
+        pub exec_old_pid: u32,
+        /// Unused, 0.
+        pub reserved: u32,
+    }
 }
 
-/// Settings of the kernel-side programs (`ebpf/kernel`): field offsets of the running kernel's
-/// tracepoints, read from their `format` files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "user",
-    derive(
-        zerocopy::FromBytes,
-        zerocopy::IntoBytes,
-        zerocopy::Immutable,
-        zerocopy::KnownLayout
-    )
-)]
-#[repr(C)]
-pub struct KernelConfig {
-    /// Offset of `pid` in `task:task_newtask`.
-    pub newtask_pid: u32,
-    /// Offset of `comm` in `task:task_newtask`.
-    pub newtask_comm: u32,
-    /// Offset of `clone_flags` in `task:task_newtask`.
-    pub newtask_clone_flags: u32,
-    /// Offset of `old_pid` in `sched:sched_process_exec`.
-    pub exec_old_pid: u32,
-    /// Offset of `pid` in `task:task_rename`.
-    pub rename_pid: u32,
-    /// Offset of `newcomm` in `task:task_rename`.
-    pub rename_newcomm: u32,
+shared! {
+    /// Settings of the kernel-side programs (`ebpf/kernel`): field offsets of the running kernel's
+    /// tracepoints, read from their `format` files.
+    #[derive(Default)]
+    pub struct KernelConfig {
+        /// Offset of `pid` in `task:task_newtask`.
+        pub newtask_pid: u32,
+        /// Offset of `comm` in `task:task_newtask`.
+        pub newtask_comm: u32,
+        /// Offset of `clone_flags` in `task:task_newtask`.
+        pub newtask_clone_flags: u32,
+        /// Offset of `old_pid` in `sched:sched_process_exec`.
+        pub exec_old_pid: u32,
+        /// Offset of `pid` in `task:task_rename`.
+        pub rename_pid: u32,
+        /// Offset of `newcomm` in `task:task_rename`.
+        pub rename_newcomm: u32,
+    }
 }
 
 /// Key of the map `TARGETS` that stands for every process.

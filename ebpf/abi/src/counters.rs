@@ -47,51 +47,34 @@ drop_reasons! {
     CaptureWrite = 5, "capture_write";
 }
 
-/// Counters of one CPU; the value of map `COUNTERS` at index = CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "user",
-    derive(
-        zerocopy::FromBytes,
-        zerocopy::IntoBytes,
-        zerocopy::Immutable,
-        zerocopy::KnownLayout
-    )
-)]
-#[repr(C)]
-pub struct CpuCounters {
-    /// Calls numbered on this CPU so far: the source of correlation ids.
-    pub sequence: u64,
-    /// Returns for which no frame was open: calls that began before the entry probes were there, or
-    /// that were dropped at entry. Not part of `seen`.
-    pub unmatched_returns: u64,
-    /// Written records whose stack arguments could not be read (page not present).
-    pub unreadable_args: u64,
-    /// Unused, 0.
-    pub reserved: u64,
-    /// Calls that began, by domain.
-    pub seen: [u64; DOMAINS],
-    /// Calls lost, by reason and domain.
-    pub dropped: [[u64; DOMAINS]; KERNEL_REASONS],
+shared! {
+    /// Counters of one CPU; the value of map `COUNTERS` at index = CPU.
+    pub struct CpuCounters {
+        /// Calls numbered on this CPU so far: the source of correlation ids.
+        pub sequence: u64,
+        /// Returns for which no frame was open: calls that began before the entry probes were there, or
+        /// that were dropped at entry. Not part of `seen`.
+        pub unmatched_returns: u64,
+        /// Written records whose stack arguments could not be read (page not present).
+        pub unreadable_args: u64,
+        /// Unused, 0.
+        pub reserved: u64,
+        /// Calls that began, by domain.
+        pub seen: [u64; DOMAINS],
+        /// Calls lost, by reason and domain.
+        pub dropped: [[u64; DOMAINS]; KERNEL_REASONS],
+    }
 }
 
-/// Counters of the kernel-side programs (`ebpf/kernel`), one value per CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "user",
-    derive(
-        zerocopy::FromBytes,
-        zerocopy::IntoBytes,
-        zerocopy::Immutable,
-        zerocopy::KnownLayout
-    )
-)]
-#[repr(C)]
-pub struct TaskCounters {
-    /// Process and thread events that happened.
-    pub seen: u64,
-    /// Of these, lost because the ring was full.
-    pub ring_full: u64,
+shared! {
+    /// Counters of the kernel-side programs (`ebpf/kernel`), one value per CPU.
+    #[derive(Default)]
+    pub struct TaskCounters {
+        /// Process and thread events that happened.
+        pub seen: u64,
+        /// Of these, lost because the ring was full.
+        pub ring_full: u64,
+    }
 }
 
 const _: () = assert!(size_of::<CpuCounters>() == 32 + 8 * DOMAINS * (1 + KERNEL_REASONS));

@@ -15,37 +15,28 @@ pub const MAX_DEPTH: usize = 24;
 /// thread stack (8 MiB), smaller than the distance between stacks that `mmap` places at random.
 pub const STACK_SPAN: u64 = 64 << 20;
 
-/// One open call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "user",
-    derive(
-        zerocopy::FromBytes,
-        zerocopy::IntoBytes,
-        zerocopy::Immutable,
-        zerocopy::KnownLayout
-    )
-)]
-#[repr(C)]
-pub struct Frame {
-    /// When the probe at the function's entry ran; ns, `CLOCK_BOOTTIME`.
-    pub begin: u64,
-    /// Stack pointer at entry: the address of the return address. It identifies the frame.
-    pub stack_pointer: u64,
-    /// Unique in a recording: `sequence number on the entry CPU × possible CPUs + CPU + 1`. Never 0.
-    pub correlation: u64,
-    /// Correlation id of the call that encloses this one on the same thread; 0 if none does.
-    pub parent: u64,
-    /// The probe's [`Cookie`], as a number.
-    pub cookie: u64,
-    /// CPU on which the call began; its counters account for the call.
-    pub cpu: u32,
-    /// Bits of [`crate::record::span_flags`].
-    pub flags: u32,
-    /// The six argument registers at entry.
-    pub args: [u64; REGISTER_ARGS],
-    /// Stack argument words, as many as the cookie says; the rest is 0.
-    pub stack: [u64; STACK_ARGS],
+shared! {
+    /// One open call.
+    pub struct Frame {
+        /// When the probe at the function's entry ran; ns, `CLOCK_BOOTTIME`.
+        pub begin: u64,
+        /// Stack pointer at entry: the address of the return address. It identifies the frame.
+        pub stack_pointer: u64,
+        /// Unique in a recording: `sequence number on the entry CPU × possible CPUs + CPU + 1`. Never 0.
+        pub correlation: u64,
+        /// Correlation id of the call that encloses this one on the same thread; 0 if none does.
+        pub parent: u64,
+        /// The probe's [`Cookie`], as a number.
+        pub cookie: u64,
+        /// CPU on which the call began; its counters account for the call.
+        pub cpu: u32,
+        /// Bits of [`crate::record::span_flags`].
+        pub flags: u32,
+        /// The six argument registers at entry.
+        pub args: [u64; REGISTER_ARGS],
+        /// Stack argument words, as many as the cookie says; the rest is 0.
+        pub stack: [u64; STACK_ARGS],
+    }
 }
 
 impl Frame {
@@ -56,25 +47,16 @@ impl Frame {
     }
 }
 
-/// A thread's open calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "user",
-    derive(
-        zerocopy::FromBytes,
-        zerocopy::IntoBytes,
-        zerocopy::Immutable,
-        zerocopy::KnownLayout
-    )
-)]
-#[repr(C)]
-pub struct Thread {
-    /// Frames in use, outermost first; 0 to [`MAX_DEPTH`].
-    pub depth: u32,
-    /// Unused, 0.
-    pub reserved: u32,
-    /// The frames; those at or above `depth` hold leftovers.
-    pub frames: [Frame; MAX_DEPTH],
+shared! {
+    /// A thread's open calls.
+    pub struct Thread {
+        /// Frames in use, outermost first; 0 to [`MAX_DEPTH`].
+        pub depth: u32,
+        /// Unused, 0.
+        pub reserved: u32,
+        /// The frames; those at or above `depth` hold leftovers.
+        pub frames: [Frame; MAX_DEPTH],
+    }
 }
 
 const _: () = assert!(size_of::<Frame>() == 160);

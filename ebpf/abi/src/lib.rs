@@ -20,6 +20,20 @@
 // Lets the derive macros of zerocopy be optional.
 #![cfg_attr(not(feature = "user"), forbid(unsafe_code))]
 
+/// A structure that crosses the border: C layout, plain data, decodable from bytes in user space.
+macro_rules! shared {
+    ($(#[$attribute:meta])* pub struct $name:ident { $($(#[$field_attribute:meta])* pub $field:ident: $type:ty,)* }) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[cfg_attr(
+            feature = "user",
+            derive(zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout)
+        )]
+        #[repr(C)]
+        pub struct $name { $($(#[$field_attribute])* pub $field: $type,)* }
+    };
+}
+
 pub mod config;
 pub mod cookie;
 pub mod counters;
@@ -37,3 +51,22 @@ pub const REGISTER_ARGS: usize = 6;
 /// Words of stack arguments that a record can carry. The longest function of ROCm's API that we know,
 /// `hipExtModuleLaunchKernel`, has eight.
 pub const STACK_ARGS: usize = 8;
+
+/// What every eBPF program of gputrace needs besides its programs and maps.
+#[macro_export]
+macro_rules! ebpf_object {
+    () => {
+        /// Never reached: the programs contain no operation that can panic, which the verifier confirms at
+        /// load time (a panic would be an endless loop, and it refuses those).
+        #[cfg(not(test))]
+        #[panic_handler]
+        fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+            loop {}
+        }
+
+        /// The kernel lets only GPL-compatible programs call helpers such as `bpf_probe_read_user`.
+        #[unsafe(link_section = "license")]
+        #[unsafe(no_mangle)]
+        static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+    };
+}

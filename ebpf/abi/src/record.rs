@@ -21,27 +21,18 @@ pub mod kind {
     pub const LINKER: u8 = 4;
 }
 
-/// First eight bytes of every record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "user",
-    derive(
-        zerocopy::FromBytes,
-        zerocopy::IntoBytes,
-        zerocopy::Immutable,
-        zerocopy::KnownLayout
-    )
-)]
-#[repr(C)]
-pub struct RecordHeader {
-    /// Bytes of the record, this header included.
-    pub size: u16,
-    /// One of [`kind`].
-    pub kind: u8,
-    /// Number of the [`crate::domain::Domain`]; 0 where the kind has none.
-    pub domain: u8,
-    /// CPU whose counters account for the record: the one where the call began.
-    pub cpu: u32,
+shared! {
+    /// First eight bytes of every record.
+    pub struct RecordHeader {
+        /// Bytes of the record, this header included.
+        pub size: u16,
+        /// One of [`kind`].
+        pub kind: u8,
+        /// Number of the [`crate::domain::Domain`]; 0 where the kind has none.
+        pub domain: u8,
+        /// CPU whose counters account for the record: the one where the call began.
+        pub cpu: u32,
+    }
 }
 
 /// Bits of [`Span::flags`].
@@ -56,62 +47,44 @@ pub mod span_flags {
     pub const RECORDING_STOPPED: u16 = 1 << 3;
 }
 
-/// A call with at most six integer arguments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "user",
-    derive(
-        zerocopy::FromBytes,
-        zerocopy::IntoBytes,
-        zerocopy::Immutable,
-        zerocopy::KnownLayout
-    )
-)]
-#[repr(C)]
-pub struct Span {
-    /// Kind [`kind::SPAN`] or [`kind::UNFINISHED`].
-    pub header: RecordHeader,
-    /// Index into the recording's function table.
-    pub function: u32,
-    /// Process id in the initial pid namespace.
-    pub pid: u32,
-    /// Thread id in the initial pid namespace.
-    pub tid: u32,
-    /// Calls open on the thread outside this one, 0 to [`crate::frame::MAX_DEPTH`] - 1.
-    pub depth: u16,
-    /// Bits of [`span_flags`].
-    pub flags: u16,
-    /// Entry; ns, `CLOCK_BOOTTIME`.
-    pub begin: u64,
-    /// Return; ns, `CLOCK_BOOTTIME`.
-    pub end: u64,
-    /// See [`crate::frame::Frame::correlation`].
-    pub correlation: u64,
-    /// Correlation id of the enclosing call; 0 if there is none.
-    pub parent: u64,
-    /// The return register, rax.
-    pub result: u64,
-    /// The argument registers at entry.
-    pub args: [u64; REGISTER_ARGS],
+shared! {
+    /// A call with at most six integer arguments.
+    pub struct Span {
+        /// Kind [`kind::SPAN`] or [`kind::UNFINISHED`].
+        pub header: RecordHeader,
+        /// Index into the recording's function table.
+        pub function: u32,
+        /// Process id in the initial pid namespace.
+        pub pid: u32,
+        /// Thread id in the initial pid namespace.
+        pub tid: u32,
+        /// Calls open on the thread outside this one, 0 to [`crate::frame::MAX_DEPTH`] - 1.
+        pub depth: u16,
+        /// Bits of [`span_flags`].
+        pub flags: u16,
+        /// Entry; ns, `CLOCK_BOOTTIME`.
+        pub begin: u64,
+        /// Return; ns, `CLOCK_BOOTTIME`.
+        pub end: u64,
+        /// See [`crate::frame::Frame::correlation`].
+        pub correlation: u64,
+        /// Correlation id of the enclosing call; 0 if there is none.
+        pub parent: u64,
+        /// The return register, rax.
+        pub result: u64,
+        /// The argument registers at entry.
+        pub args: [u64; REGISTER_ARGS],
+    }
 }
 
-/// A call that also has stack arguments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "user",
-    derive(
-        zerocopy::FromBytes,
-        zerocopy::IntoBytes,
-        zerocopy::Immutable,
-        zerocopy::KnownLayout
-    )
-)]
-#[repr(C)]
-pub struct LongSpan {
-    /// Everything that a short record has.
-    pub span: Span,
-    /// Stack argument words; those that the function does not have are 0.
-    pub stack: [u64; STACK_ARGS],
+shared! {
+    /// A call that also has stack arguments.
+    pub struct LongSpan {
+        /// Everything that a short record has.
+        pub span: Span,
+        /// Stack argument words; those that the function does not have are 0.
+        pub stack: [u64; STACK_ARGS],
+    }
 }
 
 /// What happened to a task; [`Task::op`].
@@ -132,35 +105,26 @@ pub mod task_op {
     pub const LINKER_STOPPED: u8 = 7;
 }
 
-/// A task event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "user",
-    derive(
-        zerocopy::FromBytes,
-        zerocopy::IntoBytes,
-        zerocopy::Immutable,
-        zerocopy::KnownLayout
-    )
-)]
-#[repr(C)]
-pub struct Task {
-    /// Kind [`kind::TASK`] or [`kind::LINKER`].
-    pub header: RecordHeader,
-    /// When it happened; ns, `CLOCK_BOOTTIME`.
-    pub time: u64,
-    /// Process id, initial pid namespace.
-    pub pid: u32,
-    /// Thread id, initial pid namespace.
-    pub tid: u32,
-    /// Process id of the creator (fork, thread) or the task's id before (exec); otherwise 0.
-    pub parent: u32,
-    /// One of [`task_op`].
-    pub op: u8,
-    /// Unused, 0.
-    pub reserved: [u8; 3],
-    /// Name of the task (`comm`), up to 15 bytes, padded with NUL. May hold any bytes.
-    pub comm: [u8; 16],
+shared! {
+    /// A task event.
+    pub struct Task {
+        /// Kind [`kind::TASK`] or [`kind::LINKER`].
+        pub header: RecordHeader,
+        /// When it happened; ns, `CLOCK_BOOTTIME`.
+        pub time: u64,
+        /// Process id, initial pid namespace.
+        pub pid: u32,
+        /// Thread id, initial pid namespace.
+        pub tid: u32,
+        /// Process id of the creator (fork, thread) or the task's id before (exec); otherwise 0.
+        pub parent: u32,
+        /// One of [`task_op`].
+        pub op: u8,
+        /// Unused, 0.
+        pub reserved: [u8; 3],
+        /// Name of the task (`comm`), up to 15 bytes, padded with NUL. May hold any bytes.
+        pub comm: [u8; 16],
+    }
 }
 
 /// `size` of a [`Span`].

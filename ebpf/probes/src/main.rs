@@ -33,15 +33,4 @@ mod linker;
 mod maps;
 mod ring;
 
-/// Never reached: the programs contain no operation that can panic, which the verifier confirms at
-/// load time (a panic would be an endless loop, and it refuses those).
-#[cfg(not(test))]
-#[panic_handler]
-fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
-    loop {}
-}
-
-/// The kernel lets only GPL-compatible programs call helpers such as `bpf_probe_read_user`.
-#[unsafe(link_section = "license")]
-#[unsafe(no_mangle)]
-static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+gputrace_abi::ebpf_object!();
