@@ -83,9 +83,9 @@ fn found() -> Result<Vec<Listed>> {
                 .push(found.pid);
         }
     }
-    if !survey.unreadable.is_empty() {
+    if let Some(first) = survey.unreadable.first() {
         say(&format!(
-            "{} processes of other users could not be looked into; sudo shows them too",
+            "not looked into for lack of permission: {} process(es), e.g. {first}; run with sudo to see them too",
             survey.unreadable.len()
         ));
     }
