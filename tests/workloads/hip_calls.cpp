@@ -9,6 +9,7 @@
 //   hip_calls exec G N          N rounds, then the program executes itself, G times
 //   hip_calls loop RATE         short rounds, RATE per second (0: without pause), until standard input
 //                               ends or SIGTERM; prints `ready` after the first
+//   hip_calls wait …            prints `ready` and waits for a line; then as above
 //   hip_late  dlopen N          waits for a line on standard input between its steps: start, dlopen, calls
 #include <dlfcn.h>
 #include <poll.h>
@@ -154,7 +155,6 @@ static int loop(unsigned rate) {
     return 0;
 }
 
-#ifdef LATE
 static void wait_for_line(const char *step) {
     puts(step);
     fflush(stdout);
@@ -162,6 +162,7 @@ static void wait_for_line(const char *step) {
     if (!fgets(line, sizeof line, stdin)) exit(94);
 }
 
+#ifdef LATE
 static int late(unsigned count) {
     wait_for_line("ready");
     late_symbol("hipInit");
@@ -177,6 +178,12 @@ static int usage(const char *program) {
 }
 
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "wait") == 0) {
+        wait_for_line("ready");
+        argv[1] = argv[0];
+        argc--;
+        argv++;
+    }
     const char *mode = argc > 1 ? argv[1] : "";
     unsigned first = argc > 2 ? static_cast<unsigned>(strtoul(argv[2], nullptr, 10)) : 0;
     unsigned second = argc > 3 ? static_cast<unsigned>(strtoul(argv[3], nullptr, 10)) : 0;

@@ -122,6 +122,72 @@ fn two_processes_at_once() {
     assert_complete(&log, &together, &second_window);
 }
 
+/// Attaches to a program before its first call and records it to its end: then nothing may be missing.
+fn from_the_first_call(workload: &[&str]) {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = bench.start(workload);
+    let outputs = bench.outputs(0);
+    let mut gputrace = bench.attach(&outputs, &["--sys-trace", "-f", "csv"], &[program.pid()]);
+    program.send("go");
+    program.finish();
+    gputrace.finish();
+    let trace = outputs.trace();
+    trace.assert_sound(&EndReason::TargetsGone);
+    trace.assert_lossless();
+    compare(&bench.log(), &trace).assert_exact();
+    csvout::assert_same(&outputs, &trace);
+}
+
+#[test]
+fn threads_that_start_later() {
+    from_the_first_call(&["hip_calls", "wait", "threads", "8", "10"]);
+}
+
+#[test]
+fn children_that_are_forked_later() {
+    from_the_first_call(&["hip_calls", "wait", "fork", "2", "5"]);
+}
+
+#[test]
+fn programs_that_are_executed_later() {
+    from_the_first_call(&["hip_calls", "wait", "exec", "2", "5"]);
+}
+
+#[test]
+fn calls_in_progress_are_not_made_up() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = bench.start(&["synthetic/synthetic", "block", "3"]);
+    program.send("go");
+    program.wait_for_stdout("inside");
+    let outputs = bench.outputs(0);
+    let mut gputrace = bench.attach(&outputs, &["-f", "csv"], &[program.pid()]);
+    program.close_stdin();
+    program.finish();
+    gputrace.finish();
+    let trace = outputs.trace();
+    trace.assert_sound(&EndReason::TargetsGone);
+    assert_eq!(trace.final_ledger().total().seen, 0);
+    assert_eq!(trace.calls, []);
+}
+
+#[test]
+fn two_recordings_at_once() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = bench.start(&["hip_calls", "loop", "500"]);
+    let (first, second) = (bench.outputs(0), bench.outputs(1));
+    let mut gputrace = bench.attach(&first, &["-f", "csv"], &[program.pid()]);
+    let begin = now();
+    let inner_window = record(&bench, &second, &["-f", "csv"], &[program.pid()]);
+    wait_for_calls(&bench, &[program.pid()], 100);
+    let window = begin..=now();
+    stop(&mut gputrace);
+    program.close_stdin();
+    program.finish();
+    let log = bench.log();
+    assert_complete(&log, &first, &window);
+    assert_complete(&log, &second, &inner_window);
+}
+
 #[test]
 fn whole_node() {
     let Some(bench) = Bench::privileged() else { return };

@@ -5,7 +5,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    os::unix::fs::PermissionsExt,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -46,6 +46,7 @@ mod status {
     pub(crate) const NO_SUCH_PROCESS: i32 = 3;
     pub(crate) const NO_ROCM: i32 = 4;
     pub(crate) const UNTRACEABLE: i32 = 5;
+    pub(crate) const PERMISSION: i32 = 6;
     pub(crate) const OUTPUT: i32 = 8;
     pub(crate) const CAPTURE: i32 = 9;
     pub(crate) const NEWER_CAPTURE: i32 = 10;
@@ -158,6 +159,25 @@ fn waiting_for_a_process_that_ends() {
     // Nothing came; that is no success, but no mystery either.
     gputrace.wait();
     assert_says(&gputrace.stderr(), &["no call was recorded"]);
+}
+
+#[test]
+fn without_privileges() {
+    const NOBODY: u32 = 65534;
+    let Some(bench) = Bench::privileged() else { return };
+    fs::set_permissions(bench.path(), fs::Permissions::from_mode(0o777)).expect("an open directory");
+    let target = bench.start(&["hip_calls", "loop", "10"]);
+    for arguments in [
+        &["-p", &target.pid().to_string()][..],
+        &["--", "true"],
+        &["--all"],
+    ] {
+        let mut command = bench.gputrace_bare();
+        command.args(arguments).uid(NOBODY).gid(NOBODY);
+        let (status, said) = Running::start("gputrace as nobody", &mut command).fail();
+        assert_eq!(status, status::PERMISSION, "{arguments:?}: {said}");
+        assert_says(&said, &["sudo"]);
+    }
 }
 
 #[test]

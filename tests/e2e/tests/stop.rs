@@ -29,6 +29,9 @@ fn launch_loop(bench: &Bench, rate: &str) -> Running {
     gputrace
 }
 
+/// What `hip_calls` calls last in a round without a GPU.
+const LAST_CALL: &str = "__hipPushCallConfiguration";
+
 /// Ns per call of a probed function.
 fn time_per_call(program: &mut Running) -> f64 {
     program.ask("time").parse().unwrap_or(f64::NAN)
@@ -88,22 +91,52 @@ fn nothing_is_left_after_a_kill_with_the_perf_backend() {
 }
 
 #[test]
-fn ctrl_c_in_the_terminal() {
+fn slow_removal_keeps_nobody_waiting() {
     let Some(bench) = Bench::privileged() else { return };
-    let mut gputrace = launch_loop(&bench, "500");
-    // The terminal sends it to the program as well, which dies of it.
-    gputrace.signal_group(Signal::INT);
-    gputrace.wait_within(STOP);
-    let trace = bench.outputs(0).trace();
-    let reason = trace.end.as_ref().map(|end| end.reason.clone());
-    assert!(
-        matches!(reason, Some(EndReason::Interrupted | EndReason::TargetsGone)),
-        "{reason:?}"
-    );
-    trace.assert_sound(&reason.unwrap_or_default());
-    trace.assert_lossless();
-    compare(&bench.log(), &trace).assert_exact();
-    csvout::assert_same(&bench.outputs(0), &trace);
+    let library = bench.copy_synthetic();
+    let mut program = bench.start(&["synthetic/synthetic", "timing", "5000"]);
+    let before = time_per_call(&mut program);
+    // Both sides of eight functions: the kernel takes about two seconds to remove these.
+    let mut gputrace = bench.attach(&bench.outputs(0), &["--backend", "perf"], &[program.pid()]);
+    gputrace.signal(Signal::INT);
+    let status = gputrace.wait_within(STOP);
+    assert!(status.success(), "{status}: {}", gputrace.describe());
+    // The kernel forgets the links at once and removes the breakpoints one after the other.
+    eventually("no probe is left", PATIENCE, || {
+        kernel::probes_on(&library).is_empty() && time_per_call(&mut program) < 3.0 * before
+    });
+    program.close_stdin();
+    program.finish();
+}
+
+#[test]
+fn ctrl_c_in_the_terminal() {
+    // The terminal sends it to the program as well, which dies of it: sometimes before gputrace hears of it,
+    // sometimes after.
+    for _ in 0..10 {
+        let Some(bench) = Bench::privileged() else { return };
+        let mut gputrace = launch_loop(&bench, "500");
+        gputrace.signal_group(Signal::INT);
+        gputrace.wait_within(STOP);
+        let outputs = bench.outputs(0);
+        let trace = outputs.trace();
+        let reason = trace.end.as_ref().map(|end| end.reason.clone());
+        assert!(
+            matches!(reason, Some(EndReason::Interrupted | EndReason::TargetsGone)),
+            "{reason:?}"
+        );
+        trace.assert_sound(&reason.unwrap_or_default());
+        trace.assert_lossless();
+        compare(&bench.log(), &trace).assert_exact();
+        for rest in ["_hip_api_trace.csv", "_loss.csv", "_results.pftrace"] {
+            assert!(
+                outputs.file(rest).exists(),
+                "{rest} was not made: {}",
+                gputrace.describe()
+            );
+        }
+        csvout::assert_same(&outputs, &trace);
+    }
 }
 
 #[test]
@@ -226,4 +259,32 @@ fn a_launched_program_outlives_a_killed_gputrace() {
         bench.log().len() > calls + 500
     });
     compare_if(&bench.log(), &bench.outputs(0).trace(), |_| false).assert_right();
+}
+
+#[test]
+fn a_launched_program_outlives_a_gputrace_killed_at_its_start() {
+    // That is when gputrace stops the program for the moment in which its libraries get their probes.
+    for _ in 0..10 {
+        let Some(bench) = Bench::privileged() else { return };
+        let mut command = bench.gputrace(&bench.outputs(0));
+        command
+            .arg("--")
+            .arg(bench.program("hip_calls"))
+            .args(["single", "1"]);
+        let mut gputrace = Running::start("gputrace", &mut command);
+        gputrace.wait_for_stderr("recording");
+        gputrace.signal(Signal::KILL);
+        gputrace.wait();
+        eventually(
+            "the program runs to its last call",
+            Duration::from_secs(10),
+            || {
+                bench
+                    .log()
+                    .calls()
+                    .last()
+                    .is_some_and(|call| call.name == LAST_CALL && call.end.is_some())
+            },
+        );
+    }
 }
