@@ -15,9 +15,8 @@ pub mod kind {
     pub const UNFINISHED: u8 = 2;
     /// A process, thread or name came or went: [`super::Task`].
     pub const TASK: u8 = 3;
-    /// The dynamic linker of a traced process changed its list of libraries: [`super::Task`] with
-    /// only `pid`, `tid` and `time` set. The process may have been stopped
-    /// ([`super::task_op::LINKER_STOPPED`]).
+    /// A traced process may map other libraries: [`super::Task`], never in a capture. The process may have
+    /// been stopped ([`super::task_op::is_stopped`]).
     pub const LINKER: u8 = 4;
 }
 
@@ -103,6 +102,16 @@ pub mod task_op {
     pub const LINKER: u8 = 6;
     /// The dynamic linker changed its list; the process was sent SIGSTOP and waits for SIGCONT.
     pub const LINKER_STOPPED: u8 = 7;
+    /// The process has executed another program, whose dynamic linker may be one not watched yet.
+    pub const NEW_IMAGE: u8 = 8;
+    /// As [`NEW_IMAGE`]; the process was sent SIGSTOP, before its first instruction, and waits for SIGCONT.
+    pub const NEW_IMAGE_STOPPED: u8 = 9;
+
+    /// Whether the process waits for SIGCONT.
+    #[must_use]
+    pub const fn is_stopped(op: u8) -> bool {
+        matches!(op, LINKER_STOPPED | NEW_IMAGE_STOPPED)
+    }
 }
 
 shared! {

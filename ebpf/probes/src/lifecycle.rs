@@ -9,14 +9,14 @@ use aya_ebpf::{
 use gputrace_abi::{
     config::CLONE_THREAD,
     frame::MAX_DEPTH,
-    record::{kind, span_flags},
+    record::{kind, span_flags, task_op},
 };
 
 use crate::{
-    calls::finish,
     frames::Frames,
+    linker::report,
     maps::{TARGETS, THREADS, config, stopped, target},
-    ring::Outcome,
+    ring::{Outcome, finish},
 };
 
 /// A traced process created another one: trace that too, if children are to be followed. Runs in the
@@ -46,12 +46,22 @@ pub(crate) fn task_exited(_ctx: TracePointContext) -> Option<()> {
 
 /// A process executes another program. The other threads have ended already; the calling one takes
 /// over the process id as its thread id, so its open calls may be under the id it had before.
+///
+/// If it is a target by name (not only as one of every process), the collector is told before the new
+/// program's first instruction: it may run under a dynamic linker that is not watched yet, e.g. in a
+/// container.
 #[tracepoint(category = "sched", name = "sched_process_exec")]
 pub(crate) fn task_executed(ctx: TracePointContext) -> Option<()> {
     let id = bpf_get_current_pid_tgid();
     // SAFETY: the helper behind it checks the address.
     let old: u32 = unsafe { ctx.read_at(config().exec_old_pid as usize) }.ok()?;
-    close(id & !0xffff_ffff | u64::from(old), span_flags::EXECUTED)
+    close(id & !0xffff_ffff | u64::from(old), span_flags::EXECUTED);
+    if stopped() {
+        return None;
+    }
+    // SAFETY: the pointer is that of a live map element.
+    let flags = unsafe { *TARGETS.get_ptr((id >> 32) as u32)? };
+    report(id, flags, task_op::NEW_IMAGE, task_op::NEW_IMAGE_STOPPED)
 }
 
 /// Writes the open calls of the thread `id` as unfinished and forgets the thread.

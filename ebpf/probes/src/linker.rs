@@ -31,12 +31,19 @@ pub(crate) fn linker_changed(_ctx: ProbeContext) -> Option<()> {
         return None;
     }
     let id = bpf_get_current_pid_tgid();
-    let stop = target((id >> 32) as u32)? & STOP_ON_LINK != 0;
+    let flags = target((id >> 32) as u32)?;
+    report(id, flags, task_op::LINKER, task_op::LINKER_STOPPED)
+}
+
+/// Tells the collector that the current process may have mapped other libraries. With
+/// [`STOP_ON_LINK`] in `flags` the process is stopped, and `stopped_op` says so in place of `op`.
+#[inline(always)]
+pub(crate) fn report(id: u64, flags: u32, op: u8, stopped_op: u8) -> Option<()> {
     // A process is stopped only if the collector is sure to learn of it.
     let mut slot = Slot::<Task>::reserve()?;
     let record = slot.as_mut_ptr();
     // SAFETY: a helper that sends a signal to the current process.
-    let halted = stop && unsafe { bpf_send_signal(SIGSTOP) } == 0;
+    let halted = flags & STOP_ON_LINK != 0 && unsafe { bpf_send_signal(SIGSTOP) } == 0;
     // SAFETY: the slot is as large as a `Task`; helpers without arguments.
     unsafe {
         (&raw mut (*record).header).write(RecordHeader {
@@ -49,7 +56,7 @@ pub(crate) fn linker_changed(_ctx: ProbeContext) -> Option<()> {
         (&raw mut (*record).pid).write((id >> 32) as u32);
         (&raw mut (*record).tid).write(id as u32);
         (&raw mut (*record).parent).write(0);
-        (&raw mut (*record).op).write(if halted { task_op::LINKER_STOPPED } else { task_op::LINKER });
+        (&raw mut (*record).op).write(if halted { stopped_op } else { op });
         (&raw mut (*record).reserved).write([0; 3]);
         (&raw mut (*record).comm).write(bpf_get_current_comm().unwrap_or([0; 16]));
     }

@@ -81,8 +81,8 @@ pub enum Happening {
     NewProcess(u32),
     /// A task event of a process of the recording.
     Task(Task),
-    /// The dynamic linker of a process changed its list of libraries. If `op` is
-    /// [`gputrace_abi::record::task_op::LINKER_STOPPED`], the process waits for SIGCONT.
+    /// A process may have mapped other libraries. If [`gputrace_abi::record::task_op::is_stopped`], it waits
+    /// for SIGCONT.
     Linker(Task),
     /// The capture could not be written; said once. What is lost from now on is in the accounts.
     CaptureFailed(String),

@@ -44,15 +44,8 @@ impl Linkers {
     /// promptness: the recorder then looks for new libraries now and then.
     pub(crate) fn watch(&mut self, targets: &Targets) {
         match targets {
-            Targets::Launch { command, .. } => {
-                if let Ok(Some(path)) = resolve(command).map(|resolved| resolved.interpreter) {
-                    self.add(Linker::open(&path).map(Some), Scope::EveryProcess);
-                }
-                self.add(
-                    Linker::open(Path::new(interp::DEFAULT)).map(Some),
-                    Scope::EveryProcess,
-                );
-            }
+            // Each program that it and its descendants execute is looked at when it is executed.
+            Targets::Launch { .. } => {}
             Targets::Attach { pids, .. } => {
                 for pid in pids {
                     self.add(Linker::of_process(*pid), Scope::Process(*pid));
@@ -68,6 +61,11 @@ impl Linkers {
                 }
             }
         }
+    }
+
+    /// Watches the linker of the program that a process has just executed.
+    pub(crate) fn watch_process(&mut self, pid: u32, scope: Scope) {
+        self.add(Linker::of_process(pid), scope);
     }
 
     fn add(&mut self, linker: Result<Option<Linker>, InterpError>, scope: Scope) {

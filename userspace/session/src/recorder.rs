@@ -48,8 +48,11 @@ use crate::{
     user::User,
 };
 
-/// How often to look for processes that have gone or, where nothing tells, for new libraries.
+/// How often to look for processes that have gone.
 const TICK: Duration = Duration::from_secs(1);
+
+/// After how many ticks to look for libraries that nothing told of.
+const TICKS_PER_LOOK: u64 = 10;
 
 /// What a recording left behind.
 #[derive(Debug)]
@@ -122,10 +125,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             Targets::Launch {
                 command,
                 stop_on_link,
-            } => {
-                let stop = *stop_on_link && linkers.any();
-                Some(Program::start(&calls, command, user.as_ref(), stop)?)
-            }
+            } => Some(Program::start(&calls, command, user.as_ref(), *stop_on_link)?),
             _ => None,
         };
         let main_pid = match &request.targets {
@@ -171,6 +171,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             program,
             described: BTreeSet::new(),
             failure: None,
+            ticks: 0,
         };
         recorder.begin()?;
         let reason = recorder.wait(&mut stops).await;
@@ -222,6 +223,7 @@ struct Recorder<'a> {
     described: BTreeSet<u32>,
     /// First failure to write the capture.
     failure: Option<String>,
+    ticks: u64,
 }
 
 impl Recorder<'_> {
@@ -329,6 +331,9 @@ impl Recorder<'_> {
             Targets::Attach { .. } => Scope::Process(task.pid),
             Targets::Launch { .. } | Targets::Node => Scope::EveryProcess,
         };
+        if matches!(task.op, task_op::NEW_IMAGE | task_op::NEW_IMAGE_STOPPED) {
+            self.linkers.watch_process(task.pid, scope);
+        }
         let before = self.instruments.probed;
         match self.instruments.process(task.pid, scope, &self.collector) {
             // Most programs on a node, and every program before it has mapped its libraries.
@@ -338,7 +343,7 @@ impl Recorder<'_> {
             Err(error) => self.remark(task.pid, &error),
             Ok(_) => self.describe(task.pid),
         }
-        if task.op == task_op::LINKER_STOPPED {
+        if task_op::is_stopped(task.op) {
             launch::signal(task.pid, Signal::CONT);
         }
         if self.instruments.probed > before {
@@ -354,27 +359,40 @@ impl Recorder<'_> {
                 let _ = self.calls.remove_target(pid);
             }
         }
-        if !self.linkers.any() {
-            // Nothing tells of new libraries, so look.
-            match &self.request.targets {
-                Targets::Node => {
-                    let _ = self.scan_node();
-                }
-                Targets::Launch { .. } => {
-                    for pid in self.calls.targets().unwrap_or_default() {
-                        let _ = self
-                            .instruments
-                            .process(pid, Scope::EveryProcess, &self.collector);
-                    }
-                }
-                Targets::Attach { pids, .. } => {
-                    for pid in pids {
-                        let _ = self
-                            .instruments
-                            .process(*pid, Scope::Process(*pid), &self.collector);
-                    }
+        self.ticks += 1;
+        // Dynamic linkers tell of new libraries, if they are watched; one in a container that started
+        // meanwhile is not.
+        if !self.linkers.any() || self.ticks.is_multiple_of(TICKS_PER_LOOK) {
+            self.look();
+        }
+    }
+
+    /// Looks for libraries that nothing told of.
+    fn look(&mut self) {
+        match &self.request.targets {
+            Targets::Node => {
+                let found = self.scan_node();
+                if let Err(error) = found {
+                    tracing::debug!("{error}");
                 }
             }
+            Targets::Launch { .. } => {
+                for pid in self.calls.targets().unwrap_or_default() {
+                    self.try_process(pid, Scope::EveryProcess);
+                }
+            }
+            Targets::Attach { pids, .. } => {
+                for pid in pids {
+                    self.try_process(*pid, Scope::Process(*pid));
+                }
+            }
+        }
+    }
+
+    /// Probes the libraries of a process, if it has any.
+    fn try_process(&mut self, pid: u32, scope: Scope) {
+        if let Err(error) = self.instruments.process(pid, scope, &self.collector) {
+            tracing::debug!("{error}");
         }
     }
 
@@ -388,6 +406,7 @@ impl Recorder<'_> {
                 Err(SessionError::Process(error)) => tracing::debug!("{error}"),
                 other => drop(other?),
             }
+            self.linkers.watch_process(found.pid, Scope::EveryProcess);
             self.describe(found.pid);
         }
         Ok(())
@@ -450,17 +469,27 @@ impl Recorder<'_> {
         let frozen = self.calls.stop()?;
         // Nothing is stopped from now on; wake whatever was.
         while let Ok(happening) = self.happenings.try_recv() {
-            if let Happening::Linker(Task {
-                op: task_op::LINKER_STOPPED,
-                pid,
-                ..
-            }) = happening
+            if let Happening::Linker(Task { op, pid, .. }) = happening
+                && task_op::is_stopped(op)
             {
                 launch::signal(pid, Signal::CONT);
             }
         }
         for pid in std::mem::take(&mut self.described) {
             self.describe(pid);
+        }
+        if let Ending::ProgramEnded(_) = ending {
+            let alive = self
+                .calls
+                .targets()?
+                .into_iter()
+                .filter(|pid| process::describe(*pid).is_ok())
+                .count();
+            if alive > 0 {
+                self.tell(&format!(
+                    "the program ended; {alive} process(es) that it started run on, untraced"
+                ));
+            }
         }
         let Recorder {
             calls,

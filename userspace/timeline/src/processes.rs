@@ -113,7 +113,9 @@ impl Processes {
                 LifetimeChange::Exited
             }
             // The recorder's own business.
-            task_op::LINKER | task_op::LINKER_STOPPED => return true,
+            task_op::LINKER | task_op::LINKER_STOPPED | task_op::NEW_IMAGE | task_op::NEW_IMAGE_STOPPED => {
+                return true;
+            }
             _ => return false,
         };
         events.push_back(Event::Lifetime(Lifetime {
