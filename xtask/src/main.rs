@@ -11,8 +11,9 @@
 //! ```
 //!
 //! A new command is a module with a `pub(crate) struct Args` that has `fn run(self, &Workspace) -> Result<()>`, and
-//! one line in [`commands!`] below.
+//! one line in `commands!` below.
 
+mod bench;
 mod build;
 mod demo;
 mod ebpf;
@@ -54,7 +55,7 @@ commands! {
     Setup => setup,
     /// Compile the eBPF programs into target/bpf
     BuildEbpf => ebpf,
-    /// Build everything, eBPF included; the tool is then target/<profile>/gputrace
+    /// Build everything, eBPF included; the tool is then target/debug/gputrace, or target/release/gputrace
     Build => build,
     /// Prepare the machine and run all tests
     Test => test,
@@ -62,6 +63,8 @@ commands! {
     Lint => lint,
     /// Trace a bundled HIP program on the real ROCm libraries and say where to look at the result
     Demo => demo,
+    /// Print the figures: cost per call, attaching, throughput, memory, export
+    Bench => bench,
     /// Make userspace/catalog/data from the public headers of several ROCm releases
     GenCatalog => gen_catalog,
 }
