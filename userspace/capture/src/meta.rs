@@ -105,12 +105,31 @@ pub struct Function {
     pub address: u64,
     /// File offset of the probe, including the bytes skipped at the function's start.
     pub probe_offset: u64,
+    /// What a hit of the probe costs.
+    #[serde(default)]
+    pub probe_cost: ProbeCost,
     /// Parameters in order, if the catalogue knows the function; else the registers are shown raw.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Vec<Parameter>>,
     /// What the function returns.
     #[serde(default)]
     pub returns: ValueKind,
+}
+
+/// What the kernel does at each hit of a probe, which decides how much of it is in the recorded durations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProbeCost {
+    /// Not recorded.
+    #[default]
+    Unknown,
+    /// A call in place of the five-byte `nop`, from Linux 6.18 on.
+    Optimized,
+    /// Carried out inside the breakpoint handler.
+    Emulated,
+    /// Executed under the debug exception, after the call's begin was taken: every duration includes that,
+    /// about 1 µs on a physical machine and 14 µs in a virtual one.
+    SingleStepped,
 }
 
 /// A parameter and where the record holds it.

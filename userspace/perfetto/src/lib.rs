@@ -27,6 +27,7 @@
 //!   | `args.PARAMETER` | each argument, in a dictionary: a parameter may be called `kind` or `tid` too |
 //!   | `retval` | what was returned, e.g. `hipErrorNoDevice (100)` |
 //!   | `unfinished` | why there is no return; only on calls that did not return |
+//!   | `probe_cost` | `single_stepped` where the duration includes the kernel's stepping of an instruction |
 //!   | `kind` | domain, e.g. `HIP_RUNTIME_API` |
 //!   | `corr_id` | correlation id, unique in the trace |
 //!   | `ancestor_id` | correlation id of the enclosing call, or 0 |

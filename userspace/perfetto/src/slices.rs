@@ -6,7 +6,7 @@ use std::{
 };
 
 use gputrace_abi::domain::Domain;
-use gputrace_capture::ledger::Ledger;
+use gputrace_capture::{ledger::Ledger, meta::ProbeCost};
 use gputrace_timeline::{
     args::{self, ArgValue},
     event::{Call, CallEnd, FunctionInfo},
@@ -28,6 +28,7 @@ struct Names {
     corr_id: u64,
     ancestor_id: u64,
     tid: u64,
+    probe_cost: u64,
     x: u64,
     y: u64,
     z: u64,
@@ -43,6 +44,7 @@ impl Names {
             corr_id: number("corr_id"),
             ancestor_id: number("ancestor_id"),
             tid: number("tid"),
+            probe_cost: number("probe_cost"),
             x: number("x"),
             y: number("y"),
             z: number("z"),
@@ -104,6 +106,8 @@ pub(crate) struct Slices {
     /// Epoch of `names` and `statuses`.
     epoch: u32,
     names: Names,
+    /// The text `single_stepped`.
+    stepped: u64,
     /// Interned texts of status codes by number and name.
     statuses: HashMap<(u32, Option<&'static str>), u64>,
 }
@@ -137,11 +141,13 @@ impl Slices {
         if self.epoch != interner.epoch() {
             self.epoch = interner.epoch();
             self.names = Names::new(interner);
+            self.stepped = interner.number(Table::AnnotationStrings, "single_stepped");
             self.statuses.clear();
         }
         let Self {
             functions,
             names,
+            stepped,
             statuses,
             ..
         } = self;
@@ -167,6 +173,9 @@ impl Slices {
             }
             if let Some(why) = unfinished(call.how) {
                 annotations.named("unfinished", Value::Text(why));
+            }
+            if function.info.function.probe_cost == ProbeCost::SingleStepped {
+                annotations.put(names.probe_cost, Value::Interned(*stepped));
             }
             annotations.put(names.kind, Value::Interned(function.kind));
             annotations.put(names.corr_id, Value::Uint(call.correlation));

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use gputrace_abi::{cookie::Cookie, domain::Domain};
-use gputrace_capture::meta::{Function, Library, Notice, ValueKind};
+use gputrace_capture::meta::{Function, Library, Notice, ProbeCost, ValueKind};
 use gputrace_catalog::Signature;
 use gputrace_collect::{CollectorHandle, Command, clocks};
 use gputrace_probe::{
@@ -12,6 +12,7 @@ use gputrace_probe::{
 };
 use gputrace_target::{
     library::{LibraryFile, LibraryPlan, PlannedProbe},
+    plan::CostClass,
     process::{self, MappedFile},
 };
 
@@ -276,6 +277,11 @@ fn describe(id: u32, probe: &PlannedProbe) -> Function {
         domain: probe.domain.id(),
         address: probe.address,
         probe_offset: probe.site.file_offset,
+        probe_cost: match probe.site.cost {
+            CostClass::Optimized => ProbeCost::Optimized,
+            CostClass::Emulated => ProbeCost::Emulated,
+            CostClass::SingleStepped => ProbeCost::SingleStepped,
+        },
         parameters: signature.map(Signature::parameters),
         returns: signature.map_or(ValueKind::Word, Signature::return_kind),
     }

@@ -16,7 +16,7 @@ use std::{
 
 use gputrace_capture::{
     ledger::Ledger,
-    meta::{End, Recording},
+    meta::{End, ProbeCost, Recording},
 };
 use gputrace_timeline::event::{Call, CallEnd, Event};
 
@@ -92,9 +92,14 @@ impl Summary {
             CallEnd::Returned(_) => {
                 let functions = self.groups.entry(group(call.domain)).or_default();
                 let name = self.functions.name(call.function);
-                match functions.get_mut(name) {
-                    Some(durations) => durations.add(age),
-                    None => functions.entry(name.to_owned()).or_default().add(age),
+                if !functions.contains_key(name) {
+                    let info = self.functions.get(call.function);
+                    let cost = info.map(|info| info.function.probe_cost);
+                    let stepped = cost == Some(ProbeCost::SingleStepped);
+                    functions.insert(name.to_owned(), Durations::new(stepped));
+                }
+                if let Some(durations) = functions.get_mut(name) {
+                    durations.add(age);
                 }
             }
             _ => {

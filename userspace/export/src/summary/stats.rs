@@ -13,10 +13,19 @@ pub(crate) struct Durations {
     pub(crate) total: u128,
     pub(crate) min: u64,
     pub(crate) max: u64,
+    /// Whether they include the single-stepping of an instruction.
+    pub(crate) stepped: bool,
     histogram: Option<Histogram<u64>>,
 }
 
 impl Durations {
+    pub(crate) fn new(stepped: bool) -> Self {
+        Self {
+            stepped,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn add(&mut self, ns: u64) {
         self.min = if self.calls == 0 { ns } else { self.min.min(ns) };
         self.max = self.max.max(ns);
