@@ -16,7 +16,9 @@ use gputrace_abi::{domain::Domain, record::task_op};
 use gputrace_capture::{
     CaptureReader,
     ledger::{Ledger, LedgerRow},
-    meta::{ClockSnapshot, End, EndReason, Epoch, Mode, Notice, Process, Recording},
+    meta::{
+        ClockSnapshot, End, EndReason, Epoch, Function, Library, Mode, Notice, ProbeCost, Process, Recording,
+    },
 };
 use gputrace_export::{
     ExportError, Exporter, Output, OutputDir, Report, csv::CsvExporter, run, summary::SummaryExporter,
@@ -296,6 +298,42 @@ fn nothing_recorded_is_said_loudly_and_files_of_what_was_asked_are_there() {
     let rows = rows(&directory.path().join("app_loss.csv"));
     assert_eq!(rows.len(), 2, "the domain asked for, and the total");
     assert_eq!(rows[0]["Domain"], "HSA_CORE_API");
+}
+
+#[test]
+fn durations_that_include_single_stepping_are_marked() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut capture = Synthetic::new(&recording(&[Domain::HsaCore]));
+    let function = |id, name: &str, probe_cost| Function {
+        id,
+        name: name.to_owned(),
+        domain: Domain::HsaCore.id(),
+        probe_cost,
+        ..Function::default()
+    };
+    capture.meta(Library {
+        functions: vec![
+            function(0, "hsa_init", ProbeCost::SingleStepped),
+            function(1, "hsa_shut_down", ProbeCost::Emulated),
+        ],
+        ..Library::default()
+    });
+    for (id, call) in (0..2).zip(sample_calls()) {
+        let domain = Domain::HsaCore.id();
+        capture.call(&Call {
+            function: id,
+            domain,
+            ..call
+        });
+    }
+    export(capture.bytes(), directory.path());
+    let summary = fs::read_to_string(directory.path().join("summary.txt")).unwrap();
+    assert!(summary.contains("hsa_init *"), "{summary}");
+    assert!(!summary.contains("hsa_shut_down *"), "{summary}");
+    assert!(
+        summary.contains("* its first instruction is single-stepped"),
+        "{summary}"
+    );
 }
 
 #[test]
