@@ -1,1 +1,149 @@
-pub(crate) fn measure(_options: &crate::Options) -> anyhow::Result<()> { Ok(()) }
+//! How long probes take to come and to go.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use anyhow::{Result, bail, ensure};
+use gputrace_abi::cookie::Cookie;
+use gputrace_probe::{
+    attach::{Point, Scope},
+    calls::{BackendChoice, Calls, Probes},
+};
+use gputrace_target::library::LibraryFile;
+
+use crate::{
+    Options, recording,
+    report::{Table, median},
+};
+
+/// Where distributions and AMD's packages put libraries.
+const DIRECTORIES: [&str; 4] =
+    ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/opt/rocm/lib", "/usr/lib"];
+
+/// Libraries, with the endings that their files may have.
+const LIBRARIES: [(&str, [&str; 4]); 2] =
+    [("libamdhip64.so", [".7", ".6", ".5", ""]), ("libhsa-runtime64.so", [".1", "", "", ""])];
+
+/// Functions probed by perf events, whose removal takes a tenth of a second each.
+const SAMPLE: usize = 10;
+
+/// A library and where its probes go.
+struct Target {
+    file: LibraryFile,
+    points: Vec<Point>,
+}
+
+/// Prints how long attaching and detaching takes, by both back-ends.
+///
+/// # Errors
+///
+/// When no ROCm library is installed, or a probe is refused.
+pub(crate) fn measure(options: &Options) -> Result<()> {
+    let mut table = Table::new(
+        "Attaching and detaching",
+        &["library", "functions", "back-end", "attach, ms", "detach, ms", "longest attach", "longest detach"],
+    );
+    let targets: Vec<Target> = LIBRARIES.iter().map(|library| find(library)).collect::<Result<_>>()?;
+    let rounds = if options.quick { 3 } else { 15 };
+    let calls = recording::load(BackendChoice::UprobeMulti)?;
+    let each = targets.iter().map(std::slice::from_ref);
+    for group in each.chain([targets.as_slice()]) {
+        let times: Vec<Times> = (0..rounds).map(|_| once(&calls, group)).collect::<Result<_>>()?;
+        let of = |time: fn(&Times) -> f64| times.iter().map(time).collect::<Vec<f64>>();
+        let (attach, detach) = (of(|times| times.attach), of(|times| times.detach));
+        let longest = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
+        table.row(&[
+            &names(group),
+            &functions(group),
+            &calls.backend(),
+            &format!("{:.1}", median(&attach)),
+            &format!("{:.1}", median(&detach)),
+            &format!("{:.1}", longest(&attach)),
+            &format!("{:.1}", longest(&detach)),
+        ]);
+    }
+    drop(calls);
+
+    let calls = recording::load(BackendChoice::Perf)?;
+    let all = functions(&targets);
+    if let Some(first) = targets.into_iter().next() {
+        let points: Vec<Point> = first.points.iter().copied().take(SAMPLE).collect();
+        let sample = [Target { points, ..first }];
+        let times = once(&calls, &sample)?;
+        table.row(&[
+            &format!("{}, a sample", names(&sample)),
+            &functions(&sample),
+            &calls.backend(),
+            &format!("{:.1}", times.attach),
+            &format!("{:.1}", times.detach),
+        ]);
+        let scale = all as f64 / functions(&sample) as f64;
+        table.row(&[
+            &"both, extrapolated from the sample",
+            &all,
+            &calls.backend(),
+            &format!("{:.0}", times.attach * scale),
+            &format!("{:.0}", times.detach * scale),
+        ]);
+    }
+    table.note(format!(
+        "Entry and return of each function, for every process; medians of {rounds} rounds (perf: one). Aim by \
+         uprobe_multi, both libraries: attach at most 100 ms, detach at most 150 ms."
+    ));
+    table.print()
+}
+
+fn names(targets: &[Target]) -> String {
+    let names = targets.iter().filter_map(|target| target.file.path().file_name());
+    names.map(|name| name.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" + ")
+}
+
+fn functions(targets: &[Target]) -> usize {
+    targets.iter().map(|target| target.points.len()).sum()
+}
+
+/// Opens a library and plans probes on all its HIP and HSA functions, the polling ones included.
+fn find((name, endings): &(&str, [&str; 4])) -> Result<Target> {
+    let mut paths =
+        DIRECTORIES.iter().flat_map(|directory| endings.iter().map(move |ending| candidate(directory, name, ending)));
+    let Some(path) = paths.find(|path| path.is_file()) else {
+        bail!("{name} is not installed; on Debian: apt-get install libamdhip64-5 libhsa-runtime64-1");
+    };
+    let file = LibraryFile::open(&path)?;
+    let plan = file.plan(&gputrace_catalog::classify)?;
+    let points = (0..)
+        .zip(&plan.probes)
+        .map(|(id, probe)| Point {
+            offset: probe.site.file_offset,
+            cookie: Cookie::new(id, probe.domain.id(), 0).0,
+        })
+        .collect();
+    Ok(Target { file, points })
+}
+
+fn candidate(directory: &str, name: &str, ending: &str) -> PathBuf {
+    Path::new(directory).join(format!("{name}{ending}"))
+}
+
+/// Milliseconds.
+struct Times {
+    attach: f64,
+    detach: f64,
+}
+
+fn once(calls: &Calls, targets: &[Target]) -> Result<Times> {
+    let begin = Instant::now();
+    let mut probes = Vec::new();
+    for target in targets {
+        let attached = calls.attach(&target.file.attach_path(), Scope::EveryProcess, &target.points)?;
+        ensure!(attached.failures.is_empty(), "probes were refused: {:?}", attached.failures);
+        probes.push(attached);
+    }
+    let attach = begin.elapsed();
+    let begin = Instant::now();
+    Probes::remove(probes);
+    let detach = begin.elapsed();
+    Ok(Times { attach: attach.as_secs_f64() * 1e3, detach: detach.as_secs_f64() * 1e3 })
+}

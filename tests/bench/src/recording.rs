@@ -26,8 +26,6 @@ pub(crate) struct Recorded {
     pub(crate) ledger: Ledger,
     /// CPU time of the collector.
     pub(crate) collector: Duration,
-    /// Size of the capture.
-    pub(crate) bytes: u64,
 }
 
 impl Recording {
@@ -74,7 +72,7 @@ impl Recording {
             bail!("{failure}");
         }
         accounts::check(&stopped.ledger, happened, &self.capture)?;
-        Ok(Recorded { ledger: stopped.ledger, collector, bytes: stopped.capture_bytes })
+        Ok(Recorded { ledger: stopped.ledger, collector })
     }
 }
 

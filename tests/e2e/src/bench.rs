@@ -2,14 +2,19 @@
 
 use std::{
     env, fs,
+    io::{self, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
+    thread,
 };
 
 use tempfile::TempDir;
 
-use crate::{CallLog, Running, Trace, kernel};
+use crate::{
+    CallLog, Running, Trace, kernel,
+    process::{PATIENCE, eventually},
+};
 
 /// Name given to gputrace with `-o`.
 const NAME: &str = "trace";
@@ -32,7 +37,7 @@ impl Bench {
         if let Err(reason) = kernel::bpf_usable() {
             let required = env::var_os("GPUTRACE_REQUIRE_BPF").is_some_and(|value| value == "1");
             assert!(!required, "GPUTRACE_REQUIRE_BPF=1, but {reason}");
-            println!("SKIPPED: {reason}");
+            skipped(&reason);
             return None;
         }
         Some(Self::new())
@@ -72,6 +77,20 @@ impl Bench {
     #[must_use]
     pub fn log(&self) -> CallLog {
         CallLog::read(&self.logs())
+    }
+
+    /// Waits until each of these processes has made `count` more calls.
+    ///
+    /// # Panics
+    /// If one does not.
+    pub fn wait_for_calls(&self, pids: &[u32], count: usize) {
+        for pid in pids {
+            let made = || CallLog::count(&self.logs(), Some(*pid));
+            let before = made();
+            eventually("the program goes on making calls", PATIENCE, || {
+                made() >= before + count
+            });
+        }
     }
 
     /// Where recording number `number` of this test puts its outputs.
@@ -207,6 +226,14 @@ impl Outputs {
     pub fn trace(&self) -> Trace {
         Trace::read(&self.capture())
     }
+}
+
+/// Says that the running test is skipped. Past the test runner, which would keep it to itself.
+pub fn skipped(reason: &str) {
+    let test = thread::current();
+    let name = test.name().unwrap_or("a test");
+    // Where nothing can be written, nobody reads.
+    drop(writeln!(io::stderr(), "SKIPPED {name}: {reason}"));
 }
 
 /// The binary under test.

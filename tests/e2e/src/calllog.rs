@@ -1,6 +1,11 @@
 //! Reading the logs that the workloads write; `tests/workloads/call_log.h` has the layout.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    os::unix::fs::FileExt,
+    path::Path,
+};
 
 use gputrace_abi::{REGISTER_ARGS, STACK_ARGS};
 
@@ -84,6 +89,26 @@ impl CallLog {
         log
     }
 
+    /// Counts the calls in a directory's logs, of one process or of all, without reading them: for
+    /// waiting until a program has made some.
+    ///
+    /// # Panics
+    /// If a file cannot be read.
+    #[must_use]
+    pub fn count(directory: &Path, pid: Option<u32>) -> usize {
+        let prefix = pid.map_or_else(String::new, |pid| format!("{pid}-"));
+        fs::read_dir(directory)
+            .expect("the log directory")
+            .map(|entry| entry.expect("an entry of the log directory"))
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+            .map(|entry| {
+                let file = File::open(entry.path()).expect("a call log");
+                let length = file.metadata().expect("a call log").len();
+                records_used(&file, (length / RECORD as u64) as usize)
+            })
+            .sum()
+    }
+
     /// Calls of all threads together.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -108,6 +133,25 @@ impl CallLog {
         pids.dedup();
         pids
     }
+}
+
+/// How many of a file's `records`, the header among them, are used for calls. They are used from the start
+/// without gaps.
+fn records_used(file: &File, records: usize) -> usize {
+    let used = |index: usize| {
+        let mut first = [0];
+        file.read_exact_at(&mut first, (index * RECORD) as u64).is_ok() && first != [0]
+    };
+    let (mut low, mut high) = (1, records.max(1));
+    while low < high {
+        let middle = low.midpoint(high);
+        if used(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low - 1
 }
 
 /// The thread, when the file was opened, and the calls.
@@ -198,6 +242,22 @@ mod tests {
         assert!(!calls[0].result.matches(0x65));
         assert_eq!((calls[1].end, calls[1].words), (None, None));
         assert_eq!(log.len(), 3);
+        assert_eq!(CallLog::count(directory.path(), None), 3);
+    }
+
+    #[test]
+    fn calls_are_counted_by_process() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, calls) in [("7-7-1", 5), ("7-8-1", 0), ("70-70-1", 9)] {
+            let mut file = header(7, 7, 1);
+            for _ in 0..calls {
+                file.extend(record("hipInit", &[1]));
+            }
+            file.resize(RECORD * 10, 0);
+            fs::write(directory.path().join(name), file).unwrap();
+        }
+        let count = |pid| CallLog::count(directory.path(), pid);
+        assert_eq!((count(Some(7)), count(Some(70)), count(None)), (5, 9, 14));
     }
 
     #[test]

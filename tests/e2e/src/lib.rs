@@ -3,12 +3,12 @@
 //!
 //! The pieces, in the order in which a test uses them:
 //!
-//! * [`bench`]: a temporary directory, the built workloads (`tests/workloads`) and the binary under
+//! * [`mod@bench`]: a temporary directory, the built workloads (`tests/workloads`) and the binary under
 //!   test; skips the test, with a printed reason, where root or BPF are not to be had;
 //! * [`process`]: a running program, its output as lines to wait for, deadlines on everything;
 //! * [`calllog`]: the log in which each workload wrote every call it made: the ground truth;
 //! * [`trace`]: what gputrace recorded, read from the capture;
-//! * [`compare`]: holds one against the other, call by call;
+//! * [`mod@compare`]: holds one against the other, call by call;
 //! * [`csvout`]: holds the CSV files against the capture;
 //! * [`kernel`]: what is left in the kernel after gputrace is gone.
 //!
@@ -23,8 +23,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    clippy::print_stdout,
-    reason = "a test harness: what it does not expect fails the test, and the test runner shows what it prints"
+    reason = "a test harness: what it does not expect fails the test"
 )]
 
 pub mod bench;

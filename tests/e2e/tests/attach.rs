@@ -10,29 +10,12 @@ use gputrace_e2e::{
     Bench, CallLog, Outputs, Running,
     compare::{compare, compare_within},
     csvout,
-    process::{PATIENCE, eventually, now},
+    process::now,
 };
 use rustix::process::Signal;
 
 /// How long after a request to stop everything must be done.
 const STOP: Duration = Duration::from_secs(2);
-
-/// Waits until each of `pids` has made `count` more calls.
-fn wait_for_calls(bench: &Bench, pids: &[u32], count: usize) {
-    let made = |log: &CallLog, pid: u32| -> usize {
-        log.threads
-            .iter()
-            .filter(|((of, _), _)| *of == pid)
-            .map(|(_, calls)| calls.len())
-            .sum()
-    };
-    let before = bench.log();
-    eventually("the program goes on making calls", PATIENCE, || {
-        let log = bench.log();
-        pids.iter()
-            .all(|pid| made(&log, *pid) >= made(&before, *pid) + count)
-    });
-}
 
 /// Stops a recording as Ctrl-C does. It must end in time and in success.
 fn stop(gputrace: &mut Running) {
@@ -45,7 +28,7 @@ fn stop(gputrace: &mut Running) {
 fn record(bench: &Bench, outputs: &Outputs, options: &[&str], pids: &[u32]) -> RangeInclusive<u64> {
     let mut gputrace = bench.attach(outputs, options, pids);
     let begin = now();
-    wait_for_calls(bench, pids, 200);
+    bench.wait_for_calls(pids, 300);
     let end = now();
     stop(&mut gputrace);
     begin..=end
@@ -67,7 +50,7 @@ fn in_mid_run() {
     let mut program = bench.start(&["hip_calls", "loop", "1000"]);
     let outputs = bench.outputs(0);
     let window = record(&bench, &outputs, &["-f", "csv,pftrace"], &[program.pid()]);
-    wait_for_calls(&bench, &[program.pid()], 100);
+    bench.wait_for_calls(&[program.pid()], 100);
     program.close_stdin();
     program.finish();
     assert_complete(&bench.log(), &outputs, &window);
@@ -84,7 +67,7 @@ fn detach_and_attach_again() {
         .map(|number| {
             let outputs = bench.outputs(number);
             let window = record(&bench, &outputs, &["-f", "csv"], &[program.pid()]);
-            wait_for_calls(&bench, &[program.pid()], 100);
+            bench.wait_for_calls(&[program.pid()], 100);
             (outputs, window)
         })
         .collect();
@@ -109,7 +92,7 @@ fn two_processes_at_once() {
     let list = format!("{},{}", pids[0], pids[1]);
     let mut gputrace = bench.attach(&together, &["-f", "csv", "-p", &list], &[]);
     let begin = now();
-    wait_for_calls(&bench, &pids, 100);
+    bench.wait_for_calls(&pids, 100);
     let second_window = begin..=now();
     stop(&mut gputrace);
     for program in &mut programs {
@@ -178,7 +161,7 @@ fn two_recordings_at_once() {
     let mut gputrace = bench.attach(&first, &["-f", "csv"], &[program.pid()]);
     let begin = now();
     let inner_window = record(&bench, &second, &["-f", "csv"], &[program.pid()]);
-    wait_for_calls(&bench, &[program.pid()], 100);
+    bench.wait_for_calls(&[program.pid()], 100);
     let window = begin..=now();
     stop(&mut gputrace);
     program.close_stdin();
@@ -198,11 +181,11 @@ fn whole_node() {
     let outputs = bench.outputs(0);
     let mut gputrace = bench.attach(&outputs, &["-f", "csv", "--all"], &[]);
     let begin = now();
-    wait_for_calls(&bench, &pids, 100);
+    bench.wait_for_calls(&pids, 100);
     let window = begin..=now();
     // A program that starts later belongs to the node, too.
     let mut late = bench.start(&["hip_calls", "loop", "300"]);
-    wait_for_calls(&bench, &[late.pid()], 100);
+    bench.wait_for_calls(&[late.pid()], 100);
     stop(&mut gputrace);
     for program in programs.iter_mut().chain([&mut late]) {
         program.close_stdin();
@@ -275,7 +258,7 @@ fn ends_when_the_program_does() {
     let outputs = bench.outputs(0);
     let mut gputrace = bench.attach(&outputs, &["-f", "csv"], &[program.pid()]);
     let begin = now();
-    wait_for_calls(&bench, &[program.pid()], 100);
+    bench.wait_for_calls(&[program.pid()], 100);
     program.close_stdin();
     program.finish();
     let status = gputrace.wait_within(STOP);

@@ -5,7 +5,7 @@ use gputrace_e2e::{
     Bench,
     compare::{compare_if, compare_within},
     csvout,
-    process::{PATIENCE, eventually, now},
+    process::now,
 };
 use rustix::process::Signal;
 
@@ -48,10 +48,7 @@ fn attach(backend: &str) {
         let options = ["--backend", backend, "--include", FILTER, "-f", "csv"];
         let mut gputrace = bench.attach(&outputs, &options, &[program.pid()]);
         let begin = now();
-        let calls = bench.log().len();
-        eventually("the program goes on making calls", PATIENCE, || {
-            bench.log().len() > calls + 300
-        });
+        bench.wait_for_calls(&[program.pid()], 300);
         let window = begin..=now();
         gputrace.signal(Signal::INT);
         gputrace.finish();

@@ -13,6 +13,7 @@ use std::{
 use gputrace_capture::format::FORMAT_VERSION;
 use gputrace_e2e::{
     Bench, Running, Trace,
+    bench::skipped,
     compare::compare_if,
     csvout,
     process::{PATIENCE, eventually},
@@ -135,7 +136,7 @@ fn process_of_another_architecture() {
         .spawn()
         .map(|mut child| child.kill().and_then(|()| child.wait()))
     {
-        println!("SKIPPED: this kernel runs no 32-bit programs: {error}");
+        skipped(&format!("this kernel runs no 32-bit programs: {error}"));
         return;
     }
     let program = Running::start("i386", &mut Command::new(&path));

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 
 use gputrace_capture::meta::EndReason;
 use gputrace_e2e::{
-    Bench, Running, Trace,
+    Bench, CallLog, Running, Trace,
     compare::{compare, compare_if},
     csvout, kernel,
     process::{PATIENCE, eventually, now},
@@ -25,7 +25,7 @@ fn launch_loop(bench: &Bench, rate: &str) -> Running {
         .args(["loop", rate]);
     let gputrace = Running::start("gputrace", &mut command);
     gputrace.wait_for_stdout("ready");
-    eventually("calls", PATIENCE, || bench.log().len() > 100);
+    eventually("calls", PATIENCE, || CallLog::count(&bench.logs(), None) > 100);
     gputrace
 }
 
@@ -144,8 +144,7 @@ fn sigterm() {
     let Some(bench) = Bench::privileged() else { return };
     let mut program = bench.start(&["hip_calls", "loop", "500"]);
     let mut gputrace = bench.attach(&bench.outputs(0), &["-f", "csv,pftrace"], &[program.pid()]);
-    let calls = bench.log().len();
-    eventually("calls", PATIENCE, || bench.log().len() > calls + 100);
+    bench.wait_for_calls(&[program.pid()], 100);
     gputrace.signal(Signal::TERM);
     let status = gputrace.wait_within(STOP);
     assert!(status.success(), "{status}: {}", gputrace.describe());
@@ -185,8 +184,7 @@ fn second_ctrl_c_gives_up_at_once() {
     let Some(bench) = Bench::privileged() else { return };
     let mut program = bench.start(&["hip_calls", "loop", "0"]);
     let mut gputrace = bench.attach(&bench.outputs(0), &["-f", "csv,pftrace"], &[program.pid()]);
-    let calls = bench.log().len();
-    eventually("calls", PATIENCE, || bench.log().len() > calls + 5000);
+    bench.wait_for_calls(&[program.pid()], 5000);
     gputrace.signal(Signal::INT);
     gputrace.signal(Signal::INT);
     gputrace.wait_within(STOP);
@@ -217,16 +215,12 @@ fn a_killed_recording_can_be_exported() {
     let mut program = bench.start(&["hip_calls", "loop", "1000"]);
     let mut gputrace = bench.attach(&bench.outputs(0), &["-f", "csv,pftrace"], &[program.pid()]);
     let begin = now();
-    let calls = bench.log().len();
-    eventually("calls", PATIENCE, || bench.log().len() > calls + 10_000);
+    bench.wait_for_calls(&[program.pid()], 10_000);
     let killed = now();
     gputrace.signal(Signal::KILL);
     gputrace.wait();
     assert!(program.is_running());
-    let calls = bench.log().len();
-    eventually("the program goes on making calls", PATIENCE, || {
-        bench.log().len() > calls + 1000
-    });
+    bench.wait_for_calls(&[program.pid()], 1000);
     program.close_stdin();
     program.finish();
 
@@ -254,10 +248,7 @@ fn a_launched_program_outlives_a_killed_gputrace() {
     let mut gputrace = launch_loop(&bench, "500");
     gputrace.signal(Signal::KILL);
     gputrace.wait();
-    let calls = bench.log().len();
-    eventually("the program goes on making calls", PATIENCE, || {
-        bench.log().len() > calls + 500
-    });
+    bench.wait_for_calls(&bench.log().processes(), 500);
     compare_if(&bench.log(), &bench.outputs(0).trace(), |_| false).assert_right();
 }
 
