@@ -4,7 +4,7 @@ use std::env;
 use std::fmt;
 use std::io;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -19,12 +19,6 @@ pub(crate) struct Args {
     /// Only tests whose name contains this
     filter: Option<String>,
 }
-
-/// The package of the tests that trace programs.
-const END_TO_END: &str = "gputrace-e2e";
-
-/// The packages that have no tests because they build for BPF only.
-const EBPF: [&str; 2] = ["gputrace-probes", "gputrace-kernel"];
 
 impl Args {
     pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
@@ -41,42 +35,26 @@ impl Args {
             build_workloads(workspace)?;
         }
 
-        let filter = self.filter.as_deref();
-        let mut unit = cargo_for_tests(workspace, promised);
-        unit.args(["test", "--no-fail-fast", "--workspace", "--exclude", END_TO_END]);
-        unit.args(EBPF.iter().flat_map(|package| ["--exclude", package]))
-            .args(filter);
-        // Together they would trace one another's programs and disturb one another's timing.
-        let mut end_to_end = cargo_for_tests(workspace, promised);
-        end_to_end
-            .args(["test", "--no-fail-fast", "--package", END_TO_END])
-            .args(filter);
-        end_to_end.args(["--", "--test-threads=1"]);
+        let mut cargo = cargo_for_tests(workspace, promised);
+        cargo.args(["test", "--no-fail-fast"]).args(&self.filter);
+        let typed = exec::describe(&cargo);
+        progress::heading(format_args!(
+            "{typed}: from unit tests to traces of running programs"
+        ));
+        let testing = Instant::now();
+        let mut tally = Tally::default();
+        let status = exec::tee(&mut cargo, &mut io::stdout().lock(), |line| tally.add_line(line))
+            .context("cannot follow the tests")?;
 
-        let results = [
-            (
-                "unit and integration tests",
-                run(&mut unit, "every crate by itself")?,
-            ),
-            (
-                "end-to-end tests",
-                run(&mut end_to_end, "gputrace on running programs, one at a time")?,
-            ),
-        ];
         progress::heading(format_args!("summary, after {}", Seconds(start.elapsed())));
-        for (name, result) in &results {
-            progress::line(
-                if result.success { "passed" } else { "FAILED" },
-                format_args!("{name}: {result}"),
-                result.took,
-            );
-        }
+        let state = if status.success() { "passed" } else { "FAILED" };
+        progress::line(state, format_args!("{tally}"), testing.elapsed());
         if let Err(missing) = report.require(Purpose::Test) {
             progress::note(format_args!(
                 "tests that need what is missing were skipped: {missing:#}"
             ));
         }
-        if results.iter().all(|(_, result)| result.success) {
+        if status.success() {
             Ok(())
         } else {
             bail!("tests failed, see above")
@@ -87,6 +65,9 @@ impl Args {
 /// Cargo with what tests find in their environment.
 fn cargo_for_tests(workspace: &Workspace, promised: bool) -> Command {
     let mut cargo = workspace.cargo();
+    // One test at a time: end-to-end tests would trace one another's programs and disturb one another's timing. All
+    // packages in one run all the same, because cargo would compile common dependencies again for some of them alone.
+    cargo.env("RUST_TEST_THREADS", "1");
     cargo.env("GPUTRACE_BIN", workspace.gputrace("debug"));
     let python = python::interpreter(workspace);
     if python.is_file() {
@@ -126,7 +107,7 @@ pub(crate) fn build_workloads(workspace: &Workspace) -> Result<()> {
     )
 }
 
-/// What one cargo test printed at the ends of its test programs, added up.
+/// What cargo test printed at the ends of its test programs, added up.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Tally {
     programs: u32,
@@ -160,40 +141,19 @@ impl Tally {
     }
 }
 
-/// How one cargo test ended.
-struct Outcome {
-    tally: Tally,
-    success: bool,
-    took: Duration,
-}
-
-impl fmt::Display for Outcome {
+impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally {
+        let Self {
             programs,
             passed,
             failed,
             ignored,
-        } = self.tally;
+        } = self;
         write!(
             f,
             "{passed} passed, {failed} failed, {ignored} ignored in {programs} test programs"
         )
     }
-}
-
-/// Runs `command`, a cargo test, with its output shown.
-fn run(command: &mut Command, why: &str) -> Result<Outcome> {
-    progress::heading(format_args!("{}: {why}", exec::describe(command)));
-    let start = Instant::now();
-    let mut tally = Tally::default();
-    let status = exec::tee(command, &mut io::stdout().lock(), |line| tally.add_line(line))
-        .context("cannot follow the tests")?;
-    Ok(Outcome {
-        tally,
-        success: status.success(),
-        took: start.elapsed(),
-    })
 }
 
 #[cfg(test)]
