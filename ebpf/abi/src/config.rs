@@ -16,8 +16,9 @@ shared! {
         pub newtask_clone_flags: u32,
         /// Offset of `old_pid` in the record of `sched:sched_process_exec`.
         pub exec_old_pid: u32,
-        /// Unused, 0.
-        pub reserved: u32,
+        /// A power of two, minus 1: only calls whose number (on their CPU) has none of these bits look
+        /// whether to wake the collector.
+        pub wakeup_mask: u32,
     }
 }
 

@@ -30,7 +30,7 @@ shared! {
         pub cookie: u64,
         /// CPU on which the call began; its counters account for the call.
         pub cpu: u32,
-        /// Bits of [`crate::record::span_flags`].
+        /// Bits of [`crate::record::span_flags`]; the upper half is the programs' own.
         pub flags: u32,
         /// The six argument registers at entry.
         pub args: [u64; REGISTER_ARGS],

@@ -20,7 +20,7 @@ use gputrace_abi::{
 use crate::{
     frames::{Frames, count_lost, deeper},
     maps::{Counters, config, stopped, target},
-    ring::{Outcome, write_span},
+    ring::{Outcome, finish, wake_flag},
 };
 
 /// At a function's entry (or just behind its `endbr64`): opens a frame.
@@ -76,7 +76,7 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
         (&raw mut (*frame).parent).write(parent);
         (&raw mut (*frame).cookie).write(cookie.0);
         (&raw mut (*frame).cpu).write(cpu);
-        (&raw mut (*frame).flags).write(flags);
+        (&raw mut (*frame).flags).write(flags | wake_flag(sequence));
     }
     frames.depth += 1;
     frames.store_depth();
@@ -93,19 +93,21 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
 ///
 /// `frame` must point to a live [`Frame`].
 #[inline(always)]
-unsafe fn read_stack_args(
-    frame: *mut Frame,
-    stack_pointer: u64,
-    cookie: Cookie,
-    counters: Counters,
-) -> u32 {
+unsafe fn read_stack_args(frame: *mut Frame, stack_pointer: u64, cookie: Cookie, counters: Counters) -> u32 {
     // SAFETY: the caller's promise; the helper checks the user address, and the size is that of the
     // words asked for, at most the array's.
     let failed = unsafe {
         let words = &raw mut (*frame).stack;
-        words.write([0; STACK_ARGS]);
+        for index in 0..STACK_ARGS {
+            // Volatile, which keeps these moves from becoming a call of a loop over bytes.
+            words.cast::<u64>().add(index).write_volatile(0);
+        }
         let count = u32::from(cookie.stack_args()) & (2 * STACK_ARGS as u32 - 1);
-        let count = if count > STACK_ARGS as u32 { STACK_ARGS as u32 } else { count };
+        let count = if count > STACK_ARGS as u32 {
+            STACK_ARGS as u32
+        } else {
+            count
+        };
         bpf_probe_read_user(words.cast(), count * 8, (stack_pointer + 8) as *const _) != 0
     };
     if failed {
@@ -141,7 +143,14 @@ pub(crate) fn call_leave(ctx: RetProbeContext) -> Option<()> {
         if here && frame_cookie == cookie {
             frames.depth -= 1;
             frames.store_depth();
-            let outcome = Outcome { kind: kind::SPAN, flags: 0, id, depth: frames.depth, end, result };
+            let outcome = Outcome {
+                kind: kind::SPAN,
+                flags: 0,
+                id,
+                depth: frames.depth,
+                end,
+                result,
+            };
             // SAFETY: a frame of this thread; nothing reuses it before this program is done.
             unsafe { finish(frame, &outcome) };
             return Some(());
@@ -158,18 +167,4 @@ pub(crate) fn call_leave(ctx: RetProbeContext) -> Option<()> {
     // SAFETY: a helper without arguments.
     Counters::of(unsafe { bpf_get_smp_processor_id() })?.unmatched_return();
     None
-}
-
-/// Writes the record of a call that is over, or counts it as lost if the ring is full.
-///
-/// # Safety
-///
-/// `frame` must point to a live [`Frame`].
-#[inline(always)]
-pub(crate) unsafe fn finish(frame: *const Frame, outcome: &Outcome) {
-    // SAFETY: the caller's promise.
-    let (cpu, cookie, written) = unsafe { ((*frame).cpu, (*frame).cookie(), write_span(frame, outcome)) };
-    if !written && let Some(counters) = Counters::of(cpu) {
-        counters.dropped(DropReason::RingFull, cookie.domain());
-    }
 }

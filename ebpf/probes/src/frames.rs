@@ -37,7 +37,10 @@ impl Frames {
         // SAFETY: a live map element, touched only by programs that run in this thread.
         let depth = unsafe { (*thread).depth };
         // The comparison tells the verifier the range; no program stores more than MAX_DEPTH.
-        Self { thread, depth: if depth > MAX_DEPTH as u32 { 0 } else { depth } }
+        Self {
+            thread,
+            depth: if depth > MAX_DEPTH as u32 { 0 } else { depth },
+        }
     }
 
     /// The frame at `index`, which must be below [`MAX_DEPTH`]; `None` otherwise.
@@ -48,13 +51,21 @@ impl Frames {
             return None;
         }
         // SAFETY: the index was just checked.
-        Some(unsafe { (&raw mut (*self.thread).frames).cast::<Frame>().add(index as usize) })
+        Some(unsafe {
+            (&raw mut (*self.thread).frames)
+                .cast::<Frame>()
+                .add(index as usize)
+        })
     }
 
     /// The innermost open call.
     #[inline(always)]
     pub(crate) fn top(self) -> Option<*mut Frame> {
-        if self.depth == 0 { None } else { self.frame(self.depth - 1) }
+        if self.depth == 0 {
+            None
+        } else {
+            self.frame(self.depth - 1)
+        }
     }
 
     /// Stores how many frames are in use from now on.

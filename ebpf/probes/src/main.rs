@@ -24,7 +24,10 @@
     clippy::multiple_unsafe_ops_per_block,
     reason = "reading and writing the fields of one kernel object through one raw pointer is one operation in meaning"
 )]
-#![allow(missing_docs, reason = "a program has no public interface; its modules document themselves")]
+#![allow(
+    missing_docs,
+    reason = "a program has no public interface; its modules document themselves"
+)]
 
 mod calls;
 mod frames;

@@ -23,7 +23,7 @@ static CONFIG: Global<ProbeConfig> = Global::new(ProbeConfig {
     newtask_pid: 0,
     newtask_clone_flags: 0,
     exec_old_pid: 0,
-    reserved: 0,
+    wakeup_mask: 0,
 });
 
 /// Not 0 when the recording is over: programs leave everything as it is from then on. So stopping is
@@ -114,7 +114,10 @@ impl Counters {
         let index = reason as usize * DOMAINS + (usize::from(domain) & (DOMAINS - 1));
         // SAFETY: programs count only reasons below KERNEL_REASONS (asserted), and the mask keeps the
         // domain in bounds.
-        Self::add(unsafe { (&raw mut (*self.0).dropped).cast::<u64>().add(index) }, 1);
+        Self::add(
+            unsafe { (&raw mut (*self.0).dropped).cast::<u64>().add(index) },
+            1,
+        );
     }
 
     /// A function returned whose beginning is not known.

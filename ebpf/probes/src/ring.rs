@@ -7,12 +7,12 @@ use aya_ebpf::{
     maps::ring_buf::RingBufEntry,
 };
 use gputrace_abi::{
-    STACK_ARGS,
+    counters::DropReason,
     frame::Frame,
     record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span},
 };
 
-use crate::maps::{RINGS, config};
+use crate::maps::{Counters, RINGS, config};
 
 type Ring = RingBuf<(), { 1 << 20 }, 0>;
 
@@ -38,21 +38,48 @@ impl<T: 'static> Slot<T> {
         self.entry.as_mut_ptr()
     }
 
-    /// Hands the record over. The collector polls; it is woken only when much is waiting.
+    /// Hands the record over. The collector polls; if it `may_wake`, it is woken when much is waiting.
     #[inline(always)]
-    pub(crate) fn submit(self) {
+    pub(crate) fn submit(self, may_wake: bool) {
+        let wake = may_wake && self.waiting() >= config().wakeup_bytes;
+        self.entry.submit(u64::from(if wake {
+            BPF_RB_FORCE_WAKEUP
+        } else {
+            BPF_RB_NO_WAKEUP
+        }));
+    }
+
+    /// Bytes that the collector has not read yet.
+    #[inline(always)]
+    fn waiting(&self) -> u64 {
         // SAFETY: the ring is a live map; the helper only reads its positions.
-        let waiting = unsafe {
-            bpf_ringbuf_query(core::ptr::from_ref(self.ring).cast_mut().cast(), u64::from(BPF_RB_AVAIL_DATA))
-        };
-        let wake = waiting >= config().wakeup_bytes;
-        self.entry.submit(u64::from(if wake { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP }));
+        unsafe {
+            bpf_ringbuf_query(
+                core::ptr::from_ref(self.ring).cast_mut().cast(),
+                u64::from(BPF_RB_AVAIL_DATA),
+            )
+        }
     }
 
     /// Hands the record over and wakes the collector up at once.
     #[inline(always)]
     pub(crate) fn submit_now(self) {
         self.entry.submit(u64::from(BPF_RB_FORCE_WAKEUP));
+    }
+}
+
+/// Set in [`Frame::flags`] of the calls whose records may wake the collector: one of a few, and it does
+/// not leave the kernel. A wake-up is an interrupt, which costs more than the whole record; from the
+/// moment on which much is waiting until the collector runs, each record would send one.
+const MAY_WAKE: u32 = 1 << 16;
+
+/// The bits to set in [`Frame::flags`] of call number `sequence` of a CPU.
+#[inline(always)]
+pub(crate) fn wake_flag(sequence: u64) -> u32 {
+    if sequence & u64::from(config().wakeup_mask) == 0 {
+        MAY_WAKE
+    } else {
+        0
     }
 }
 
@@ -72,33 +99,47 @@ pub(crate) struct Outcome {
     pub(crate) result: u64,
 }
 
+/// Writes the record of a call that is over, or counts it as lost if the ring is full.
+///
+/// # Safety
+///
+/// `frame` must point to a live [`Frame`].
+#[inline(always)]
+pub(crate) unsafe fn finish(frame: *const Frame, outcome: &Outcome) {
+    // SAFETY: the caller's promise.
+    let (cpu, cookie, written) = unsafe { ((*frame).cpu, (*frame).cookie(), write_span(frame, outcome)) };
+    if !written && let Some(counters) = Counters::of(cpu) {
+        counters.dropped(DropReason::RingFull, cookie.domain());
+    }
+}
+
 /// Writes the record of `frame`. False if the ring is full.
 ///
 /// # Safety
 ///
 /// `frame` must point to a live [`Frame`].
 #[inline(always)]
-pub(crate) unsafe fn write_span(frame: *const Frame, outcome: &Outcome) -> bool {
+unsafe fn write_span(frame: *const Frame, outcome: &Outcome) -> bool {
     // SAFETY: the caller's promise.
-    let cookie = unsafe { (*frame).cookie() };
+    let (cookie, may_wake) = unsafe { ((*frame).cookie(), (*frame).flags & MAY_WAKE != 0) };
     if cookie.stack_args() == 0 {
-        let Some(mut slot) = Slot::<Span>::reserve() else { return false };
+        let Some(mut slot) = Slot::<Span>::reserve() else {
+            return false;
+        };
         // SAFETY: the slot is as large as a `Span`, and the frame is live.
         unsafe { fill(slot.as_mut_ptr(), frame, outcome, SPAN_SIZE as u16) };
-        slot.submit();
+        slot.submit(may_wake);
     } else {
-        let Some(mut slot) = Slot::<LongSpan>::reserve() else { return false };
+        let Some(mut slot) = Slot::<LongSpan>::reserve() else {
+            return false;
+        };
         let record = slot.as_mut_ptr();
         // SAFETY: the slot is as large as a `LongSpan`, which begins with a `Span`; the frame is live.
         unsafe {
             fill(record.cast(), frame, outcome, LONG_SPAN_SIZE as u16);
-            let (from, to) = (&raw const (*frame).stack, &raw mut (*record).stack);
-            let (from, to) = (from.cast::<u64>(), to.cast::<u64>());
-            for index in 0..STACK_ARGS {
-                to.add(index).write(from.add(index).read());
-            }
+            (&raw const (*frame).stack).copy_to_nonoverlapping(&raw mut (*record).stack, 1);
         }
-        slot.submit();
+        slot.submit(may_wake);
     }
     true
 }
@@ -129,6 +170,7 @@ unsafe fn fill(span: *mut Span, frame: *const Frame, outcome: &Outcome, size: u1
         (&raw mut (*span).correlation).write((*frame).correlation);
         (&raw mut (*span).parent).write((*frame).parent);
         (&raw mut (*span).result).write(outcome.result);
-        (&raw mut (*span).args).write((*frame).args);
+        // Said not to overlap, which makes this six moves; else it is a call of a loop over bytes.
+        (&raw const (*frame).args).copy_to_nonoverlapping(&raw mut (*span).args, 1);
     }
 }

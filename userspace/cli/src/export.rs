@@ -72,6 +72,11 @@ pub(crate) fn report(outputs: &Outputs, summary: bool) {
     if let Some(truncation) = &report.truncation {
         say(&format!("warning: the capture is incomplete: {truncation}"));
     }
+    if !report.ended && report.truncation.is_none() {
+        say(
+            "warning: the capture has no end mark: the recorder was killed or ran out of space; everything up to its last whole block was read",
+        );
+    }
     if let Some(error) = &report.read_error {
         say(&format!("error: {error}"));
     }

@@ -31,6 +31,14 @@ pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
             "HSA's polling functions (hsa_signal_load_*, hsa_queue_load_*_index_*) are left out; --hsa-include REGEX adds them",
         );
     }
+    if args.hsa_include.is_some()
+        && !request
+            .domains
+            .iter()
+            .any(|domain| domain.name().starts_with("HSA_"))
+    {
+        say("--hsa-include has no effect without HSA domains; add --hsa-trace");
+    }
     let finished = record(&request, &say)?;
     report(&finished, args.output.summary);
     if let Some(failure) = finished.capture_failure {

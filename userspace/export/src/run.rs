@@ -35,6 +35,8 @@ pub struct Report {
     pub truncation: Option<Truncation>,
     /// Why reading stopped, if an I/O error stopped it. The outputs hold everything before and say so.
     pub read_error: Option<ReadError>,
+    /// Whether the capture ends with its end mark: it was stopped in order.
+    pub ended: bool,
     /// True if `progress` asked to stop; there are no outputs then.
     pub cancelled: bool,
     /// What was found in the capture.
@@ -66,6 +68,7 @@ pub fn run<R: Read + Seek>(
                 Event::Notice(notice)
             }
         };
+        report.ended |= matches!(event, Event::End(_));
         give(&event, &mut exporters, &mut report);
         events += 1;
         if events % PROGRESS_INTERVAL == 0 && progress(at(&timeline, events)).is_break() {

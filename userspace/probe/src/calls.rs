@@ -11,6 +11,7 @@ use gputrace_abi::{
     config::{EVERY_PROCESS, ProbeConfig, target_flags},
     counters::CpuCounters,
     frame::Thread,
+    record::LONG_SPAN_SIZE,
 };
 use libbpf_rs::{
     Link, MapCore as _, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, ProgramAttachType,
@@ -38,6 +39,9 @@ const TRACEPOINT_PROGRAMS: [(&str, &str, &str); 3] = [
     ("task_exited", "sched", "sched_process_exit"),
     ("task_executed", "sched", "sched_process_exec"),
 ];
+
+/// The map of the programs' variables; the stop flag is the only one.
+const STOP_FLAG: &str = ".bss";
 
 /// Which back-end to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -246,7 +250,7 @@ impl Calls {
         );
         failures.extend(more);
         Ok(Probes {
-            links: entries.into_iter().chain(returns).collect(),
+            links: Links(entries.into_iter().chain(returns).collect()),
             failures,
         })
     }
@@ -265,7 +269,7 @@ impl Calls {
             .backend
             .attach(&program, path, scope, Side::Entry, &[point])?;
         Ok(Probes {
-            links,
+            links: Links(links),
             failures: Vec::new(),
         })
     }
@@ -317,38 +321,23 @@ impl Calls {
             .collect())
     }
 
-    /// A descriptor of the map of traced processes, for a helper that outlives this process.
+    /// Descriptors of the map of traced processes and of the map of the stop flag (key 0, value not 0:
+    /// stopped), for a helper that outlives this process.
     ///
     /// # Errors
     ///
     /// [`ProbeError::BrokenObject`], or no descriptor left.
-    pub fn targets_fd(&self) -> Result<OwnedFd, ProbeError> {
-        let map = self.map("TARGETS")?;
-        let fd: BorrowedFd<'_> = map.as_fd();
-        fd.try_clone_to_owned().map_err(|error| ProbeError::Refused {
-            action: "duplicate a file descriptor".to_owned(),
-            cause: error.to_string(),
-            log: Vec::new(),
-        })
-    }
-
-    /// Gives the programs of another object, still to be loaded, these programs' maps in place of its own
-    /// of the same names: for programs that feed the rings without any function being called.
-    ///
-    /// # Errors
-    ///
-    /// [`ProbeError`] when a map does not fit.
-    pub fn share_maps(&self, other: &mut OpenObject) -> Result<(), ProbeError> {
-        for mut map in other.maps_mut() {
-            let name = map.name().to_string_lossy().into_owned();
-            // A data section's map has the object's name before that of the section.
-            let key = name.find('.').and_then(|at| name.get(at..)).unwrap_or(&name);
-            if let Ok(mine) = self.map(key) {
-                map.reuse_fd(mine.as_fd())
-                    .map_err(|error| refused(format!("share map {name}"), &error))?;
-            }
-        }
-        Ok(())
+    pub fn guarded_maps(&self) -> Result<(OwnedFd, OwnedFd), ProbeError> {
+        let duplicate = |name| {
+            let map = self.map(name)?;
+            let fd: BorrowedFd<'_> = map.as_fd();
+            fd.try_clone_to_owned().map_err(|error| ProbeError::Refused {
+                action: "duplicate a file descriptor".to_owned(),
+                cause: error.to_string(),
+                log: Vec::new(),
+            })
+        };
+        Ok((duplicate("TARGETS")?, duplicate(STOP_FLAG)?))
     }
 
     /// The rings, with their CPUs. Each must be read by one reader only.
@@ -427,7 +416,7 @@ impl Calls {
     ///
     /// [`ProbeError`] when the flag cannot be set.
     pub fn stop(&self) -> Result<bool, ProbeError> {
-        self.map(".bss")?
+        self.map(STOP_FLAG)?
             .update(0u32.as_bytes(), 1u32.as_bytes(), MapFlags::ANY)
             .map_err(|error| refused("stop the programs", &error))?;
         // MEMBARRIER_CMD_GLOBAL waits for an RCU grace period, and programs run inside RCU read-side
@@ -439,20 +428,56 @@ impl Calls {
     }
 }
 
-/// Probes on the functions of one file. Dropping it removes them, which blocks until the kernel is done.
+/// Probes on the functions of one file. Dropping it removes them, which blocks until the kernel is done:
+/// 50 to 100 ms by `uprobe_multi`, as many for each link one after the other by perf events.
 #[derive(Debug)]
 pub struct Probes {
-    links: Vec<Link>,
+    links: Links,
     /// Points that could not be probed.
     pub failures: Vec<Failure>,
 }
 
 impl Probes {
+    /// Removes the probes of several files in the time that those of one take.
+    pub fn remove(many: impl IntoIterator<Item = Self>) {
+        close(
+            many.into_iter()
+                .flat_map(|mut one| std::mem::take(&mut one.links.0))
+                .collect(),
+        );
+    }
+
     /// Number of kernel objects behind the probes: what detaching costs in the perf back-end.
     #[must_use]
     pub fn links(&self) -> usize {
-        self.links.len()
+        self.links.0.len()
     }
+}
+
+/// Links that go together.
+#[derive(Debug)]
+struct Links(Vec<Link>);
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        close(std::mem::take(&mut self.0));
+    }
+}
+
+/// Closes links side by side: the kernel ends the closing of each by waiting for a grace period, and those
+/// who wait at the same time wait for the same one.
+fn close(links: Vec<Link>) {
+    /// More than the few links of the multi back-end. Perf events are removed one by one whatever one does.
+    const SIDE_BY_SIDE: usize = 32;
+    if links.len() > SIDE_BY_SIDE {
+        return drop(links);
+    }
+    std::thread::scope(|scope| {
+        for link in links {
+            // A thread that cannot be started drops what it was given, here.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(link));
+        }
+    });
 }
 
 /// Sets map sizes and the programs' settings.
@@ -466,7 +491,7 @@ fn configure(open: &mut OpenObject, options: &Options, cpus: u32, ring_bytes: u3
         newtask_pid: newtask.offset("pid", 4)?,
         newtask_clone_flags: newtask.offset("clone_flags", 8)?,
         exec_old_pid: exec.offset("old_pid", 4)?,
-        reserved: 0,
+        wakeup_mask: wakeup_mask(ring_bytes),
     };
     let mut configured = false;
     for mut map in open.maps_mut() {
@@ -489,6 +514,14 @@ fn configure(open: &mut OpenObject, options: &Options, cpus: u32, ring_bytes: u3
             part: "settings section".to_owned(),
         })
     }
+}
+
+/// Of how many calls one looks whether to wake the collector, minus 1: few enough that a quarter of a
+/// ring is noticed with some records to spare, and not more than 64.
+fn wakeup_mask(ring_bytes: u32) -> u32 {
+    let quarter = ring_bytes / 4 / LONG_SPAN_SIZE as u32;
+    // Room for eight looks in a quarter. A power of two that is not above that.
+    (1 << (quarter / 8).clamp(1, 64).ilog2()) - 1
 }
 
 /// File offset of an ELF file's entry point, for [`Calls::trial`]: that of the first executable segment

@@ -24,6 +24,8 @@ pub(crate) struct Stops {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
     hangup: tokio::signal::unix::Signal,
+    /// Signals received so far.
+    received: u32,
 }
 
 /// Which signal ended it.
@@ -45,14 +47,29 @@ impl Stops {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
             hangup: listen(SignalKind::hangup())?,
+            received: 0,
         })
     }
 
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Stop {
-        tokio::select! {
+        let stop = tokio::select! {
             _ = self.interrupt.recv() => Stop::Interrupt,
             _ = self.terminate.recv() => Stop::Terminate,
             _ = self.hangup.recv() => Stop::Terminate,
+        };
+        self.received += 1;
+        stop
+    }
+
+    /// Waits for a signal that means "give up": the second one. The first stops the recording, and it may
+    /// come a little later than the end of the program, which the terminal has interrupted as well.
+    pub(crate) async fn give_up(&mut self) {
+        loop {
+            self.next().await;
+            if self.received > 1 {
+                return;
+            }
         }
     }
 }

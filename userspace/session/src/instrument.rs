@@ -34,6 +34,8 @@ struct Instrumented {
     points: Vec<Point>,
     /// One entry for each scope that has probes.
     probes: Vec<(Scope, Probes)>,
+    /// What the user has been told.
+    announced: bool,
 }
 
 /// All libraries of the recording and their probes.
@@ -66,7 +68,7 @@ impl Instruments {
     }
 
     /// Probes the ROCm libraries that a process has mapped, for `scope`. Those already probed cost
-    /// nothing. Returns how many of them the process has.
+    /// nothing. Returns those of which nobody has been told yet: path and number of functions.
     ///
     /// # Errors
     ///
@@ -76,16 +78,21 @@ impl Instruments {
         pid: u32,
         scope: Scope,
         collector: &CollectorHandle,
-    ) -> Result<usize, SessionError> {
-        let found = process::rocm_libraries(pid)?;
-        for mapped in &found.libraries {
+    ) -> Result<Vec<(String, usize)>, SessionError> {
+        let mut news = Vec::new();
+        for mapped in &process::rocm_libraries(pid)?.libraries {
             if !self.wants(mapped) {
                 continue;
             }
             let file = process::open_mapped(pid, mapped)?;
-            self.file(file, scope, collector)?;
+            let Some(library) = self.file(file, scope, collector)? else {
+                continue;
+            };
+            if !std::mem::replace(&mut library.announced, true) {
+                news.push((library.file.path().display().to_string(), library.points.len()));
+            }
         }
-        Ok(found.libraries.len())
+        Ok(news)
     }
 
     /// Whether any domain of the recording can be in this file.
@@ -100,13 +107,23 @@ impl Instruments {
             .any(|domain| self.domains.contains(domain))
     }
 
-    /// Probes one library file for `scope`, if that has not been done.
-    pub(crate) fn file(
+    /// Probes a file that may be mapped later, if that has not been done.
+    pub(crate) fn candidate(
         &mut self,
         file: LibraryFile,
         scope: Scope,
         collector: &CollectorHandle,
     ) -> Result<(), SessionError> {
+        self.file(file, scope, collector).map(drop)
+    }
+
+    /// Probes one library file for `scope`, if that has not been done.
+    fn file(
+        &mut self,
+        file: LibraryFile,
+        scope: Scope,
+        collector: &CollectorHandle,
+    ) -> Result<Option<&mut Instrumented>, SessionError> {
         let identity = Identity {
             inode: file.inode(),
             build: file.elf().build_id.clone().ok_or_else(|| file.device()),
@@ -116,11 +133,14 @@ impl Instruments {
             self.libraries.insert(identity.clone(), instrumented);
         }
         let Some(library) = self.libraries.get_mut(&identity) else {
-            return Ok(());
+            return Ok(None);
         };
+        if library.points.is_empty() {
+            return Ok(None);
+        }
         let covered = |(other, _): &(Scope, Probes)| *other == scope || *other == Scope::EveryProcess;
-        if library.points.is_empty() || library.probes.iter().any(covered) {
-            return Ok(());
+        if library.probes.iter().any(covered) {
+            return Ok(Some(library));
         }
         let probes = self
             .calls
@@ -149,7 +169,7 @@ impl Instruments {
         }
         self.probed += library.points.len() - probes.failures.len();
         library.probes.push((scope, probes));
-        Ok(())
+        Ok(Some(library))
     }
 
     /// Chooses the functions of a library, gives them ids, and writes both into the capture, so that
@@ -203,19 +223,8 @@ impl Instruments {
             file,
             points,
             probes: Vec::new(),
+            announced: false,
         })
-    }
-
-    /// Libraries with probes: path and number of functions.
-    pub(crate) fn libraries(&self) -> Vec<(String, usize)> {
-        let mut list: Vec<(String, usize)> = self
-            .libraries
-            .values()
-            .filter(|library| !library.probes.is_empty())
-            .map(|library| (library.file.path().display().to_string(), library.points.len()))
-            .collect();
-        list.sort();
-        list
     }
 
     /// Kernel objects behind all probes: what removing them costs in the perf back-end.
@@ -225,6 +234,17 @@ impl Instruments {
             .flat_map(|library| &library.probes)
             .map(|(_, probes)| probes.links())
             .sum()
+    }
+}
+
+impl Drop for Instruments {
+    fn drop(&mut self) {
+        let libraries = self.libraries.values_mut();
+        Probes::remove(
+            libraries
+                .flat_map(|library| library.probes.drain(..))
+                .map(|(_, probes)| probes),
+        );
     }
 }
 
@@ -239,6 +259,7 @@ pub fn plan(
     functions: &FunctionFilter,
 ) -> Result<LibraryPlan, gputrace_target::elf::ElfError> {
     file.plan(&|name: &str| {
+        let name = gputrace_catalog::plain_name(name);
         gputrace_catalog::classify(name).filter(|domain| domains.contains(domain) && functions.wants(name))
     })
 }

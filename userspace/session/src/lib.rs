@@ -6,7 +6,7 @@
 //! 2. load the programs (`gputrace-probe`), open the capture, start the collector (`gputrace-collect`);
 //! 3. choose targets ([`launch`] a program, attach to processes, or the node) and put probes onto the
 //!    libraries that they map ([`instrument`]), now and whenever their dynamic linkers map more
-//!    ([`linkers`]);
+//!    ([`linkers`], [`discovery`]);
 //! 4. wait for the end: Ctrl-C, SIGTERM, time over, targets gone ([`recorder`], [`ending`]);
 //! 5. freeze the programs, close the books, remove the probes ([`detach`]), make the outputs
 //!    ([`outputs`]).
@@ -15,6 +15,7 @@
 //! a line to the user.
 
 mod detach;
+mod discovery;
 mod ending;
 mod error;
 mod guardian;

@@ -42,13 +42,18 @@ impl Linkers {
 
     /// Watches the linkers under which the targets run. One that cannot be watched is only a loss of
     /// promptness: the recorder then looks for new libraries now and then.
-    pub(crate) fn watch(&mut self, targets: &Targets) {
+    pub(crate) fn watch(&mut self, targets: &Targets, neighbours: bool) {
         match targets {
             // Each program that it and its descendants execute is looked at when it is executed.
             Targets::Launch { .. } => {}
             Targets::Attach { pids, .. } => {
                 for pid in pids {
-                    self.add(Linker::of_process(*pid), Scope::Process(*pid));
+                    let scope = if neighbours {
+                        Scope::Process(*pid)
+                    } else {
+                        Scope::EveryProcess
+                    };
+                    self.add(Linker::of_process(*pid), scope);
                 }
             }
             Targets::Node => {

@@ -15,7 +15,7 @@ use std::{
 
 use gputrace_abi::record::{Task, task_op};
 use gputrace_capture::{CaptureWriter, ledger::Ledger, meta::EndReason};
-use gputrace_collect::{Collector, CollectorHandle, Command, Happening, Settings};
+use gputrace_collect::{Collector, CollectorHandle, Command, Happening, Settings, clocks};
 use gputrace_export::OutputDir;
 use gputrace_probe::{
     attach::Scope,
@@ -89,24 +89,26 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
     let ring_bytes = request
         .ring_bytes
         .unwrap_or_else(|| system::ring_bytes(present_cpus().len()));
-    let launched = matches!(request.targets, Targets::Launch { .. });
+    let follow_forks = !matches!(request.targets, Targets::Node);
     let calls = Arc::new(Calls::load(&Options {
         backend: request.backend,
         ring_bytes,
         max_threads: request.max_threads,
-        follow_forks: launched,
+        follow_forks,
     })?);
     let tasks = Tasks::load(request.debug_ebpf)?;
     // Before there are other threads, which a fork would leave behind in any state.
     let guardian = match request.targets {
         Targets::Launch {
             stop_on_link: true, ..
-        } => Some(
-            Guardian::start(&calls.targets_fd()?).map_err(|cause| SessionError::System {
+        } => {
+            let (targets, stop) = calls.guarded_maps()?;
+            let guardian = Guardian::start(&targets, &stop);
+            Some(guardian.map_err(|cause| SessionError::System {
                 action: "start a helper process",
                 cause,
-            })?,
-        ),
+            })?)
+        }
         _ => None,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -118,7 +120,8 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         })?;
     runtime.block_on(async {
         let mut linkers = Linkers::new(Arc::clone(&calls));
-        linkers.watch(&request.targets);
+        let neighbours = neighbours(&request.targets)?;
+        linkers.watch(&request.targets, neighbours);
         // From here on a program may be running, so Ctrl-C must already mean "stop recording".
         let mut stops = Stops::new()?;
         let program = match &request.targets {
@@ -148,7 +151,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             tasks: Some(tasks),
             debug: request.debug_ebpf,
             ring_bytes,
-            follow_forks: launched,
+            follow_forks,
             writer,
         };
         let collector = Collector::start(settings, move |happening| {
@@ -169,9 +172,11 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             instruments,
             linkers,
             program,
+            neighbours,
             described: BTreeSet::new(),
             failure: None,
             ticks: 0,
+            last_look: clocks::now(),
         };
         recorder.begin()?;
         let reason = recorder.wait(&mut stops).await;
@@ -200,6 +205,17 @@ fn check_targets(targets: &Targets) -> Result<(), SessionError> {
     }
 }
 
+/// Whether there are processes with ROCm libraries besides those to attach to.
+fn neighbours(targets: &Targets) -> Result<bool, SessionError> {
+    let Targets::Attach { pids, .. } = targets else {
+        return Ok(false);
+    };
+    Ok(process::survey()?
+        .processes
+        .iter()
+        .any(|found| !pids.contains(&found.pid)))
+}
+
 /// What keeps a program from being started or traced. A file that may be executed but not read is no
 /// reason to give up.
 fn check_command(command: &[OsString]) -> Result<(), SessionError> {
@@ -210,20 +226,24 @@ fn check_command(command: &[OsString]) -> Result<(), SessionError> {
 }
 
 /// A running recording.
-struct Recorder<'a> {
-    request: &'a Request,
-    say: Say<'a>,
-    calls: Arc<Calls>,
-    collector: CollectorHandle,
-    happenings: UnboundedReceiver<Happening>,
-    instruments: Instruments,
-    linkers: Linkers,
-    program: Option<Program>,
+pub(crate) struct Recorder<'a> {
+    pub(crate) request: &'a Request,
+    pub(crate) say: Say<'a>,
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) collector: CollectorHandle,
+    pub(crate) happenings: UnboundedReceiver<Happening>,
+    pub(crate) instruments: Instruments,
+    pub(crate) linkers: Linkers,
+    pub(crate) program: Option<Program>,
+    /// Whether processes that are no targets have ROCm libraries mapped.
+    pub(crate) neighbours: bool,
     /// Processes whose description is in the capture.
-    described: BTreeSet<u32>,
+    pub(crate) described: BTreeSet<u32>,
     /// First failure to write the capture.
-    failure: Option<String>,
+    pub(crate) failure: Option<String>,
     ticks: u64,
+    /// When the libraries of targets were last looked at without being told, ns `CLOCK_BOOTTIME`.
+    pub(crate) last_look: u64,
 }
 
 impl Recorder<'_> {
@@ -243,14 +263,14 @@ impl Recorder<'_> {
             }
             Targets::Attach { pids, wait } => {
                 for pid in pids {
-                    let scope = Scope::Process(*pid);
+                    let scope = self.scope(*pid);
                     match self.instruments.process(*pid, scope, &self.collector) {
                         Err(SessionError::Process(ProcessError::NoRocmLibraries { .. })) if *wait => {}
                         Err(error) => return Err(error),
-                        Ok(_) => {}
+                        Ok(news) => self.announce(&news),
                     }
                     for file in self.linkers.candidates(Some(*pid)) {
-                        self.try_file(file, scope);
+                        self.try_candidate(file, scope);
                     }
                     self.collector.send(Command::Process(*pid));
                     self.describe(*pid);
@@ -259,15 +279,15 @@ impl Recorder<'_> {
                     self.calls.add_target(*pid, 0)?;
                 }
                 let list: Vec<String> = pids.iter().map(u32::to_string).collect();
-                self.announce(&format!("process {}", list.join(", ")));
+                self.ready(&format!("process {}", list.join(", ")));
             }
             Targets::Node => {
-                self.scan_node()?;
+                self.scan_node(None)?;
                 for file in self.linkers.candidates(None) {
-                    self.try_file(file, Scope::EveryProcess);
+                    self.try_candidate(file, Scope::EveryProcess);
                 }
                 self.calls.add_every_process()?;
-                self.announce("every process of this node");
+                self.ready("every process of this node");
             }
         }
         Ok(())
@@ -315,39 +335,17 @@ impl Recorder<'_> {
                 task_op::EXEC => {
                     self.describe(task.pid);
                 }
-                task_op::FORK if matches!(self.request.targets, Targets::Launch { .. }) => {
+                task_op::FORK if !matches!(self.request.targets, Targets::Node) => {
                     self.describe(task.pid);
+                    let scope = self.scope(task.pid);
+                    if matches!(scope, Scope::Process(_)) {
+                        self.try_process(task.pid, scope, Some(task.time));
+                    }
                 }
                 _ => {}
             },
             Happening::Linker(task) => self.linker_changed(&task),
             Happening::CaptureFailed(text) => self.failure = Some(text),
-        }
-    }
-
-    /// A process has mapped or is about to map other libraries.
-    fn linker_changed(&mut self, task: &Task) {
-        let scope = match self.request.targets {
-            Targets::Attach { .. } => Scope::Process(task.pid),
-            Targets::Launch { .. } | Targets::Node => Scope::EveryProcess,
-        };
-        if matches!(task.op, task_op::NEW_IMAGE | task_op::NEW_IMAGE_STOPPED) {
-            self.linkers.watch_process(task.pid, scope);
-        }
-        let before = self.instruments.probed;
-        match self.instruments.process(task.pid, scope, &self.collector) {
-            // Most programs on a node, and every program before it has mapped its libraries.
-            Err(SessionError::Process(
-                ProcessError::NoRocmLibraries { .. } | ProcessError::NoSuchProcess { .. },
-            )) => {}
-            Err(error) => self.remark(task.pid, &error),
-            Ok(_) => self.describe(task.pid),
-        }
-        if task_op::is_stopped(task.op) {
-            launch::signal(task.pid, Signal::CONT);
-        }
-        if self.instruments.probed > before {
-            self.announce_libraries();
         }
     }
 
@@ -364,95 +362,6 @@ impl Recorder<'_> {
         // meanwhile is not.
         if !self.linkers.any() || self.ticks.is_multiple_of(TICKS_PER_LOOK) {
             self.look();
-        }
-    }
-
-    /// Looks for libraries that nothing told of.
-    fn look(&mut self) {
-        match &self.request.targets {
-            Targets::Node => {
-                let found = self.scan_node();
-                if let Err(error) = found {
-                    tracing::debug!("{error}");
-                }
-            }
-            Targets::Launch { .. } => {
-                for pid in self.calls.targets().unwrap_or_default() {
-                    self.try_process(pid, Scope::EveryProcess);
-                }
-            }
-            Targets::Attach { pids, .. } => {
-                for pid in pids {
-                    self.try_process(*pid, Scope::Process(*pid));
-                }
-            }
-        }
-    }
-
-    /// Probes the libraries of a process, if it has any.
-    fn try_process(&mut self, pid: u32, scope: Scope) {
-        if let Err(error) = self.instruments.process(pid, scope, &self.collector) {
-            tracing::debug!("{error}");
-        }
-    }
-
-    fn scan_node(&mut self) -> Result<(), SessionError> {
-        for found in process::survey()?.processes {
-            match self
-                .instruments
-                .process(found.pid, Scope::EveryProcess, &self.collector)
-            {
-                // It ended meanwhile, or is somebody's oddity: the others matter as much.
-                Err(SessionError::Process(error)) => tracing::debug!("{error}"),
-                other => drop(other?),
-            }
-            self.linkers.watch_process(found.pid, Scope::EveryProcess);
-            self.describe(found.pid);
-        }
-        Ok(())
-    }
-
-    /// Probes a file that a target may map later. That it cannot be probed matters only if it ever is.
-    fn try_file(&mut self, file: gputrace_target::library::LibraryFile, scope: Scope) {
-        let path = file.path().display().to_string();
-        if let Err(error) = self.instruments.file(file, scope, &self.collector) {
-            tracing::debug!("{path}: {error}");
-        }
-    }
-
-    /// Writes what `/proc` says of a process into the capture.
-    fn describe(&mut self, pid: u32) {
-        // It may have ended already; then its task events tell what is known.
-        if let Ok(process) = process::describe(pid) {
-            self.described.insert(pid);
-            self.collector.send(Command::Meta(Box::new(process.into())));
-        }
-    }
-
-    fn tell(&self, text: &str) {
-        (self.say)(text);
-    }
-
-    fn remark(&mut self, pid: u32, error: &SessionError) {
-        let text = format!("process {pid}: {error}");
-        if !self.instruments.remarks.contains(&text) {
-            self.tell(&text);
-            self.instruments.remarks.push(text);
-        }
-    }
-
-    fn announce(&self, whom: &str) {
-        self.announce_libraries();
-        let until = match self.request.duration {
-            Some(duration) => format!("for {duration:?}, or until Ctrl-C"),
-            None => "until Ctrl-C".to_owned(),
-        };
-        self.tell(&format!("recording {whom} by {} {until}", self.calls.backend()));
-    }
-
-    fn announce_libraries(&self) {
-        for (path, functions) in self.instruments.libraries() {
-            self.tell(&format!("tracing {functions} functions of {path}"));
         }
     }
 
@@ -544,7 +453,7 @@ impl Recorder<'_> {
         tokio::pin!(export);
         let outputs = tokio::select! {
             outputs = &mut export => outputs,
-            _ = stops.next() => {
+            () = stops.give_up() => {
                 // Unfinished files are removed before this process ends.
                 cancel.store(true, Ordering::Relaxed);
                 let _ = export.await;

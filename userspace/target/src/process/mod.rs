@@ -225,8 +225,8 @@ fn why_none(pid: u32, mappings: &[Mapping]) -> ProcessError {
             }
         }
         Ok(elf) if elf.linkage == Linkage::Static => none(
-            "its program is statically linked and stripped, so it either does not use ROCm or hides it; \
-             link the program dynamically",
+            "its program is statically linked and no ROCm function is among its symbols, so it does not use ROCm, \
+             or its symbols were stripped; link the program dynamically",
         ),
         Ok(_) => none("it may load them later: try again then, or let gputrace wait for them with --wait"),
         Err(error) => error.into(),

@@ -1,0 +1,151 @@
+//! Finding out which libraries the targets map, and telling about it.
+
+use std::time::Duration;
+
+use gputrace_abi::record::{Task, task_op};
+use gputrace_capture::meta::Notice;
+use gputrace_collect::{Command, clocks};
+use gputrace_probe::attach::Scope;
+use gputrace_target::{
+    library::LibraryFile,
+    process::{self, ProcessError},
+};
+use rustix::process::Signal;
+
+use crate::{SessionError, launch, recorder::Recorder, request::Targets};
+
+impl Recorder<'_> {
+    /// For whom to probe what `pid` maps. With neighbours that have the same libraries, only the process
+    /// itself gets breakpoints; its children then get theirs when they are noticed. Without, every process
+    /// that maps them may as well, and no call of a child is missed.
+    pub(crate) fn scope(&self, pid: u32) -> Scope {
+        if self.neighbours {
+            Scope::Process(pid)
+        } else {
+            Scope::EveryProcess
+        }
+    }
+
+    /// A process has mapped or is about to map other libraries.
+    pub(crate) fn linker_changed(&mut self, task: &Task) {
+        let scope = self.scope(task.pid);
+        if matches!(task.op, task_op::NEW_IMAGE | task_op::NEW_IMAGE_STOPPED) {
+            self.linkers.watch_process(task.pid, scope);
+        }
+        let since = (!task_op::is_stopped(task.op)).then_some(task.time);
+        if self.try_process(task.pid, scope, since) {
+            self.describe(task.pid);
+        }
+        if task_op::is_stopped(task.op) {
+            launch::signal(task.pid, Signal::CONT);
+        }
+    }
+
+    /// Probes the libraries of a process, if it has any; true if so. Those that it may have called before
+    /// their probes were on are named, with the time `since` which that could be.
+    pub(crate) fn try_process(&mut self, pid: u32, scope: Scope, since: Option<u64>) -> bool {
+        let before = self.instruments.probed;
+        match self.instruments.process(pid, scope, &self.collector) {
+            Ok(news) => {
+                if let (Some(since), true) = (since, self.instruments.probed > before) {
+                    let missed = Duration::from_nanos(clocks::now().saturating_sub(since));
+                    let text = format!(
+                        "process {pid} mapped a library that was not known before; calls that it made within {missed:.0?} \
+                         until the probes were on are not recorded"
+                    );
+                    self.collector.append(
+                        Notice {
+                            time: clocks::now(),
+                            text: text.clone(),
+                        }
+                        .into(),
+                    );
+                    self.tell(&text);
+                }
+                self.announce(&news);
+                true
+            }
+            // Most programs on a node, and every program before it has mapped its libraries.
+            Err(SessionError::Process(
+                ProcessError::NoRocmLibraries { .. } | ProcessError::NoSuchProcess { .. },
+            )) => false,
+            Err(error) => {
+                let text = format!("process {pid}: {error}");
+                if !self.instruments.remarks.contains(&text) {
+                    self.tell(&text);
+                    self.instruments.remarks.push(text);
+                }
+                false
+            }
+        }
+    }
+
+    /// Looks for libraries that nothing told of.
+    pub(crate) fn look(&mut self) {
+        let since = Some(std::mem::replace(&mut self.last_look, clocks::now()));
+        match &self.request.targets {
+            Targets::Node => {
+                if let Err(error) = self.scan_node(since) {
+                    tracing::debug!("{error}");
+                }
+            }
+            Targets::Launch { .. } => {
+                for pid in self.calls.targets().unwrap_or_default() {
+                    self.try_process(pid, Scope::EveryProcess, since);
+                }
+            }
+            Targets::Attach { pids, .. } => {
+                for pid in pids {
+                    self.try_process(*pid, self.scope(*pid), since);
+                }
+            }
+        }
+    }
+
+    /// Probes the libraries of every process; see [`Self::try_process`] for `since`.
+    pub(crate) fn scan_node(&mut self, since: Option<u64>) -> Result<(), SessionError> {
+        for found in process::survey()?.processes {
+            self.try_process(found.pid, Scope::EveryProcess, since);
+            self.linkers.watch_process(found.pid, Scope::EveryProcess);
+            self.describe(found.pid);
+        }
+        Ok(())
+    }
+
+    /// Probes a file that a target may map later. That it cannot be probed matters only if it ever is.
+    pub(crate) fn try_candidate(&mut self, file: LibraryFile, scope: Scope) {
+        let path = file.path().display().to_string();
+        if let Err(error) = self.instruments.candidate(file, scope, &self.collector) {
+            tracing::debug!("{path}: {error}");
+        }
+    }
+
+    /// Writes what `/proc` says of a process into the capture.
+    pub(crate) fn describe(&mut self, pid: u32) {
+        // It may have ended already; then its task events tell what is known.
+        if let Ok(process) = process::describe(pid) {
+            self.described.insert(pid);
+            self.collector.send(Command::Meta(Box::new(process.into())));
+        }
+    }
+
+    pub(crate) fn tell(&self, text: &str) {
+        (self.say)(text);
+    }
+
+    /// Tells of libraries: path and number of functions.
+    pub(crate) fn announce(&self, news: &[(String, usize)]) {
+        for (path, functions) in news {
+            self.tell(&format!("tracing {functions} functions of {path}"));
+        }
+    }
+
+    /// Tells that recording has begun.
+    pub(crate) fn ready(&self, whom: &str) {
+        let until = match self.request.duration {
+            Some(duration) => format!("for {duration:?}, or until Ctrl-C"),
+            None => "until Ctrl-C".to_owned(),
+        };
+        self.tell(&format!("recording {whom} by {} {until}", self.calls.backend()));
+    }
+}
