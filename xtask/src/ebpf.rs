@@ -15,8 +15,11 @@ use crate::toolchain::Toolchain;
 use crate::toolchain::compiler::Kind;
 use crate::workspace::Workspace;
 
-/// The packages; each has one program of the same name.
+/// The packages that the tool consists of; each has one object file of the same name.
 const PACKAGES: [&str; 2] = ["gputrace-probes", "gputrace-kernel"];
+
+/// The package that only `cargo xtask bench` loads.
+const BENCH_PACKAGE: &str = "gputrace-bench-programs";
 
 /// Rust's name for little-endian BPF.
 const TARGET: &str = "bpfel-unknown-none";
@@ -42,14 +45,28 @@ impl Args {
 ///
 /// When the toolchain is incomplete, a program does not compile, or an object came out without type information.
 pub(crate) fn build(workspace: &Workspace) -> Result<()> {
+    build_packages(workspace, &PACKAGES)
+}
+
+/// Compiles the programs of the benchmarks; returns the object's path.
+///
+/// # Errors
+///
+/// As [`build`].
+pub(crate) fn build_bench(workspace: &Workspace) -> Result<PathBuf> {
+    build_packages(workspace, &[BENCH_PACKAGE])?;
+    Ok(workspace.bpf.join(format!("{BENCH_PACKAGE}.o")))
+}
+
+fn build_packages(workspace: &Workspace, packages: &[&str]) -> Result<()> {
     let toolchain = Toolchain::find(workspace)?;
     let why = format!("the programs that run in the kernel, by {}", toolchain.compiler);
     let compiled = long_step("compile the eBPF programs", &why, || {
-        compile(workspace, &toolchain)
+        compile(workspace, &toolchain, packages)
     })?;
     fs::create_dir_all(&workspace.bpf)
         .with_context(|| format!("cannot create {}", workspace.bpf.display()))?;
-    for package in PACKAGES {
+    for package in packages {
         let start = Instant::now();
         let object = workspace.bpf.join(format!("{package}.o"));
         let stripped = workspace.bpf.join(format!("{package}.o.new"));
@@ -67,7 +84,7 @@ pub(crate) fn build(workspace: &Workspace) -> Result<()> {
 }
 
 /// Runs cargo with the BPF target; returns the directory of the linked objects.
-fn compile(workspace: &Workspace, toolchain: &Toolchain) -> Result<PathBuf> {
+fn compile(workspace: &Workspace, toolchain: &Toolchain, packages: &[&str]) -> Result<PathBuf> {
     let compiler = &toolchain.compiler;
     // Its own directory: another compiler, and `target/bpf` would collide with the profile's name.
     let target_dir = workspace.target.join("bpf-build");
@@ -82,7 +99,7 @@ fn compile(workspace: &Workspace, toolchain: &Toolchain) -> Result<PathBuf> {
         "-Z",
         "build-std=core",
     ]);
-    command.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+    command.args(packages.iter().flat_map(|package| ["--package", package]));
     command.arg("--target-dir").arg(&target_dir);
 
     command.env("RUSTC", &compiler.rustc);

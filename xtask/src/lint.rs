@@ -43,6 +43,7 @@ const CHECKS: [Check; 4] = [
             "clippy",
             "--package=gputrace-probes",
             "--package=gputrace-kernel",
+            "--package=gputrace-bench-programs",
             "--config=profile.dev.panic=\"abort\"",
             "--",
             "-D",

@@ -13,15 +13,26 @@ use gputrace_capture::{Block, CaptureReader, ledger::Ledger, records};
 /// Says what does not balance.
 pub(crate) fn check(ledger: &Ledger, happened: Option<u64>, capture: &Path) -> Result<()> {
     for row in &ledger.rows {
-        ensure!(row.imbalance() == 0, "the accounts of CPU {} do not balance: {row:?}", row.cpu);
+        ensure!(
+            row.imbalance() == 0,
+            "the accounts of CPU {} do not balance: {row:?}",
+            row.cpu
+        );
     }
     let total = ledger.total();
     if let Some(happened) = happened {
-        ensure!(total.seen == happened, "{happened} calls were made, {} were seen", total.seen);
+        ensure!(
+            total.seen == happened,
+            "{happened} calls were made, {} were seen",
+            total.seen
+        );
     }
     let counted = total.written + total.unfinished;
     let held = count(capture)?;
-    ensure!(held == counted, "{counted} records were written, the capture holds {held}");
+    ensure!(
+        held == counted,
+        "{counted} records were written, the capture holds {held}"
+    );
     Ok(())
 }
 

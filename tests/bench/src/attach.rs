@@ -19,12 +19,18 @@ use crate::{
 };
 
 /// Where distributions and AMD's packages put libraries.
-const DIRECTORIES: [&str; 4] =
-    ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/opt/rocm/lib", "/usr/lib"];
+const DIRECTORIES: [&str; 4] = [
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/opt/rocm/lib",
+    "/usr/lib",
+];
 
 /// Libraries, with the endings that their files may have.
-const LIBRARIES: [(&str, [&str; 4]); 2] =
-    [("libamdhip64.so", [".7", ".6", ".5", ""]), ("libhsa-runtime64.so", [".1", "", "", ""])];
+const LIBRARIES: [(&str, [&str; 4]); 2] = [
+    ("libamdhip64.so", [".7", ".6", ".5", ""]),
+    ("libhsa-runtime64.so", [".1", "", "", ""]),
+];
 
 /// Functions probed by perf events, whose removal takes a tenth of a second each.
 const SAMPLE: usize = 10;
@@ -43,9 +49,17 @@ struct Target {
 pub(crate) fn measure(options: &Options) -> Result<()> {
     let mut table = Table::new(
         "Attaching and detaching",
-        &["library", "functions", "back-end", "attach, ms", "detach, ms", "longest attach", "longest detach"],
+        &[
+            "library",
+            "functions",
+            "back-end",
+            "attach, ms",
+            "detach, ms",
+            "longest attach",
+            "longest detach",
+        ],
     );
-    let targets: Vec<Target> = LIBRARIES.iter().map(|library| find(library)).collect::<Result<_>>()?;
+    let targets: Vec<Target> = LIBRARIES.iter().map(find).collect::<Result<_>>()?;
     let rounds = if options.quick { 3 } else { 15 };
     let calls = recording::load(BackendChoice::UprobeMulti)?;
     let each = targets.iter().map(std::slice::from_ref);
@@ -97,7 +111,10 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
 
 fn names(targets: &[Target]) -> String {
     let names = targets.iter().filter_map(|target| target.file.path().file_name());
-    names.map(|name| name.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" + ")
+    names
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect::<Vec<_>>()
+        .join(" + ")
 }
 
 fn functions(targets: &[Target]) -> usize {
@@ -106,8 +123,11 @@ fn functions(targets: &[Target]) -> usize {
 
 /// Opens a library and plans probes on all its HIP and HSA functions, the polling ones included.
 fn find((name, endings): &(&str, [&str; 4])) -> Result<Target> {
-    let mut paths =
-        DIRECTORIES.iter().flat_map(|directory| endings.iter().map(move |ending| candidate(directory, name, ending)));
+    let mut paths = DIRECTORIES.iter().flat_map(|directory| {
+        endings
+            .iter()
+            .map(move |ending| candidate(directory, name, ending))
+    });
     let Some(path) = paths.find(|path| path.is_file()) else {
         bail!("{name} is not installed; on Debian: apt-get install libamdhip64-5 libhsa-runtime64-1");
     };
@@ -138,12 +158,19 @@ fn once(calls: &Calls, targets: &[Target]) -> Result<Times> {
     let mut probes = Vec::new();
     for target in targets {
         let attached = calls.attach(&target.file.attach_path(), Scope::EveryProcess, &target.points)?;
-        ensure!(attached.failures.is_empty(), "probes were refused: {:?}", attached.failures);
+        ensure!(
+            attached.failures.is_empty(),
+            "probes were refused: {:?}",
+            attached.failures
+        );
         probes.push(attached);
     }
     let attach = begin.elapsed();
     let begin = Instant::now();
     Probes::remove(probes);
     let detach = begin.elapsed();
-    Ok(Times { attach: attach.as_secs_f64() * 1e3, detach: detach.as_secs_f64() * 1e3 })
+    Ok(Times {
+        attach: attach.as_secs_f64() * 1e3,
+        detach: detach.as_secs_f64() * 1e3,
+    })
 }

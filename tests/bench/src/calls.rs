@@ -53,21 +53,44 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     let capture = library.directory().join("calls.gtcap");
     let recording = Recording::start(&capture, cpus.collector)?;
     recording.calls.add_target(std::process::id(), 0)?;
-    let mut setup = Setup { empty: Empty::load(&options.programs)?, recording, library, traced: 0 };
+    let mut setup = Setup {
+        empty: Empty::load(&options.programs)?,
+        recording,
+        library,
+        traced: 0,
+    };
     let _pinned = Pinned::to(cpus.caller)?;
 
     let rounds = if options.quick { 5 } else { 41 };
     let mut costs = Table::new(
         "Cost of a call",
-        &["function begins with", "no probe", "empty pair", "gputrace", "ratio", "best empty", "best gputrace", "best ratio"],
+        &[
+            "function begins with",
+            "no probe",
+            "empty pair",
+            "gputrace",
+            "ratio",
+            "best empty",
+            "best gputrace",
+            "best ratio",
+        ],
     );
     let mut programs = Table::new(
         "Time in the programs",
-        &["program", "function begins with", "ns/run", "instructions verified"],
+        &[
+            "program",
+            "function begins with",
+            "ns/run",
+            "instructions verified",
+        ],
     );
     for case in cases(&setup.library)? {
         let [nothing, empty, gputrace] = setup.rounds(&case, rounds)?;
-        let ratios: Vec<f64> = gputrace.iter().zip(&empty).map(|(gputrace, empty)| gputrace / empty).collect();
+        let ratios: Vec<f64> = gputrace
+            .iter()
+            .zip(&empty)
+            .map(|(gputrace, empty)| gputrace / empty)
+            .collect();
         costs.row(&[
             &case.begins,
             &format!("{:.1}", median(&nothing)),
@@ -80,7 +103,12 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
         ]);
         for program in setup.statistics(&case)? {
             let time = program.nanoseconds as f64 / program.runs as f64;
-            programs.row(&[&program.name, &case.begins, &format!("{time:.0}"), &program.verified]);
+            programs.row(&[
+                &program.name,
+                &case.begins,
+                &format!("{time:.0}"),
+                &program.verified,
+            ]);
         }
     }
     costs.note(format!(
@@ -91,7 +119,9 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     costs.print()?;
     programs.note("As the kernel measures them, in a run of their own: measuring costs some ns itself.");
     programs.print()?;
-    let Setup { recording, traced, .. } = setup;
+    let Setup {
+        recording, traced, ..
+    } = setup;
     recording.finish(Some(traced))?;
     Ok(())
 }
@@ -102,7 +132,13 @@ fn cases(library: &Library) -> Result<[Case; 2]> {
         let offset = file.plan_symbol(name)?.file_offset;
         let cookie = Cookie::new(id, Domain::HipRuntime.id(), 0).0;
         let site = Site::load(&library.path(), name)?;
-        Ok(Case { name, begins, point: Point { offset, cookie }, site, calls })
+        Ok(Case {
+            name,
+            begins,
+            point: Point { offset, cookie },
+            site,
+            calls,
+        })
     };
     Ok([
         case(0, EMULATED, "`push`: emulated", 100_000)?,
@@ -118,7 +154,9 @@ impl Setup {
             for turn in 0..VARIANTS.len() {
                 // Another one begins each time.
                 let index = (round + turn) % VARIANTS.len();
-                let (Some(variant), Some(result)) = (VARIANTS.get(index), results.get_mut(index)) else { continue };
+                let (Some(variant), Some(result)) = (VARIANTS.get(index), results.get_mut(index)) else {
+                    continue;
+                };
                 result.push(self.time(case, *variant)?);
             }
         }
@@ -135,13 +173,25 @@ impl Setup {
         };
         let _gputrace = match variant {
             Variant::Gputrace => {
-                let probes = self.recording.calls.attach(&path, Scope::EveryProcess, &[case.point])?;
-                anyhow::ensure!(probes.failures.is_empty(), "{} cannot be probed: {:?}", case.name, probes.failures);
+                let probes = self
+                    .recording
+                    .calls
+                    .attach(&path, Scope::EveryProcess, &[case.point])?;
+                anyhow::ensure!(
+                    probes.failures.is_empty(),
+                    "{} cannot be probed: {:?}",
+                    case.name,
+                    probes.failures
+                );
                 Some(probes)
             }
             _ => None,
         };
-        let calls = if variant == Variant::Nothing { 1_000_000 } else { case.calls };
+        let calls = if variant == Variant::Nothing {
+            1_000_000
+        } else {
+            case.calls
+        };
         let warm_up = case.calls / 10;
         case.site.call(warm_up);
         let begin = cpu_time();
@@ -165,7 +215,11 @@ impl Setup {
         let since = |now: Measured| {
             let before = before.iter().find(|before| before.name == now.name)?;
             let (runs, nanoseconds) = (now.runs - before.runs, now.nanoseconds - before.nanoseconds);
-            (runs >= case.calls).then_some(Measured { runs, nanoseconds, ..now })
+            (runs >= case.calls).then_some(Measured {
+                runs,
+                nanoseconds,
+                ..now
+            })
         };
         Ok(after.into_iter().filter_map(since).collect())
     }

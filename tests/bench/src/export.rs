@@ -38,13 +38,26 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
         .stderr(Stdio::null())
         .status()
         .with_context(|| format!("cannot start {}", options.gputrace.display()))?;
-    ensure!(status.success(), "{} failed to record: {status}", options.gputrace.display());
+    ensure!(
+        status.success(),
+        "{} failed to record: {status}",
+        options.gputrace.display()
+    );
     let capture = directory.join("made.gtcap");
     let records = accounts::count(&capture)?;
 
     let mut table = Table::new(
         "Capture to outputs",
-        &["format", "records", "seconds", "records/s", "CPU seconds", "most memory, KiB", "capture, KiB", "outputs, KiB"],
+        &[
+            "format",
+            "records",
+            "seconds",
+            "records/s",
+            "CPU seconds",
+            "most memory, KiB",
+            "capture, KiB",
+            "outputs, KiB",
+        ],
     );
     for format in ["csv", "pftrace"] {
         let outputs = directory.join(format);
@@ -58,7 +71,11 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
             .spawn()?;
         let used = wait(child.id())?;
         let seconds = begin.elapsed().as_secs_f64();
-        ensure!(used.success, "{} failed to export {format}", options.gputrace.display());
+        ensure!(
+            used.success,
+            "{} failed to export {format}",
+            options.gputrace.display()
+        );
         table.row(&[
             &format,
             &grouped(records),

@@ -59,7 +59,9 @@ impl Library {
     ///
     /// When gcc is missing or fails.
     pub(crate) fn build() -> Result<Self> {
-        let library = Self { directory: tempfile::tempdir()? };
+        let library = Self {
+            directory: tempfile::tempdir()?,
+        };
         let source = library.directory.path().join("sites.S");
         fs::write(&source, SOURCE)?;
         let output = Command::new("gcc")
@@ -108,7 +110,9 @@ impl Site {
             bail!("{} has no {name}", library.display());
         }
         // SAFETY: a function of this type (see `SOURCE`) that stays mapped.
-        Ok(Self(unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(address) }))
+        Ok(Self(unsafe {
+            std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(address)
+        }))
     }
 
     /// Calls it `count` times.

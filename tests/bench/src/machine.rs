@@ -1,10 +1,6 @@
 //! CPUs, clocks and /proc.
 
-use std::{
-    fs, io,
-    path::Path,
-    time::Duration,
-};
+use std::{fs, io, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result};
 use rustix::{
@@ -31,7 +27,10 @@ impl Cpus {
         let allowed = sched_getaffinity(None).context("which CPUs may be used?")?;
         let mut usable = (0..CpuSet::MAX_CPU).rev().filter(|cpu| allowed.is_set(*cpu));
         let caller = usable.next().unwrap_or(0);
-        Ok(Self { caller, collector: usable.next().unwrap_or(caller) })
+        Ok(Self {
+            caller,
+            collector: usable.next().unwrap_or(caller),
+        })
     }
 }
 
@@ -68,15 +67,19 @@ impl Drop for Pinned {
 pub(crate) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     // Neither is ever negative.
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
 }
 
 /// CPU time that the thread called `name` of this process has used.
 pub(crate) fn thread_time(name: &str) -> Option<Duration> {
     let tasks = fs::read_dir("/proc/self/task").ok()?;
-    let task = tasks.flatten().map(|entry| entry.path()).find(|path| {
-        fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name)
-    })?;
+    let task = tasks
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name))?;
     // The first number: ns on a CPU.
     let statistics = fs::read_to_string(task.join("schedstat")).ok()?;
     Some(Duration::from_nanos(statistics.split(' ').next()?.parse().ok()?))
@@ -122,7 +125,10 @@ pub(crate) fn wait(pid: u32) -> io::Result<Used> {
         }
     }
     let time = |time: libc::timeval| {
-        Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_usec * 1000).unwrap_or(0))
+        Duration::new(
+            time.tv_sec.unsigned_abs(),
+            u32::try_from(time.tv_usec * 1000).unwrap_or(0),
+        )
     };
     Ok(Used {
         cpu: time(usage.ru_utime) + time(usage.ru_stime),

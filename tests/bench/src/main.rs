@@ -89,7 +89,11 @@ fn measure(options: &Options) -> Result<()> {
         bail!("benchmarks load eBPF programs: run as root");
     }
     report::machine()?;
-    let figures = if options.figures.is_empty() { Figure::value_variants() } else { &options.figures };
+    let figures = if options.figures.is_empty() {
+        Figure::value_variants()
+    } else {
+        &options.figures
+    };
     for figure in figures {
         match figure {
             Figure::Calls => calls::measure(options)?,

@@ -45,7 +45,15 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
         thread::sleep(Duration::from_millis(10));
     }
     let recorder = Command::new(&options.gputrace)
-        .args(["-p", &program.id().to_string(), "-o", "flood", "-f", "csv", "--duration"])
+        .args([
+            "-p",
+            &program.id().to_string(),
+            "-o",
+            "flood",
+            "-f",
+            "csv",
+            "--duration",
+        ])
         .arg(format!("{}s", time.as_secs()))
         .arg("-d")
         .arg(directory)
@@ -77,12 +85,22 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     let kibibytes = |bytes: u64| grouped(bytes / 1024);
     let mut table = Table::new(
         "Memory of the recorder",
-        &["while", "records", "first, KiB", "last, KiB", "least, KiB", "most, KiB"],
+        &[
+            "while",
+            "records",
+            "first, KiB",
+            "last, KiB",
+            "least, KiB",
+            "most, KiB",
+        ],
     );
     for (what, samples) in [("recording", &during), ("making the CSV files", &after)] {
-        let (Some(first), Some(last), Some(least), Some(most)) =
-            (samples.first(), samples.last(), samples.iter().min(), samples.iter().max())
-        else {
+        let (Some(first), Some(last), Some(least), Some(most)) = (
+            samples.first(),
+            samples.last(),
+            samples.iter().min(),
+            samples.iter().max(),
+        ) else {
             continue;
         };
         table.row(&[

@@ -1,10 +1,21 @@
 //! Loading `ebpf/bench`, and what the kernel knows of this process's programs.
 
-use std::{collections::HashSet, ffi::OsStr, fs, os::fd::{FromRawFd as _, OwnedFd}, path::Path};
+use std::{
+    collections::HashSet,
+    ffi::OsStr,
+    fs,
+    os::fd::{FromRawFd as _, OwnedFd},
+    path::Path,
+};
 
 use anyhow::{Context as _, Result, bail};
-use gputrace_probe::{attach::{Backend as _, Point, Scope, Side, UprobeMulti}, calls::Calls};
-use libbpf_rs::{Link, Object, ObjectBuilder, OpenObject, ProgramAttachType, ProgramMut, query::ProgInfoIter};
+use gputrace_probe::{
+    attach::{Backend as _, Point, Scope, Side, UprobeMulti},
+    calls::Calls,
+};
+use libbpf_rs::{
+    Link, Object, ObjectBuilder, OpenObject, ProgramAttachType, ProgramMut, query::ProgInfoIter,
+};
 
 fn open(path: &Path, wanted: &[&str]) -> Result<OpenObject> {
     let mut open = ObjectBuilder::default()
@@ -22,7 +33,10 @@ fn open(path: &Path, wanted: &[&str]) -> Result<OpenObject> {
 }
 
 fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>> {
-    object.progs_mut().find(|program| program.name() == OsStr::new(name)).with_context(|| format!("no program {name}"))
+    object
+        .progs_mut()
+        .find(|program| program.name() == OsStr::new(name))
+        .with_context(|| format!("no program {name}"))
 }
 
 /// A pair of programs that do nothing.
@@ -47,7 +61,9 @@ impl Empty {
     pub(crate) fn attach(&self, path: &Path, point: Point) -> Result<Vec<Link>> {
         let points = [point];
         let attach = |name, side| {
-            UprobeMulti.attach(&program(&self.0, name)?, path, Scope::EveryProcess, side, &points).map_err(anyhow::Error::from)
+            UprobeMulti
+                .attach(&program(&self.0, name)?, path, Scope::EveryProcess, side, &points)
+                .map_err(anyhow::Error::from)
         };
         let mut links = attach("empty_leave", Side::Return)?;
         links.extend(attach("empty_enter", Side::Entry)?);
@@ -79,7 +95,11 @@ impl Producer {
     pub(crate) fn run(&self, times: u32) -> Result<()> {
         // The least that the kernel takes for a packet.
         let packet = [0; 64];
-        let input = libbpf_rs::ProgramInput { data_in: Some(&packet), repeat: times, ..Default::default() };
+        let input = libbpf_rs::ProgramInput {
+            data_in: Some(&packet),
+            repeat: times,
+            ..Default::default()
+        };
         program(&self.0, "produce")?.test_run(input)?;
         Ok(())
     }
@@ -97,9 +117,13 @@ impl Statistics {
     /// When the kernel (before 5.8) cannot.
     pub(crate) fn enable() -> Result<Self> {
         // SAFETY: a system call that takes an integer.
-        let fd = unsafe { libbpf_rs::libbpf_sys::bpf_enable_stats(libbpf_rs::libbpf_sys::BPF_STATS_RUN_TIME) };
+        let fd =
+            unsafe { libbpf_rs::libbpf_sys::bpf_enable_stats(libbpf_rs::libbpf_sys::BPF_STATS_RUN_TIME) };
         if fd < 0 {
-            bail!("cannot make the kernel measure programs: {}", std::io::Error::last_os_error());
+            bail!(
+                "cannot make the kernel measure programs: {}",
+                std::io::Error::last_os_error()
+            );
         }
         // SAFETY: a descriptor that was just made and that nobody else knows.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
@@ -125,7 +149,11 @@ pub(crate) fn measured() -> Vec<Measured> {
         .flatten()
         .filter_map(|entry| {
             let info = fs::read_to_string(entry.path()).ok()?;
-            info.lines().find_map(|line| line.strip_prefix("prog_id:"))?.trim().parse().ok()
+            info.lines()
+                .find_map(|line| line.strip_prefix("prog_id:"))?
+                .trim()
+                .parse()
+                .ok()
         })
         .collect();
     ProgInfoIter::default()

@@ -1,13 +1,25 @@
 //! A recording inside this process: call programs and a collector that drains them into a file.
 
-use std::{fs::File, path::{Path, PathBuf}, sync::Arc, time::Duration};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, bail};
-use gputrace_capture::{CaptureWriter, ledger::Ledger, meta::{EndReason, Recording as Description}};
+use gputrace_capture::{
+    CaptureWriter,
+    ledger::Ledger,
+    meta::{EndReason, Recording as Description},
+};
 use gputrace_collect::{Collector, CollectorHandle, Settings};
 use gputrace_probe::calls::{BackendChoice, Calls, Options};
 
-use crate::{accounts, machine::{self, Pinned}};
+use crate::{
+    accounts,
+    machine::{self, Pinned},
+};
 
 /// gputrace's own size on a machine with few CPUs.
 pub(crate) const RING_BYTES: u32 = 4 << 20;
@@ -43,13 +55,23 @@ impl Recording {
             debug: false,
             ring_bytes: RING_BYTES,
             follow_forks: false,
-            writer: CaptureWriter::create(file, &Description { cpus: calls.cpus(), ..Description::default() })?,
+            writer: CaptureWriter::create(
+                file,
+                &Description {
+                    cpus: calls.cpus(),
+                    ..Description::default()
+                },
+            )?,
         };
         // The collector's thread inherits the CPU of the one that starts it.
         let pinned = Pinned::to(cpu)?;
         let collector = Collector::start(settings, |_| {})?;
         drop(pinned);
-        Ok(Self { calls, collector, capture: capture.to_owned() })
+        Ok(Self {
+            calls,
+            collector,
+            capture: capture.to_owned(),
+        })
     }
 
     /// CPU time that the collector has used so far.
@@ -72,7 +94,10 @@ impl Recording {
             bail!("{failure}");
         }
         accounts::check(&stopped.ledger, happened, &self.capture)?;
-        Ok(Recorded { ledger: stopped.ledger, collector })
+        Ok(Recorded {
+            ledger: stopped.ledger,
+            collector,
+        })
     }
 }
 
@@ -82,6 +107,11 @@ impl Recording {
 ///
 /// When the kernel refuses.
 pub(crate) fn load(backend: BackendChoice) -> Result<Calls> {
-    let options = Options { backend, ring_bytes: RING_BYTES, max_threads: 4096, follow_forks: false };
+    let options = Options {
+        backend,
+        ring_bytes: RING_BYTES,
+        max_threads: 4096,
+        follow_forks: false,
+    };
     Ok(Calls::load(&options)?)
 }

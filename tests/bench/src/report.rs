@@ -64,7 +64,15 @@ impl Table {
             if number == 0 {
                 for (column, width) in widths.iter().enumerate() {
                     let dashes = "-".repeat(width + 1);
-                    write!(out, "{}", if column == 0 { format!("|:{dashes}") } else { format!("|{dashes}:") })?;
+                    write!(
+                        out,
+                        "{}",
+                        if column == 0 {
+                            format!("|:{dashes}")
+                        } else {
+                            format!("|{dashes}:")
+                        }
+                    )?;
                 }
                 writeln!(out, "|")?;
             }
@@ -109,7 +117,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let upper = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
-    if sorted.len() % 2 == 1 {
+    if !sorted.len().is_multiple_of(2) {
         return upper;
     }
     let lower = sorted.len().checked_sub(1).and_then(|last| sorted.get(last / 2));
@@ -126,7 +134,7 @@ pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(' ');
         }
         text.push(digit);

@@ -37,13 +37,31 @@ enum Pace {
 pub(crate) fn measure(options: &Options) -> Result<()> {
     let mut table = Table::new(
         "Ring to capture",
-        &["producer", "capture on", "seen/s", "written/s", "lost", "collector busy", "collector ns/record", "records/s per core"],
+        &[
+            "producer",
+            "capture on",
+            "seen/s",
+            "written/s",
+            "lost",
+            "collector busy",
+            "collector ns/record",
+            "records/s per core",
+        ],
     );
     let time = Duration::from_secs(if options.quick { 1 } else { 5 });
     let disk = tempfile::tempdir()?;
     let memory = memory_file_system().map(tempfile::tempdir_in).transpose()?;
-    let places = [memory.as_ref().map(|memory| (memory.path(), "memory")), Some((disk.path(), "disk"))];
-    let paces = [Pace::Rate(0.5e6), Pace::Rate(1e6), Pace::Rate(2e6), Pace::Rate(3e6), Pace::Flood];
+    let places = [
+        memory.as_ref().map(|memory| (memory.path(), "memory")),
+        Some((disk.path(), "disk")),
+    ];
+    let paces = [
+        Pace::Rate(0.5e6),
+        Pace::Rate(1e6),
+        Pace::Rate(2e6),
+        Pace::Rate(3e6),
+        Pace::Flood,
+    ];
     for (place, name) in places.into_iter().flatten() {
         for pace in paces {
             row(&mut table, options, place, name, pace, time)?;
@@ -57,16 +75,23 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     table.print()
 }
 
-fn row(table: &mut Table, options: &Options, place: &Path, name: &str, pace: Pace, time: Duration) -> Result<()> {
+fn row(
+    table: &mut Table,
+    options: &Options,
+    place: &Path,
+    name: &str,
+    pace: Pace,
+    time: Duration,
+) -> Result<()> {
     let cpus = Cpus::choose()?;
     let capture = place.join("throughput.gtcap");
     let recording = Recording::start(&capture, cpus.collector)?;
     let producer = Producer::load(&options.programs, &recording.calls)?;
     let before = Recording::collector_time();
-    let elapsed = thread::scope(|scope| {
-        scope.spawn(|| produce(&producer, cpus.caller, pace, time)).join()
-    });
-    let elapsed = elapsed.map_err(|_| anyhow!("the producer failed"))??.as_secs_f64();
+    let elapsed = thread::scope(|scope| scope.spawn(|| produce(&producer, cpus.caller, pace, time)).join());
+    let elapsed = elapsed
+        .map_err(|_| anyhow!("the producer failed"))??
+        .as_secs_f64();
     let recorded = recording.finish(None)?;
     std::fs::remove_file(&capture)?;
 
@@ -81,7 +106,11 @@ fn row(table: &mut Table, options: &Options, place: &Path, name: &str, pace: Pac
         &name,
         &grouped((total.seen as f64 / elapsed) as u64),
         &grouped((total.written as f64 / elapsed) as u64),
-        &format!("{} ({:.1} %)", grouped(lost), 100.0 * lost as f64 / total.seen as f64),
+        &format!(
+            "{} ({:.1} %)",
+            grouped(lost),
+            100.0 * lost as f64 / total.seen as f64
+        ),
         &format!("{:.0} %", 100.0 * busy / elapsed),
         &format!("{:.0}", 1e9 * busy / total.written as f64),
         &grouped((total.written as f64 / busy) as u64),
