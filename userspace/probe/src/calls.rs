@@ -340,6 +340,26 @@ impl Calls {
         Ok((duplicate("TARGETS")?, duplicate(STOP_FLAG)?))
     }
 
+    /// Gives the programs of another object, still to be loaded, these programs' maps in place of its own
+    /// of the same names: for programs that feed the rings without any function being called, as those of
+    /// the benchmarks do.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when a map does not fit.
+    pub fn share_maps(&self, other: &mut OpenObject) -> Result<(), ProbeError> {
+        for mut map in other.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            // A data section's map has the object's name before that of the section.
+            let key = name.find('.').and_then(|at| name.get(at..)).unwrap_or(&name);
+            if let Ok(mine) = self.map(key) {
+                map.reuse_fd(mine.as_fd())
+                    .map_err(|error| refused(format!("share map {name}"), &error))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The rings, with their CPUs. Each must be read by one reader only.
     ///
     /// # Errors
