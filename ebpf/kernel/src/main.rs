@@ -16,7 +16,14 @@
     clippy::multiple_unsafe_ops_per_block,
     reason = "writing the fields of one record through one raw pointer is one operation in meaning"
 )]
-#![allow(missing_docs, reason = "a program has no public interface; its modules document themselves")]
+#![allow(
+    missing_docs,
+    reason = "a program has no public interface; its modules document themselves"
+)]
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "the macros that make programs hand contexts over by value"
+)]
 
 mod tasks;
 

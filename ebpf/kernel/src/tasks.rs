@@ -47,8 +47,15 @@ pub(crate) fn task_newtask(ctx: TracePointContext) -> Option<()> {
         )
     };
     let creator = ctx.tgid();
-    let (op, pid) = if flags & CLONE_THREAD == 0 { (task_op::FORK, tid) } else { (task_op::THREAD, creator) };
-    debug!(&ctx, "task {}: created by process {}, clone flags {:x}", tid, creator, flags);
+    let (op, pid) = if flags & CLONE_THREAD == 0 {
+        (task_op::FORK, tid)
+    } else {
+        (task_op::THREAD, creator)
+    };
+    debug!(
+        &ctx,
+        "task {}: created by process {}, clone flags {:x}", tid, creator, flags
+    );
     write(op, pid, tid, creator, comm)
 }
 
@@ -57,7 +64,12 @@ pub(crate) fn task_newtask(ctx: TracePointContext) -> Option<()> {
 pub(crate) fn sched_process_exec(ctx: TracePointContext) -> Option<()> {
     // SAFETY: the helper behind it checks the address.
     let old: u32 = unsafe { ctx.read_at(KERNEL_CONFIG.load().exec_old_pid as usize) }.ok()?;
-    debug!(&ctx, "process {}: executed another program (task was {})", ctx.tgid(), old);
+    debug!(
+        &ctx,
+        "process {}: executed another program (task was {})",
+        ctx.tgid(),
+        old
+    );
     write(task_op::EXEC, ctx.tgid(), ctx.pid(), old, ctx.command().ok()?)
 }
 

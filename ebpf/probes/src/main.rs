@@ -28,6 +28,10 @@
     missing_docs,
     reason = "a program has no public interface; its modules document themselves"
 )]
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "the macros that make programs hand contexts over by value"
+)]
 
 mod calls;
 mod frames;
