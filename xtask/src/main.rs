@@ -20,6 +20,7 @@ mod exec;
 mod gen_catalog;
 mod lint;
 mod progress;
+mod rocm;
 mod setup;
 mod test;
 mod toolchain;
@@ -62,6 +63,8 @@ commands! {
     Lint => lint,
     /// Trace a bundled HIP program on the real ROCm libraries and say where to look at the result
     Demo => demo,
+    /// Fetch real ROCm releases and run programs on them, without installing any
+    Rocm => rocm,
     /// Make userspace/catalog/data from the public headers of several ROCm releases
     GenCatalog => gen_catalog,
 }
