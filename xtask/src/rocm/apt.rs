@@ -127,7 +127,7 @@ impl Apt {
 
 impl Package {
     /// Reads a line of `apt-get install --simulate`: `Inst libc6 (2.36-9 Debian:12.15/oldstable [amd64])`.
-    fn parse(line: &str) -> Option<Self> {
+    pub(super) fn parse(line: &str) -> Option<Self> {
         let (name, rest) = line.strip_prefix("Inst ")?.split_once(' ')?;
         let (details, _) = rest.strip_prefix('(')?.split_once(')')?;
         let (version, rest) = details.split_once(' ')?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 
 use super::Cache;
 use super::apt::{self, Apt, Package};
@@ -21,6 +21,23 @@ pub(super) struct Wanted<'a> {
     pub(super) more: &'a [String],
     /// The archive to fetch from, if not the machine's.
     pub(super) mirror: Option<&'a str>,
+}
+
+impl Wanted<'_> {
+    /// The command that asks for this.
+    fn command(&self, release: &Release) -> String {
+        let mut command = release.fetch_command();
+        for (option, value) in [
+            (" --with ", self.more.join(",")),
+            (" --mirror ", self.mirror.unwrap_or_default().to_owned()),
+        ] {
+            if !value.is_empty() {
+                command.push_str(option);
+                command.push_str(&value);
+            }
+        }
+        command
+    }
 }
 
 /// The file in a root that makes it whole: what was asked for, and what it consists of.
@@ -63,32 +80,22 @@ pub(super) fn ensure(cache: &Cache, release: &Release, wanted: &Wanted<'_>) -> R
         Some(url) => url.to_owned(),
         None => apt::configured_mirror()?,
     };
-    let why = format!(
-        "{} from {mirror}",
-        asked.iter().cloned().collect::<Vec<_>>().join(", ")
-    );
-    let again = format!("-> `{}` goes on from here", release.fetch_command());
-    long_step(&format!("fetch {release}"), &why, || {
-        let packages: Vec<String> = asked.iter().cloned().collect();
+    let packages: Vec<String> = asked.iter().cloned().collect();
+    let named = packages.join(", ");
+    let from = format!("{} at {mirror}", release.distribution);
+    let again = format!("`{}` goes on from here", wanted.command(release));
+    long_step(&format!("fetch {release}"), &format!("{named} of {from}"), || {
         let apt = Apt::new(directory.join("apt"), release.suite, &mirror)?;
         progress::note(format_args!("reading the package list of {} ...", release.suite));
-        apt.update().with_context(|| {
-            format!(
-                "the package list of {} cannot be had, so neither {}\n{again}",
-                release.suite,
-                packages.join(", ")
-            )
-        })?;
-        let plan = apt.plan(&packages).with_context(|| {
-            format!(
-                "{} cannot provide {release}\n{}",
-                release.distribution,
-                elsewhere(release)
-            )
-        })?;
-        check_versions(release, &plan)?;
-        apt.download(&packages)
-            .with_context(|| format!("not all packages of {release} could be downloaded\n{again}"))?;
+        let cannot_list = format!("the package list of {from} cannot be had, so neither {named}");
+        remedied(apt.update(), &cannot_list, &again)?;
+        let plan = apt
+            .plan(&packages)
+            .and_then(|plan| check_versions(release, &plan).map(|()| plan));
+        let cannot_plan = format!("{release} cannot be had from {from}");
+        let plan = remedied(plan, &cannot_plan, &elsewhere(release, wanted))?;
+        let cannot_download = format!("not all packages of {release} could be downloaded");
+        remedied(apt.download(&packages), &cannot_download, &again)?;
         let new = directory.join("root.partial");
         unpack_all(&apt, &plan, &new)?;
         check_libraries(release, &new)?;
@@ -125,32 +132,35 @@ fn asked(release: &Release, more: &[String], before: Option<&Record>) -> BTreeSe
         .collect()
 }
 
+/// Adds to an error what could not be done in front, and what to do next behind.
+fn remedied<T>(result: Result<T>, what: &str, remedy: &str) -> Result<T> {
+    result.map_err(|error| anyhow!("{what}: {error:#}\n-> {remedy}"))
+}
+
 /// # Errors
 ///
 /// When the suite has moved on to another version of a traced library.
 fn check_versions(release: &Release, plan: &[Package]) -> Result<()> {
     for library in &release.libraries {
         let found = plan.iter().find(|package| package.name == library.package);
-        let found = found.map_or("no version", Package::upstream_version);
+        let found = found.map_or("nothing", Package::upstream_version);
         if found != library.version {
-            bail!(
-                "{} has {found} of {}, not {}\n{}",
-                release.distribution,
-                library.package,
-                library.version,
-                elsewhere(release)
-            )
+            bail!("it has {found} of {}, not {}", library.package, library.version)
         }
     }
     Ok(())
 }
 
-/// Where a release is when its suite no longer has it.
-fn elsewhere(release: &Release) -> String {
+/// What to do when a suite does not have a package, or no longer has it in the version that is wanted.
+fn elsewhere(release: &Release, wanted: &Wanted<'_>) -> String {
+    let snapshot = Wanted {
+        mirror: Some("URL"),
+        ..*wanted
+    };
     format!(
-        "-> `{} --mirror URL` with a snapshot of the archive of a day when {} had it",
-        release.fetch_command(),
-        release.suite
+        "check the names; what {} had once, a snapshot of that day's archive still has: `{}`",
+        release.suite,
+        snapshot.command(release)
     )
 }
 
@@ -323,6 +333,38 @@ mod tests {
         assert!(second.contains("librocblas0") && second.contains("librccl1"));
         assert!(second.contains("libamdhip64-5"));
         assert_eq!(record.asked_beyond(release).collect::<Vec<_>>(), ["librocblas0"]);
+    }
+
+    #[test]
+    fn a_release_that_the_suite_no_longer_has_is_refused() {
+        let plan = |hip: &str| {
+            let line = |name: &str, version: &str| format!("Inst {name} ({version} Debian:x [amd64])");
+            [
+                line("libamdhip64-6", hip),
+                line("libhsa-runtime64-1", "6.4.3+dfsg-5"),
+            ]
+            .iter()
+            .filter_map(|line| Package::parse(line))
+            .collect::<Vec<_>>()
+        };
+        check_versions(&RELEASES[2], &plan("6.4.3-5")).unwrap();
+        let error = check_versions(&RELEASES[2], &plan("6.4.30-1"))
+            .unwrap_err()
+            .to_string();
+        assert_eq!(error, "it has 6.4.30 of libamdhip64-6, not 6.4.3");
+    }
+
+    #[test]
+    fn the_command_to_repeat_has_all_options() {
+        let more = ["librocblas0".to_owned(), "librccl1".to_owned()];
+        let wanted = Wanted {
+            more: &more,
+            mirror: Some("http://m/debian"),
+        };
+        assert_eq!(
+            wanted.command(&RELEASES[1]),
+            "cargo xtask rocm --release 5.7.1 --fetch --with librocblas0,librccl1 --mirror http://m/debian"
+        );
     }
 
     #[test]
