@@ -203,10 +203,12 @@ fn update_queue(kfd: &Kfd, queue: &mut uapi::UpdateQueue) -> Result<(), Errno> {
 }
 
 fn get_clock_counters(kfd: &Kfd, counters: &mut uapi::GetClockCounters) -> Result<(), Errno> {
-    let (_, agent) = agent_of(&kfd.config, counters.gpu_id)?;
     counters.cpu_clock_counter = monotonic_raw_ns();
     counters.system_clock_counter = boottime_ns();
-    counters.gpu_clock_counter = agent.clock.ticks_at(counters.system_clock_counter);
+    // The CPU's node has no GPU clock, but is asked too: ROCr takes the system clock's frequency from there.
+    let gpu = agent_of(&kfd.config, counters.gpu_id).ok();
+    let ticks = gpu.map(|(_, agent)| agent.clock.ticks_at(counters.system_clock_counter));
+    counters.gpu_clock_counter = ticks.unwrap_or(0);
     counters.system_clock_freq = 1_000_000_000;
     Ok(())
 }
@@ -384,8 +386,8 @@ mod tests {
             counters.gpu_clock_counter,
             clock.ticks_at(counters.system_clock_counter)
         );
-        let unknown = uapi::GetClockCounters { gpu_id: 5, ..asked };
-        assert_eq!(call(0x05, unknown), Err(Errno::INVAL));
+        let cpu = call(0x05, uapi::GetClockCounters { gpu_id: 0, ..asked }).unwrap();
+        assert_eq!((cpu.gpu_clock_counter, cpu.system_clock_freq), (0, 1_000_000_000));
     }
 
     #[test]

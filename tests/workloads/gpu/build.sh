@@ -33,13 +33,17 @@ stale() {
     return 1
 }
 
-for name in vector_add many_kernels streams copies graph devices endless; do
+for name in vector_add many_kernels streams copies graph devices endless features processes; do
     if stale "$out/$name" "$name.cpp" said.hpp; then
         # Written beside and renamed: two builds at the same time do no harm.
         $hip "$name.cpp" -o "$out/$name.$$"
         mv "$out/$name.$$" "$out/$name"
     fi
 done
+if stale "$out/module.hsaco" module.hip; then
+    $hip --genco module.hip -o "$out/module.hsaco.$$"
+    mv "$out/module.hsaco.$$" "$out/module.hsaco"
+fi
 if stale "$out/hsa_ticks" hsa_ticks.cpp; then
     g++ -std=c++17 -O1 -g -Wall -Wextra -Wno-missing-field-initializers hsa_ticks.cpp \
         -lhsa-runtime64 -o "$out/hsa_ticks.$$"
