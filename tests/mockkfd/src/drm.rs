@@ -3,16 +3,17 @@
 //! All of them are unversioned symbols, so the preloaded library's come first.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
 use crate::kfd;
 use crate::paths::is_render_minor;
 
-/// `amdgpu_device_handle`: nothing but the descriptor it was made from.
+/// `amdgpu_device_handle`: nothing but a descriptor of its own, since the caller closes the one it passed.
 #[derive(Debug)]
 struct Device {
-    fd: c_int,
+    fd: OwnedFd,
 }
 
 /// Opens `/dev/dri/renderD<minor>`.
@@ -46,9 +47,15 @@ pub(crate) unsafe extern "C" fn amdgpu_device_initialize(
     minor: *mut u32,
     device: *mut *mut c_void,
 ) -> c_int {
-    if major.is_null() || minor.is_null() || device.is_null() {
+    if fd < 0 || major.is_null() || minor.is_null() || device.is_null() {
         return -Errno::INVAL.raw_os_error();
     }
+    // SAFETY: the caller's descriptor, open during the call; a closed one gives EBADF.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let fd = match rustix::io::fcntl_dupfd_cloexec(fd, 0) {
+        Ok(fd) => fd,
+        Err(error) => return -error.raw_os_error(),
+    };
     // SAFETY: valid for writing by this function's contract. 3.54 is the driver of Linux 6.7.
     unsafe { major.write(3) };
     // SAFETY: as above.
@@ -81,7 +88,7 @@ pub(crate) unsafe extern "C" fn amdgpu_device_deinitialize(device: *mut c_void) 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn amdgpu_device_get_fd(device: *mut c_void) -> c_int {
     // SAFETY: a live device by this function's contract, or null.
-    unsafe { device.cast::<Device>().as_ref() }.map_or(-1, |device| device.fd)
+    unsafe { device.cast::<Device>().as_ref() }.map_or(-1, |device| device.fd.as_raw_fd())
 }
 
 /// The name that users see. The runtime then asks KFD's topology.

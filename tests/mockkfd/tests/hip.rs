@@ -191,13 +191,13 @@ fn one_of_each() {
         run.dispatches().iter().map(launch_of).collect::<Vec<_>>(),
         run.launches()
     );
-    // An extended launch's events are the kernel's own signal, which has its exact times.
+    // An extended launch's events take their times from the kernel's own signal and from the host.
     let elapsed = run.said.iter().find_map(|said| match said {
         Said::ElapsedMs { value } => Some(*value),
         _ => None,
     });
     assert!(
-        elapsed.is_some_and(|elapsed| (elapsed - 0.75).abs() < 0.001),
+        elapsed.is_some_and(|elapsed| (0.75..1_000.0).contains(&elapsed)),
         "{elapsed:?}"
     );
     let extended = run
