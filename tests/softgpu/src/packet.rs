@@ -417,6 +417,16 @@ mod tests {
         );
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_decode_or_are_refused(words: [u64; 8]) {
+            let raw = RawPacket(words);
+            let known = Packet::decode(&raw);
+            proptest::prop_assert_eq!(raw.hex().len(), 128);
+            proptest::prop_assert!(known.is_none() || raw.kind() <= kind::BARRIER_OR);
+        }
+    }
+
     #[test]
     fn conditions_compare_signed() {
         assert!(Condition::Lt.holds(-1, 0));

@@ -191,6 +191,21 @@ mod tests {
         assert_eq!(op(0x0000_00ff), None);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_have_a_length_or_no_format(words: [u32; MAX_DWORDS]) {
+            let words = Words(words);
+            if let Some(format) = format_of(words.dword(0)) {
+                proptest::prop_assert!((4..=4 * (1 << 14)).contains(&words.bytes(format)));
+            }
+            let rect = Rect::read(&words);
+            // The farthest element of the farthest box stays within 64 bits.
+            let [_, height, depth] = rect.size;
+            rect.source.row(rect.element, height, depth);
+            rect.destination.row(rect.element, height, depth);
+        }
+    }
+
     #[test]
     fn a_nop_says_how_long_it_is() {
         let mut words = [0; MAX_DWORDS];
