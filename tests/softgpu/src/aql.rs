@@ -127,6 +127,8 @@ impl Aql {
         let report = self
             .read_index
             .report(&self.shared.bus, self.next, now.ns, drained)?;
+        // What a waiting packet waits for, a signal or a free place, comes unannounced from another queue.
+        let look_again = self.head.is_some().then(|| now.ns + HEAD_LOOK_NS);
         Ok(match launched {
             Step::Idle(_) if completed => Step::Progress,
             Step::Idle(until) => Step::Idle(
@@ -134,6 +136,7 @@ impl Aql {
                     .into_iter()
                     .chain(self.first_completion())
                     .chain(report)
+                    .chain(look_again)
                     .min(),
             ),
             other => other,
@@ -478,6 +481,8 @@ impl Aql {
     }
 }
 
+/// The longest time between two looks at what the packet at the head waits for.
+const HEAD_LOOK_NS: u64 = 200_000;
 /// Inactive signal: the next kernel needs more scratch.
 const SCRATCH_NEEDED: i64 = 1;
 /// Inactive signal: the kernel that used scratch once has ended.

@@ -201,8 +201,10 @@ mod tests {
             let rect = Rect::read(&words);
             // The farthest element of the farthest box stays within 64 bits.
             let [_, height, depth] = rect.size;
-            rect.source.row(rect.element, height, depth);
-            rect.destination.row(rect.element, height, depth);
+            for side in [rect.source, rect.destination] {
+                let farthest = side.row(rect.element, height, depth).wrapping_sub(side.base);
+                proptest::prop_assert!(farthest < 1 << 60);
+            }
         }
     }
 

@@ -140,6 +140,57 @@ fn a_submission_waits_copies_stamps_and_completes() {
 }
 
 #[test]
+fn boxes_and_fills_touch_what_they_should() {
+    let bench = Bench::new("");
+    let mut ring = Ring::new(1 << 12);
+    bench.gpu.create_queue(&ring.spec()).unwrap();
+    // A box of 3 x 2 elements of 4 bytes, from (1, 1) of rows of 8 to (0, 0) of rows of 5.
+    let source: Vec<u32> = (0..32).collect();
+    let mut boxed = [99_u32; 15];
+    let mut filled = [0_u32; 8];
+    let signal = Signal::new(1);
+    let ([s0, s1], [d0, d1]) = (split(source.as_ptr() as u64), split(boxed.as_mut_ptr() as u64));
+    let [f0, f1] = split(filled.as_mut_ptr() as u64);
+    ring.submit(&[
+        &[
+            2 << 29 | 4 << 8 | 1,
+            s0,
+            s1,
+            1 | 1 << 16,
+            7 << 13,
+            31,
+            d0,
+            d1,
+            0,
+            4 << 13,
+            14,
+            2 | 1 << 16,
+            0,
+        ],
+        &[2 << 30 | 11, f0, f1, 0xabcd_0123, 4 * 6 - 1],
+        &decrement(&signal),
+    ]);
+    signal.wait_for(0);
+    assert_eq!(boxed, [9, 10, 11, 99, 99, 17, 18, 19, 99, 99, 99, 99, 99, 99, 99]);
+    assert_eq!(
+        filled,
+        [
+            0xabcd_0123,
+            0xabcd_0123,
+            0xabcd_0123,
+            0xabcd_0123,
+            0xabcd_0123,
+            0xabcd_0123,
+            0,
+            0
+        ]
+    );
+    let copies = copies(&bench);
+    let bytes: Vec<u64> = copies[0].pieces.iter().map(|piece| piece.bytes).collect();
+    assert_eq!((copies.len(), bytes), (1, vec![12, 12, 24]));
+}
+
+#[test]
 fn a_ring_wraps_many_times() {
     let bench = Bench::new("");
     let mut ring = Ring::new(1 << 10);
