@@ -2,12 +2,10 @@
 
 mod support;
 
-use std::path::Path;
-
 use gputrace_softgpu::clock::GpuClock;
 use gputrace_softgpu::fault::Fault;
 use gputrace_softgpu::truth::Record;
-use support::{Said, launch_of, run, run_until, sorted, workload};
+use support::{Said, installed, launch_of, run, run_until, sorted, workload};
 
 /// Two GPUs of different kinds, clocks that have nothing in common.
 const TWO_AGENTS: &str = "
@@ -20,7 +18,7 @@ const TWO_AGENTS: &str = "
 
 #[test]
 fn rocminfo_lists_the_agents() {
-    let run = run(Path::new("/usr/bin/rocminfo"), &[], TWO_AGENTS);
+    let run = run(&installed("usr/bin/rocminfo"), &[], TWO_AGENTS);
     run.assert_success();
     for name in ["gfx906", "gfx1030"] {
         assert!(

@@ -19,6 +19,8 @@ inline std::FILE *file() {
             std::perror(path);
             std::exit(2);
         }
+        // A line is one write: several processes append to the file.
+        std::setvbuf(opened, nullptr, _IOLBF, 4096);
         return opened;
     }();
     return log;

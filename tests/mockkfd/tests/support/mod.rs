@@ -70,6 +70,50 @@ pub struct Run {
 /// The longest a workload may take, start of the runtime included.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Environment variable: root of another Debian release, to run its ROCm instead of this machine's.
+pub const ROOT_VARIABLE: &str = "MOCKKFD_TEST_ROOT";
+
+/// The other release's root, if one is wanted.
+pub fn root() -> Option<PathBuf> {
+    std::env::var_os(ROOT_VARIABLE).map(PathBuf::from)
+}
+
+/// A program that comes with ROCm.
+pub fn installed(path: &str) -> PathBuf {
+    root().unwrap_or_else(|| PathBuf::from("/")).join(path)
+}
+
+/// The command that runs a program with the library loaded.
+fn command(program: &Path) -> Command {
+    let libraries = root().map(|root| root.join("usr/lib/x86_64-linux-gnu"));
+    let mut command = match &libraries {
+        // A program of the other release would look for its loader and libraries in this one.
+        Some(libraries) if root().is_some_and(|root| program.starts_with(root)) => {
+            let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
+            command
+                .arg("--library-path")
+                .arg(libraries)
+                .arg("--preload")
+                .arg(library())
+                .arg(program);
+            command
+        }
+        libraries => {
+            let mut command = Command::new(program);
+            command.env("LD_PRELOAD", library());
+            // A workload names the other loader, but what its libraries open is looked for here too.
+            let workload = program.starts_with(env!("CARGO_TARGET_TMPDIR"));
+            if let Some(libraries) = libraries.as_ref().filter(|_| workload) {
+                command.env("LD_LIBRARY_PATH", libraries);
+            }
+            command
+        }
+    };
+    // Later releases do small copies by kernels, which compute nothing here.
+    command.env("GPU_FORCE_BLIT_COPY_SIZE", "0");
+    command
+}
+
 /// The library to preload: cargo has built it beside the test program.
 pub fn library() -> PathBuf {
     let directory = std::env::current_exe().unwrap().parent().unwrap().to_owned();
@@ -86,9 +130,17 @@ pub fn library() -> PathBuf {
 pub fn workload(name: &str) -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let directory = BUILT.get_or_init(|| {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gpu-workloads");
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(if root().is_some() {
+            "gpu-workloads-root"
+        } else {
+            "gpu-workloads"
+        });
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/gpu/build.sh");
-        let status = Command::new(&script).arg(&directory).status().unwrap();
+        let status = Command::new(&script)
+            .arg(&directory)
+            .args(root())
+            .status()
+            .unwrap();
         assert!(
             status.success(),
             "{} failed; it says above what is missing",
@@ -117,9 +169,8 @@ pub fn run_until(
     let truth = directory.path().join("truth");
     std::fs::write(&config, toml).unwrap();
     std::fs::create_dir(&truth).unwrap();
-    let mut child = Command::new(program)
+    let mut child = command(program)
         .args(arguments)
-        .env("LD_PRELOAD", library())
         .env("SOFTGPU_CONFIG", &config)
         .env("SOFTGPU_LOG", &truth)
         .env("WORKLOAD_LOG", &said)
