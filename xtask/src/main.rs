@@ -21,6 +21,7 @@ mod exec;
 mod gen_catalog;
 mod lint;
 mod progress;
+mod rocm;
 mod setup;
 mod test;
 mod toolchain;
@@ -65,6 +66,8 @@ commands! {
     Demo => demo,
     /// Print the figures: cost per call, attaching, throughput, memory, export
     Bench => bench,
+    /// Fetch real ROCm releases and run programs on them, without installing any
+    Rocm => rocm,
     /// Make userspace/catalog/data from the public headers of several ROCm releases
     GenCatalog => gen_catalog,
 }

@@ -1,0 +1,244 @@
+//! KFD's events: what interrupts set and the runtime's threads wait for.
+
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::uapi::{EventData, event_type};
+
+/// All events of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last_id: u32,
+    events: HashMap<u32, Event>,
+}
+
+#[derive(Debug)]
+struct Event {
+    kind: u32,
+    auto_reset: bool,
+    signaled: bool,
+    /// Threads waiting for it.
+    waiters: u32,
+    /// How often it was set, plus one: lets a waiter see that it missed one.
+    age: u64,
+    /// What `kfd_event_data` says about it, for system events.
+    data: [u64; 4],
+}
+
+/// `KFD_SIGNAL_EVENT_LIMIT`: also the number of slots in the event page.
+pub(crate) const EVENT_LIMIT: u32 = 4096;
+
+/// The timeout that means for ever.
+const FOR_EVER: u32 = u32::MAX;
+
+impl Events {
+    /// Makes an event and returns its number.
+    pub(crate) fn create(&self, kind: u32, auto_reset: bool) -> Result<u32, Errno> {
+        let mut state = self.lock();
+        // Numbers are reused only when all were given out once: a late interrupt then finds nobody.
+        let start = state.last_id;
+        let id = (1..EVENT_LIMIT)
+            .map(|step| (start + step - 1) % (EVENT_LIMIT - 1) + 1)
+            .find(|id| !state.events.contains_key(id))
+            .ok_or(Errno::NOSPC)?;
+        state.last_id = id;
+        let event = Event {
+            kind,
+            auto_reset,
+            signaled: false,
+            waiters: 0,
+            age: 1,
+            data: [0; 4],
+        };
+        state.events.insert(id, event);
+        Ok(id)
+    }
+
+    /// Removes an event; whoever waits for it is woken.
+    pub(crate) fn destroy(&self, id: u32) -> Result<(), Errno> {
+        let removed = self.lock().events.remove(&id);
+        self.changed.notify_all();
+        removed.map(drop).ok_or(Errno::INVAL)
+    }
+
+    /// Sets an event.
+    pub(crate) fn set(&self, id: u32) -> Result<(), Errno> {
+        let mut state = self.lock();
+        let event = state.events.get_mut(&id).ok_or(Errno::INVAL)?;
+        event.set();
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Clears an event.
+    pub(crate) fn reset(&self, id: u32) -> Result<(), Errno> {
+        self.lock().events.get_mut(&id).ok_or(Errno::INVAL)?.signaled = false;
+        Ok(())
+    }
+
+    /// Sets every event of a system kind, with its data.
+    pub(crate) fn raise(&self, kind: u32, data: [u64; 4]) {
+        for event in self.lock().events.values_mut().filter(|event| event.kind == kind) {
+            event.data = data;
+            event.set();
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits for any or all of the events; false after the timeout (ms). Fills in what happened.
+    pub(crate) fn wait(&self, wanted: &mut [EventData], all: bool, timeout_ms: u32) -> Result<bool, Errno> {
+        let deadline =
+            (timeout_ms != FOR_EVER).then(|| Instant::now() + Duration::from_millis(u64::from(timeout_ms)));
+        let mut state = self.lock();
+        // Events signaled before the wait count: take them at once.
+        let mut activated = vec![false; wanted.len()];
+        state.change_waiters(wanted, |waiters| waiters + 1)?;
+        let outcome = loop {
+            if !state.look(wanted, &mut activated) {
+                break Err(Errno::INVAL);
+            }
+            let enough = if all {
+                !activated.contains(&false)
+            } else {
+                activated.contains(&true)
+            };
+            if enough {
+                break Ok(true);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                break Ok(false);
+            }
+            let left = left.unwrap_or(Duration::from_secs(3_600));
+            (state, _) = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
+        };
+        let _ = state.change_waiters(wanted, |waiters| waiters.saturating_sub(1));
+        outcome
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Event {
+    const fn set(&mut self) {
+        self.age += 1;
+        self.signaled = true;
+    }
+}
+
+impl State {
+    fn change_waiters(&mut self, wanted: &[EventData], change: impl Fn(u32) -> u32) -> Result<(), Errno> {
+        let mut known = Ok(());
+        for data in wanted {
+            match self.events.get_mut(&data.event_id) {
+                Some(event) => event.waiters = change(event.waiters),
+                None => known = Err(Errno::INVAL),
+            }
+        }
+        known
+    }
+
+    /// Marks what is signaled, takes it if it resets itself; false when one of the events is gone.
+    fn look(&mut self, wanted: &mut [EventData], activated: &mut [bool]) -> bool {
+        for (data, activated) in wanted.iter_mut().zip(activated) {
+            let Some(event) = self.events.get_mut(&data.event_id) else {
+                return false;
+            };
+            let [first, ..] = &mut data.data;
+            let missed = event.kind == event_type::SIGNAL && *first != 0 && *first != event.age;
+            if *activated || !(event.signaled || missed) {
+                continue;
+            }
+            *activated = true;
+            if event.auto_reset {
+                event.signaled = false;
+            }
+            if event.kind == event_type::SIGNAL {
+                if *first != 0 {
+                    *first = event.age;
+                }
+            } else {
+                data.data = event.data;
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(event_id: u32) -> EventData {
+        EventData {
+            data: [0; 4],
+            kfd_event_data_ext: 0,
+            event_id,
+            pad: 0,
+        }
+    }
+
+    #[test]
+    fn any_and_all_are_told_apart() {
+        let events = Events::default();
+        let ids = [events.create(0, true).unwrap(), events.create(0, true).unwrap()];
+        events.set(ids[1]).unwrap();
+        let mut wanted = ids.map(data);
+        assert_eq!(events.wait(&mut wanted, true, 1), Ok(false));
+        events.set(ids[1]).unwrap();
+        assert_eq!(events.wait(&mut wanted, false, 1), Ok(true));
+        assert_eq!(events.wait(&mut wanted, false, 1), Ok(false), "it resets itself");
+    }
+
+    #[test]
+    fn a_waiter_is_woken() {
+        let events = Events::default();
+        let id = events.create(0, true).unwrap();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| events.wait(&mut [data(id)], false, FOR_EVER));
+            events.set(id).unwrap();
+            assert_eq!(waiter.join().unwrap(), Ok(true));
+        });
+    }
+
+    #[test]
+    fn an_age_shows_what_was_missed() {
+        let events = Events::default();
+        let id = events.create(0, true).unwrap();
+        events.set(id).unwrap();
+        assert_eq!(events.wait(&mut [data(id)], false, 0), Ok(true));
+        let mut wanted = [data(id)];
+        wanted[0].data[0] = 1;
+        assert_eq!(events.wait(&mut wanted, false, 0), Ok(true));
+        assert_eq!(wanted[0].data[0], 2);
+        assert_eq!(events.wait(&mut wanted, false, 0), Ok(false));
+    }
+
+    #[test]
+    fn system_events_carry_their_data_and_unknown_ones_are_errors() {
+        let events = Events::default();
+        let id = events.create(event_type::HW_EXCEPTION, false).unwrap();
+        events.raise(event_type::HW_EXCEPTION, [1, 2, 3, 4]);
+        let mut wanted = [data(id)];
+        assert_eq!(events.wait(&mut wanted, false, 0), Ok(true));
+        assert_eq!(wanted[0].data, [1, 2, 3, 4]);
+        events.destroy(id).unwrap();
+        assert_eq!(events.wait(&mut wanted, false, 0), Err(Errno::INVAL));
+        assert_eq!(events.set(id), Err(Errno::INVAL));
+    }
+}

@@ -1,0 +1,189 @@
+//! The libc functions that the preloaded library takes over.
+//!
+//! Each one asks [`paths`](crate::paths) or looks at the request, and calls the real function for everything
+//! that is not the GPU's. None of the paths and requests that this crate itself uses are taken over, so the
+//! standard library may be used from inside.
+//!
+//! `open` and its kin are variadic in C. On x86-64 a variadic argument lies where a fixed one would, so they
+//! are defined with all their arguments; one that the caller did not pass is an unused register.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use rustix::io::Errno;
+
+use crate::paths::{self, Target};
+use crate::{ioctl, kfd};
+
+/// `_IOC_TYPE` of every ioctl of KFD.
+const KFD_TYPE: u8 = b'K';
+
+/// The next definition of a symbol after ours, looked up once.
+struct Real {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Real {
+    const fn new(name: &'static CStr) -> Self {
+        Self {
+            name,
+            address: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    fn get(&self) -> *mut c_void {
+        let known = self.address.load(Ordering::Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        // SAFETY: looks a symbol up by a valid name.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        if found.is_null() {
+            kfd::give_up(&format!("libc has no function {}", self.name.to_string_lossy()));
+        }
+        self.address.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Calls the real function of this name and type.
+macro_rules! real {
+    ($name:literal, fn($($type:ty),*) -> $result:ty, $($argument:expr),*) => {{
+        static REAL: Real = Real::new($name);
+        // SAFETY: libc's function of this name has this type (its header says so).
+        let function = unsafe {
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $result>(REAL.get())
+        };
+        // SAFETY: the arguments are the caller's own, or a path that lives through the call.
+        unsafe { function($($argument),*) }
+    }};
+}
+
+/// The path argument, if there is one.
+///
+/// # Safety
+///
+/// `path` is null or a C string, as libc asks of its callers.
+unsafe fn target(path: *const c_char) -> Target {
+    if path.is_null() {
+        return Target::Itself;
+    }
+    // SAFETY: not null, so a C string by this function's own contract.
+    paths::resolve(unsafe { CStr::from_ptr(path) })
+}
+
+fn fail(error: Errno) -> c_int {
+    // SAFETY: takes no argument and always succeeds.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: this thread's own errno.
+    unsafe { errno.write(error.raw_os_error()) };
+    -1
+}
+
+/// Opens one of the mock's device nodes.
+fn open_device(target: &Target) -> c_int {
+    let kfd = kfd::get();
+    let file = if *target == Target::Kfd {
+        &kfd.device
+    } else {
+        &kfd.vram
+    };
+    file.open().unwrap_or_else(fail)
+}
+
+/// Takes over a function whose path argument decides. A device node is answered by `device`; a file of the
+/// made-up sysfs by the real function with another path.
+macro_rules! by_path {
+    ($(
+        $symbol:literal $name:ident($($before:ident: $before_type:ty,)* [$path:ident]
+            $(, $after:ident: $after_type:ty)*) -> $result:ty, device $device:expr;
+    )*) => {$(
+        #[doc = concat!("libc's `", stringify!($name), "`.")]
+        ///
+        /// # Safety
+        ///
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $name(
+            $($before: $before_type,)* $path: *const c_char $(, $after: $after_type)*
+        ) -> $result {
+            // SAFETY: the caller keeps libc's contract.
+            let target = unsafe { target($path) };
+            let other;
+            let path = match &target {
+                Target::Itself => $path,
+                Target::Sysfs(place) => place.as_ptr(),
+                Target::Kfd | Target::Render => {
+                    let answer: Device<$result> = $device;
+                    match answer {
+                        Device::Open(open) => return open(&target),
+                        Device::Like(stand_in) => {
+                            other = stand_in;
+                            other.as_ptr()
+                        }
+                    }
+                }
+            };
+            real!(
+                $symbol,
+                fn($($before_type,)* *const c_char $(, $after_type)*) -> $result,
+                $($before,)* path $(, $after)*
+            )
+        }
+    )*};
+}
+
+/// How a function treats a device node.
+enum Device<R> {
+    /// It opens it.
+    Open(fn(&Target) -> R),
+    /// It sees a device like this one.
+    Like(&'static CStr),
+}
+
+by_path! {
+    c"open" open([path], flags: c_int, mode: c_uint) -> c_int, device Device::Open(open_device);
+    c"open64" open64([path], flags: c_int, mode: c_uint) -> c_int, device Device::Open(open_device);
+    c"openat" openat(at: c_int, [path], flags: c_int, mode: c_uint) -> c_int, device Device::Open(open_device);
+    c"openat64" openat64(at: c_int, [path], flags: c_int, mode: c_uint) -> c_int, device Device::Open(open_device);
+    c"__open_2" __open_2([path], flags: c_int) -> c_int, device Device::Open(open_device);
+    c"__open64_2" __open64_2([path], flags: c_int) -> c_int, device Device::Open(open_device);
+    c"fopen" fopen([path], mode: *const c_char) -> *mut c_void, device Device::Like(c"/dev/null");
+    c"fopen64" fopen64([path], mode: *const c_char) -> *mut c_void, device Device::Like(c"/dev/null");
+    c"opendir" opendir([path]) -> *mut c_void, device Device::Like(c"/dev/null");
+    c"access" access([path], mode: c_int) -> c_int, device Device::Like(c"/dev/null");
+    c"stat" stat([path], buffer: *mut c_void) -> c_int, device Device::Like(c"/dev/null");
+    c"stat64" stat64([path], buffer: *mut c_void) -> c_int, device Device::Like(c"/dev/null");
+    c"lstat" lstat([path], buffer: *mut c_void) -> c_int, device Device::Like(c"/dev/null");
+    c"lstat64" lstat64([path], buffer: *mut c_void) -> c_int, device Device::Like(c"/dev/null");
+}
+
+/// libc's `ioctl`: answered here for KFD's requests on `/dev/kfd`.
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // _IOC_NR, _IOC_TYPE, _IOC_SIZE of asm-generic/ioctl.h.
+    let [number, kind, ..] = request.to_le_bytes();
+    let bytes = (request >> 16 & 0x3fff) as usize;
+    if kind == KFD_TYPE
+        && let Some(kfd) = kfd::existing().filter(|kfd| kfd.device.is(fd))
+    {
+        if argument.is_null() {
+            return fail(Errno::FAULT);
+        }
+        // SAFETY: the request says that the argument points to so many bytes, to read and to write.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(argument.cast::<u8>(), bytes) };
+        return ioctl::run(kfd, number, bytes).map_or_else(fail, |()| 0);
+    }
+    real!(
+        c"ioctl",
+        fn(c_int, c_ulong, *mut c_void) -> c_int,
+        fd,
+        request,
+        argument
+    )
+}

@@ -1,0 +1,35 @@
+//! The kernel's side of ROCm, inside the test program: preloaded, it lets the real and unmodified
+//! libamdhip64 and libhsa-runtime64 run on the [software GPU](gputrace_softgpu).
+//!
+//! ```text
+//! LD_PRELOAD=libgputrace_mockkfd.so SOFTGPU_LOG=/tmp/truth ./program
+//! ```
+//!
+//! # How it works
+//!
+//! The runtime reaches a GPU through three things only: files in sysfs, two device nodes, and libdrm.
+//!
+//! * `interpose` takes over the libc functions that open, look at or control files; `paths` knows which
+//!   paths are the GPU's. sysfs paths lead into a directory that `sysfs` has written; `/dev/kfd` and
+//!   `/dev/dri/renderD*` become descriptors of sparse memory files (`files`), which the runtime maps by
+//!   itself.
+//! * `ioctl` answers KFD's requests by a table; `uapi` has their structures, `events`, `alloc` and
+//!   `doorbell` what is behind them. Creating a queue starts a packet processor of the software GPU.
+//! * `drm` replaces the few functions of libdrm that the runtime calls.
+//! * `kfd` holds it all together, once per process; `names` finds out what kernels are called.
+//!
+//! What it does not know ends the program with status 86 and one line on stderr.
+
+mod alloc;
+mod doorbell;
+mod drm;
+mod events;
+mod files;
+#[cfg(not(test))]
+mod interpose;
+mod ioctl;
+mod kfd;
+mod names;
+mod paths;
+mod sysfs;
+mod uapi;

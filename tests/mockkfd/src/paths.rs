@@ -1,0 +1,87 @@
+//! Which paths of the program lead to the mock.
+
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+
+use crate::kfd;
+use crate::sysfs::{DIRECTORIES, FIRST_RENDER_MINOR};
+
+/// Where a path leads.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Where it says.
+    Itself,
+    /// To `/dev/kfd`.
+    Kfd,
+    /// To a render node.
+    Render,
+    /// To a file or directory of the made-up sysfs.
+    Sysfs(CString),
+}
+
+/// Where this path leads.
+pub(crate) fn resolve(path: &CStr) -> Target {
+    let Ok(path) = path.to_str() else {
+        return Target::Itself;
+    };
+    if path == "/dev/kfd" {
+        return Target::Kfd;
+    }
+    if let Some(minor) = path.strip_prefix("/dev/dri/renderD") {
+        return if minor.parse().is_ok_and(is_render_minor) {
+            Target::Render
+        } else {
+            Target::Itself
+        };
+    }
+    for (prefix, directory) in DIRECTORIES {
+        let Some(rest) = path.strip_prefix(prefix) else {
+            continue;
+        };
+        if rest.is_empty() || rest.starts_with('/') {
+            let place = kfd::get().sysfs.join(directory);
+            let mut place = place.as_os_str().as_bytes().to_vec();
+            place.extend_from_slice(rest.as_bytes());
+            // Neither part has a NUL: one is a path that was made, the other was a C string.
+            return CString::new(place).map_or(Target::Itself, Target::Sysfs);
+        }
+    }
+    Target::Itself
+}
+
+/// Whether there is a GPU with a render node of this minor number.
+pub(crate) fn is_render_minor(minor: u32) -> bool {
+    let agents = kfd::get().config.agent.len();
+    minor
+        .checked_sub(FIRST_RENDER_MINOR)
+        .is_some_and(|agent| (agent as usize) < agents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_gpus_own_paths_are_redirected() {
+        assert_eq!(resolve(c"/dev/kfd"), Target::Kfd);
+        assert_eq!(resolve(c"/dev/dri/renderD128"), Target::Render);
+        for path in [
+            c"/dev/kfdx",
+            c"/dev/dri/renderD129",
+            c"/sys/class/kfd/kfdx",
+            c"/sys/class",
+            c"kfd",
+            c"",
+        ] {
+            assert_eq!(resolve(path), Target::Itself, "{path:?}");
+        }
+        let Target::Sysfs(path) = resolve(c"/sys/class/kfd/kfd/topology/nodes/1/gpu_id") else {
+            panic!("not redirected");
+        };
+        assert_eq!(
+            std::fs::read_to_string(path.to_str().unwrap()).unwrap(),
+            "31000\n"
+        );
+        assert!(matches!(resolve(c"/sys/module/amdgpu"), Target::Sysfs(_)));
+    }
+}

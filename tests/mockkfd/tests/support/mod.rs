@@ -1,0 +1,315 @@
+//! Builds the GPU workloads, runs them on the software GPU, and reads back what both sides say.
+#![allow(dead_code, reason = "not every test file uses all of it")]
+#![allow(
+    unreachable_pub,
+    reason = "a module of test programs, which have no other face"
+)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "test code outside of #[test] functions"
+)]
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use gputrace_softgpu::truth::{Copy, Dispatch, Other, Record, read_directory};
+use serde::Deserialize;
+
+/// One line of a workload's own log.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "said", rename_all = "snake_case")]
+pub enum Said {
+    /// A kernel was launched.
+    Kernel {
+        kernel: String,
+        device: u32,
+        grid: [u32; 3],
+        workgroup: [u16; 3],
+    },
+    /// A copy was asked for; or, from `hsa_ticks`, has ended.
+    Copy {
+        bytes: u64,
+        #[serde(flatten)]
+        ticks: Option<Ticks>,
+    },
+    /// A barrier packet has ended.
+    Barrier {
+        #[serde(flatten)]
+        ticks: Ticks,
+    },
+    /// What two events measured, in milliseconds.
+    ElapsedMs { value: f64 },
+    /// How many GPUs there are.
+    Devices { value: f64 },
+}
+
+/// What `hsa_ticks` found in a signal, and what HSA made of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Ticks {
+    pub signal: u64,
+    pub begin_ticks: u64,
+    pub end_ticks: u64,
+    pub begin_ns: u64,
+    pub end_ns: u64,
+}
+
+/// A finished run.
+#[derive(Debug)]
+pub struct Run {
+    pub status: Option<ExitStatus>,
+    pub stdout: String,
+    pub stderr: String,
+    pub said: Vec<Said>,
+    pub truth: Vec<Record<'static>>,
+}
+
+/// The longest a workload may take, start of the runtime included.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Environment variable: root of another Debian release, to run its ROCm instead of this machine's.
+pub const ROOT_VARIABLE: &str = "MOCKKFD_TEST_ROOT";
+
+/// The other release's root, if one is wanted.
+pub fn root() -> Option<PathBuf> {
+    std::env::var_os(ROOT_VARIABLE).map(PathBuf::from)
+}
+
+/// A program that comes with ROCm.
+pub fn installed(path: &str) -> PathBuf {
+    root().unwrap_or_else(|| PathBuf::from("/")).join(path)
+}
+
+/// The command that runs a program with the library loaded.
+fn command(program: &Path) -> Command {
+    let libraries = root().map(|root| root.join("usr/lib/x86_64-linux-gnu"));
+    let mut command = match &libraries {
+        // A program of the other release would look for its loader and libraries in this one.
+        Some(libraries) if root().is_some_and(|root| program.starts_with(root)) => {
+            let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
+            command
+                .arg("--library-path")
+                .arg(libraries)
+                .arg("--preload")
+                .arg(library())
+                .arg(program);
+            command
+        }
+        libraries => {
+            let mut command = Command::new(program);
+            command.env("LD_PRELOAD", library());
+            // A workload names the other loader, but what its libraries open is looked for here too.
+            let workload = program.starts_with(env!("CARGO_TARGET_TMPDIR"));
+            if let Some(libraries) = libraries.as_ref().filter(|_| workload) {
+                command.env("LD_LIBRARY_PATH", libraries);
+            }
+            command
+        }
+    };
+    // Later releases do small copies by kernels, which compute nothing here.
+    command.env("GPU_FORCE_BLIT_COPY_SIZE", "0");
+    command
+}
+
+/// The library to preload: cargo has built it beside the test program.
+pub fn library() -> PathBuf {
+    let directory = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let library = directory.join("libgputrace_mockkfd.so");
+    assert!(
+        library.exists(),
+        "{} is missing; run the tests by cargo",
+        library.display()
+    );
+    library
+}
+
+/// Path of a workload, built on first use.
+pub fn workload(name: &str) -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let directory = BUILT.get_or_init(|| {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(if root().is_some() {
+            "gpu-workloads-root"
+        } else {
+            "gpu-workloads"
+        });
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/gpu/build.sh");
+        let status = Command::new(&script)
+            .arg(&directory)
+            .args(root())
+            .status()
+            .unwrap();
+        assert!(
+            status.success(),
+            "{} failed; it says above what is missing",
+            script.display()
+        );
+        directory
+    });
+    directory.join(name)
+}
+
+/// Runs a program on a software GPU of this configuration, until it ends.
+pub fn run(program: &Path, arguments: &[&str], toml: &str) -> Run {
+    run_until(program, arguments, toml, |_| false)
+}
+
+/// Runs a program; kills it once `enough` holds for its ground truth, and after a minute.
+pub fn run_until(
+    program: &Path,
+    arguments: &[&str],
+    toml: &str,
+    enough: impl Fn(&[Record<'static>]) -> bool,
+) -> Run {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("softgpu.toml");
+    let said = directory.path().join("said");
+    let truth = directory.path().join("truth");
+    std::fs::write(&config, toml).unwrap();
+    std::fs::create_dir(&truth).unwrap();
+    let mut child = command(program)
+        .args(arguments)
+        .env("SOFTGPU_CONFIG", &config)
+        .env("SOFTGPU_LOG", &truth)
+        .env("WORKLOAD_LOG", &said)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let (stdout, stderr, status) = std::thread::scope(|scope| {
+        let stdout = scope.spawn(move || text(&mut out));
+        let stderr = scope.spawn(move || text(&mut err));
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break Some(status);
+            }
+            // A log that is being written may end within a line; the next look reads it whole.
+            if Instant::now() > deadline || read_directory(&truth).is_ok_and(|truth| enough(&truth)) {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        (stdout.join().unwrap(), stderr.join().unwrap(), status)
+    });
+    let said = std::fs::read_to_string(&said).unwrap_or_default();
+    // What a killed program wrote may end within a line.
+    let whole = said
+        .rfind('\n')
+        .and_then(|end| said.get(..end))
+        .unwrap_or_default();
+    let said = whole
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}")));
+    Run {
+        status,
+        stdout,
+        stderr,
+        said: said.collect(),
+        truth: read_directory(&truth).unwrap(),
+    }
+}
+
+fn text(from: &mut impl Read) -> String {
+    let mut bytes = Vec::new();
+    from.read_to_end(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A kernel as both sides know it: name, device, grid, workgroup.
+pub type Launch = (String, u32, [u32; 3], [u16; 3]);
+
+impl Run {
+    /// Fails the test unless the program ended well and the GPU met nothing unknown.
+    pub fn assert_success(&self) {
+        assert!(
+            self.status.is_some_and(|status| status.success()),
+            "{:?}: {}",
+            self.status,
+            self.stderr
+        );
+        assert!(
+            !self
+                .truth
+                .iter()
+                .any(|record| matches!(record, Record::Unknown { .. }))
+        );
+    }
+
+    /// Kernels the program says it launched, in its order.
+    pub fn launches(&self) -> Vec<Launch> {
+        let launch = |said: &Said| match said {
+            Said::Kernel {
+                kernel,
+                device,
+                grid,
+                workgroup,
+            } => Some((kernel.clone(), *device, *grid, *workgroup)),
+            _ => None,
+        };
+        self.said.iter().filter_map(launch).collect()
+    }
+
+    /// The program's own kernels that really ran, in the order of their ends. The runtime's own have names
+    /// that begin with two underscores, or none where ROCr does not list their code.
+    pub fn dispatches(&self) -> Vec<Dispatch> {
+        let dispatch = |record: &Record<'static>| match record {
+            Record::Dispatch(dispatch) if !dispatch.kernel.is_empty() => Some(dispatch.clone()),
+            _ => None,
+        };
+        let own = |dispatch: &Dispatch| !dispatch.kernel.starts_with("__");
+        self.truth.iter().filter_map(dispatch).filter(own).collect()
+    }
+
+    /// Copies that really happened.
+    pub fn copies(&self) -> Vec<Copy> {
+        let copy = |record: &Record<'static>| match record {
+            Record::Copy(copy) => Some(copy.clone()),
+            _ => None,
+        };
+        self.truth.iter().filter_map(copy).collect()
+    }
+
+    /// Packets other than kernels.
+    pub fn packets(&self) -> Vec<Other<'static>> {
+        let packet = |record: &Record<'static>| match record {
+            Record::Packet(packet) => Some(packet.clone()),
+            _ => None,
+        };
+        self.truth.iter().filter_map(packet).collect()
+    }
+
+    /// Bytes the program says it copied.
+    pub fn bytes_said(&self) -> u64 {
+        let bytes = |said: &Said| {
+            if let Said::Copy { bytes, .. } = said {
+                *bytes
+            } else {
+                0
+            }
+        };
+        self.said.iter().map(bytes).sum()
+    }
+}
+
+/// A dispatch in the form of a [`Launch`].
+pub fn launch_of(dispatch: &Dispatch) -> Launch {
+    (
+        dispatch.kernel.to_string(),
+        dispatch.place.agent,
+        dispatch.grid,
+        dispatch.workgroup,
+    )
+}
+
+/// Sorted, to compare regardless of order.
+pub fn sorted<T: Ord>(mut values: Vec<T>) -> Vec<T> {
+    values.sort();
+    values
+}

@@ -1,0 +1,500 @@
+//! The AQL packet processor: one thread per queue, many packets in flight.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::bus::BusResult;
+use crate::clock::boottime_ns;
+use crate::fault::Fault;
+use crate::gpu::{Agent, Control, QueueSpec, Shared};
+use crate::layout::{queue as at, signal as signal_at};
+use crate::packet::{INVALID, Kernel, PACKET_BYTES, Packet, RawPacket};
+use crate::read_index::ReadIndex;
+use crate::signal;
+use crate::thread::Patience;
+use crate::truth::{Dispatch, Other, Place, Record, Stamp};
+
+/// A queue's packet processor.
+pub(crate) struct Aql {
+    shared: Arc<Shared>,
+    control: Arc<Control>,
+    agent: u32,
+    queue: u32,
+    /// Address of `amd_queue_t`.
+    address: u64,
+    ring: u64,
+    /// Packets in the ring minus one.
+    mask: u64,
+    doorbell: u64,
+    /// The next packet to take.
+    next: u64,
+    /// One past the highest packet the doorbell has announced.
+    announced: u64,
+    /// Since when (ns) a complete but unannounced packet has been at the head.
+    unannounced_since: Option<u64>,
+    head: Option<Head>,
+    running: Vec<Running>,
+    read_index: ReadIndex,
+}
+
+/// The packet at the head, which may have to wait.
+#[derive(Clone, Copy)]
+struct Head {
+    raw: RawPacket,
+    packet: Packet,
+    since: Stamp,
+}
+
+/// A kernel that was launched.
+struct Running {
+    dispatch: Dispatch,
+    /// When it completes (ns), at its end or later; `None` for never.
+    completes_ns: Option<u64>,
+    scratch_once: bool,
+}
+
+/// What a look at the queue came to.
+enum Step {
+    /// Something was done: look again at once.
+    Progress,
+    /// Nothing to do before this moment (ns), or before something new comes.
+    Idle(Option<u64>),
+    /// The queue is dead.
+    Halt,
+}
+
+impl Aql {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        control: Arc<Control>,
+        spec: &QueueSpec,
+        queue: u32,
+    ) -> BusResult<Self> {
+        let address = spec.read_pointer.wrapping_sub(at::READ_DISPATCH_ID);
+        let next = shared.bus.load_u64("read index", spec.read_pointer)?;
+        let read_index = ReadIndex::new(&shared.config.queue, spec.read_pointer, next);
+        Ok(Self {
+            agent: spec.agent,
+            queue,
+            address,
+            ring: spec.ring,
+            mask: spec.ring_bytes / PACKET_BYTES - 1,
+            doorbell: spec.doorbell,
+            next,
+            announced: next,
+            unannounced_since: None,
+            head: None,
+            running: Vec::new(),
+            read_index,
+            shared,
+            control,
+        })
+    }
+
+    /// Processes packets until told to stop.
+    pub(crate) fn run(mut self) {
+        let mut patience = Patience::new(self.shared.config.queue.idle_sleep_ns);
+        let shared = Arc::clone(&self.shared);
+        // `SoftGpu::create_queue` has checked that the agent exists.
+        let Some(agent) = shared.agent(self.agent) else {
+            return;
+        };
+        let mut halted = false;
+        while !self.control.stopped() {
+            halted |= agent.reset.load(Ordering::Acquire);
+            if halted || self.control.paused.load(Ordering::Acquire) {
+                patience.wait(None);
+                continue;
+            }
+            match self.step(agent) {
+                Ok(Step::Progress) => patience.reset(),
+                Ok(Step::Idle(until)) => patience.wait(until),
+                Ok(Step::Halt) => halted = true,
+                Err(bad) => {
+                    halted = true;
+                    shared.unknown("address in an AQL queue", &bad.to_string());
+                }
+            }
+        }
+        self.end(agent);
+    }
+
+    fn step(&mut self, agent: &Agent) -> BusResult<Step> {
+        let now = agent.now();
+        let completed = self.complete_due(agent, now.ns)?;
+        let launched = self.advance(agent, now)?;
+        let drained = matches!(launched, Step::Idle(_)) && self.head.is_none();
+        let report = self
+            .read_index
+            .report(&self.shared.bus, self.next, now.ns, drained)?;
+        // What a waiting packet waits for, a signal or a free place, comes unannounced from another queue.
+        let look_again = self.head.is_some().then(|| now.ns + HEAD_LOOK_NS);
+        Ok(match launched {
+            Step::Idle(_) if completed => Step::Progress,
+            Step::Idle(until) => Step::Idle(
+                until
+                    .into_iter()
+                    .chain(self.first_completion())
+                    .chain(report)
+                    .chain(look_again)
+                    .min(),
+            ),
+            other => other,
+        })
+    }
+
+    fn first_completion(&self) -> Option<u64> {
+        self.running
+            .iter()
+            .filter_map(|running| running.completes_ns)
+            .min()
+    }
+
+    /// Completes what has ended by now, in the order of the ends.
+    fn complete_due(&mut self, agent: &Agent, now_ns: u64) -> BusResult<bool> {
+        let mut any = false;
+        while let Some((position, _)) = self
+            .running
+            .iter()
+            .enumerate()
+            .filter_map(|(position, running)| Some((position, running.completes_ns?)))
+            .filter(|(_, due)| *due <= now_ns)
+            .min_by_key(|(_, due)| *due)
+        {
+            let running = self.running.remove(position);
+            self.complete(agent, running)?;
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Ends a kernel: ticks, log, signal, in this order.
+    fn complete(&mut self, agent: &Agent, running: Running) -> BusResult<()> {
+        let Running {
+            dispatch,
+            scratch_once,
+            ..
+        } = running;
+        if dispatch.stamped
+            && let Some(end) = dispatch.end
+        {
+            self.write_stamps(dispatch.signal, dispatch.begin, end)?;
+        }
+        let handle = dispatch.signal;
+        self.shared.record(&Record::Dispatch(dispatch));
+        agent.end_kernel();
+        if handle != 0 {
+            signal::complete(&self.shared, handle)?;
+        }
+        if scratch_once {
+            self.ask_runtime(SCRATCH_BACK)?;
+        }
+        Ok(())
+    }
+
+    fn write_stamps(&self, handle: u64, begin: Stamp, end: Stamp) -> BusResult<()> {
+        let bus = &self.shared.bus;
+        bus.store_u64("signal's start", handle + signal_at::START_TS, begin.ticks)?;
+        bus.store_u64("signal's end", handle + signal_at::END_TS, end.ticks)
+    }
+
+    /// Takes the next packet, if there is one and it may go.
+    fn advance(&mut self, agent: &Agent, now: Stamp) -> BusResult<Step> {
+        let head = match self.head {
+            Some(head) => head,
+            None => match self.look(now)? {
+                Ok(head) => head,
+                Err(step) => return Ok(step),
+            },
+        };
+        if head.raw.barrier_bit() && !self.running.is_empty() {
+            return Ok(Step::Idle(None));
+        }
+        let done = match head.packet {
+            Packet::Kernel(kernel) => return self.launch(agent, &head, &kernel),
+            Packet::BarrierAnd(signals) => signals.iter().try_fold(true, |all, handle| {
+                Ok(all && signal::value(&self.shared, *handle)? == 0)
+            })?,
+            Packet::BarrierOr(signals) => {
+                let named = signals.iter().filter(|handle| **handle != 0);
+                let mut none = true;
+                let mut any = false;
+                for handle in named {
+                    none = false;
+                    any |= signal::value(&self.shared, *handle)? == 0;
+                }
+                none || any
+            }
+            Packet::BarrierValue {
+                signal,
+                value,
+                mask,
+                condition,
+            } => signal == 0 || condition.holds(signal::value(&self.shared, signal)? & mask, value),
+            Packet::Pm4 | Packet::AgentDispatch => true,
+        };
+        if !done {
+            return Ok(Step::Idle(None));
+        }
+        self.consume()?;
+        let signal = head.raw.completion_signal();
+        let stamped = signal != 0 && self.profiling()?;
+        let end = agent.now();
+        if stamped {
+            self.write_stamps(signal, head.since, end)?;
+        }
+        self.shared.record(&Record::Packet(Other {
+            place: self.place(self.next - 1),
+            hsa_queue: self.hsa_queue()?,
+            packet: packet_name(&head.packet).into(),
+            begin: head.since,
+            end,
+            signal,
+            stamped,
+        }));
+        if signal != 0 {
+            signal::complete(&self.shared, signal)?;
+        }
+        Ok(Step::Progress)
+    }
+
+    /// Reads the packet at the head, once it is there, complete and announced.
+    ///
+    /// Doorbells are not monotonic: of two threads that share a queue the one with the lower index may
+    /// ring later, and its value may be all that is left to see. So the highest counts, and a complete
+    /// packet that nobody announced is taken after a while.
+    fn look(&mut self, now: Stamp) -> BusResult<Result<Head, Step>> {
+        let bus = &self.shared.bus;
+        let rung = bus.load_u64("doorbell", self.doorbell)?.wrapping_add(1);
+        self.announced = self.announced.max(rung);
+        let idle = Ok(Err(Step::Idle(None)));
+        if self.next >= bus.load_u64("write index", self.address + at::WRITE_DISPATCH_ID)? {
+            return idle;
+        }
+        let raw = RawPacket::read(bus, self.slot(self.next))?;
+        if raw.kind() == INVALID {
+            return idle;
+        }
+        if self.next >= self.announced {
+            let due =
+                *self.unannounced_since.get_or_insert(now.ns) + self.shared.config.queue.missed_doorbell_ns;
+            if now.ns < due {
+                return Ok(Err(Step::Idle(Some(due))));
+            }
+        }
+        self.unannounced_since = None;
+        let Some(packet) = Packet::decode(&raw) else {
+            self.shared
+                .unknown(&format!("AQL packet, type {}", raw.kind()), &raw.hex());
+            return Ok(Err(Step::Halt));
+        };
+        let head = Head {
+            raw,
+            packet,
+            since: now,
+        };
+        self.head = Some(head);
+        Ok(Ok(head))
+    }
+
+    /// Launches a kernel, if there is room for it.
+    fn launch(&mut self, agent: &Agent, head: &Head, kernel: &Kernel) -> BusResult<Step> {
+        let room = self.running.len() < self.shared.config.queue.concurrent_packets;
+        if !room || signal::value(&self.shared, kernel.dependency)? != 0 || !agent.begin_kernel() {
+            return Ok(Step::Idle(None));
+        }
+        if !self.get_scratch(kernel)? {
+            agent.end_kernel();
+            return Ok(Step::Halt);
+        }
+        self.consume()?;
+        let index = self.next - 1;
+        let place = self.place(index);
+        let name = self
+            .shared
+            .host
+            .kernel_name(kernel.kernel_object)
+            .unwrap_or_else(|| Arc::from(""));
+        let fault = self.shared.faults.of_dispatch(&name);
+        let signal = head.raw.completion_signal();
+        let items = kernel
+            .grid
+            .iter()
+            .map(|items| u64::from(*items))
+            .fold(1, u64::saturating_mul);
+        let duration = self.shared.durations.duration_ns(&name, items, self.queue, index);
+        let begin = agent.now();
+        let end = agent.stamp_at(begin.ns.saturating_add(duration));
+        let mut dispatch = Dispatch {
+            place,
+            hsa_queue: self.hsa_queue()?,
+            kernel_object: kernel.kernel_object,
+            kernel: name,
+            grid: kernel.grid,
+            workgroup: kernel.workgroup,
+            begin,
+            end: Some(end),
+            signal,
+            stamped: signal != 0 && self.profiling()?,
+            fault,
+        };
+        let mut completes_ns = Some(end.ns);
+        match fault {
+            None => {}
+            Some(Fault::NoTimestamps) => dispatch.stamped = false,
+            Some(Fault::LateCompletion { delay_ns }) => completes_ns = Some(end.ns.saturating_add(delay_ns)),
+            Some(fault) => {
+                dispatch.end = None;
+                dispatch.stamped = false;
+                completes_ns = None;
+                self.shared.record(&Record::Fault {
+                    place,
+                    fault,
+                    ns: begin.ns,
+                });
+            }
+        }
+        let properties = self.properties()?;
+        let scratch_once = kernel.private_segment > 0 && properties & at::USE_SCRATCH_ONCE != 0;
+        let running = Running {
+            dispatch,
+            completes_ns,
+            scratch_once,
+        };
+        match fault {
+            Some(Fault::QueueError { code }) => {
+                self.running.push(running);
+                let handle = self.inactive_signal()?;
+                if handle != 0 {
+                    signal::store(&self.shared, handle, code)?;
+                }
+                return Ok(Step::Halt);
+            }
+            Some(Fault::GpuReset) => {
+                self.running.push(running);
+                agent.reset.store(true, Ordering::Release);
+                self.shared.host.gpu_reset(self.agent);
+                return Ok(Step::Halt);
+            }
+            // An empty kernel needs no second look at the clock.
+            _ if duration == 0 && completes_ns == Some(end.ns) => self.complete(agent, running)?,
+            _ => self.running.push(running),
+        }
+        Ok(Step::Progress)
+    }
+
+    /// Asks the runtime for scratch when the kernel needs more than the queue has; false when it has none
+    /// to give or the queue is being destroyed.
+    fn get_scratch(&self, kernel: &Kernel) -> BusResult<bool> {
+        let has = self
+            .shared
+            .bus
+            .load_u32("scratch size", self.address + at::SCRATCH_WAVE64_LANE_BYTE_SIZE)?;
+        if kernel.private_segment <= has {
+            return Ok(true);
+        }
+        self.ask_runtime(SCRATCH_NEEDED)
+    }
+
+    /// Stores a request into the queue's inactive signal and waits until the runtime has stored 0; false
+    /// when it stored -1 or the queue is being destroyed.
+    fn ask_runtime(&self, request: i64) -> BusResult<bool> {
+        let handle = self.inactive_signal()?;
+        if handle == 0 {
+            return Ok(true);
+        }
+        signal::store(&self.shared, handle, request)?;
+        let mut patience = Patience::new(self.shared.config.queue.idle_sleep_ns);
+        while !self.control.stopped() {
+            match signal::value(&self.shared, handle)? {
+                0 => return Ok(true),
+                -1 => return Ok(false),
+                _ => patience.wait(None),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Takes the head out of the ring. Only the header changes: the rest of the packet stays readable.
+    fn consume(&mut self) -> BusResult<()> {
+        self.shared
+            .bus
+            .store_u16("AQL packet", self.slot(self.next), INVALID)?;
+        self.next += 1;
+        self.head = None;
+        Ok(())
+    }
+
+    const fn slot(&self, index: u64) -> u64 {
+        self.ring + (index & self.mask) * PACKET_BYTES
+    }
+
+    fn place(&self, index: u64) -> Place {
+        Place {
+            pid: self.shared.pid,
+            agent: self.agent,
+            queue: self.queue,
+            index,
+        }
+    }
+
+    fn properties(&self) -> BusResult<u32> {
+        self.shared
+            .bus
+            .load_u32("queue properties", self.address + at::PROPERTIES)
+    }
+
+    fn profiling(&self) -> BusResult<bool> {
+        Ok(self.properties()? & at::ENABLE_PROFILING != 0)
+    }
+
+    fn hsa_queue(&self) -> BusResult<u64> {
+        self.shared.bus.load_u64("queue id", self.address + at::ID)
+    }
+
+    fn inactive_signal(&self) -> BusResult<u64> {
+        self.shared
+            .bus
+            .load_u64("inactive signal", self.address + at::INACTIVE_SIGNAL)
+    }
+
+    /// The queue is destroyed: says what was left in it.
+    fn end(&mut self, agent: &Agent) {
+        let written = self
+            .shared
+            .bus
+            .load_u64("write index", self.address + at::WRITE_DISPATCH_ID);
+        let running = std::mem::take(&mut self.running);
+        self.shared.record(&Record::QueueEnd {
+            pid: self.shared.pid,
+            queue: self.queue,
+            pending: written.unwrap_or(self.next).saturating_sub(self.next),
+            running: running.len() as u64,
+            ns: boottime_ns(),
+        });
+        for Running { mut dispatch, .. } in running {
+            agent.end_kernel();
+            dispatch.end = None;
+            dispatch.stamped = false;
+            self.shared.record(&Record::Dispatch(dispatch));
+        }
+    }
+}
+
+/// The longest time between two looks at what the packet at the head waits for.
+const HEAD_LOOK_NS: u64 = 200_000;
+/// Inactive signal: the next kernel needs more scratch.
+const SCRATCH_NEEDED: i64 = 1;
+/// Inactive signal: the kernel that used scratch once has ended.
+const SCRATCH_BACK: i64 = 512;
+
+const fn packet_name(packet: &Packet) -> &'static str {
+    match packet {
+        Packet::Kernel(_) => "kernel_dispatch",
+        Packet::BarrierAnd(_) => "barrier_and",
+        Packet::BarrierOr(_) => "barrier_or",
+        Packet::BarrierValue { .. } => "barrier_value",
+        Packet::Pm4 => "pm4",
+        Packet::AgentDispatch => "agent_dispatch",
+    }
+}

@@ -1,0 +1,325 @@
+//! What the software GPU is like: agents, clocks, durations, faults. One TOML file, all of it optional.
+//!
+//! ```toml
+//! seed = 7                                    # of every drawn duration
+//!
+//! [[agent]]                                   # one table per GPU; without any: one gfx906
+//! gfx = "gfx90a"
+//! clock = { frequency_hz = 100_000_000, drift_ppb = 20_000 }
+//!
+//! [[kernel]]                                  # first match wins
+//! name = "vadd*"
+//! duration = { fixed_ns = 25_000 }
+//!
+//! [[fault]]
+//! kind = "never_ends"
+//! kernel = "spin*"
+//! nth = 3
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::clock::GpuClock;
+use crate::fault::FaultRule;
+use crate::timing::{Duration, KernelRule};
+
+/// Environment variable: path of the TOML file.
+pub const CONFIG_VARIABLE: &str = "SOFTGPU_CONFIG";
+/// Environment variable: directory for the ground-truth logs; without it nothing is logged.
+pub const LOG_VARIABLE: &str = "SOFTGPU_LOG";
+
+/// The whole configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Seed of every random draw. Draws depend on it and on the packet's place only, never on timing.
+    pub seed: u64,
+    /// The GPUs, in the order of their KFD nodes.
+    pub agent: Vec<AgentConfig>,
+    /// How queues behave.
+    pub queue: QueueConfig,
+    /// How copies take time.
+    pub copy: CopyConfig,
+    /// How long a kernel takes that no rule names.
+    pub default_duration: Duration,
+    /// How long kernels take.
+    pub kernel: Vec<KernelRule>,
+    /// What goes wrong.
+    pub fault: Vec<FaultRule>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            agent: vec![AgentConfig::default()],
+            queue: QueueConfig::default(),
+            copy: CopyConfig::default(),
+            default_duration: Duration::Fixed { fixed_ns: 2_000 },
+            kernel: Vec::new(),
+            fault: Vec::new(),
+        }
+    }
+}
+
+/// One GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentConfig {
+    /// Instruction set, such as `gfx906`: decides which code objects load.
+    pub gfx: String,
+    /// PCI device id the runtime is told.
+    pub device_id: u32,
+    /// Name shown to users.
+    pub name: String,
+    /// Memory, in MiB.
+    pub vram_mib: u64,
+    /// Whether the host can map all of the memory (a large BAR).
+    pub large_bar: bool,
+    /// Kernels that run at the same time, over all queues.
+    pub concurrent_kernels: u32,
+    /// The clock.
+    pub clock: GpuClock,
+}
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        Self {
+            gfx: "gfx906".to_owned(),
+            device_id: 0x66a1,
+            name: "Software GPU".to_owned(),
+            vram_mib: 16 * 1024,
+            large_bar: false,
+            concurrent_kernels: 8,
+            clock: GpuClock::default(),
+        }
+    }
+}
+
+/// How queues behave.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct QueueConfig {
+    /// Packets of one queue that may run at the same time when their barrier bit is off.
+    pub concurrent_packets: usize,
+    /// The read index is reported once this many packets were consumed, or when the queue is drained.
+    pub read_index_step: u64,
+    /// The read index is reported this long (ns) after the packet was consumed.
+    pub read_index_delay_ns: u64,
+    /// A complete packet at the head whose doorbell was overwritten by a lower one is taken after this (ns).
+    pub missed_doorbell_ns: u64,
+    /// The longest sleep (ns) between two looks at an idle doorbell.
+    pub idle_sleep_ns: u64,
+    /// Whether the processors' threads ask for SCHED_RR, so that spinning host threads cannot delay them.
+    pub realtime: bool,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self {
+            concurrent_packets: 4,
+            read_index_step: 1,
+            read_index_delay_ns: 0,
+            missed_doorbell_ns: 300_000,
+            idle_sleep_ns: 1_000_000,
+            realtime: true,
+        }
+    }
+}
+
+/// How copies take time. Data is always really copied; the copy then lasts at least this long.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CopyConfig {
+    /// Time per copy packet, ns.
+    pub latency_ns: u64,
+    /// Bytes per microsecond; 0 for as fast as the host copies.
+    pub bytes_per_us: u64,
+}
+
+impl CopyConfig {
+    /// The least time (ns) that a copy of this many bytes takes.
+    #[must_use]
+    pub fn duration_ns(&self, bytes: u64) -> u64 {
+        let moving = bytes
+            .saturating_mul(1_000)
+            .checked_div(self.bytes_per_us)
+            .unwrap_or(0);
+        self.latency_ns.saturating_add(moving)
+    }
+}
+
+/// Why there is no configuration.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the software GPU's configuration {}: {source}; check SOFTGPU_CONFIG", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The file is not what it should be.
+    #[error("the software GPU's configuration {} is wrong: {source}", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: Box<toml::de::Error>,
+    },
+    /// A value makes no sense.
+    #[error("the software GPU's configuration is wrong: {0}")]
+    Value(String),
+}
+
+impl Config {
+    /// Reads TOML text; `path` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// When it is not TOML, has unknown keys, or has values that make no sense.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|source| ConfigError::Parse {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Reads the file that `SOFTGPU_CONFIG` names, or the defaults without it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`parse`](Self::parse), and when the file cannot be read.
+    pub fn from_environment() -> Result<Self, ConfigError> {
+        let Some(path) = std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from) else {
+            return Ok(Self::default());
+        };
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Self::parse(&text, &path),
+            Err(source) => Err(ConfigError::Read { path, source }),
+        }
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let value = |text: &str| Err(ConfigError::Value(text.to_owned()));
+        if self.agent.is_empty() || self.agent.len() > 16 {
+            return value("there must be 1 to 16 [[agent]] tables");
+        }
+        for agent in &self.agent {
+            if agent.target_version().is_none() {
+                return value(&format!(
+                    "agent.gfx = {:?} is not like gfx906, gfx90a or gfx1030",
+                    agent.gfx
+                ));
+            }
+            if agent.clock.frequency_hz == 0 || agent.concurrent_kernels == 0 || agent.vram_mib == 0 {
+                return value("agent.clock.frequency_hz, concurrent_kernels and vram_mib must not be 0");
+            }
+        }
+        if self.queue.concurrent_packets == 0 || self.queue.read_index_step == 0 {
+            return value("queue.concurrent_packets and queue.read_index_step must not be 0");
+        }
+        Ok(())
+    }
+}
+
+impl AgentConfig {
+    /// KFD's `gfx_target_version`: major * 10000 + minor * 100 + stepping.
+    ///
+    /// The last two digits of the name are minor and stepping, the stepping in hex (gfx90a is 9.0.10).
+    #[must_use]
+    pub fn target_version(&self) -> Option<u32> {
+        let digits = self.gfx.strip_prefix("gfx")?;
+        let (rest, stepping) = digits.split_at_checked(digits.len().checked_sub(1)?)?;
+        let (major, minor) = rest.split_at_checked(rest.len().checked_sub(1)?)?;
+        let major: u32 = major.parse().ok().filter(|major| (6..100).contains(major))?;
+        Some(major * 10_000 + minor.parse::<u32>().ok()? * 100 + u32::from_str_radix(stepping, 16).ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, Path::new("test.toml"))
+    }
+
+    #[test]
+    fn nothing_is_needed() {
+        assert_eq!(parse("").unwrap(), Config::default());
+    }
+
+    #[test]
+    fn a_full_file_is_read() {
+        let config = parse(
+            r#"
+            seed = 7
+            default_duration = { uniform_ns = [1_000, 5_000] }
+            [[agent]]
+            gfx = "gfx90a"
+            clock = { drift_ppb = 20_000, jumps = [{ at_ns = 5, ticks = -9 }] }
+            [[agent]]
+            gfx = "gfx1030"
+            [queue]
+            read_index_step = 16
+            [copy]
+            bytes_per_us = 10_000
+            [[kernel]]
+            name = "vadd*"
+            min_work_items = 1024
+            duration = { fixed_ns = 25_000 }
+            [[fault]]
+            kind = "late_completion"
+            delay_ns = 1_000_000
+            kernel = "vadd*"
+            nth = 3
+            "#,
+        )
+        .unwrap();
+        assert_eq!(config.agent.len(), 2);
+        assert_eq!(config.copy.duration_ns(1 << 20), 104_857);
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(parse(&text).unwrap(), config);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let cases = [
+            ("sed = 7", "unknown field `sed`"),
+            ("[[agent]]\ngfx = \"sm_90\"", "agent.gfx = \"sm_90\""),
+            ("agent = []", "1 to 16"),
+            ("[queue]\nread_index_step = 0", "read_index_step"),
+            ("[[fault]]\nkind = \"explodes\"", "explodes"),
+        ];
+        for (text, expected) in cases {
+            let message = parse(text).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn target_versions_follow_the_name() {
+        let version = |gfx: &str| {
+            AgentConfig {
+                gfx: gfx.to_owned(),
+                ..AgentConfig::default()
+            }
+            .target_version()
+        };
+        assert_eq!(version("gfx906"), Some(90_006));
+        assert_eq!(version("gfx90a"), Some(90_010));
+        assert_eq!(version("gfx942"), Some(90_402));
+        assert_eq!(version("gfx1030"), Some(100_300));
+        assert_eq!(version("gfx1201"), Some(120_001));
+        for wrong in ["", "gfx", "gfx9", "906", "gfxxyz", "gfx90é"] {
+            assert_eq!(version(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! When a queue's read index becomes visible: at once, late, or in steps, as hardware may.
+
+use crate::bus::{Bus, BusResult};
+use crate::config::QueueConfig;
+
+/// The read index of an AQL queue, as the program sees it.
+#[derive(Debug)]
+pub(crate) struct ReadIndex {
+    address: u64,
+    step: u64,
+    delay_ns: u64,
+    reported: u64,
+    /// Since when (ns) there has been something to report.
+    since: Option<u64>,
+}
+
+impl ReadIndex {
+    pub(crate) const fn new(config: &QueueConfig, address: u64, reported: u64) -> Self {
+        Self {
+            address,
+            step: config.read_index_step,
+            delay_ns: config.read_index_delay_ns,
+            reported,
+            since: None,
+        }
+    }
+
+    /// Reports `consumed` if it is time. A drained queue reports whatever the step is: a program that waits
+    /// for room would wait for ever. Returns when (ns) to look again, if something is held back by time.
+    pub(crate) fn report(
+        &mut self,
+        bus: &Bus,
+        consumed: u64,
+        now_ns: u64,
+        drained: bool,
+    ) -> BusResult<Option<u64>> {
+        if consumed == self.reported {
+            return Ok(None);
+        }
+        let due = *self.since.get_or_insert(now_ns) + self.delay_ns;
+        if consumed - self.reported < self.step && !drained {
+            return Ok(None);
+        }
+        if now_ns < due {
+            return Ok(Some(due));
+        }
+        bus.store_u64("read index", self.address, consumed)?;
+        self.reported = consumed;
+        self.since = None;
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::bus::Identity;
+
+    #[test]
+    fn steps_and_delays_are_kept_unless_drained() {
+        let cell = AtomicU64::new(0);
+        // SAFETY: only the cell's address is handed in.
+        let bus = unsafe { Bus::new(Arc::new(Identity)) };
+        let config = QueueConfig {
+            read_index_step: 4,
+            read_index_delay_ns: 100,
+            ..QueueConfig::default()
+        };
+        let mut index = ReadIndex::new(&config, cell.as_ptr() as u64, 0);
+        let seen = || cell.load(Ordering::Relaxed);
+        assert_eq!((index.report(&bus, 3, 1_000, false), seen()), (Ok(None), 0));
+        assert_eq!(
+            (index.report(&bus, 4, 1_050, false), seen()),
+            (Ok(Some(1_100)), 0)
+        );
+        assert_eq!((index.report(&bus, 5, 1_100, false), seen()), (Ok(None), 5));
+        assert_eq!((index.report(&bus, 6, 1_200, true), seen()), (Ok(Some(1_300)), 5));
+        assert_eq!((index.report(&bus, 6, 1_300, true), seen()), (Ok(None), 6));
+    }
+}

@@ -1,0 +1,65 @@
+// What a test program says it did: one JSON object per line, into the file that WORKLOAD_LOG names.
+//
+// The programs of this directory need a GPU, real or software. Each ends with status 0 only if everything it
+// could check was right; kernels' results are not checked, since the software GPU computes nothing.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+
+#include <hip/hip_runtime.h>
+
+namespace said {
+
+inline std::FILE *file() {
+    static std::FILE *log = [] {
+        const char *path = std::getenv("WORKLOAD_LOG");
+        std::FILE *opened = path ? std::fopen(path, "a") : stdout;
+        if (!opened) {
+            std::perror(path);
+            std::exit(2);
+        }
+        // A line is one write: several processes append to the file.
+        std::setvbuf(opened, nullptr, _IOLBF, 4096);
+        return opened;
+    }();
+    return log;
+}
+
+inline void kernel(const char *name, int device, dim3 grid, dim3 block) {
+    std::fprintf(file(), R"({"said":"kernel","kernel":"%s","device":%d,"grid":[%u,%u,%u],"workgroup":[%u,%u,%u]})" "\n",
+                 name, device, grid.x * block.x, grid.y * block.y, grid.z * block.z, block.x, block.y, block.z);
+}
+
+inline void copy(const char *direction, size_t bytes) {
+    std::fprintf(file(), R"({"said":"copy","direction":"%s","bytes":%zu})" "\n", direction, bytes);
+}
+
+// A number that the test knows what to do with.
+inline void number(const char *what, double value) {
+    std::fprintf(file(), R"({"said":"%s","value":%.9g})" "\n", what, value);
+}
+
+inline void fail(const char *what, const char *why) {
+    std::fprintf(stderr, "%s: %s\n", what, why);
+    std::fflush(file());
+    std::_Exit(1);
+}
+
+} // namespace said
+
+// Calls a HIP function; ends the program if it fails.
+#define HIP(call)                                               \
+    do {                                                        \
+        hipError_t result_ = (call);                            \
+        if (result_ != hipSuccess)                              \
+            said::fail(#call, hipGetErrorString(result_));      \
+    } while (0)
+
+// Launches a kernel and says so. The name in the code object is passed too: it is what a tracer sees.
+#define LAUNCH(kernel_, mangled, device, grid, block, stream, ...)             \
+    do {                                                                       \
+        said::kernel(mangled, device, grid, block);                            \
+        kernel_<<<grid, block, 0, stream>>>(__VA_ARGS__);                      \
+        HIP(hipGetLastError());                                                \
+    } while (0)

@@ -1,0 +1,182 @@
+//! `cargo xtask rocm`: real ROCm libraries of three generations, each beside the others and none installed.
+//!
+//! gputrace must understand every ROCm in use, and a machine has one at most. So each release of [`releases::RELEASES`]
+//! is fetched from the Debian suite that carries it, with all that it depends on down to glibc, into a root directory
+//! of its own in the user's cache:
+//!
+//! ```text
+//! ~/.cache/gputrace/rocm/6.4.3/root/           usr, etc, var ... of that release; whole as soon as it exists
+//! ~/.cache/gputrace/rocm/6.4.3/root/PACKAGES   what was asked for, and each package in it with its version
+//! ```
+//!
+//! `-- PROGRAM` runs a program there: in a mount namespace in which `/usr`, `/etc` and their like are the release's and
+//! everything else is this machine's, under the paths it always has ([`enter`]). What a program of that distribution
+//! would load is loaded, while the program, its data and the current directory may lie anywhere in this machine's home
+//! or working directories. To xtask the root is also a container's file system without the container: `chroot` works
+//! on it, and so does its `ld.so` called by path.
+
+mod apt;
+mod enter;
+mod fetch;
+mod releases;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::builder::PossibleValuesParser;
+
+use self::fetch::Wanted;
+use self::releases::{RELEASES, Release};
+use crate::progress;
+use crate::workspace::Workspace;
+
+/// What people type, below the help.
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask rocm                                      list the releases and what is there
+  cargo xtask rocm --fetch                              fetch all of them
+  cargo xtask rocm --release 6.4.3 --fetch -- rocminfo  fetch one, then run its rocminfo
+  cargo xtask rocm --release 5.2.3 -- ./app --its-args  run a program of this machine on it
+  cargo xtask rocm --release 5.7.1 --fetch --with librocblas0,librccl1";
+
+/// Arguments of `cargo xtask rocm`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Which release; without it, all of them
+    #[arg(long, value_name = "RELEASE", value_parser = PossibleValuesParser::new(RELEASES.iter().map(|r| r.name)))]
+    release: Option<String>,
+
+    /// Fetch what is not there yet, into the user's cache
+    #[arg(long)]
+    fetch: bool,
+
+    /// Further packages of the release's Debian suite, such as librocblas0 (rocBLAS: gigabytes)
+    #[arg(
+        long,
+        value_name = "PACKAGE",
+        value_delimiter = ',',
+        requires = "fetch",
+        requires = "release"
+    )]
+    with: Vec<String>,
+
+    /// Debian archive to fetch from [default: the one that this machine's apt uses]
+    #[arg(long, value_name = "URL", requires = "fetch")]
+    mirror: Option<String>,
+
+    /// A library to load into the program before all others
+    #[arg(long, value_name = "LIBRARY", requires = "program")]
+    preload: Option<PathBuf>,
+
+    /// A program to run on the release, with its arguments
+    #[arg(last = true, value_name = "PROGRAM", requires = "release")]
+    program: Vec<OsString>,
+}
+
+impl Args {
+    pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
+        let cache = Cache::of(workspace);
+        let selected = RELEASES
+            .iter()
+            .filter(|release| self.release.as_deref().is_none_or(|name| name == release.name));
+        if self.fetch {
+            let wanted = Wanted {
+                more: &self.with,
+                mirror: self.mirror.as_deref(),
+            };
+            for release in selected.clone() {
+                fetch::ensure(&cache, release, &wanted)?;
+            }
+        }
+        match (self.program.split_first(), selected.clone().next()) {
+            (Some((program, arguments)), Some(release)) => {
+                let root = cache.require(release)?;
+                enter::Program {
+                    program,
+                    arguments,
+                    preload: self.preload.as_deref(),
+                }
+                .run(workspace, release, &root)
+            }
+            _ if self.fetch => Ok(()),
+            _ => {
+                list(&cache, selected);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Where releases are kept.
+struct Cache {
+    directory: PathBuf,
+}
+
+impl Cache {
+    /// Beside the tools that setup keeps: outside the checkout, shared by all of them.
+    fn of(workspace: &Workspace) -> Self {
+        Self {
+            directory: workspace.tools.with_file_name("rocm"),
+        }
+    }
+
+    /// The directory of all that belongs to `release`.
+    fn of_release(&self, release: &Release) -> PathBuf {
+        self.directory.join(release.name)
+    }
+
+    /// The root directory of `release`, which is there only when it is whole.
+    fn root(&self, release: &Release) -> PathBuf {
+        self.of_release(release).join("root")
+    }
+
+    /// The root directory of `release`.
+    ///
+    /// # Errors
+    ///
+    /// When it was not fetched; says what it consists of and how to get it.
+    fn require(&self, release: &Release) -> Result<PathBuf> {
+        let root = self.root(release);
+        if fetch::Record::read(&root).is_some() {
+            return Ok(root);
+        }
+        bail!(
+            "{release} is not there: it needs {} of {}\n-> `{}`",
+            release.packages().collect::<Vec<_>>().join(", "),
+            release.distribution,
+            release.fetch_command()
+        )
+    }
+}
+
+/// Shows the state of each release.
+fn list<'a>(cache: &Cache, releases: impl Iterator<Item = &'a Release>) {
+    progress::heading(format_args!("ROCm releases in {}", cache.directory.display()));
+    for release in releases {
+        let root = cache.root(release);
+        match fetch::Record::read(&root) {
+            Some(record) => {
+                let (contents, count) = (release.contents(), record.have.len());
+                progress::note(format_args!("{release}: ready: {contents}, {count} packages"));
+                for library in &release.libraries {
+                    let version = record.have.get(library.package).map_or("?", String::as_str);
+                    let file = library.file(&root);
+                    let name = file.as_deref().and_then(Path::file_name).unwrap_or_default();
+                    let name = name.to_string_lossy();
+                    progress::note(format_args!("    {name} of {} {version}", library.package));
+                }
+                let more: Vec<_> = record.asked_beyond(release).collect();
+                if !more.is_empty() {
+                    progress::note(format_args!("    with {}", more.join(", ")));
+                }
+            }
+            None => progress::note(format_args!(
+                "{release}: not fetched: {} -> `{}`",
+                release.contents(),
+                release.fetch_command()
+            )),
+        }
+    }
+}

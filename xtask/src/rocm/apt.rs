@@ -1,0 +1,312 @@
+//! apt for one Debian suite, with sources, lists and cache of its own: nothing on this machine is changed or asked for
+//! but the network, its proxies and the archive's keys.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::exec;
+
+/// Debian's keys where Debian and its derivatives have them; elsewhere apt's own trusted keys must do.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// apt-get and dpkg-deb on one suite.
+pub(super) struct Apt {
+    directory: PathBuf,
+}
+
+/// A package that an installation would consist of.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Package {
+    pub(super) name: String,
+    pub(super) version: String,
+    architecture: String,
+}
+
+impl Apt {
+    /// Prepares `directory` for `suite` of the archive at `mirror`. What an interrupted run downloaded there is used.
+    ///
+    /// # Errors
+    ///
+    /// When a program that is needed is missing, or `directory` cannot be written.
+    pub(super) fn new(directory: PathBuf, suite: &str, mirror: &str) -> Result<Self> {
+        require_programs(&["apt-get", "dpkg-deb", "tar"])?;
+        for sub in ["lists/partial", "archives/partial"] {
+            let sub = directory.join(sub);
+            fs::create_dir_all(&sub).with_context(|| format!("cannot create {}", sub.display()))?;
+        }
+        let keyring = Path::new(KEYRING).is_file().then_some(KEYRING);
+        for (name, text) in [
+            ("apt.conf", settings(&directory)),
+            ("sources.list", source(suite, mirror, keyring)),
+            // Nothing is installed: every dependency is to be fetched.
+            ("status", String::new()),
+        ] {
+            let path = directory.join(name);
+            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(Self { directory })
+    }
+
+    /// `apt-get` with these settings.
+    fn get(&self) -> Command {
+        let mut command = Command::new("apt-get");
+        command
+            .env("LC_ALL", "C")
+            .arg("-c")
+            .arg(self.directory.join("apt.conf"));
+        command
+    }
+
+    /// Reads the suite's package list.
+    ///
+    /// # Errors
+    ///
+    /// With apt's own words when it cannot be had or its signature is not good.
+    pub(super) fn update(&self) -> Result<()> {
+        exec::capture(self.get().arg("update")).map(drop)
+    }
+
+    /// What an installation of `packages` on an empty system would consist of.
+    ///
+    /// # Errors
+    ///
+    /// Names the packages that the suite does not have; else with apt's own words.
+    pub(super) fn plan(&self, packages: &[String]) -> Result<Vec<Package>> {
+        let simulation = exec::capture(self.install(packages).arg("--simulate")).map_err(|error| {
+            let printed = error.to_string();
+            let missing = unknown_packages(&printed);
+            if missing.is_empty() {
+                error
+            } else {
+                anyhow::anyhow!("there is no package {}", missing.join(", "))
+            }
+        })?;
+        Ok(simulation.lines().filter_map(Package::parse).collect())
+    }
+
+    /// Downloads what [`Apt::plan`] says, with apt's progress on standard error.
+    ///
+    /// # Errors
+    ///
+    /// When a package could not be had: apt has said which. What it has downloaded is kept.
+    pub(super) fn download(&self, packages: &[String]) -> Result<()> {
+        let mut command = self.install(packages);
+        // Standard output belongs to the program that may be run next.
+        exec::stream(command.arg("--download-only").stdout(io::stderr()))
+    }
+
+    fn install(&self, packages: &[String]) -> Command {
+        let mut command = self.get();
+        command
+            .args(["install", "--no-install-recommends", "-y"])
+            .args(packages);
+        command
+    }
+
+    /// Unpacks `package`, which was downloaded, over `root`.
+    ///
+    /// # Errors
+    ///
+    /// When dpkg-deb or tar fails: the package is damaged or the disk full.
+    pub(super) fn unpack(&self, package: &Package, root: &Path) -> Result<()> {
+        let archive = self.directory.join("archives").join(package.file_name());
+        // `dpkg-deb --extract` would put a directory in the place of the link /lib -> usr/lib.
+        let script =
+            r#"set -o pipefail; dpkg-deb --fsys-tarfile "$1" | tar -x --keep-directory-symlink -C "$2""#;
+        let mut command = Command::new("bash");
+        command.args(["-c", script, "unpack"]).arg(&archive).arg(root);
+        exec::capture(&mut command)
+            .map(drop)
+            .with_context(|| format!("cannot unpack {}", archive.display()))
+    }
+}
+
+impl Package {
+    /// Reads a line of `apt-get install --simulate`: `Inst libc6 (2.36-9 Debian:12.15/oldstable [amd64])`.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let (name, rest) = line.strip_prefix("Inst ")?.split_once(' ')?;
+        let (details, _) = rest.strip_prefix('(')?.split_once(')')?;
+        let (version, rest) = details.split_once(' ')?;
+        let (_, architecture) = rest.rsplit_once('[')?;
+        Some(Self {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            architecture: architecture.strip_suffix(']')?.to_owned(),
+        })
+    }
+
+    /// What apt calls the package's file in its cache: the epoch's colon is escaped.
+    fn file_name(&self) -> String {
+        let version = self.version.replace(':', "%3a");
+        format!("{}_{version}_{}.deb", self.name, self.architecture)
+    }
+
+    /// The version without the epoch and what Debian added: `1:6.4.3+dfsg-5` is 6.4.3.
+    pub(super) fn upstream_version(&self) -> &str {
+        let version = self.version.split_once(':').map_or(&*self.version, |(_, v)| v);
+        let end = version.find(|c: char| !c.is_ascii_digit() && c != '.');
+        end.and_then(|end| version.get(..end)).unwrap_or(version)
+    }
+}
+
+/// The Debian archive that this machine's apt uses.
+///
+/// # Errors
+///
+/// When apt knows none, as on another distribution or before the first `apt-get update`.
+pub(super) fn configured_mirror() -> Result<String> {
+    require_programs(&["apt-get"])?;
+    // apt reads all formats of its sources, and knows from the signed release files who made an archive.
+    let format = "--format=$(LABEL) $(COMPONENT) $(REPO_URI)";
+    let targets = exec::capture(Command::new("apt-get").args(["indextargets", format]))?;
+    match debian_archive(&targets) {
+        Some(uri) => Ok(uri.to_owned()),
+        None => bail!(
+            "apt knows no Debian archive here: run `apt-get update` if this is Debian, else name one by `--mirror URL`"
+        ),
+    }
+}
+
+/// Reads `apt-get indextargets` with the format `LABEL COMPONENT URI`.
+fn debian_archive(targets: &str) -> Option<&str> {
+    targets.lines().find_map(|line| line.strip_prefix("Debian main "))
+}
+
+/// # Errors
+///
+/// Names those of `programs` that are not there.
+fn require_programs(programs: &[&str]) -> Result<()> {
+    let missing: Vec<&str> = programs
+        .iter()
+        .copied()
+        .filter(|program| exec::find_program(program).is_none())
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "Debian packages are fetched with apt-get, dpkg-deb and tar; not here: {}\n-> install this \
+         distribution's packages apt, dpkg and tar",
+        missing.join(", ")
+    )
+}
+
+/// apt.conf(5): read after this machine's own settings, such as its proxies.
+fn settings(directory: &Path) -> String {
+    let place = |sub: &str| directory.join(sub).display().to_string();
+    let (lists, status, archives) = (place("lists"), place("status"), place("archives"));
+    let (sources, base) = (place("sources.list"), place(""));
+    format!(
+        r#"// The machine's own: hooks that clear or read its caches, pins, sources.
+#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+Dir::Etc::preferences "/dev/null";
+Dir::Etc::preferencesparts "/dev/null";
+Dir::Etc::sourcelist "{sources}";
+Dir::Etc::sourceparts "/dev/null";
+Dir::State "{base}";
+Dir::State::lists "{lists}";
+Dir::State::status "{status}";
+Dir::Cache "{base}";
+Dir::Cache::archives "{archives}";
+APT::Architecture "amd64";
+APT::Architectures "amd64";
+// Below the user's home, where apt's own user may not look.
+APT::Sandbox::User "root";
+// A list that cannot be had is a failure, not a warning.
+APT::Update::Error-Mode "any";
+Acquire::Retries "3";
+"#
+    )
+}
+
+/// A line of sources.list(5), for the package list alone.
+fn source(suite: &str, mirror: &str, keyring: Option<&str>) -> String {
+    let keyring = keyring
+        .map(|path| format!(" signed-by={path}"))
+        .unwrap_or_default();
+    format!("deb [arch=amd64 target=Packages{keyring}] {mirror} {suite} main\n")
+}
+
+/// The packages that apt-get says it cannot find.
+fn unknown_packages(printed: &str) -> Vec<&str> {
+    printed
+        .lines()
+        .filter_map(|line| {
+            let line = line.strip_prefix("E: ")?;
+            let unknown = line.strip_prefix("Unable to locate package ");
+            unknown.or_else(|| {
+                line.strip_prefix("Package '")?
+                    .strip_suffix("' has no installation candidate")
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plan_lines_are_read() {
+        let line = "Inst libllvm15 (1:15.0.6-4+b1 Debian:12.15/oldstable [amd64]) []";
+        let package = Package::parse(line).unwrap();
+        assert_eq!(package.file_name(), "libllvm15_1%3a15.0.6-4+b1_amd64.deb");
+        assert_eq!(package.upstream_version(), "15.0.6");
+        let two_sources = "Inst libdrm-common (2.4.114-1 Debian:12.15/oldstable, Debian:12/x [all])";
+        assert_eq!(
+            Package::parse(two_sources).unwrap().file_name(),
+            "libdrm-common_2.4.114-1_all.deb"
+        );
+        for other in [
+            "Conf libc6 (2.36-9 Debian:12.15/oldstable [amd64])",
+            "Inst libc6",
+            "Inst libc6 (2.36-9",
+            "",
+        ] {
+            assert_eq!(Package::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn upstream_version_is_without_debians_part() {
+        let upstream = |version: &str| {
+            let line = format!("Inst p ({version} Debian:x [amd64])");
+            Package::parse(&line).unwrap().upstream_version().to_owned()
+        };
+        assert_eq!(upstream("6.4.3+dfsg-5"), "6.4.3");
+        assert_eq!(upstream("5.7.1-6+deb13u1"), "5.7.1");
+        assert_eq!(upstream("1:17.0.6"), "17.0.6");
+    }
+
+    #[test]
+    fn the_debian_archive_is_told_from_others() {
+        let targets = "$(LABEL) main http://third.party/apt/\n\
+                       Debian-Security main http://a.mirror/debian-security/\n\
+                       Debian contrib http://a.mirror/debian/\n\
+                       Debian main http://a.mirror/debian/\n";
+        assert_eq!(debian_archive(targets), Some("http://a.mirror/debian/"));
+        assert_eq!(debian_archive("Ubuntu main http://a.mirror/ubuntu/\n"), None);
+    }
+
+    #[test]
+    fn missing_packages_are_named() {
+        let printed = "`apt-get` failed\nE: Unable to locate package libamdhip64-6\n\
+                       E: Package 'rocminfo' has no installation candidate\nE: other";
+        assert_eq!(unknown_packages(printed), ["libamdhip64-6", "rocminfo"]);
+    }
+
+    #[test]
+    fn the_archive_must_be_signed_by_debian_where_its_keys_are_known() {
+        assert_eq!(
+            source("forky", "http://m/debian", Some("/k.gpg")),
+            "deb [arch=amd64 target=Packages signed-by=/k.gpg] http://m/debian forky main\n"
+        );
+        assert!(!source("forky", "http://m/debian", None).contains("signed-by"));
+    }
+}

@@ -1,0 +1,170 @@
+//! The releases: one row each.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A generation of ROCm as one Debian suite packages it.
+#[derive(Debug)]
+pub(super) struct Release {
+    /// What it is called here: the version of HIP.
+    pub(super) name: &'static str,
+    /// The Debian suite that carries it.
+    pub(super) suite: &'static str,
+    /// The suite, for people.
+    pub(super) distribution: &'static str,
+    /// The libraries that gputrace traces.
+    pub(super) libraries: [Library; 2],
+}
+
+/// A library that gputrace traces.
+#[derive(Debug)]
+pub(super) struct Library {
+    /// What it implements.
+    api: &'static str,
+    pub(super) package: &'static str,
+    /// The upstream version that the suite is expected to have.
+    pub(super) version: &'static str,
+    /// The name that programs load it by.
+    pub(super) soname: &'static str,
+}
+
+/// What every root has besides the libraries: rocminfo, a shell and the small tools, `/etc/os-release`.
+const COMMON: [&str; 6] = ["base-files", "coreutils", "dash", "grep", "libc-bin", "rocminfo"];
+
+/// Where Debian has libraries, seen from a root.
+pub(super) const LIBRARY_DIRECTORY: &str = "usr/lib/x86_64-linux-gnu";
+
+/// All releases, oldest first.
+///
+/// Testing (forky) moves on. When it has another version than its row says, fetching fails and says so: then add a row
+/// for the new one, and get the old one from a snapshot of the archive with `--mirror`.
+pub(super) const RELEASES: [Release; 3] = [
+    Release {
+        name: "5.2.3",
+        suite: "bookworm",
+        distribution: "Debian 12 (bookworm)",
+        libraries: [
+            Library {
+                api: "HIP",
+                package: "libamdhip64-5",
+                version: "5.2.3",
+                soname: "libamdhip64.so.5",
+            },
+            Library {
+                api: "HSA",
+                package: "libhsa-runtime64-1",
+                version: "5.2.3",
+                soname: "libhsa-runtime64.so.1",
+            },
+        ],
+    },
+    Release {
+        name: "5.7.1",
+        suite: "trixie",
+        distribution: "Debian 13 (trixie)",
+        libraries: [
+            Library {
+                api: "HIP",
+                package: "libamdhip64-5",
+                version: "5.7.1",
+                soname: "libamdhip64.so.5",
+            },
+            Library {
+                api: "HSA",
+                package: "libhsa-runtime64-1",
+                version: "6.1.2",
+                soname: "libhsa-runtime64.so.1",
+            },
+        ],
+    },
+    Release {
+        name: "6.4.3",
+        suite: "forky",
+        distribution: "Debian testing (forky)",
+        libraries: [
+            Library {
+                api: "HIP",
+                package: "libamdhip64-6",
+                version: "6.4.3",
+                soname: "libamdhip64.so.6",
+            },
+            Library {
+                api: "HSA",
+                package: "libhsa-runtime64-1",
+                version: "6.4.3",
+                soname: "libhsa-runtime64.so.1",
+            },
+        ],
+    },
+];
+
+impl Release {
+    /// The packages that must be asked for; apt adds what they depend on.
+    pub(super) fn packages(&self) -> impl Iterator<Item = &'static str> {
+        self.libraries.iter().map(|library| library.package).chain(COMMON)
+    }
+
+    /// `HIP 5.7.1, HSA 6.1.2 of Debian 13 (trixie)`.
+    pub(super) fn contents(&self) -> String {
+        let [hip, hsa] = &self.libraries;
+        format!(
+            "{} {}, {} {} of {}",
+            hip.api, hip.version, hsa.api, hsa.version, self.distribution
+        )
+    }
+
+    /// The command that fetches it.
+    pub(super) fn fetch_command(&self) -> String {
+        format!("cargo xtask rocm --release {} --fetch", self.name)
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ROCm {}", self.name)
+    }
+}
+
+impl Library {
+    /// The file that its soname stands for in `root`, if it is there.
+    pub(super) fn file(&self, root: &Path) -> Option<PathBuf> {
+        // Links between libraries are relative, so that this stays in the root; if not, it is not the root's file.
+        let path = fs::canonicalize(root.join(LIBRARY_DIRECTORY).join(self.soname)).ok()?;
+        let root = fs::canonicalize(root).ok()?;
+        path.starts_with(root).then_some(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_release_is_called_after_its_hip() {
+        for release in &RELEASES {
+            assert_eq!(release.libraries[0].version, release.name);
+        }
+        assert_eq!(
+            RELEASES[1].contents(),
+            "HIP 5.7.1, HSA 6.1.2 of Debian 13 (trixie)"
+        );
+    }
+
+    #[test]
+    fn a_library_is_looked_for_in_the_root_only() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join(LIBRARY_DIRECTORY);
+        fs::create_dir_all(&directory).unwrap();
+        let [hip, hsa] = &RELEASES[2].libraries;
+        assert_eq!(hip.file(root.path()), None);
+        fs::write(directory.join("libamdhip64.so.6.4.43484"), "").unwrap();
+        symlink("libamdhip64.so.6.4.43484", directory.join(hip.soname)).unwrap();
+        let file = hip.file(root.path()).unwrap();
+        assert!(file.ends_with("libamdhip64.so.6.4.43484"), "{}", file.display());
+        symlink("/etc/passwd", directory.join(hsa.soname)).unwrap();
+        assert_eq!(hsa.file(root.path()), None);
+    }
+}
