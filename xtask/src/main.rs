@@ -13,6 +13,7 @@
 //! A new command is a module with a `pub(crate) struct Args` that has `fn run(self, &Workspace) -> Result<()>`, and
 //! one line in `commands!` below.
 
+mod apt;
 mod bench;
 mod build;
 mod demo;

@@ -15,7 +15,6 @@
 //! or working directories. To xtask the root is also a container's file system without the container: `chroot` works
 //! on it, and so does its `ld.so` called by path.
 
-mod apt;
 mod enter;
 mod fetch;
 mod releases;

@@ -7,12 +7,13 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use gputrace_catalog::release::Release;
 
-use crate::{exec, progress};
+use crate::{
+    apt::{Apt, configured_mirror},
+    exec, progress,
+};
 
 /// Debian suites with different ROCm releases.
 pub(super) const SUITES: &[&str] = &["bookworm", "trixie", "forky"];
-const ARCHIVE: &str = "http://deb.debian.org/debian";
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Downloads and unpacks a package, unless that was done before; gives its release and include directory.
 ///
@@ -28,10 +29,10 @@ pub(super) fn fetch(cache: &Path, suite: &str, package: &str) -> Result<(Release
             "fetching {package} of Debian {suite} into {}",
             dir.display()
         ));
-        let apt = Apt::new(cache.join(suite).join("apt"), suite)?;
+        let apt = Apt::new(cache.join(suite).join("apt"), suite, &configured_mirror()?)?;
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
-        exec::capture(apt.get().arg("update"))?;
-        exec::capture(apt.get().args(["download", package]).current_dir(&dir))?;
+        apt.update()?;
+        apt.download_alone(package, &dir)?;
         exec::capture(
             Command::new("dpkg-deb")
                 .arg("--extract")
@@ -67,53 +68,6 @@ fn release_of(archive: &Path) -> Result<Release> {
         .unwrap_or(version.len());
     let upstream = version.get(..end).unwrap_or_default();
     upstream.parse().with_context(|| format!("the version of {name}"))
-}
-
-/// apt with settings, lists and cache of its own, for one suite.
-struct Apt {
-    dir: PathBuf,
-}
-
-impl Apt {
-    fn new(dir: PathBuf, suite: &str) -> Result<Self> {
-        for sub in ["sources", "lists/partial", "archives/partial"] {
-            fs::create_dir_all(dir.join(sub)).with_context(|| format!("creating {}", dir.display()))?;
-        }
-        let source = format!(
-            "Types: deb\nURIs: {ARCHIVE}\nSuites: {suite}\nComponents: main\nArchitectures: amd64\nSigned-By: {KEYRING}\n"
-        );
-        fs::write(dir.join("sources/debian.sources"), source).context("writing apt's source list")?;
-        fs::write(dir.join("status"), "").context("writing apt's status file")?;
-        Ok(Self { dir })
-    }
-
-    /// `apt-get` with these settings.
-    fn get(&self) -> Command {
-        let mut command = Command::new("apt-get");
-        let own = [
-            ("Dir::Etc::sourceparts", "sources"),
-            ("Dir::State", "."),
-            ("Dir::State::lists", "lists"),
-            ("Dir::State::status", "status"),
-            ("Dir::Cache", "."),
-        ];
-        for (setting, path) in own {
-            command
-                .arg("-o")
-                .arg(format!("{setting}={}", self.dir.join(path).display()));
-        }
-        let fixed = [
-            "Dir::Etc::sourcelist=/dev/null",
-            "Acquire::Languages=none",
-            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false",
-            // The cache is under the user's home, where apt's own user may not look.
-            "APT::Sandbox::User=root",
-        ];
-        for setting in fixed {
-            command.args(["-o", setting]);
-        }
-        command
-    }
 }
 
 #[cfg(test)]

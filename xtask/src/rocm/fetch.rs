@@ -10,8 +10,8 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, anyhow, bail};
 
 use super::Cache;
-use super::apt::{self, Apt, Package};
 use super::releases::{LIBRARY_DIRECTORY, Release};
+use crate::apt::{self, Apt, Package};
 use crate::exec;
 use crate::progress::{self, long_step};
 

@@ -14,15 +14,15 @@ use crate::exec;
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// apt-get and dpkg-deb on one suite.
-pub(super) struct Apt {
+pub(crate) struct Apt {
     directory: PathBuf,
 }
 
 /// A package that an installation would consist of.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Package {
-    pub(super) name: String,
-    pub(super) version: String,
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) version: String,
     architecture: String,
 }
 
@@ -32,7 +32,7 @@ impl Apt {
     /// # Errors
     ///
     /// When a program that is needed is missing, or `directory` cannot be written.
-    pub(super) fn new(directory: PathBuf, suite: &str, mirror: &str) -> Result<Self> {
+    pub(crate) fn new(directory: PathBuf, suite: &str, mirror: &str) -> Result<Self> {
         require_programs(&["apt-get", "dpkg-deb", "tar"])?;
         for sub in ["lists/partial", "archives/partial"] {
             let sub = directory.join(sub);
@@ -66,7 +66,7 @@ impl Apt {
     /// # Errors
     ///
     /// With apt's own words when it cannot be had or its signature is not good.
-    pub(super) fn update(&self) -> Result<()> {
+    pub(crate) fn update(&self) -> Result<()> {
         exec::capture(self.get().arg("update")).map(drop)
     }
 
@@ -75,7 +75,7 @@ impl Apt {
     /// # Errors
     ///
     /// Names the packages that the suite does not have; else with apt's own words.
-    pub(super) fn plan(&self, packages: &[String]) -> Result<Vec<Package>> {
+    pub(crate) fn plan(&self, packages: &[String]) -> Result<Vec<Package>> {
         let simulation = exec::capture(self.install(packages).arg("--simulate")).map_err(|error| {
             let printed = error.to_string();
             let missing = unknown_packages(&printed);
@@ -93,10 +93,21 @@ impl Apt {
     /// # Errors
     ///
     /// When a package could not be had: apt has said which. What it has downloaded is kept.
-    pub(super) fn download(&self, packages: &[String]) -> Result<()> {
+    pub(crate) fn download(&self, packages: &[String]) -> Result<()> {
         let mut command = self.install(packages);
         // Standard output belongs to the program that may be run next.
         exec::stream(command.arg("--download-only").stdout(io::stderr()))
+    }
+
+    /// Downloads one package, without what it depends on, into `directory`.
+    ///
+    /// # Errors
+    ///
+    /// When the suite does not have it or it could not be had.
+    pub(crate) fn download_alone(&self, package: &str, directory: &Path) -> Result<()> {
+        let mut command = self.get();
+        command.args(["download", package]).current_dir(directory);
+        exec::capture(&mut command).map(drop)
     }
 
     fn install(&self, packages: &[String]) -> Command {
@@ -112,7 +123,7 @@ impl Apt {
     /// # Errors
     ///
     /// When dpkg-deb or tar fails: the package is damaged or the disk full.
-    pub(super) fn unpack(&self, package: &Package, root: &Path) -> Result<()> {
+    pub(crate) fn unpack(&self, package: &Package, root: &Path) -> Result<()> {
         let archive = self.directory.join("archives").join(package.file_name());
         // `dpkg-deb --extract` would put a directory in the place of the link /lib -> usr/lib.
         let script =
@@ -127,7 +138,7 @@ impl Apt {
 
 impl Package {
     /// Reads a line of `apt-get install --simulate`: `Inst libc6 (2.36-9 Debian:12.15/oldstable [amd64])`.
-    pub(super) fn parse(line: &str) -> Option<Self> {
+    pub(crate) fn parse(line: &str) -> Option<Self> {
         let (name, rest) = line.strip_prefix("Inst ")?.split_once(' ')?;
         let (details, _) = rest.strip_prefix('(')?.split_once(')')?;
         let (version, rest) = details.split_once(' ')?;
@@ -146,7 +157,7 @@ impl Package {
     }
 
     /// The version without the epoch and what Debian added: `1:6.4.3+dfsg-5` is 6.4.3.
-    pub(super) fn upstream_version(&self) -> &str {
+    pub(crate) fn upstream_version(&self) -> &str {
         let version = self.version.split_once(':').map_or(&*self.version, |(_, v)| v);
         let end = version.find(|c: char| !c.is_ascii_digit() && c != '.');
         end.and_then(|end| version.get(..end)).unwrap_or(version)
@@ -158,7 +169,7 @@ impl Package {
 /// # Errors
 ///
 /// When apt knows none, as on another distribution or before the first `apt-get update`.
-pub(super) fn configured_mirror() -> Result<String> {
+pub(crate) fn configured_mirror() -> Result<String> {
     require_programs(&["apt-get"])?;
     // apt reads all formats of its sources, and knows from the signed release files who made an archive.
     let format = "--format=$(LABEL) $(COMPONENT) $(REPO_URI)";
