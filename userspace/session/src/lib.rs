@@ -4,12 +4,12 @@
 //!
 //! 1. check what was asked for, so that mistakes are told before anything is loaded;
 //! 2. load the programs (`gputrace-probe`), open the capture, start the collector (`gputrace-collect`);
-//! 3. choose targets ([`launch`] a program, attach to processes, or the node) and put probes onto the
-//!    libraries that they map ([`instrument`]), now and whenever their dynamic linkers map more
-//!    ([`linkers`], [`discovery`]);
-//! 4. wait for the end: Ctrl-C, SIGTERM, time over, targets gone ([`recorder`], [`ending`]);
-//! 5. freeze the programs, close the books, remove the probes ([`detach`]), make the outputs
-//!    ([`outputs`]).
+//! 3. choose targets (`launch` a program, attach to processes, or the node) and put probes onto the
+//!    libraries that they map (`instrument`), now and whenever their dynamic linkers map more
+//!    (`linkers`, `discovery`);
+//! 4. wait for the end: Ctrl-C, SIGTERM, time over, targets gone (`recorder`, `ending`);
+//! 5. freeze the programs, close the books, remove the probes (`detach`), make the outputs
+//!    (`outputs`).
 //!
 //! [`export`] makes outputs of a capture later. Nothing here prints: callers pass a function that shows
 //! a line to the user.
