@@ -4,7 +4,8 @@ use std::{
     fs,
     path::Path,
     process::{Command, Stdio},
-    time::Instant,
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,9 +13,12 @@ use anyhow::{Context as _, Result, ensure};
 use crate::{
     Options, accounts,
     library::Library,
-    machine::wait,
+    machine::{most_resident, wait},
     report::{Table, grouped},
 };
+
+/// Between two looks at the memory of an export.
+const SAMPLE: Duration = Duration::from_millis(5);
 
 /// Prints time and memory of `gputrace export`.
 ///
@@ -69,6 +73,11 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
             .arg(&outputs)
             .stderr(Stdio::null())
             .spawn()?;
+        let mut memory = 0;
+        while let Some(most) = most_resident(child.id()) {
+            memory = most;
+            thread::sleep(SAMPLE);
+        }
         let used = wait(child.id())?;
         let seconds = begin.elapsed().as_secs_f64();
         ensure!(
@@ -82,7 +91,7 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
             &format!("{seconds:.2}"),
             &grouped((records as f64 / seconds) as u64),
             &format!("{:.2}", used.cpu.as_secs_f64()),
-            &grouped(used.memory / 1024),
+            &grouped(memory / 1024),
             &grouped(fs::metadata(&capture)?.len() / 1024),
             &grouped(size(&outputs)? / 1024),
         ]);

@@ -87,8 +87,18 @@ pub(crate) fn thread_time(name: &str) -> Option<Duration> {
 
 /// Resident memory of a process, bytes; `None` when it has gone.
 pub(crate) fn resident(pid: u32) -> Option<u64> {
+    status(pid, "VmRSS:")
+}
+
+/// The most that a process has had resident since it began its program, bytes; `None` when it has gone.
+/// (`ru_maxrss` will not do: it begins with what the parent had at the fork.)
+pub(crate) fn most_resident(pid: u32) -> Option<u64> {
+    status(pid, "VmHWM:")
+}
+
+fn status(pid: u32, field: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
 }
@@ -98,8 +108,6 @@ pub(crate) fn resident(pid: u32) -> Option<u64> {
 pub(crate) struct Used {
     /// CPU time, user and system.
     pub(crate) cpu: Duration,
-    /// Largest resident memory, bytes.
-    pub(crate) memory: u64,
     /// Whether it ended well.
     pub(crate) success: bool,
 }
@@ -132,7 +140,6 @@ pub(crate) fn wait(pid: u32) -> io::Result<Used> {
     };
     Ok(Used {
         cpu: time(usage.ru_utime) + time(usage.ru_stime),
-        memory: usage.ru_maxrss.unsigned_abs() * 1024,
         success: libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
     })
 }
