@@ -265,7 +265,9 @@ fn processes_without_rocm_libraries_say_why() {
     let running = Running::start(&mut Command::new(program));
     let error = why(&running);
     assert!(
-        error.to_string().contains("statically linked and stripped"),
+        error
+            .to_string()
+            .contains("statically linked and no ROCm function is among its symbols"),
         "{error}"
     );
     assert!(Linker::of_process(running.pid()).unwrap().is_none());
