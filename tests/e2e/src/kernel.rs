@@ -66,6 +66,31 @@ pub fn probes_on(path: &Path) -> Vec<String> {
     probes
 }
 
+/// Bytes of code of the mapped files whose names contain `library` that process `pid` has a copy of its own
+/// of. Putting a breakpoint into a process makes one, so without any the process has never had one.
+///
+/// # Panics
+/// If the process is gone.
+#[must_use]
+pub fn modified_code(pid: u32, library: &str) -> u64 {
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("the process's mappings");
+    let mut inside = false;
+    let mut kibibytes = 0;
+    for line in smaps.lines() {
+        let mut words = line.split_whitespace();
+        match (words.next(), words.next()) {
+            (Some("Anonymous:"), Some(size)) if inside => {
+                kibibytes += size.parse::<u64>().expect("a number of KiB");
+            }
+            (Some(range), Some(permissions)) if !range.ends_with(':') => {
+                inside = permissions.contains('x') && line.contains(library);
+            }
+            _ => {}
+        }
+    }
+    kibibytes << 10
+}
+
 /// Ids of loaded BPF programs with one of these names.
 #[must_use]
 pub fn programs(names: &[&str]) -> Vec<u32> {

@@ -9,7 +9,7 @@ use gputrace_capture::meta::{EndReason, Mode};
 use gputrace_e2e::{
     Bench, CallLog, Outputs, Running,
     compare::{compare, compare_within},
-    csvout,
+    csvout, kernel,
     process::now,
 };
 use rustix::process::Signal;
@@ -119,6 +119,70 @@ fn from_the_first_call(workload: &[&str]) {
     trace.assert_lossless();
     compare(&bench.log(), &trace).assert_exact();
     csvout::assert_same(&outputs, &trace);
+}
+
+#[test]
+fn children_of_a_process_with_neighbours() {
+    let Some(bench) = Bench::privileged() else { return };
+    // The same libraries in a process of no interest, whose calls go on throughout.
+    let mut neighbour = bench.start(&["hip_calls", "loop", "1000"]);
+    bench.wait_for_calls(&[neighbour.pid()], 10);
+    from_the_first_call(&["hip_calls", "wait", "fork", "2", "5"]);
+    neighbour.close_stdin();
+    neighbour.finish();
+}
+
+/// Traces one of two processes that have the same library, and says of each, the traced one first, how
+/// much of the library's code was modified meanwhile.
+fn modified_code(options: &[&str]) -> Option<[u64; 2]> {
+    let bench = Bench::privileged()?;
+    let library = bench.copy_synthetic();
+    let library = library.to_string_lossy();
+    let mut programs = [0, 1].map(|_| bench.start(&["synthetic/synthetic", "block", "3"]));
+    let outputs = bench.outputs(0);
+    let mut gputrace = bench.attach(&outputs, options, &[programs[0].pid()]);
+    let modified = [0, 1].map(|index: usize| kernel::modified_code(programs[index].pid(), &library));
+    for program in &mut programs {
+        program.send("go");
+        program.wait_for_stdout("inside");
+        program.close_stdin();
+        program.finish();
+    }
+    gputrace.finish();
+    let mut log = bench.log();
+    log.threads.retain(|(pid, _), _| *pid == programs[0].pid());
+    compare(&log, &outputs.trace()).assert_exact();
+    Some(modified)
+}
+
+#[test]
+fn neighbours_keep_their_code_if_children_are_not_followed() {
+    let Some([target, neighbour]) = modified_code(&["-f", "csv", "--follow-forks=False"]) else {
+        return;
+    };
+    assert!(target > 0);
+    assert_eq!(neighbour, 0);
+    // With children, the neighbour has breakpoints too: so the above would have been noticed.
+    assert!(modified_code(&["-f", "csv"]).is_some_and(|[_, neighbour]| neighbour > 0));
+}
+
+#[test]
+fn children_are_left_alone_on_request() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = bench.start(&["hip_calls", "wait", "fork", "2", "5"]);
+    let outputs = bench.outputs(0);
+    let options = ["--sys-trace", "-f", "csv", "--follow-forks=False"];
+    let mut gputrace = bench.attach(&outputs, &options, &[program.pid()]);
+    program.send("go");
+    program.finish();
+    gputrace.finish();
+    let trace = outputs.trace();
+    trace.assert_sound(&EndReason::TargetsGone);
+    trace.assert_lossless();
+    let mut log = bench.log();
+    assert!(log.processes().len() > 1, "the program has forked");
+    log.threads.retain(|(pid, _), _| *pid == program.pid());
+    compare(&log, &trace).assert_exact();
 }
 
 #[test]

@@ -77,6 +77,13 @@ pub(crate) struct RecordArgs {
     #[arg(long, requires = "pids")]
     pub(crate) wait: bool,
 
+    /// Trace also the processes that a traced one creates. With =False, -p puts breakpoints only into the
+    /// processes named; otherwise every process that maps the same libraries has them, and pays for the
+    /// first look at each call.
+    #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
+          value_parser = boolean, action = ArgAction::Set, default_value = "true", hide_default_value = true)]
+    pub(crate) follow_forks: bool,
+
     /// Stop after this time, e.g. 500ms, 10s, 5m.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) duration: Option<Duration>,

@@ -70,6 +70,7 @@ fn request(args: &RecordArgs) -> Request {
     let (directory, name) = place(&args.output);
     Request {
         targets,
+        follow_forks: args.follow_forks,
         domains: domains::selected(&args.domains),
         functions: FunctionFilter {
             include: args.include.clone(),

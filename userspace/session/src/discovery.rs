@@ -15,20 +15,9 @@ use rustix::process::Signal;
 use crate::{SessionError, launch, recorder::Recorder, request::Targets};
 
 impl Recorder<'_> {
-    /// For whom to probe what `pid` maps. With neighbours that have the same libraries, only the process
-    /// itself gets breakpoints; its children then get theirs when they are noticed. Without, every process
-    /// that maps them may as well, and no call of a child is missed.
-    pub(crate) fn scope(&self, pid: u32) -> Scope {
-        if self.neighbours {
-            Scope::Process(pid)
-        } else {
-            Scope::EveryProcess
-        }
-    }
-
     /// A process has mapped or is about to map other libraries.
     pub(crate) fn linker_changed(&mut self, task: &Task) {
-        let scope = self.scope(task.pid);
+        let scope = self.request.scope(task.pid);
         if matches!(task.op, task_op::NEW_IMAGE | task_op::NEW_IMAGE_STOPPED) {
             self.linkers.watch_process(task.pid, scope);
         }
@@ -96,7 +85,7 @@ impl Recorder<'_> {
             }
             Targets::Attach { pids, .. } => {
                 for pid in pids {
-                    self.try_process(*pid, self.scope(*pid), since);
+                    self.try_process(*pid, self.request.scope(*pid), since);
                 }
             }
         }

@@ -227,24 +227,12 @@ impl Instruments {
         })
     }
 
-    /// Kernel objects behind all probes: what removing them costs in the perf back-end.
-    pub(crate) fn links(&self) -> usize {
-        self.libraries
-            .values()
-            .flat_map(|library| &library.probes)
-            .map(|(_, probes)| probes.links())
-            .sum()
-    }
-}
-
-impl Drop for Instruments {
-    fn drop(&mut self) {
-        let libraries = self.libraries.values_mut();
-        Probes::remove(
-            libraries
-                .flat_map(|library| library.probes.drain(..))
-                .map(|(_, probes)| probes),
-        );
+    /// All probes, to be removed.
+    pub(crate) fn into_probes(self) -> impl Iterator<Item = Probes> {
+        let libraries = self.libraries.into_values();
+        libraries
+            .flat_map(|library| library.probes)
+            .map(|(_, probes)| probes)
     }
 }
 

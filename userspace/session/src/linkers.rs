@@ -20,7 +20,7 @@ use gputrace_target::{
     process,
 };
 
-use crate::request::Targets;
+use crate::request::{Request, Targets};
 
 /// The dynamic linkers being watched.
 #[derive(Debug)]
@@ -42,18 +42,13 @@ impl Linkers {
 
     /// Watches the linkers under which the targets run. One that cannot be watched is only a loss of
     /// promptness: the recorder then looks for new libraries now and then.
-    pub(crate) fn watch(&mut self, targets: &Targets, neighbours: bool) {
-        match targets {
+    pub(crate) fn watch(&mut self, request: &Request) {
+        match &request.targets {
             // Each program that it and its descendants execute is looked at when it is executed.
             Targets::Launch { .. } => {}
             Targets::Attach { pids, .. } => {
                 for pid in pids {
-                    let scope = if neighbours {
-                        Scope::Process(*pid)
-                    } else {
-                        Scope::EveryProcess
-                    };
-                    self.add(Linker::of_process(*pid), scope);
+                    self.add(Linker::of_process(*pid), request.scope(*pid));
                 }
             }
             Targets::Node => {
@@ -102,9 +97,9 @@ impl Linkers {
         !self.probes.is_empty()
     }
 
-    /// Kernel objects behind the watches.
-    pub(crate) fn links(&self) -> usize {
-        self.probes.iter().map(Probes::links).sum()
+    /// The probes behind the watches, to be removed.
+    pub(crate) fn into_probes(self) -> impl Iterator<Item = Probes> {
+        self.probes.into_iter()
     }
 
     /// Library files that the process (or, without one, any process of this system) is likely to map

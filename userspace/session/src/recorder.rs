@@ -19,7 +19,7 @@ use gputrace_collect::{Collector, CollectorHandle, Command, Happening, Settings,
 use gputrace_export::OutputDir;
 use gputrace_probe::{
     attach::Scope,
-    calls::{Calls, Options},
+    calls::{Calls, Options, Probes},
     present_cpus,
     tasks::Tasks,
 };
@@ -89,7 +89,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
     let ring_bytes = request
         .ring_bytes
         .unwrap_or_else(|| system::ring_bytes(present_cpus().len()));
-    let follow_forks = !matches!(request.targets, Targets::Node);
+    let follow_forks = request.follows_forks();
     let calls = Arc::new(Calls::load(&Options {
         backend: request.backend,
         ring_bytes,
@@ -120,8 +120,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         })?;
     runtime.block_on(async {
         let mut linkers = Linkers::new(Arc::clone(&calls));
-        let neighbours = neighbours(&request.targets)?;
-        linkers.watch(&request.targets, neighbours);
+        linkers.watch(request);
         // From here on a program may be running, so Ctrl-C must already mean "stop recording".
         let mut stops = Stops::new()?;
         let program = match &request.targets {
@@ -172,7 +171,6 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             instruments,
             linkers,
             program,
-            neighbours,
             described: BTreeSet::new(),
             failure: None,
             ticks: 0,
@@ -205,17 +203,6 @@ fn check_targets(targets: &Targets) -> Result<(), SessionError> {
     }
 }
 
-/// Whether there are processes with ROCm libraries besides those to attach to.
-fn neighbours(targets: &Targets) -> Result<bool, SessionError> {
-    let Targets::Attach { pids, .. } = targets else {
-        return Ok(false);
-    };
-    Ok(process::survey()?
-        .processes
-        .iter()
-        .any(|found| !pids.contains(&found.pid)))
-}
-
 /// What keeps a program from being started or traced. A file that may be executed but not read is no
 /// reason to give up.
 fn check_command(command: &[OsString]) -> Result<(), SessionError> {
@@ -235,8 +222,6 @@ pub(crate) struct Recorder<'a> {
     pub(crate) instruments: Instruments,
     pub(crate) linkers: Linkers,
     pub(crate) program: Option<Program>,
-    /// Whether processes that are no targets have ROCm libraries mapped.
-    pub(crate) neighbours: bool,
     /// Processes whose description is in the capture.
     pub(crate) described: BTreeSet<u32>,
     /// First failure to write the capture.
@@ -263,7 +248,7 @@ impl Recorder<'_> {
             }
             Targets::Attach { pids, wait } => {
                 for pid in pids {
-                    let scope = self.scope(*pid);
+                    let scope = self.request.scope(*pid);
                     match self.instruments.process(*pid, scope, &self.collector) {
                         Err(SessionError::Process(ProcessError::NoRocmLibraries { .. })) if *wait => {}
                         Err(error) => return Err(error),
@@ -332,16 +317,8 @@ impl Recorder<'_> {
         match happening {
             Happening::NewProcess(pid) => self.describe(pid),
             Happening::Task(task) => match task.op {
-                task_op::EXEC => {
-                    self.describe(task.pid);
-                }
-                task_op::FORK if !matches!(self.request.targets, Targets::Node) => {
-                    self.describe(task.pid);
-                    let scope = self.scope(task.pid);
-                    if matches!(scope, Scope::Process(_)) {
-                        self.try_process(task.pid, scope, Some(task.time));
-                    }
-                }
+                task_op::EXEC => self.describe(task.pid),
+                task_op::FORK if self.request.follows_forks() => self.describe(task.pid),
                 _ => {}
             },
             Happening::Linker(task) => self.linker_changed(&task),
@@ -410,11 +387,12 @@ impl Recorder<'_> {
             request,
             ..
         } = self;
-        let links = instruments.links() + linkers.links();
+        let probes: Vec<Probes> = instruments.into_probes().chain(linkers.into_probes()).collect();
+        let links = probes.iter().map(Probes::links).sum();
         let cost = detach::estimate(calls.backend(), links);
-        let mut probes = Some((instruments, linkers));
+        let mut probes = Some(probes);
         if !frozen {
-            drop(probes.take());
+            probes.take().map(Probes::remove);
         }
         let reason = ending.reason();
         let stopped = collector.finish(reason.clone())?;
@@ -425,7 +403,7 @@ impl Recorder<'_> {
             }
         }
         drop(guardian);
-        let background = detach::remove(cost, || drop(probes)).unwrap_or_default();
+        let background = detach::remove(cost, || Probes::remove(probes.into_iter().flatten())).unwrap_or_default();
         if let Some(pid) = background {
             say(&format!(
                 "removing {links} perf probes takes the kernel about {:.0} s; process {pid} sees to it in the \

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use gputrace_abi::domain::Domain;
-use gputrace_probe::calls::BackendChoice;
+use gputrace_probe::{attach::Scope, calls::BackendChoice};
 use regex::Regex;
 
 /// A recording to be made.
@@ -11,6 +11,9 @@ use regex::Regex;
 pub struct Request {
     /// Whom to trace.
     pub targets: Targets,
+    /// Whether the processes that the targets create are traced as well. Without, `Targets::Attach` puts
+    /// breakpoints only into the processes named.
+    pub follow_forks: bool,
     /// Domains to trace.
     pub domains: Vec<Domain>,
     /// Which of their functions.
@@ -29,6 +32,24 @@ pub struct Request {
     pub debug_ebpf: bool,
     /// gputrace's command line, for the capture.
     pub command_line: Vec<String>,
+}
+
+impl Request {
+    /// Whether children become targets; on a whole node they are already.
+    pub(crate) fn follows_forks(&self) -> bool {
+        self.follow_forks && !matches!(self.targets, Targets::Node)
+    }
+
+    /// Into whose memory the breakpoints for `pid` go. A child is born with its parent's, but the kernel
+    /// runs programs that are limited to a process only for that process. So children that are to be
+    /// followed from their first call on ask for breakpoints in every process that maps the library; the
+    /// programs then leave at once in those that are not traced.
+    pub(crate) fn scope(&self, pid: u32) -> Scope {
+        match self.targets {
+            Targets::Attach { .. } if !self.follow_forks => Scope::Process(pid),
+            _ => Scope::EveryProcess,
+        }
+    }
 }
 
 /// Whom to trace.
