@@ -1,6 +1,8 @@
 //! What a traced call costs.
 
-use anyhow::Result;
+use std::thread;
+
+use anyhow::{Result, anyhow};
 use gputrace_abi::{cookie::Cookie, domain::Domain};
 use gputrace_probe::attach::{Point, Scope};
 use gputrace_target::library::LibraryFile;
@@ -19,10 +21,17 @@ use crate::{
 enum Variant {
     Nothing,
     Empty,
+    /// gputrace's probes, in a process that is not traced: it maps the library of one that is.
+    Neighbour,
     Gputrace,
 }
 
-const VARIANTS: [Variant; 3] = [Variant::Nothing, Variant::Empty, Variant::Gputrace];
+const VARIANTS: [Variant; 4] = [
+    Variant::Nothing,
+    Variant::Empty,
+    Variant::Neighbour,
+    Variant::Gputrace,
+];
 
 /// A function and how often to call it.
 struct Case {
@@ -52,7 +61,6 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     let library = Library::build()?;
     let capture = library.directory().join("calls.gtcap");
     let recording = Recording::start(&capture, cpus.collector)?;
-    recording.calls.add_target(std::process::id(), 0)?;
     let mut setup = Setup {
         empty: Empty::load(&options.programs)?,
         recording,
@@ -68,6 +76,7 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
             "function begins with",
             "no probe",
             "empty pair",
+            "neighbour",
             "gputrace",
             "ratio",
             "best empty",
@@ -85,7 +94,7 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
         ],
     );
     for case in cases(&setup.library)? {
-        let [nothing, empty, gputrace] = setup.rounds(&case, rounds)?;
+        let [nothing, empty, neighbour, gputrace] = setup.rounds(&case, rounds)?;
         let ratios: Vec<f64> = gputrace
             .iter()
             .zip(&empty)
@@ -95,6 +104,7 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
             &case.begins,
             &format!("{:.1}", median(&nothing)),
             &format!("{:.0}", median(&empty)),
+            &format!("{:.0}", median(&neighbour)),
             &format!("{:.0}", median(&gputrace)),
             &format!("{:.2}", median(&ratios)),
             &format!("{:.0}", least(&empty)),
@@ -113,7 +123,8 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     }
     costs.note(format!(
         "ns of the caller's CPU time per call; medians of {rounds} rounds in which the variants take turns. A pair is \
-         one program at entry and one at return, by uprobe_multi. `ratio` is the median over rounds of gputrace / empty \
+         one program at entry and one at return, by uprobe_multi. `neighbour`: gputrace's pair, in a process that is not \
+         traced. `ratio` is the median over rounds of gputrace / empty \
          pair; aim: at most 1.35 on a function that begins with `push`."
     ));
     costs.print()?;
@@ -146,10 +157,15 @@ fn cases(library: &Library) -> Result<[Case; 2]> {
     ])
 }
 
+/// Runs `work` on a thread of its own, on the CPU of this one.
+fn on_a_new_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
+    thread::scope(|scope| scope.spawn(work).join()).map_err(|_| anyhow!("the measuring thread panicked"))
+}
+
 impl Setup {
     /// ns per call of each variant, by round.
-    fn rounds(&mut self, case: &Case, rounds: usize) -> Result<[Vec<f64>; 3]> {
-        let mut results = [const { Vec::new() }; 3];
+    fn rounds(&mut self, case: &Case, rounds: usize) -> Result<[Vec<f64>; 4]> {
+        let mut results = [const { Vec::new() }; 4];
         for round in 0..rounds {
             for turn in 0..VARIANTS.len() {
                 // Another one begins each time.
@@ -172,7 +188,7 @@ impl Setup {
             _ => Vec::new(),
         };
         let _gputrace = match variant {
-            Variant::Gputrace => {
+            Variant::Neighbour | Variant::Gputrace => {
                 let probes = self
                     .recording
                     .calls
@@ -193,13 +209,18 @@ impl Setup {
             case.calls
         };
         let warm_up = case.calls / 10;
-        case.site.call(warm_up);
-        let begin = cpu_time();
-        case.site.call(calls);
-        let time = cpu_time() - begin;
         if variant == Variant::Gputrace {
+            self.recording.calls.add_target(std::process::id(), 0)?;
             self.traced += warm_up + calls;
         }
+        // A thread that was traced once stays so until it ends.
+        let time = on_a_new_thread(|| {
+            case.site.call(warm_up);
+            let begin = cpu_time();
+            case.site.call(calls);
+            cpu_time() - begin
+        })?;
+        self.recording.calls.remove_target(std::process::id())?;
         Ok(time.as_nanos() as f64 / calls as f64)
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use gputrace_capture::meta::{EndReason, Mode};
 use gputrace_e2e::{
-    Bench, CallLog, Outputs, Running,
+    Bench, CallLog, Outputs, Running, Trace,
     compare::{compare, compare_within},
     csvout, kernel,
     process::now,
@@ -105,6 +105,16 @@ fn two_processes_at_once() {
     assert_complete(&log, &together, &second_window);
 }
 
+/// Waits until a program has ended, and the recording of it for that reason; nothing of it may be lost.
+fn to_the_end(program: &mut Running, gputrace: &mut Running, outputs: &Outputs) -> Trace {
+    program.finish();
+    gputrace.finish();
+    let trace = outputs.trace();
+    trace.assert_sound(&EndReason::TargetsGone);
+    trace.assert_lossless();
+    trace
+}
+
 /// Attaches to a program before its first call and records it to its end: then nothing may be missing.
 fn from_the_first_call(workload: &[&str]) {
     let Some(bench) = Bench::privileged() else { return };
@@ -112,11 +122,7 @@ fn from_the_first_call(workload: &[&str]) {
     let outputs = bench.outputs(0);
     let mut gputrace = bench.attach(&outputs, &["--sys-trace", "-f", "csv"], &[program.pid()]);
     program.send("go");
-    program.finish();
-    gputrace.finish();
-    let trace = outputs.trace();
-    trace.assert_sound(&EndReason::TargetsGone);
-    trace.assert_lossless();
+    let trace = to_the_end(&mut program, &mut gputrace, &outputs);
     compare(&bench.log(), &trace).assert_exact();
     csvout::assert_same(&outputs, &trace);
 }
@@ -174,11 +180,7 @@ fn children_are_left_alone_on_request() {
     let options = ["--sys-trace", "-f", "csv", "--follow-forks=False"];
     let mut gputrace = bench.attach(&outputs, &options, &[program.pid()]);
     program.send("go");
-    program.finish();
-    gputrace.finish();
-    let trace = outputs.trace();
-    trace.assert_sound(&EndReason::TargetsGone);
-    trace.assert_lossless();
+    let trace = to_the_end(&mut program, &mut gputrace, &outputs);
     let mut log = bench.log();
     assert!(log.processes().len() > 1, "the program has forked");
     log.threads.retain(|(pid, _), _| *pid == program.pid());
@@ -209,10 +211,7 @@ fn calls_in_progress_are_not_made_up() {
     let outputs = bench.outputs(0);
     let mut gputrace = bench.attach(&outputs, &["-f", "csv"], &[program.pid()]);
     program.close_stdin();
-    program.finish();
-    gputrace.finish();
-    let trace = outputs.trace();
-    trace.assert_sound(&EndReason::TargetsGone);
+    let trace = to_the_end(&mut program, &mut gputrace, &outputs);
     assert_eq!(trace.final_ledger().total().seen, 0);
     assert_eq!(trace.calls, []);
 }
@@ -283,11 +282,7 @@ fn waits_for_the_runtime() {
     program.send("load");
     program.wait_for_stdout("loaded");
     program.send("call");
-    program.finish();
-    gputrace.finish();
-    let trace = outputs.trace();
-    trace.assert_sound(&EndReason::TargetsGone);
-    trace.assert_lossless();
+    let trace = to_the_end(&mut program, &mut gputrace, &outputs);
     compare(&bench.log(), &trace).assert_exact();
 }
 

@@ -403,7 +403,8 @@ impl Recorder<'_> {
             }
         }
         drop(guardian);
-        let background = detach::remove(cost, || Probes::remove(probes.into_iter().flatten())).unwrap_or_default();
+        let background =
+            detach::remove(cost, || Probes::remove(probes.into_iter().flatten())).unwrap_or_default();
         if let Some(pid) = background {
             say(&format!(
                 "removing {links} perf probes takes the kernel about {:.0} s; process {pid} sees to it in the \
