@@ -387,12 +387,11 @@ impl Recorder<'_> {
             request,
             ..
         } = self;
-        let probes: Vec<Probes> = instruments.into_probes().chain(linkers.into_probes()).collect();
+        let mut probes: Vec<Probes> = instruments.into_probes().chain(linkers.into_probes()).collect();
         let links = probes.iter().map(Probes::links).sum();
         let cost = detach::estimate(calls.backend(), links);
-        let mut probes = Some(probes);
         if !frozen {
-            probes.take().map(Probes::remove);
+            Probes::remove(std::mem::take(&mut probes));
         }
         let reason = ending.reason();
         let stopped = collector.finish(reason.clone())?;
@@ -404,7 +403,7 @@ impl Recorder<'_> {
         }
         drop(guardian);
         let background =
-            detach::remove(cost, || Probes::remove(probes.into_iter().flatten())).unwrap_or_default();
+            detach::remove(cost, || Probes::remove(probes)).unwrap_or_default();
         if let Some(pid) = background {
             say(&format!(
                 "removing {links} perf probes takes the kernel about {:.0} s; process {pid} sees to it in the \
