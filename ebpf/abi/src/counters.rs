@@ -9,7 +9,7 @@
 use crate::domain::DOMAINS;
 
 /// Number of reasons that a program can count.
-pub const KERNEL_REASONS: usize = 4;
+pub const KERNEL_REASONS: usize = 5;
 
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $id:literal, $name:literal;)*) => {
@@ -41,10 +41,12 @@ drop_reasons! {
     /// The return was never seen: longjmp, an exception, a stack switch, or more than the 64 nested
     /// return probes that the kernel supports per thread.
     LostReturn = 3, "lost_return";
+    /// A packet or signal lay in memory that could not be read at that moment.
+    MemoryUnreadable = 4, "memory_unreadable";
     /// A record that is not of a known kind and size came out of a ring.
-    Malformed = 4, "malformed";
+    Malformed = 5, "malformed";
     /// The capture could not be written (disk full, I/O error).
-    CaptureWrite = 5, "capture_write";
+    CaptureWrite = 6, "capture_write";
 }
 
 shared! {

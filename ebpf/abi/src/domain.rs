@@ -1,11 +1,11 @@
-//! API domains: the groups in which functions are traced, counted and filtered.
+//! Domains: the groups in which API calls and the GPU's work are traced, counted and filtered.
 
 /// Number of domain slots in [`crate::counters::CpuCounters`]; every [`Domain`] is below it.
 pub const DOMAINS: usize = 16;
 
 macro_rules! domains {
     ($($(#[$doc:meta])* $variant:ident = $id:literal, $name:literal, $option:literal, $csv:literal;)*) => {
-        /// A group of functions of one library, as rocprofiler-sdk divides them.
+        /// A group of functions of one library, or a kind of work of the GPU, as rocprofiler-sdk divides them.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Domain { $($(#[$doc])* $variant = $id,)* }
@@ -54,9 +54,23 @@ domains! {
     HsaImageExt = 4, "HSA_IMAGE_EXT_API", "hsa-image-trace", "hsa_api";
     /// HSA finalizer extension: `hsa_ext_program_…`.
     HsaFinalizeExt = 5, "HSA_FINALIZE_EXT_API", "hsa-finalizer-trace", "hsa_api";
+    /// Kernels that the GPU executes: kernel dispatch packets.
+    KernelDispatch = 6, "KERNEL_DISPATCH", "kernel-trace", "kernel";
+    /// Copies that engines of the GPU do.
+    MemoryCopy = 7, "MEMORY_COPY", "memory-copy-trace", "memory_copy";
+    /// Other packets of queues, e.g. barriers: their times bound those of dispatches.
+    QueuePacket = 8, "QUEUE_PACKET", "kernel-trace", "kernel";
+    /// Completion signals as they were read: where times of dispatches and copies come from.
+    Completion = 9, "COMPLETION", "kernel-trace", "kernel";
 }
 
 impl Domain {
+    /// Whether its records are API calls; otherwise they are about the GPU's work.
+    #[must_use]
+    pub const fn is_api(self) -> bool {
+        (self as u8) < Self::KernelDispatch as u8
+    }
+
     /// The number in cookies, records and counters.
     #[must_use]
     pub const fn id(self) -> u8 {

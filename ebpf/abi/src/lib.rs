@@ -5,6 +5,7 @@
 //! * [`domain`]: the API domains, numbered, with the names that rocprofiler prints;
 //! * [`cookie`]: the 64-bit value attached to each probe, from which a program knows what was called;
 //! * [`record`]: the records that programs write into the ring buffers;
+//! * [`gpu`]: those about the GPU's work, and the roles of the functions that tell of it;
 //! * [`frame`]: the per-thread stack of open calls, a map value that the collector reads at stop;
 //! * [`counters`]: what was seen and what was lost, per CPU, domain and reason;
 //! * [`config`]: the read-only settings a program is loaded with.
@@ -39,10 +40,11 @@ pub mod cookie;
 pub mod counters;
 pub mod domain;
 pub mod frame;
+pub mod gpu;
 pub mod record;
 
 /// Version of every layout in this crate. Captures store it; a reader refuses a newer one.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// Integer registers that carry arguments in the System V x86-64 calling convention
 /// (rdi, rsi, rdx, rcx, r8, r9), in that order.

@@ -18,6 +18,14 @@ pub mod kind {
     /// A traced process may map other libraries: [`super::Task`], never in a capture. The process may have
     /// been stopped ([`super::task_op::is_stopped`]).
     pub const LINKER: u8 = 4;
+    /// A packet in a queue: [`crate::gpu::Packet`].
+    pub const PACKET: u8 = 5;
+    /// A completion signal: [`crate::gpu::Completion`].
+    pub const COMPLETION: u8 = 6;
+    /// A copy: [`crate::gpu::Copy`].
+    pub const COPY: u8 = 7;
+    /// A queue's indices, or its end: [`crate::gpu::QueueState`].
+    pub const QUEUE: u8 = 8;
 }
 
 shared! {
@@ -106,6 +114,8 @@ pub mod task_op {
     pub const NEW_IMAGE: u8 = 8;
     /// As [`NEW_IMAGE`]; the process was sent SIGSTOP, before its first instruction, and waits for SIGCONT.
     pub const NEW_IMAGE_STOPPED: u8 = 9;
+    /// ROCr has loaded code objects or is about to unload some.
+    pub const CODE_OBJECTS: u8 = 10;
 
     /// Whether the process waits for SIGCONT.
     #[must_use]

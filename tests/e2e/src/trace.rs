@@ -11,6 +11,7 @@ use gputrace_capture::{
 use gputrace_timeline::{
     Timeline,
     event::{Call, Event, FunctionInfo, Lifetime, ProcessInfo, ThreadInfo},
+    gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo},
 };
 
 use crate::calllog::ThreadId;
@@ -24,6 +25,8 @@ pub struct Trace {
     pub functions: BTreeMap<u32, FunctionInfo>,
     /// Calls in the order in which the timeline gave them.
     pub calls: Vec<Call>,
+    /// What GPUs did.
+    pub gpu: GpuTrace,
     /// What happened to processes and threads.
     pub lifetimes: Vec<Lifetime>,
     /// What is known of processes, in order.
@@ -38,6 +41,23 @@ pub struct Trace {
     pub end: Option<End>,
     /// Where reading stopped before the end of the file.
     pub truncation: Option<Truncation>,
+}
+
+/// What a capture says of GPUs.
+#[derive(Debug, Default)]
+pub struct GpuTrace {
+    /// Agents of the node.
+    pub agents: Vec<AgentInfo>,
+    /// Queues in the order of their numbers.
+    pub queues: Vec<QueueInfo>,
+    /// Code objects in the order of their ids.
+    pub code_objects: Vec<CodeObjectInfo>,
+    /// Kernels in the order of their ids.
+    pub kernels: Vec<KernelInfo>,
+    /// Dispatches in the order in which the timeline gave them.
+    pub dispatches: Vec<Dispatch>,
+    /// Copies in the order in which the timeline gave them.
+    pub copies: Vec<Copy>,
 }
 
 impl Trace {
@@ -66,6 +86,12 @@ impl Trace {
                 Event::Process(process) => trace.processes.push(*process),
                 Event::Thread(thread) => trace.threads.push(thread),
                 Event::Call(call) => trace.calls.push(call),
+                Event::Agent(agent) => trace.gpu.agents.push(*agent),
+                Event::Queue(queue) => trace.gpu.queues.push(queue),
+                Event::CodeObject(object) => trace.gpu.code_objects.push(*object),
+                Event::Kernel(kernel) => trace.gpu.kernels.push(*kernel),
+                Event::Dispatch(dispatch) => trace.gpu.dispatches.push(*dispatch),
+                Event::Copy(copy) => trace.gpu.copies.push(*copy),
                 Event::Lifetime(lifetime) => trace.lifetimes.push(lifetime),
                 Event::Clocks(_) => {}
                 Event::Notice(notice) => trace.notices.push(notice),

@@ -2,6 +2,7 @@
 
 use crate::{
     format::kind,
+    gpu::{Agent, AgentHandle, CodeObject, GpuClock, Queue},
     ledger::Ledger,
     meta::{ClockSnapshot, End, Epoch, Library, Notice, Process, Recording},
 };
@@ -55,6 +56,16 @@ meta_kinds! {
     Ledger(Box<Ledger>) from Ledger = LEDGER;
     /// Last block of a recording that was stopped in order.
     End(End) from End = END;
+    /// A CPU or GPU of the node.
+    Agent(Box<Agent>) from Agent = AGENT;
+    /// The same moment on a GPU's clock and on the host's.
+    GpuClock(GpuClock) from GpuClock = GPU_CLOCK;
+    /// A queue of a process.
+    Queue(Queue) from Queue = QUEUE;
+    /// What an `hsa_agent_t` of a process stands for.
+    AgentHandle(AgentHandle) from AgentHandle = AGENT_HANDLE;
+    /// A code object that a process has loaded.
+    CodeObject(Box<CodeObject>) from CodeObject = CODE_OBJECT;
 }
 
 /// A block as read.

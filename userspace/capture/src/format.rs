@@ -126,4 +126,9 @@ pub(crate) mod kind {
     pub(crate) const NOTICE: u16 = 20;
     pub(crate) const LEDGER: u16 = 21;
     pub(crate) const END: u16 = 22;
+    pub(crate) const AGENT: u16 = 23;
+    pub(crate) const GPU_CLOCK: u16 = 24;
+    pub(crate) const QUEUE: u16 = 25;
+    pub(crate) const AGENT_HANDLE: u16 = 26;
+    pub(crate) const CODE_OBJECT: u16 = 27;
 }

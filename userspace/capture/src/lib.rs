@@ -36,6 +36,7 @@
 
 mod block;
 pub mod format;
+pub mod gpu;
 pub mod ledger;
 pub mod meta;
 pub mod reader;

@@ -87,6 +87,12 @@ impl<W: Write> TraceWriter<W> {
                 self.now = self.now.max(lifetime.time);
                 lifetimes::change(out, tracks, lifetime)
             }
+            Event::Agent(_)
+            | Event::Queue(_)
+            | Event::CodeObject(_)
+            | Event::Kernel(_)
+            | Event::Dispatch(_)
+            | Event::Copy(_) => Ok(()),
             Event::Clocks(snapshot) => self.clocks(snapshot),
             Event::Notice(notice) => report::notice(out, notice),
             Event::Ledger(ledger) => {

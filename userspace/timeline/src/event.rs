@@ -1,6 +1,7 @@
 //! The event model: what exporters see. Nothing here depends on how an event was recorded.
 
 use gputrace_abi::{REGISTER_ARGS, STACK_ARGS, domain::Domain};
+use crate::gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo};
 use gputrace_capture::{
     ledger::Ledger,
     meta::{ClockSnapshot, End, Function, Notice, Recording},
@@ -24,6 +25,19 @@ pub enum Event {
     Thread(ThreadInfo),
     /// An API call.
     Call(Call),
+    /// An agent of the node.
+    Agent(Box<AgentInfo>),
+    /// A queue; comes before the first dispatch into it.
+    Queue(QueueInfo),
+    /// A code object; comes before its kernels.
+    CodeObject(Box<CodeObjectInfo>),
+    /// A kernel; comes before the first dispatch of it.
+    Kernel(Box<KernelInfo>),
+    /// A kernel dispatch. Comes when as much is known of it as ever will be, in no particular order, maybe
+    /// before the calls that submitted it, which end later.
+    Dispatch(Box<Dispatch>),
+    /// A copy; as for dispatches.
+    Copy(Box<Copy>),
     /// A process or thread began, ended or became another program.
     Lifetime(Lifetime),
     /// The same moment on several clocks.

@@ -20,6 +20,7 @@
 pub mod args;
 mod decode;
 pub mod event;
+pub mod gpu;
 mod group;
 mod processes;
 pub mod status;

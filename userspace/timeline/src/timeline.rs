@@ -171,6 +171,7 @@ impl<R: Read + Seek> Timeline<R> {
             Meta::End(end) => self.end = Some(end),
             // A second one says nothing new.
             Meta::Recording(_) => {}
+            Meta::Agent(_) | Meta::GpuClock(_) | Meta::Queue(_) | Meta::AgentHandle(_) | Meta::CodeObject(_) => {}
         }
     }
 

@@ -79,6 +79,12 @@ impl Summary {
             Event::Notice(_) => self.more_notices += 1,
             Event::Ledger(ledger) => self.ledger = Some((**ledger).clone()),
             Event::End(end) => self.end = Some(end.clone()),
+            Event::Agent(_)
+            | Event::Queue(_)
+            | Event::CodeObject(_)
+            | Event::Kernel(_)
+            | Event::Dispatch(_)
+            | Event::Copy(_) => {}
             Event::Thread(_) | Event::Lifetime(_) | Event::Clocks(_) => {}
         }
     }

@@ -327,6 +327,7 @@ fn remedy(total: &LedgerRow) -> &'static str {
         Some(DropReason::LostReturn) => {
             " Their returns were never seen: longjmp, exceptions or switched stacks."
         }
+        Some(DropReason::MemoryUnreadable) => " Memory of the traced process could not be read in time.",
         Some(DropReason::CaptureWrite) => " The capture could not be written: see to the space on its disk.",
         Some(DropReason::Malformed) => {
             " Records were malformed, which is a defect of gputrace; please report it."

@@ -1,0 +1,259 @@
+//! What a few HSA functions tell about the GPU's work: packets that go to queues, completion signals, copies.
+//!
+//! Layouts of `hsa_queue_t`, `amd_queue_t` and `amd_signal_t` are those of `hsa.h`, `amd_hsa_queue.h` and
+//! `amd_hsa_signal.h`; they are part of the ABI between ROCr and the hardware and have not changed from
+//! ROCm 5 to 7.
+
+use crate::{cookie::Cookie, record::RecordHeader};
+
+/// Bytes of an AQL packet.
+pub const PACKET_SIZE: usize = 64;
+
+/// Packets between two values of a doorbell that a program reads by itself. The collector reads what is
+/// beyond that.
+pub const PACKETS_PER_DOORBELL: usize = 32;
+
+/// What a probed function means for the GPU; four bits of a [`Cookie`].
+pub mod role {
+    /// Nothing.
+    pub const NONE: u8 = 0;
+    /// `hsa_signal_store_*(signal, value)`: if the signal is a doorbell, packets go to its queue.
+    pub const DOORBELL: u8 = 1;
+    /// `hsa_signal_silent_store_*(signal, value)`: the runtime prepares a signal for its next use, whose
+    /// stamps are those of the last one until then.
+    pub const REARM: u8 = 2;
+    /// `hsa_signal_destroy(signal)`.
+    pub const SIGNAL_DESTROY: u8 = 3;
+    /// `hsa_queue_destroy(queue)`.
+    pub const QUEUE_DESTROY: u8 = 4;
+    /// `hsa_amd_memory_async_copy(dst, dst_agent, src, src_agent, size, num_dep, dep*, completion)`.
+    pub const COPY: u8 = 5;
+    /// `hsa_amd_memory_async_copy_on_engine(…, completion, engine, force_sdma)`.
+    pub const COPY_ON_ENGINE: u8 = 6;
+    /// `hsa_amd_memory_async_copy_rect(dst*, dst_offset*, src*, src_offset*, range*, copy_agent, direction,
+    /// num_dep, dep*, completion)`.
+    pub const COPY_RECT: u8 = 7;
+    /// ROCr's list of code objects changed (its debugger hook, `r_brk` of `_amdgpu_r_debug`).
+    pub const CODE_OBJECTS: u8 = 8;
+}
+
+shared! {
+    /// A packet in a queue, when its doorbell rang; kind [`crate::record::kind::PACKET`].
+    pub struct Packet {
+        /// Domain `KernelDispatch` or `QueuePacket`.
+        pub header: RecordHeader,
+        /// Process, initial pid namespace.
+        pub pid: u32,
+        /// Thread that rang the doorbell.
+        pub tid: u32,
+        /// When it did, before the store; ns, `CLOCK_BOOTTIME`.
+        pub time: u64,
+        /// Address of the queue's `hsa_queue_t` in the process.
+        pub queue: u64,
+        /// `hsa_queue_t::id`.
+        pub queue_id: u64,
+        /// Address of the ring of packets.
+        pub ring: u64,
+        /// Packets that the ring holds, a power of two.
+        pub ring_packets: u32,
+        /// Bits of [`packet_flags`].
+        pub flags: u32,
+        /// Index of the packet: it lies in the ring at this index modulo `ring_packets`.
+        pub index: u64,
+        /// Read index of the queue at `time`, as far as the hardware had reported it.
+        pub read_index: u64,
+        /// Correlation id of the innermost open call of the thread; 0 if none is recorded.
+        pub innermost: u64,
+        /// Correlation id of the outermost open call; 0 if none is recorded.
+        pub outermost: u64,
+        /// `hipStream_t` that an open call was given; only with [`packet_flags::STREAM`].
+        pub stream: u64,
+        /// The packet.
+        pub packet: [u64; 8],
+    }
+}
+
+/// Bits of [`Packet::flags`].
+pub mod packet_flags {
+    /// `stream` was an argument of an open call.
+    pub const STREAM: u32 = 1 << 0;
+    /// The packet is before the one whose index was stored into the doorbell: either one doorbell stands for
+    /// several packets, or another thread's doorbell is about to ring.
+    pub const BEFORE_DOORBELL: u32 = 1 << 1;
+    /// Not the program but the collector read the packet, from the ring, some ms later. Its header had been
+    /// consumed, and `time`, thread and calls are those of the doorbell behind it.
+    pub const READ_LATER: u32 = 1 << 2;
+}
+
+/// Why a signal was looked at; [`Completion::reason`].
+pub mod completion_reason {
+    /// The runtime prepared it for its next use.
+    pub const REARM: u32 = 1;
+    /// The runtime destroyed it.
+    pub const DESTROY: u32 = 2;
+    /// The process is about to end.
+    pub const EXIT: u32 = 3;
+    /// The collector looked.
+    pub const POLL: u32 = 4;
+}
+
+shared! {
+    /// A completion signal as it was at a moment; kind [`crate::record::kind::COMPLETION`]. Whether its stamps
+    /// are those of the signal's latest use is for the reader to find out: they are not cleared in between.
+    pub struct Completion {
+        /// Domain `Completion`.
+        pub header: RecordHeader,
+        /// Process, initial pid namespace.
+        pub pid: u32,
+        /// One of [`completion_reason`].
+        pub reason: u32,
+        /// When the signal was read; ns, `CLOCK_BOOTTIME`.
+        pub time: u64,
+        /// Address of the `amd_signal_t`.
+        pub signal: u64,
+        /// Its value: 0 when all that it stood for is done.
+        pub value: i64,
+        /// `start_ts`, GPU ticks; 0 if never written.
+        pub start: u64,
+        /// `end_ts`, GPU ticks.
+        pub end: u64,
+        /// When an SDMA engine began, GPU ticks; 0 if none has used the signal, or none was asked for stamps.
+        pub sdma_start: u64,
+        /// When it ended, GPU ticks.
+        pub sdma_end: u64,
+    }
+}
+
+shared! {
+    /// A copy that was submitted to ROCr; kind [`crate::record::kind::COPY`].
+    pub struct Copy {
+        /// Domain `MemoryCopy`.
+        pub header: RecordHeader,
+        /// Process, initial pid namespace.
+        pub pid: u32,
+        /// Thread.
+        pub tid: u32,
+        /// When; ns, `CLOCK_BOOTTIME`.
+        pub time: u64,
+        /// As in [`Packet`].
+        pub innermost: u64,
+        /// As in [`Packet`].
+        pub outermost: u64,
+        /// As in [`Packet`].
+        pub stream: u64,
+        /// Bits of [`packet_flags`]; only `STREAM`.
+        pub flags: u32,
+        /// The [`role`] of the function.
+        pub role: u32,
+        /// Destination address.
+        pub destination: u64,
+        /// Source address.
+        pub source: u64,
+        /// `hsa_agent_t` of the destination; for [`role::COPY_RECT`] the agent that copies.
+        pub destination_agent: u64,
+        /// `hsa_agent_t` of the source; for [`role::COPY_RECT`] 0.
+        pub source_agent: u64,
+        /// Bytes.
+        pub bytes: u64,
+        /// Completion signal (`hsa_signal_t`), 0 if none.
+        pub signal: u64,
+        /// Engine as one bit, [`role::COPY_ON_ENGINE`] only; otherwise 0.
+        pub engine: u32,
+        /// `hsa_amd_copy_direction_t`, [`role::COPY_RECT`] only; otherwise 0.
+        pub direction: u32,
+    }
+}
+
+shared! {
+    /// A queue at a moment; kind [`crate::record::kind::QUEUE`].
+    pub struct QueueState {
+        /// Domain 0; not counted in the ledger.
+        pub header: RecordHeader,
+        /// Process, initial pid namespace.
+        pub pid: u32,
+        /// One of [`queue_reason`].
+        pub reason: u32,
+        /// ns, `CLOCK_BOOTTIME`: just after the indices were read.
+        pub time: u64,
+        /// Address of the `hsa_queue_t`.
+        pub queue: u64,
+        /// `read_dispatch_id`: packets below have been consumed. The hardware may report it late.
+        pub read_index: u64,
+        /// `write_dispatch_id`: packets below have been reserved.
+        pub write_index: u64,
+    }
+}
+
+/// Why a queue was looked at; [`QueueState::reason`].
+pub mod queue_reason {
+    /// The collector watches its read index.
+    pub const SAMPLE: u32 = 1;
+    /// `hsa_queue_destroy` was called; its address may be another queue's from then on.
+    pub const DESTROY: u32 = 2;
+}
+
+/// A cookie's place for GPU tracing: the role, and the function's stream argument.
+impl Cookie {
+    const ROLE_SHIFT: u32 = 40;
+    const STREAM_SHIFT: u32 = 56;
+
+    /// Adds the [`role`] of the function.
+    #[must_use]
+    pub const fn with_role(self, role: u8) -> Self {
+        Self(self.0 | (role as u64 & 0xf) << Self::ROLE_SHIFT)
+    }
+
+    /// One of [`role`].
+    #[must_use]
+    pub const fn role(self) -> u8 {
+        (self.0 >> Self::ROLE_SHIFT) as u8 & 0xf
+    }
+
+    /// Adds where the function's `hipStream_t` is: 0 to 5 for the argument registers, from 6 on for the words
+    /// of stack arguments.
+    #[must_use]
+    pub const fn with_stream(self, word: u8) -> Self {
+        Self(self.0 | (word as u64 + 1) << Self::STREAM_SHIFT)
+    }
+
+    /// Where the function's `hipStream_t` is; `None` if it has none.
+    #[must_use]
+    pub const fn stream(self) -> Option<u8> {
+        match (self.0 >> Self::STREAM_SHIFT) as u8 {
+            0 => None,
+            word => Some(word - 1),
+        }
+    }
+}
+
+/// `size` of a [`Packet`].
+pub const PACKET_RECORD_SIZE: usize = size_of::<Packet>();
+/// `size` of a [`Completion`].
+pub const COMPLETION_SIZE: usize = size_of::<Completion>();
+/// `size` of a [`Copy`].
+pub const COPY_SIZE: usize = size_of::<Copy>();
+/// `size` of a [`QueueState`].
+pub const QUEUE_STATE_SIZE: usize = size_of::<QueueState>();
+
+const _: () = assert!(PACKET_RECORD_SIZE == 160);
+const _: () = assert!(COMPLETION_SIZE == 72);
+const _: () = assert!(COPY_SIZE == 112);
+const _: () = assert!(QUEUE_STATE_SIZE == 48);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_hold_role_and_stream_beside_the_rest() {
+        let plain = Cookie::new(0xffff_ffff, 0xff, 8);
+        let cookie = plain.with_role(role::CODE_OBJECTS).with_stream(13);
+        assert_eq!((cookie.role(), cookie.stream()), (role::CODE_OBJECTS, Some(13)));
+        assert_eq!((plain.role(), plain.stream()), (role::NONE, None));
+        assert_eq!(plain.with_stream(0).stream(), Some(0));
+        assert_eq!(
+            (cookie.function(), cookie.domain(), cookie.stack_args()),
+            (plain.function(), plain.domain(), plain.stack_args())
+        );
+    }
+}

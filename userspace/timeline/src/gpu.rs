@@ -1,0 +1,225 @@
+//! The GPU's part of the event model: agents, queues, kernels, dispatches and copies, with times that say
+//! how well they are known.
+
+use gputrace_capture::gpu::{Agent, Kernel};
+
+/// How well the times of a dispatch or copy are known. The order is that of knowledge, least first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Quality {
+    /// Only when it was submitted.
+    #[default]
+    Submitted,
+    /// Between its submission and something later on the same queue whose time is exact.
+    Bounded,
+    /// As [`Quality::Bounded`], narrowed by watching the queue's read index.
+    Sampled,
+    /// The GPU wrote its begin and end into the completion signal.
+    Exact,
+}
+
+impl Quality {
+    /// The word that every output uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Submitted => "submitted",
+            Self::Bounded => "bounded",
+            Self::Sampled => "sampled",
+            Self::Exact => "exact",
+        }
+    }
+
+    /// Whether a span of this quality may be drawn among the GPU's own: it is as long as it looks.
+    #[must_use]
+    pub const fn is_drawn(self) -> bool {
+        matches!(self, Self::Exact | Self::Sampled)
+    }
+}
+
+/// The moments between which something is proven to have happened; ns, `CLOCK_BOOTTIME`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Not before this.
+    pub earliest: u64,
+    /// Not after this; `None` if nothing proves that it has happened.
+    pub latest: Option<u64>,
+}
+
+/// When the GPU worked on something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuTime {
+    /// What the rest is worth.
+    pub quality: Quality,
+    /// Begin, ns `CLOCK_BOOTTIME`. With [`Quality::Exact`] it is right within the windows; with less it is the
+    /// earliest possible.
+    pub begin: u64,
+    /// End, not before `begin`: exact, or the latest proven; without any proof equal to `begin`.
+    pub end: u64,
+    /// When it began.
+    pub begin_window: Window,
+    /// When it ended.
+    pub end_window: Window,
+    /// Whether it is known not to have ended when the recording stopped.
+    pub unfinished: bool,
+}
+
+/// An agent of the node, with its number among those of its kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentInfo {
+    /// As recorded.
+    pub agent: Agent,
+    /// Number among all agents, from 0 in order of `node_id`: rocprofv3's `Agent N` (absolute).
+    pub absolute_index: u32,
+    /// Number among agents of its kind, from 0 in order of `node_id`.
+    pub type_index: u32,
+}
+
+/// A queue of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueInfo {
+    /// Number in this timeline, dense from 0.
+    pub number: u32,
+    /// Process id, initial pid namespace.
+    pub pid: u32,
+    /// `hsa_queue_t::id`, unique in the process.
+    pub id: u64,
+    /// KFD topology node of its agent, if known.
+    pub node_id: Option<u32>,
+    /// Packets that its ring holds.
+    pub packets: u32,
+}
+
+/// A kernel that dispatches refer to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelInfo {
+    /// Number in this timeline, dense from 1 (rocprofv3's `Kernel_Id`).
+    pub id: u32,
+    /// Number of its code object, dense from 1.
+    pub code_object: u32,
+    /// Process id, initial pid namespace.
+    pub pid: u32,
+    /// As recorded; `name` is mangled.
+    pub kernel: Kernel,
+    /// The name for people.
+    pub demangled: String,
+}
+
+/// A code object that a process has loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CodeObjectInfo {
+    /// Number in this timeline, dense from 1.
+    pub id: u32,
+    /// As recorded, without its kernels.
+    pub code_object: gputrace_capture::gpu::CodeObject,
+}
+
+/// Who asked for something that the GPU does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// Process id, initial pid namespace.
+    pub pid: u32,
+    /// Thread that submitted it.
+    pub tid: u32,
+    /// When, ns `CLOCK_BOOTTIME`.
+    pub time: u64,
+    /// Correlation id of the innermost API call that submitted it; 0 if none is recorded.
+    pub innermost: u64,
+    /// Correlation id of the outermost.
+    pub outermost: u64,
+    /// `hipStream_t` that such a call was given; 0 is the null stream, `None` not known.
+    pub stream: Option<u64>,
+}
+
+/// A kernel dispatch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dispatch {
+    /// Number in this timeline, dense from 1, about in the order of submission.
+    pub id: u64,
+    /// Who asked.
+    pub origin: Origin,
+    /// [`QueueInfo::number`].
+    pub queue: u32,
+    /// KFD topology node of the agent, if known.
+    pub node_id: Option<u32>,
+    /// Index of the packet in the queue.
+    pub index: u64,
+    /// [`KernelInfo::id`]; `None` if no code object with this kernel was found.
+    pub kernel: Option<u32>,
+    /// `kernel_object` of the packet.
+    pub kernel_object: u64,
+    /// Work-items of a workgroup.
+    pub workgroup: [u32; 3],
+    /// Work-items in all.
+    pub grid: [u32; 3],
+    /// Bytes of private memory of a work-item.
+    pub private_size: u32,
+    /// Bytes of group memory of a workgroup, dynamic included.
+    pub group_size: u32,
+    /// Address of the arguments.
+    pub kernarg: u64,
+    /// Completion signal, 0 if none.
+    pub signal: u64,
+    /// Whether it waits for all packets before it.
+    pub barrier: bool,
+    /// Whether the packet was read from the ring later, see `packet_flags::READ_LATER`.
+    pub read_later: bool,
+    /// When.
+    pub time: GpuTime,
+}
+
+/// Direction of a copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// Not known: an agent could not be told.
+    #[default]
+    Unknown,
+    /// Between two places of the host.
+    HostToHost,
+    /// To a GPU.
+    HostToDevice,
+    /// From a GPU.
+    DeviceToHost,
+    /// Within a GPU or between two.
+    DeviceToDevice,
+}
+
+impl Direction {
+    /// The name that rocprofiler prints.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "MEMORY_COPY_NONE",
+            Self::HostToHost => "MEMORY_COPY_HOST_TO_HOST",
+            Self::HostToDevice => "MEMORY_COPY_HOST_TO_DEVICE",
+            Self::DeviceToHost => "MEMORY_COPY_DEVICE_TO_HOST",
+            Self::DeviceToDevice => "MEMORY_COPY_DEVICE_TO_DEVICE",
+        }
+    }
+}
+
+/// A copy by an engine of a GPU (or by a kernel of ROCr's own).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copy {
+    /// Number in this timeline, dense from 1.
+    pub id: u64,
+    /// Who asked.
+    pub origin: Origin,
+    /// Direction.
+    pub direction: Direction,
+    /// KFD topology node of the destination's agent.
+    pub destination_node: Option<u32>,
+    /// KFD topology node of the source's agent.
+    pub source_node: Option<u32>,
+    /// Destination address.
+    pub destination: u64,
+    /// Source address.
+    pub source: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Engine as one bit; 0 if ROCr chose.
+    pub engine: u32,
+    /// Completion signal, 0 if none.
+    pub signal: u64,
+    /// When.
+    pub time: GpuTime,
+}
