@@ -1,35 +1,41 @@
-//! Processes without any ROCm that load the library: the clock is there for them too, and what the library
-//! does not know ends them.
-//!
-//! The tests named `child_*` are the processes: the others run this program again with the library loaded.
-
-#![allow(clippy::unwrap_used, reason = "test code outside of #[test] functions")]
+//! What the library does not know ends the program, named once; and processes without any ROCm that load it.
 
 mod support;
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::process::Command;
 
 use gputrace_softgpu::clock::GpuClock;
 use gputrace_softgpu::truth::Record;
-use support::run;
+use support::releases::{code_object, on_each_release};
+use support::{Run, run_until};
 
-/// Runs one of the children below on a software GPU.
-fn child(name: &str, toml: &str) -> support::Run {
-    let this = std::env::current_exe().unwrap();
-    run(
-        Path::new(&this),
-        &["--ignored", "--exact", "--nocapture", name],
-        toml,
-    )
+/// Runs `kfd-caller`, which needs no ROCm, on a software GPU.
+fn kfd_caller(what: &str, toml: &str) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kfd-caller"));
+    run_until(command.arg(what), toml, |_| false)
 }
 
-/// An ioctl of KFD: `_IOWR('K', number, T)`.
-fn kfd_ioctl<T>(kfd: &File, number: u64, arguments: &mut T) -> i32 {
-    let request = 3 << 30 | (size_of::<T>() as u64) << 16 | u64::from(b'K') << 8 | number;
-    // SAFETY: the request's size is that of the arguments, which live through the call.
-    unsafe { libc::ioctl(kfd.as_raw_fd(), request, &raw mut *arguments) }
+/// Fails the test unless the unknown ended the program and was named once on stderr and once in the log, with these
+/// bytes, which are all of them or the first.
+fn assert_ended_by(run: &Run, what: &str, bytes: &str) {
+    assert_eq!(
+        run.status.and_then(|status| status.code()),
+        Some(86),
+        "{}",
+        run.stderr
+    );
+    let message = format!("mockkfd: unknown {what}: {bytes}");
+    let lines = run.stderr.lines();
+    assert_eq!(
+        lines.filter(|line| line.starts_with(&message)).count(),
+        1,
+        "{}",
+        run.stderr
+    );
+    let unknown = |record: &&Record<'_>| matches!(record, Record::Unknown { .. });
+    let named = |record: &&Record<'_>| matches!(record, Record::Unknown { what: said, bytes: logged, .. } if said == what && logged.starts_with(bytes));
+    let count = |matches: &dyn Fn(&&Record<'static>) -> bool| run.truth.iter().filter(matches).count();
+    assert_eq!((count(&unknown), count(&named)), (1, 1), "{:?}", run.truth);
 }
 
 #[test]
@@ -39,8 +45,8 @@ fn the_clock_is_the_configured_one() {
         offset_ticks: 77,
         ..GpuClock::default()
     };
-    let run = child(
-        "child_reads_the_clock",
+    let run = kfd_caller(
+        "clock",
         "[[agent]]\nclock = { frequency_hz = 25_000_000, offset_ticks = 77 }",
     );
     run.assert_success();
@@ -51,47 +57,37 @@ fn the_clock_is_the_configured_one() {
         .map(|line| line.split(' ').map(|number| number.parse().unwrap()).collect())
         .unwrap();
     assert_eq!(numbers[0], clock.ticks_at(numbers[1]));
+    assert!(
+        run.stdout.lines().any(|line| line == "id 31000"),
+        "{}",
+        run.stdout
+    );
 }
 
 #[test]
-fn an_unknown_ioctl_ends_the_program_and_is_named_once() {
-    let run = child("child_asks_the_unknown", "");
-    assert_eq!(run.status.unwrap().code(), Some(86));
-    let message = "mockkfd: unknown KFD ioctl 0x7f: 0d00000000000000";
-    assert_eq!(
-        run.stderr.lines().filter(|line| *line == message).count(),
-        1,
-        "{}",
-        run.stderr
-    );
-    let unknown = |record: &&Record<'_>| matches!(record, Record::Unknown { .. });
-    assert_eq!(run.truth.iter().filter(unknown).count(), 1);
+fn an_unknown_ioctl_ends_the_program() {
+    let run = kfd_caller("unknown-ioctl", "");
+    assert_ended_by(&run, "KFD ioctl 0x7f", "0d00000000000000");
+}
+
+#[test]
+fn an_unknown_sdma_operation_ends_the_program() {
+    let run = kfd_caller("unknown-sdma", "");
+    assert_ended_by(&run, "SDMA packet", "ee000000");
+}
+
+#[test]
+fn an_unknown_packet_ends_the_program() {
+    on_each_release(|release| {
+        let module = code_object("module-gfx906.hsaco");
+        let run = release.run("hsa_dispatch", &[&module, "unknown"], "");
+        assert_ended_by(&run, "AQL packet, type 9", &format!("0900{}", "00".repeat(62)));
+    });
 }
 
 #[test]
 fn a_wrong_configuration_ends_the_program() {
-    let run = child("child_reads_the_clock", "agents = 1");
+    let run = kfd_caller("clock", "agents = 1");
     assert_eq!(run.status.unwrap().code(), Some(86));
     assert!(run.stderr.contains("softgpu.toml is wrong"), "{}", run.stderr);
-}
-
-#[test]
-#[ignore = "the process of the_clock_is_the_configured_one"]
-fn child_reads_the_clock() {
-    let kfd = File::open("/dev/kfd").unwrap();
-    // kfd_ioctl_get_clock_counters_args: GPU ticks, CPU ns, system ns, frequency, GPU id and padding.
-    let mut counters = [0, 0, 0, 0, 31_000_u64];
-    assert_eq!(kfd_ioctl(&kfd, 0x05, &mut counters), 0);
-    println!("\nclock {} {}", counters[0], counters[2]);
-    assert_eq!(
-        std::fs::read_to_string("/sys/class/kfd/kfd/topology/nodes/1/gpu_id").unwrap(),
-        "31000\n"
-    );
-}
-
-#[test]
-#[ignore = "the process of an_unknown_ioctl_ends_the_program_and_is_named_once"]
-fn child_asks_the_unknown() {
-    let kfd = File::open("/dev/kfd").unwrap();
-    kfd_ioctl(&kfd, 0x7f, &mut 13_u64);
 }

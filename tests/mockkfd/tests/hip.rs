@@ -1,11 +1,15 @@
-//! Unmodified HIP and HSA programs on the real runtime: what they say they did against what the GPU did.
+//! What single workloads must do beyond `suite.rs`, on every release that is there: order, times, faults.
 
 mod support;
 
 use gputrace_softgpu::clock::GpuClock;
 use gputrace_softgpu::fault::Fault;
 use gputrace_softgpu::truth::Record;
-use support::{Said, installed, launch_of, run, run_until, sorted, workload};
+use support::releases::{code_object, on_each_release};
+use support::{Direction, Said, launch_of, sorted};
+
+/// Copies that SDMA does, wherever the memory on the host is.
+const BY_SDMA: [Direction; 2] = [Direction::H2d, Direction::D2h];
 
 /// Two GPUs of different kinds, clocks that have nothing in common.
 const TWO_AGENTS: &str = "
@@ -17,207 +21,175 @@ const TWO_AGENTS: &str = "
 ";
 
 #[test]
-fn rocminfo_lists_the_agents() {
-    let run = run(&installed("usr/bin/rocminfo"), &[], TWO_AGENTS);
-    run.assert_success();
-    for name in ["gfx906", "gfx1030"] {
-        assert!(
-            run.stdout.contains(&format!("Name:                    {name}")),
-            "{}",
-            run.stdout
-        );
-    }
-}
-
-#[test]
-fn vector_add() {
-    let run = run(&workload("vector_add"), &[], "");
-    run.assert_success();
-    let dispatches = run.dispatches();
-    assert_eq!(
-        dispatches.iter().map(launch_of).collect::<Vec<_>>(),
-        run.launches()
-    );
-    let copied: Vec<u64> = run.copies().iter().map(|copy| copy.bytes).collect();
-    assert_eq!(copied, [4 << 20; 4]);
-}
-
-#[test]
 fn kernels_of_a_stream_run_in_its_order() {
-    let run = run(
-        &workload("many_kernels"),
-        &["3000"],
-        "default_duration = { uniform_ns = [0, 5_000] }",
-    );
-    run.assert_success();
-    let dispatches = run.dispatches();
-    assert_eq!(
-        dispatches.iter().map(launch_of).collect::<Vec<_>>(),
-        run.launches()
-    );
-    let ends_before_the_next = dispatches
-        .windows(2)
-        .all(|pair| pair[0].end.unwrap() <= pair[1].begin);
-    assert!(
-        ends_before_the_next
-            && dispatches
-                .windows(2)
-                .all(|pair| pair[0].place.index < pair[1].place.index)
-    );
+    on_each_release(|release| {
+        let run = release.run(
+            "many_kernels",
+            &["3000"],
+            "default_duration = { uniform_ns = [0, 5_000] }",
+        );
+        run.assert_success();
+        let dispatches = run.dispatches();
+        assert_eq!(
+            dispatches.iter().map(launch_of).collect::<Vec<_>>(),
+            run.launches()
+        );
+        let ends_before_the_next = dispatches
+            .windows(2)
+            .all(|pair| pair[0].end.unwrap() <= pair[1].begin);
+        assert!(
+            ends_before_the_next
+                && dispatches
+                    .windows(2)
+                    .all(|pair| pair[0].place.index < pair[1].place.index)
+        );
+    });
 }
 
 #[test]
 fn a_late_read_index_only_slows_the_program_down() {
-    let toml = "
+    on_each_release(|release| {
+        let toml = "
         default_duration = { fixed_ns = 500 }
         [queue]
         read_index_step = 64
         read_index_delay_ns = 200_000
     ";
-    // More than a queue of 4096 packets holds.
-    let run = run(&workload("many_kernels"), &["10000"], toml);
-    run.assert_success();
-    assert_eq!(run.dispatches().len(), 10_000);
+        // More than a queue of 4096 packets holds.
+        let run = release.run("many_kernels", &["10000"], toml);
+        run.assert_success();
+        assert_eq!(run.dispatches().len(), 10_000);
+    });
 }
 
 #[test]
 fn streams_wait_for_each_other() {
-    const DURATION_NS: u64 = 300_000;
-    let run = run(
-        &workload("streams"),
-        &[],
-        "default_duration = { fixed_ns = 300_000 }",
-    );
-    run.assert_success();
-    let dispatches = run.dispatches();
-    assert_eq!(
-        dispatches.iter().map(launch_of).collect::<Vec<_>>(),
-        run.launches()
-    );
-    assert!(
-        dispatches
-            .windows(2)
-            .all(|pair| pair[0].end.unwrap() <= pair[1].begin),
-        "a chain through streams"
-    );
-    let mut queues: Vec<u32> = dispatches.iter().map(|dispatch| dispatch.place.queue).collect();
-    queues.sort_unstable();
-    queues.dedup();
-    assert_eq!(queues.len(), 4);
-    let elapsed = run.said.iter().find_map(|said| match said {
-        Said::ElapsedMs { value } => Some(*value),
-        _ => None,
+    on_each_release(|release| {
+        const DURATION_NS: u64 = 300_000;
+        let run = release.run("streams", &[], "default_duration = { fixed_ns = 300_000 }");
+        run.assert_success();
+        let dispatches = run.dispatches();
+        assert_eq!(
+            dispatches.iter().map(launch_of).collect::<Vec<_>>(),
+            run.launches()
+        );
+        assert!(
+            dispatches
+                .windows(2)
+                .all(|pair| pair[0].end.unwrap() <= pair[1].begin),
+            "a chain through streams"
+        );
+        let mut queues: Vec<u32> = dispatches.iter().map(|dispatch| dispatch.place.queue).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        assert_eq!(queues.len(), 4);
+        let elapsed = run.said.iter().find_map(|said| match said {
+            Said::ElapsedMs { value } => Some(*value),
+            _ => None,
+        });
+        // Both events are barriers around all kernels: at least the kernels' time, at most all of the program's.
+        let (first, last) = (run.packets()[0].begin.ns, run.packets().last().unwrap().end.ns);
+        let least = (DURATION_NS * 32) as f64 / 1e6;
+        let most = (last - first) as f64 / 1e6 + 0.01;
+        assert!(
+            elapsed.is_some_and(|elapsed| (least..most).contains(&elapsed)),
+            "{least} {elapsed:?} {most}"
+        );
     });
-    // Both events are barriers around all kernels: at least the kernels' time, at most all of the program's.
-    let (first, last) = (run.packets()[0].begin.ns, run.packets().last().unwrap().end.ns);
-    let least = (DURATION_NS * 32) as f64 / 1e6;
-    let most = (last - first) as f64 / 1e6 + 0.01;
-    assert!(
-        elapsed.is_some_and(|elapsed| (least..most).contains(&elapsed)),
-        "{least} {elapsed:?} {most}"
-    );
 }
 
 #[test]
 fn copies_of_all_sizes_arrive() {
-    // The program verifies the data.
-    let run = run(
-        &workload("copies"),
-        &[],
-        "copy = { latency_ns = 10_000, bytes_per_us = 10_000 }",
-    );
-    run.assert_success();
-    let copied: u64 = run.copies().iter().map(|copy| copy.bytes).sum();
-    assert_eq!(copied, run.bytes_said());
-    for copy in run.copies() {
-        let least = 10_000 + copy.bytes / 10;
-        assert!(copy.end.ns - copy.begin.ns >= least, "{copy:?}");
-        assert_eq!(
-            copy.pieces.iter().map(|piece| piece.bytes).sum::<u64>(),
-            copy.bytes
+    on_each_release(|release| {
+        // The program verifies the data.
+        let run = release.run(
+            "copies",
+            &[],
+            "copy = { latency_ns = 10_000, bytes_per_us = 10_000 }",
         );
-    }
-}
-
-#[test]
-fn a_graph_is_replayed_node_by_node() {
-    let run = run(
-        &workload("graph"),
-        &["100", "20"],
-        "default_duration = { fixed_ns = 1_000 }",
-    );
-    run.assert_success();
-    let ran: Vec<_> = run.dispatches().iter().map(launch_of).collect();
-    assert_eq!(sorted(ran), sorted(run.launches()));
+        run.assert_success();
+        assert_eq!(run.bytes_copied(), run.bytes_said(&BY_SDMA).iter().sum::<u64>());
+        for copy in run.copies() {
+            let least = 10_000 + copy.bytes / 10;
+            assert!(copy.end.ns - copy.begin.ns >= least, "{copy:?}");
+            assert_eq!(
+                copy.pieces.iter().map(|piece| piece.bytes).sum::<u64>(),
+                copy.bytes
+            );
+        }
+    });
 }
 
 #[test]
 fn two_gpus_work_at_the_same_time() {
-    let run = run(&workload("devices"), &[], TWO_AGENTS);
-    run.assert_success();
-    assert!(run.said.contains(&Said::Devices { value: 2.0 }));
-    let dispatches = run.dispatches();
-    assert_eq!(
-        sorted(dispatches.iter().map(launch_of).collect()),
-        sorted(run.launches())
-    );
-    assert_eq!(
-        run.copies().iter().map(|copy| copy.bytes).sum::<u64>(),
-        run.bytes_said()
-    );
-    let clocks = clocks(&run.truth);
-    for dispatch in dispatches {
-        let clock = &clocks[dispatch.place.agent as usize];
-        assert_eq!(dispatch.begin.ticks, clock.ticks_at(dispatch.begin.ns));
+    on_each_release(|release| {
+        let run = release.run("devices", &[], TWO_AGENTS);
+        run.assert_success();
+        assert!(run.said.contains(&Said::Devices { value: 2.0 }));
+        let dispatches = run.dispatches();
         assert_eq!(
-            dispatch.end.unwrap().ticks,
-            clock.ticks_at(dispatch.end.unwrap().ns)
+            sorted(dispatches.iter().map(launch_of).collect()),
+            sorted(run.launches())
         );
-    }
+        assert_eq!(run.bytes_copied(), run.bytes_said(&BY_SDMA).iter().sum::<u64>());
+        let clocks = clocks(&run.truth);
+        for dispatch in dispatches {
+            let clock = &clocks[dispatch.place.agent as usize];
+            assert_eq!(dispatch.begin.ticks, clock.ticks_at(dispatch.begin.ns));
+            assert_eq!(
+                dispatch.end.unwrap().ticks,
+                clock.ticks_at(dispatch.end.unwrap().ns)
+            );
+        }
+    });
 }
 
 #[test]
 fn one_of_each() {
-    let module = workload("module.hsaco");
-    let run = run(
-        &workload("features"),
-        &[module.to_str().unwrap()],
-        "default_duration = { fixed_ns = 750_000 }",
-    );
-    run.assert_success();
-    assert_eq!(
-        run.dispatches().iter().map(launch_of).collect::<Vec<_>>(),
-        run.launches()
-    );
-    // An extended launch's events take their times from the kernel's own signal and from the host.
-    let elapsed = run.said.iter().find_map(|said| match said {
-        Said::ElapsedMs { value } => Some(*value),
-        _ => None,
+    on_each_release(|release| {
+        let module = code_object("module.hsaco");
+        let run = release.run(
+            "features",
+            &[&module],
+            "default_duration = { fixed_ns = 750_000 }",
+        );
+        run.assert_success();
+        assert_eq!(
+            run.dispatches().iter().map(launch_of).collect::<Vec<_>>(),
+            run.launches()
+        );
+        // An extended launch's events take their times from the kernel's own signal and from the host.
+        let elapsed = run.said.iter().find_map(|said| match said {
+            Said::ElapsedMs { value } => Some(*value),
+            _ => None,
+        });
+        assert!(
+            elapsed.is_some_and(|elapsed| (0.75..1_000.0).contains(&elapsed)),
+            "{elapsed:?}"
+        );
+        let extended = run
+            .dispatches()
+            .into_iter()
+            .find(|dispatch| &*dispatch.kernel == "extended")
+            .unwrap();
+        assert!(extended.stamped);
     });
-    assert!(
-        elapsed.is_some_and(|elapsed| (0.75..1_000.0).contains(&elapsed)),
-        "{elapsed:?}"
-    );
-    let extended = run
-        .dispatches()
-        .into_iter()
-        .find(|dispatch| &*dispatch.kernel == "extended")
-        .unwrap();
-    assert!(extended.stamped);
 }
 
 #[test]
 fn processes_have_logs_of_their_own() {
-    let run = run(&workload("processes"), &["3"], "");
-    run.assert_success();
-    let dispatches = run.dispatches();
-    assert_eq!(
-        sorted(dispatches.iter().map(launch_of).collect()),
-        sorted(run.launches())
-    );
-    let mut processes: Vec<u32> = dispatches.iter().map(|dispatch| dispatch.place.pid).collect();
-    processes.dedup();
-    assert_eq!(processes.len(), 4, "each in one piece");
+    on_each_release(|release| {
+        let run = release.run("processes", &["3"], "");
+        run.assert_success();
+        let dispatches = run.dispatches();
+        assert_eq!(
+            sorted(dispatches.iter().map(launch_of).collect()),
+            sorted(run.launches())
+        );
+        let mut processes: Vec<u32> = dispatches.iter().map(|dispatch| dispatch.place.pid).collect();
+        processes.dedup();
+        assert_eq!(processes.len(), 4, "each in one piece");
+    });
 }
 
 fn clocks(truth: &[Record<'static>]) -> Vec<GpuClock> {
@@ -230,88 +202,98 @@ fn clocks(truth: &[Record<'static>]) -> Vec<GpuClock> {
 
 #[test]
 fn signals_hold_exactly_the_logged_ticks() {
-    // HSA converts ticks by what it samples of the clock: a clock that drifts must not matter.
-    for drift in ["0", "50_000", "-50_000"] {
-        let toml = format!("[[agent]]\nclock = {{ drift_ppb = {drift}, offset_ticks = 123_456_789_012 }}");
-        let run = run(&workload("hsa_ticks"), &[], &toml);
-        run.assert_success();
-        let (packets, copies) = (run.packets(), run.copies());
-        let mut compared = 0;
-        for said in &run.said {
-            let (found, ticks) = match said {
-                Said::Barrier { ticks } => {
-                    let packet = packets
-                        .iter()
-                        .find(|packet| packet.signal == ticks.signal)
-                        .unwrap();
-                    ((packet.begin, packet.end), ticks)
-                }
-                Said::Copy {
-                    bytes,
-                    ticks: Some(ticks),
-                } => {
-                    let copy = copies.iter().rfind(|copy| copy.signal == ticks.signal).unwrap();
-                    assert_eq!(copy.bytes, *bytes);
-                    ((copy.begin, copy.end), ticks)
-                }
-                other => panic!("{other:?}"),
-            };
-            assert_eq!(
-                (found.0.ticks, found.1.ticks),
-                (ticks.begin_ticks, ticks.end_ticks)
-            );
-            // ROCr extrapolates between its samples of the clocks.
-            assert!(
-                found.0.ns.abs_diff(ticks.begin_ns) < 100_000,
-                "{found:?} {ticks:?}"
-            );
-            assert!(found.1.ns.abs_diff(ticks.end_ns) < 100_000, "{found:?} {ticks:?}");
-            compared += 1;
+    on_each_release(|release| {
+        // HSA converts ticks by what it samples of the clock: a clock that drifts must not matter.
+        for drift in ["0", "50_000", "-50_000"] {
+            let toml =
+                format!("[[agent]]\nclock = {{ drift_ppb = {drift}, offset_ticks = 123_456_789_012 }}");
+            let run = release.run("hsa_ticks", &[], &toml);
+            run.assert_success();
+            let (packets, copies) = (run.packets(), run.copies());
+            let mut compared = 0;
+            for said in &run.said {
+                let (found, ticks) = match said {
+                    Said::Barrier { ticks } => {
+                        let packet = packets
+                            .iter()
+                            .find(|packet| packet.signal == ticks.signal)
+                            .unwrap();
+                        ((packet.begin, packet.end), ticks)
+                    }
+                    Said::Copy {
+                        bytes,
+                        ticks: Some(ticks),
+                        ..
+                    } => {
+                        let copy = copies.iter().rfind(|copy| copy.signal == ticks.signal).unwrap();
+                        assert_eq!(copy.bytes, *bytes);
+                        ((copy.begin, copy.end), ticks)
+                    }
+                    other => panic!("{other:?}"),
+                };
+                assert_eq!(
+                    (found.0.ticks, found.1.ticks),
+                    (ticks.begin_ticks, ticks.end_ticks)
+                );
+                // ROCr extrapolates between its samples of the clocks.
+                assert!(
+                    found.0.ns.abs_diff(ticks.begin_ns) < 100_000,
+                    "{found:?} {ticks:?}"
+                );
+                assert!(found.1.ns.abs_diff(ticks.end_ns) < 100_000, "{found:?} {ticks:?}");
+                compared += 1;
+            }
+            assert_eq!(compared, 210);
         }
-        assert_eq!(compared, 210);
-    }
+    });
 }
 
 #[test]
 fn an_endless_kernel_hangs_the_program_and_is_in_the_log() {
-    let toml = "[[fault]]\nkind = 'never_ends'\nkernel = 'endless'";
-    let began = |truth: &[Record<'static>]| truth.iter().any(|record| matches!(record, Record::Fault { .. }));
-    let run = run_until(&workload("endless"), &[], toml, began);
-    assert!(run.status.is_none(), "it ended: {:?} {}", run.status, run.stderr);
-    let fault = run.truth.iter().find_map(|record| match record {
-        Record::Fault { fault, place, .. } => Some((*fault, place.index)),
-        _ => None,
+    on_each_release(|release| {
+        let toml = "[[fault]]\nkind = 'never_ends'\nkernel = 'endless'";
+        let began =
+            |truth: &[Record<'static>]| truth.iter().any(|record| matches!(record, Record::Fault { .. }));
+        let run = release.run_until("endless", &[], toml, began);
+        assert!(run.status.is_none(), "it ended: {:?} {}", run.status, run.stderr);
+        let fault = run.truth.iter().find_map(|record| match record {
+            Record::Fault { fault, place, .. } => Some((*fault, place.index)),
+            _ => None,
+        });
+        assert_eq!(fault, Some((Fault::NeverEnds, 0)));
+        assert_eq!(run.launches().len(), 1);
     });
-    assert_eq!(fault, Some((Fault::NeverEnds, 0)));
-    assert_eq!(run.launches().len(), 1);
 }
 
 #[test]
 fn a_queue_error_reaches_the_runtime() {
-    let toml = "[[fault]]\nkind = 'queue_error'\nkernel = 'small_*'\nnth = 500";
-    let run = run(&workload("many_kernels"), &["1000"], toml);
-    assert!(
-        run.status.is_some_and(|status| !status.success()),
-        "{:?}",
-        run.status
-    );
-    assert!(
-        run.stderr.contains("HSA_STATUS_ERROR_INVALID_PACKET_FORMAT"),
-        "{}",
-        run.stderr
-    );
-    assert_eq!(
-        run.dispatches()
-            .iter()
-            .filter(|dispatch| dispatch.end.is_some())
-            .count(),
-        499
-    );
+    on_each_release(|release| {
+        let toml = "[[fault]]\nkind = 'queue_error'\nkernel = 'small_*'\nnth = 500";
+        let run = release.run("many_kernels", &["1000"], toml);
+        assert!(
+            run.status.is_some_and(|status| !status.success()),
+            "{:?}",
+            run.status
+        );
+        assert!(
+            run.stderr.contains("HSA_STATUS_ERROR_INVALID_PACKET_FORMAT"),
+            "{}",
+            run.stderr
+        );
+        assert_eq!(
+            run.dispatches()
+                .iter()
+                .filter(|dispatch| dispatch.end.is_some())
+                .count(),
+            499
+        );
+    });
 }
 
 #[test]
 fn without_timestamps_or_late_the_program_still_ends() {
-    let toml = "
+    on_each_release(|release| {
+        let toml = "
         [[fault]]
         kind = 'no_timestamps'
         count = 1000
@@ -319,6 +301,7 @@ fn without_timestamps_or_late_the_program_still_ends() {
         kind = 'late_completion'
         delay_ns = 30_000_000
     ";
-    let run = run(&workload("vector_add"), &[], toml);
-    run.assert_success();
+        let run = release.run("vector_add", &[], toml);
+        run.assert_success();
+    });
 }

@@ -1,15 +1,17 @@
 #!/bin/sh
-# Builds the programs that use a GPU: `build.sh OUTDIR [ROOT]`. ROOT is the root of another Debian release whose
-# ROCm they are to run with; they are still compiled by this one's hipcc.
+# Builds the programs that use a GPU: `build.sh OUTDIR [ROOT [OBJECTS]]`. ROOT is the root of another Debian release
+# whose ROCm they are to run with; they are still compiled by this one's hipcc. OBJECTS keeps what is compiled, which
+# several roots can share; without it, OUTDIR/objects does.
 #
 # Safe to run again: only what is older than its sources is built. Needs g++ and Debian's ROCm:
 #   apt-get install g++ hipcc libamdhip64-dev libhsa-runtime-dev rocm-device-libs
 set -eu
 
-out=${1:?usage: build.sh OUTDIR [ROOT]}
+out=${1:?usage: build.sh OUTDIR [ROOT [OBJECTS]]}
 root=${2:-}
+objects=${3:-$out/objects}
 cd "$(dirname "$0")"
-mkdir -p "$out"
+mkdir -p "$out" "$objects"
 
 for tool in g++ hipcc; do
     if ! command -v "$tool" >/dev/null 2>&1; then
@@ -22,6 +24,7 @@ done
 # One code object for each GPU that the tests make up. The environment keeps hipcc from looking for one.
 targets="--offload-arch=gfx906 --offload-arch=gfx1030"
 hip="env HCC_AMDGPU_TARGET=gfx906 hipcc $targets -std=c++17 -O1 -g -pthread -Wall -Wextra"
+cxx="g++ -std=c++17 -O1 -g -pthread -Wall -Wextra -Wno-missing-field-initializers"
 
 # Programs for another release name its loader and its libraries, so they run without a chroot.
 libraries=$root/usr/lib/x86_64-linux-gnu
@@ -30,38 +33,50 @@ if [ -n "$root" ]; then
     elsewhere="-Wl,--allow-shlib-undefined,--disable-new-dtags,-rpath,$libraries"
     elsewhere="$elsewhere,--dynamic-linker,$libraries/ld-linux-x86-64.so.2"
 fi
+# By soname: a root has no development links.
+amdhip=$(echo "$libraries"/libamdhip64.so.[0-9])
+hsa=$(echo "$libraries"/libhsa-runtime64.so.[0-9])
+rocblas=$(echo "$libraries"/librocblas.so.[0-9])
 
-stale() {
-    program=$1
+# make TARGET SOURCE... -- COMMAND...: runs the command, with `-o` and a file beside the target, if a source is newer.
+# The file is renamed then: two builds at the same time do no harm.
+make() {
+    target=$1
     shift
-    for source in "$0" "$@"; do
-        if [ ! "$program" -nt "$source" ]; then
-            echo "  building ${program#"$out"/}" >&2
-            return 0
-        fi
+    stale=
+    while [ "$1" != -- ]; do
+        [ "$target" -nt "$1" ] || stale=yes
+        shift
     done
-    return 1
+    shift
+    if [ -n "$stale" ]; then
+        echo "  building ${target##*/}" >&2
+        "$@" -o "$target.$$"
+        mv "$target.$$" "$target"
+    fi
 }
 
-for name in vector_add many_kernels streams copies graph devices endless features processes; do
-    if stale "$out/$name" "$name.cpp" said.hpp; then
-        # Written beside and renamed: two builds at the same time do no harm.
-        if [ -z "$root" ]; then
-            $hip "$name.cpp" -o "$out/$name.$$"
-        else
-            $hip -c "$name.cpp" -o "$out/$name.$$.o"
-            g++ -pthread "$out/$name.$$.o" "$libraries"/libamdhip64.so.[0-9] $elsewhere -o "$out/$name.$$"
-            rm "$out/$name.$$.o"
-        fi
-        mv "$out/$name.$$" "$out/$name"
-    fi
+self=./build.sh
+for source in *.cpp; do
+    name=${source%.cpp}
+    object=$objects/$name.o
+    case $name in
+    hsa_*)
+        make "$object" $self "$source" hsa.hpp -- $cxx -c "$source"
+        make "$out/$name" "$object" "$hsa" -- g++ "$object" "$hsa" $elsewhere
+        ;;
+    gemm)
+        # rocBLAS is an optional part of a release.
+        [ -e "$rocblas" ] || continue
+        make "$object" $self "$source" said.hpp -- $hip -c "$source"
+        make "$out/$name" "$object" "$rocblas" -- g++ -pthread "$object" "$rocblas" "$amdhip" $elsewhere
+        ;;
+    *)
+        make "$object" $self "$source" said.hpp -- $hip -c "$source"
+        make "$out/$name" "$object" "$amdhip" -- g++ -pthread "$object" "$amdhip" -ldl $elsewhere
+        ;;
+    esac
 done
-if stale "$out/module.hsaco" module.hip; then
-    $hip --genco module.hip -o "$out/module.hsaco.$$"
-    mv "$out/module.hsaco.$$" "$out/module.hsaco"
-fi
-if stale "$out/hsa_ticks" hsa_ticks.cpp; then
-    g++ -std=c++17 -O1 -g -Wall -Wextra -Wno-missing-field-initializers hsa_ticks.cpp \
-        -lhsa-runtime64 $elsewhere -o "$out/hsa_ticks.$$"
-    mv "$out/hsa_ticks.$$" "$out/hsa_ticks"
-fi
+make "$objects/module.hsaco" $self module.hip -- $hip --genco module.hip
+make "$objects/module-gfx906.hsaco" $self module.hip -- \
+    env HCC_AMDGPU_TARGET=gfx906 hipcc --offload-arch=gfx906 --genco --no-gpu-bundle-output module.hip

@@ -1,4 +1,4 @@
-//! Builds the GPU workloads, runs them on the software GPU, and reads back what both sides say.
+//! Runs programs on the software GPU, and reads back what both sides say.
 #![allow(dead_code, reason = "not every test file uses all of it")]
 #![allow(
     unreachable_pub,
@@ -10,10 +10,11 @@
     reason = "test code outside of #[test] functions"
 )]
 
+pub mod releases;
+
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use gputrace_softgpu::truth::{Copy, Dispatch, Other, Record, read_directory};
@@ -32,6 +33,9 @@ pub enum Said {
     },
     /// A copy was asked for; or, from `hsa_ticks`, has ended.
     Copy {
+        /// `hsa_ticks` says none: all of its copies go to the GPU.
+        #[serde(default)]
+        direction: Direction,
         bytes: u64,
         #[serde(flatten)]
         ticks: Option<Ticks>,
@@ -45,6 +49,31 @@ pub enum Said {
     ElapsedMs { value: f64 },
     /// How many GPUs there are.
     Devices { value: f64 },
+    /// Whether the GPUs reach each other's memory.
+    PeerAccess { value: f64 },
+    /// Whether the runtime exports `hipLaunchHostFunc`.
+    HostFunctions { value: f64 },
+    /// How the child of a fork ended: what `wait(2)` says.
+    ChildStatus { value: f64 },
+    /// How many matrix products were asked for.
+    Products { value: f64 },
+}
+
+/// From where to where a copy goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// Host to device.
+    #[default]
+    H2d,
+    /// Device to host.
+    D2h,
+    /// Within a device.
+    D2d,
+    /// Within the host.
+    H2h,
+    /// From one device to another.
+    Peer,
 }
 
 /// What `hsa_ticks` found in a signal, and what HSA made of it.
@@ -60,59 +89,18 @@ pub struct Ticks {
 /// A finished run.
 #[derive(Debug)]
 pub struct Run {
+    /// `None`: it was killed.
     pub status: Option<ExitStatus>,
     pub stdout: String,
     pub stderr: String,
     pub said: Vec<Said>,
     pub truth: Vec<Record<'static>>,
+    /// From its start to its end.
+    pub wall: Duration,
 }
 
 /// The longest a workload may take, start of the runtime included.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Environment variable: root of another Debian release, to run its ROCm instead of this machine's.
-pub const ROOT_VARIABLE: &str = "MOCKKFD_TEST_ROOT";
-
-/// The other release's root, if one is wanted.
-pub fn root() -> Option<PathBuf> {
-    std::env::var_os(ROOT_VARIABLE).map(PathBuf::from)
-}
-
-/// A program that comes with ROCm.
-pub fn installed(path: &str) -> PathBuf {
-    root().unwrap_or_else(|| PathBuf::from("/")).join(path)
-}
-
-/// The command that runs a program with the library loaded.
-fn command(program: &Path) -> Command {
-    let libraries = root().map(|root| root.join("usr/lib/x86_64-linux-gnu"));
-    let mut command = match &libraries {
-        // A program of the other release would look for its loader and libraries in this one.
-        Some(libraries) if root().is_some_and(|root| program.starts_with(root)) => {
-            let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
-            command
-                .arg("--library-path")
-                .arg(libraries)
-                .arg("--preload")
-                .arg(library())
-                .arg(program);
-            command
-        }
-        libraries => {
-            let mut command = Command::new(program);
-            command.env("LD_PRELOAD", library());
-            // A workload names the other loader, but what its libraries open is looked for here too.
-            let workload = program.starts_with(env!("CARGO_TARGET_TMPDIR"));
-            if let Some(libraries) = libraries.as_ref().filter(|_| workload) {
-                command.env("LD_LIBRARY_PATH", libraries);
-            }
-            command
-        }
-    };
-    // Later releases do small copies by kernels, which compute nothing here.
-    command.env("GPU_FORCE_BLIT_COPY_SIZE", "0");
-    command
-}
 
 /// The library to preload: cargo has built it beside the test program.
 pub fn library() -> PathBuf {
@@ -126,51 +114,18 @@ pub fn library() -> PathBuf {
     library
 }
 
-/// Path of a workload, built on first use.
-pub fn workload(name: &str) -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let directory = BUILT.get_or_init(|| {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(if root().is_some() {
-            "gpu-workloads-root"
-        } else {
-            "gpu-workloads"
-        });
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/gpu/build.sh");
-        let status = Command::new(&script)
-            .arg(&directory)
-            .args(root())
-            .status()
-            .unwrap();
-        assert!(
-            status.success(),
-            "{} failed; it says above what is missing",
-            script.display()
-        );
-        directory
-    });
-    directory.join(name)
-}
-
-/// Runs a program on a software GPU of this configuration, until it ends.
-pub fn run(program: &Path, arguments: &[&str], toml: &str) -> Run {
-    run_until(program, arguments, toml, |_| false)
-}
-
-/// Runs a program; kills it once `enough` holds for its ground truth, and after a minute.
-pub fn run_until(
-    program: &Path,
-    arguments: &[&str],
-    toml: &str,
-    enough: impl Fn(&[Record<'static>]) -> bool,
-) -> Run {
+/// Runs a command with the library loaded, on a software GPU of this configuration. Kills it once `enough` holds for
+/// its ground truth, and after a minute.
+pub fn run_until(command: &mut Command, toml: &str, enough: impl Fn(&[Record<'static>]) -> bool) -> Run {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("softgpu.toml");
     let said = directory.path().join("said");
     let truth = directory.path().join("truth");
     std::fs::write(&config, toml).unwrap();
     std::fs::create_dir(&truth).unwrap();
-    let mut child = command(program)
-        .args(arguments)
+    let begin = Instant::now();
+    let mut child = command
+        .env("LD_PRELOAD", library())
         .env("SOFTGPU_CONFIG", &config)
         .env("SOFTGPU_LOG", &truth)
         .env("WORKLOAD_LOG", &said)
@@ -178,7 +133,7 @@ pub fn run_until(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap();
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     let (stdout, stderr, status) = std::thread::scope(|scope| {
         let stdout = scope.spawn(move || text(&mut out));
@@ -198,6 +153,7 @@ pub fn run_until(
         };
         (stdout.join().unwrap(), stderr.join().unwrap(), status)
     });
+    let wall = begin.elapsed();
     let said = std::fs::read_to_string(&said).unwrap_or_default();
     // What a killed program wrote may end within a line.
     let whole = said
@@ -213,6 +169,7 @@ pub fn run_until(
         stderr,
         said: said.collect(),
         truth: read_directory(&truth).unwrap(),
+        wall,
     }
 }
 
@@ -285,16 +242,27 @@ impl Run {
         self.truth.iter().filter_map(packet).collect()
     }
 
-    /// Bytes the program says it copied.
-    pub fn bytes_said(&self) -> u64 {
-        let bytes = |said: &Said| {
-            if let Said::Copy { bytes, .. } = said {
-                *bytes
-            } else {
-                0
-            }
+    /// The runtime's own kernels that copy within a GPU.
+    pub fn copy_kernels(&self) -> usize {
+        let copies = |record: &&Record<'static>| match record {
+            Record::Dispatch(dispatch) => dispatch.kernel.starts_with("__amd_rocclr_copyBuffer"),
+            _ => false,
         };
-        self.said.iter().map(bytes).sum()
+        self.truth.iter().filter(copies).count()
+    }
+
+    /// Copies the program says it asked for, in these directions: their bytes.
+    pub fn bytes_said(&self, directions: &[Direction]) -> Vec<u64> {
+        let bytes = |said: &Said| match said {
+            Said::Copy { bytes, direction, .. } if directions.contains(direction) => Some(*bytes),
+            _ => None,
+        };
+        self.said.iter().filter_map(bytes).collect()
+    }
+
+    /// Bytes that SDMA really copied.
+    pub fn bytes_copied(&self) -> u64 {
+        self.copies().iter().map(|copy| copy.bytes).sum()
     }
 }
 

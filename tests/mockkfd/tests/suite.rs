@@ -1,0 +1,291 @@
+//! Every workload on every ROCm release: what the programs say they did against what the GPU did.
+//!
+//! One test per release; each goes through the same table, runs all of it whatever fails, and then names what failed.
+//! A release that is not there is left out and says so; with `GPUTRACE_REQUIRE_ROCM=1` it fails.
+
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use gputrace_softgpu::truth::Record;
+use support::releases::{Release, code_object, missing, release, say};
+use support::{Direction, Run, Said, launch_of, run_until, sorted};
+
+/// A workload, how to run it, and what must come of it beyond what holds for all of them.
+struct Row {
+    program: &'static str,
+    arguments: fn(&Release) -> Vec<String>,
+    toml: &'static str,
+    environment: &'static [(&'static str, &'static str)],
+    ends: Ends,
+    /// What else must be in the logs.
+    check: fn(&Release, &Run),
+}
+
+/// How a workload ends.
+#[derive(PartialEq)]
+enum Ends {
+    /// By itself, with status 0.
+    Well,
+    /// Never: it waits for what an injected fault keeps from happening.
+    AfterFault,
+}
+
+const fn row(program: &'static str) -> Row {
+    Row {
+        program,
+        arguments: |_| Vec::new(),
+        toml: "",
+        environment: &[],
+        ends: Ends::Well,
+        check: |_, _| {},
+    }
+}
+
+const TWO_GPUS: &str = "
+    [[agent]]
+    [[agent]]
+    gfx = 'gfx1030'
+    device_id = 0x73bf
+    clock = { frequency_hz = 25_000_000 }
+";
+
+static TABLE: [Row; 19] = [
+    Row {
+        check: |_, run| assert!(run.wall < Duration::from_secs(5), "it took {:?}", run.wall),
+        ..row("vector_add")
+    },
+    Row {
+        arguments: |_| vec!["10000".into()],
+        ..row("many_kernels")
+    },
+    row("streams"),
+    Row {
+        check: |_, run| {
+            let within_gpu = run.bytes_said(&[Direction::D2d]).len();
+            assert_eq!(run.copy_kernels(), within_gpu, "copies within the GPU");
+        },
+        ..row("copies")
+    },
+    Row {
+        arguments: |_| vec!["100".into(), "1000".into()],
+        toml: "default_duration = { fixed_ns = 500 }",
+        ..row("graph")
+    },
+    Row {
+        toml: TWO_GPUS,
+        check: |_, run| assert!(run.said.contains(&Said::Devices { value: 2.0 })),
+        ..row("devices")
+    },
+    Row {
+        toml: TWO_GPUS,
+        check: |_, run| assert_eq!(run.bytes_said(&[Direction::Peer]).len(), 6),
+        ..row("peers")
+    },
+    Row {
+        arguments: |_| vec![code_object("module.hsaco")],
+        ..row("features")
+    },
+    Row {
+        // HIP 5.2 deadlocks in hipStreamDestroy after hipFreeAsync, on a lock of its own.
+        arguments: |release| match release.name {
+            "5.2.3" => vec!["keep".into()],
+            _ => Vec::new(),
+        },
+        // HIP 5 has memory pools, but not unless asked.
+        environment: &[("HIP_MEM_POOL_SUPPORT", "1")],
+        ..row("pools")
+    },
+    Row {
+        check: |release, run| {
+            let value = if release.name == "5.2.3" { 0.0 } else { 1.0 };
+            assert!(
+                run.said.contains(&Said::HostFunctions { value }),
+                "hipLaunchHostFunc"
+            );
+        },
+        ..row("callbacks")
+    },
+    Row {
+        arguments: |_| vec!["3".into()],
+        check: |_, run| assert_eq!(processes(run), 4),
+        ..row("processes")
+    },
+    Row {
+        arguments: |_| vec!["exec".into()],
+        check: |_, run| assert_eq!(processes(run), 2),
+        ..row("forks")
+    },
+    Row {
+        arguments: |_| vec!["host".into()],
+        ..row("forks")
+    },
+    Row {
+        // Not supported by ROCm: the child is killed by SIGSEGV (11). The parent must not notice.
+        arguments: |_| vec!["inherit".into()],
+        check: |_, run| assert!(run.said.contains(&Said::ChildStatus { value: 11.0 })),
+        ..row("forks")
+    },
+    row("rtc"),
+    Row {
+        arguments: |_| vec![code_object("module-gfx906.hsaco")],
+        check: |_, run| {
+            let barriers = run
+                .packets()
+                .iter()
+                .filter(|packet| packet.packet == "barrier_and")
+                .count();
+            assert_eq!(barriers, 1);
+        },
+        ..row("hsa_dispatch")
+    },
+    row("hsa_ticks"),
+    Row {
+        toml: "[[fault]]\nkind = 'never_ends'\nkernel = 'endless'",
+        ends: Ends::AfterFault,
+        ..row("endless")
+    },
+    Row {
+        check: |_, run| {
+            // Tensile's kernels; a product may take more than one.
+            let products = run
+                .dispatches()
+                .iter()
+                .filter(|dispatch| dispatch.kernel.starts_with("Cijk_"))
+                .count();
+            assert!(products >= 15, "{products} kernels for 15 products");
+            assert!(run.said.contains(&Said::Products { value: 15.0 }));
+        },
+        ..row("gemm")
+    },
+];
+
+/// How many processes used a GPU.
+fn processes(run: &Run) -> usize {
+    let mut pids: Vec<u32> = run
+        .dispatches()
+        .iter()
+        .map(|dispatch| dispatch.place.pid)
+        .collect();
+    pids.sort_unstable();
+    pids.dedup();
+    pids.len()
+}
+
+/// The release for which rocBLAS is tested; its suite has it as librocblas0.
+const WITH_ROCBLAS: &str = "5.7.1";
+
+/// Whether a workload has to do without something that the release lacks here; says so.
+fn left_out(row: &Row, release: &Release) -> bool {
+    if row.program != "gemm" || release.has("librocblas.so.0") {
+        return false;
+    }
+    if release.name == WITH_ROCBLAS {
+        missing(&format!(
+            "rocBLAS is not there; `cargo xtask rocm --release {WITH_ROCBLAS} --fetch --with librocblas0` gets it"
+        ));
+    } else {
+        say(&format!(
+            "gemm left out on ROCm {}: it is for {WITH_ROCBLAS}",
+            release.name
+        ));
+    }
+    true
+}
+
+/// What holds for every workload.
+fn as_said(row: &Row, run: &Run) {
+    let ran: Vec<_> = run.dispatches().iter().map(launch_of).collect();
+    // Which kernels rocBLAS launches, the program does not know.
+    if row.program != "gemm" {
+        assert_eq!(sorted(ran), sorted(run.launches()), "kernels");
+    }
+    // Between GPUs that do not reach each other's memory copies go through the host: twice over SDMA.
+    let through_host = run.said.contains(&Said::PeerAccess { value: 0.0 });
+    let once = run.bytes_said(&[Direction::H2d, Direction::D2h]);
+    let between = run.bytes_said(&[Direction::Peer]);
+    let times = if through_host { 2 } else { 1 };
+    let said = once.iter().sum::<u64>() + times * between.iter().sum::<u64>();
+    // What this one copies, it does not all say: it is about other things.
+    if row.program != "features" {
+        assert_eq!(run.bytes_copied(), said, "bytes copied");
+    }
+    let unknown = |record: &Record<'_>| matches!(record, Record::Unknown { .. });
+    assert!(!run.truth.iter().any(unknown), "{}", run.stderr);
+}
+
+fn try_row(row: &Row, release: &Release) {
+    let mut command = release.workload(row.program);
+    command
+        .args((row.arguments)(release))
+        .envs(row.environment.iter().copied());
+    let faulty =
+        |truth: &[Record<'static>]| truth.iter().any(|record| matches!(record, Record::Fault { .. }));
+    let stop = row.ends == Ends::AfterFault;
+    let run = run_until(&mut command, row.toml, |truth| stop && faulty(truth));
+    match row.ends {
+        Ends::Well => run.assert_success(),
+        Ends::AfterFault => assert!(run.status.is_none() && faulty(&run.truth), "{:?}", run.status),
+    }
+    if row.ends == Ends::Well {
+        as_said(row, &run);
+    }
+    (row.check)(release, &run);
+}
+
+fn try_rocminfo(release: &Release) {
+    let run = release.rocminfo(TWO_GPUS);
+    run.assert_success();
+    for name in ["gfx906", "gfx1030"] {
+        let line = format!("Name:                    {name}");
+        assert!(run.stdout.contains(&line), "{}", run.stdout);
+    }
+}
+
+/// Runs everything on a release.
+fn whole_release(name: &'static str) {
+    let Some(release) = release(name) else {
+        return;
+    };
+    // Builds them, which shall not count.
+    let _ = code_object("module.hsaco");
+    let begin = Instant::now();
+    let mut failed = Vec::new();
+    let mut ran = 0;
+    let mut attempt = |what: String, test: &dyn Fn()| {
+        ran += 1;
+        // Shown with the failure of a test.
+        eprintln!("{what}:");
+        if catch_unwind(AssertUnwindSafe(test)).is_err() {
+            failed.push(what);
+        }
+    };
+    attempt("rocminfo".into(), &|| try_rocminfo(&release));
+    for row in &TABLE {
+        if !left_out(row, &release) {
+            let words = [vec![row.program.to_owned()], (row.arguments)(&release)].concat();
+            attempt(words.join(" "), &|| try_row(row, &release));
+        }
+    }
+    say(&format!(
+        "ROCm {name}: {ran} programs in {:.1} s",
+        begin.elapsed().as_secs_f64()
+    ));
+    assert!(failed.is_empty(), "on ROCm {name} failed: {failed:#?}");
+}
+
+#[test]
+fn on_rocm_5_2_3() {
+    whole_release("5.2.3");
+}
+
+#[test]
+fn on_rocm_5_7_1() {
+    whole_release("5.7.1");
+}
+
+#[test]
+fn on_rocm_6_4_3() {
+    whole_release("6.4.3");
+}

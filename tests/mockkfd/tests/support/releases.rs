@@ -1,0 +1,177 @@
+//! The ROCm releases to test on: their roots, the workloads built for them, and how to run something there.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use gputrace_softgpu::truth::Record;
+
+use super::{Run, run_until};
+
+/// Releases that `cargo xtask rocm` knows, oldest first.
+pub const NAMES: [&str; 3] = ["5.2.3", "5.7.1", "6.4.3"];
+
+/// With this variable at 1 a release that is missing fails the test instead of being left out.
+const REQUIRE: &str = "GPUTRACE_REQUIRE_ROCM";
+
+/// Where Debian has libraries, seen from a root.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+
+/// A ROCm release.
+#[derive(Debug)]
+pub struct Release {
+    pub name: &'static str,
+    root: PathBuf,
+}
+
+/// The release of this name, unless it is not there: then says so past the test runner, which would keep it to itself.
+///
+/// The releases are those in the cache of `cargo xtask rocm`. Where there is none at all, the ROCm of this machine's
+/// own Debian 12 stands for 5.2.3.
+pub fn release(name: &'static str) -> Option<Release> {
+    let cached = |name: &str| {
+        let root = cache()?.join(name).join("root");
+        // Written last: without it the root is not whole.
+        root.join("PACKAGES").is_file().then_some(root)
+    };
+    let machine = || {
+        let whole = Path::new("/").join(LIBRARIES).join("libamdhip64.so.5").exists();
+        let only = name == "5.2.3" && NAMES.into_iter().all(|name| cached(name).is_none());
+        (whole && only).then(|| PathBuf::from("/"))
+    };
+    if let Some(root) = cached(name).or_else(machine) {
+        return Some(Release { name, root });
+    }
+    missing(&format!(
+        "ROCm {name} is not there; `cargo xtask rocm --release {name} --fetch` gets it"
+    ));
+    None
+}
+
+/// Says that something is not tested for lack of something; fails if all was promised to be there.
+pub fn missing(reason: &str) {
+    let required = std::env::var_os(REQUIRE).is_some_and(|value| value == "1");
+    assert!(!required, "{REQUIRE}=1, but {reason}");
+    say(&format!("SKIPPED {reason}"));
+}
+
+/// Writes a line past the test runner.
+pub fn say(line: &str) {
+    let thread = std::thread::current();
+    // Where nothing can be written, nobody reads.
+    drop(writeln!(
+        std::io::stderr(),
+        "{}: {line}",
+        thread.name().unwrap_or("a test")
+    ));
+}
+
+/// Runs a test on each release that is there.
+pub fn on_each_release(test: impl Fn(&Release)) {
+    for release in NAMES.into_iter().filter_map(release) {
+        // Shown with the failure of a test.
+        eprintln!("on ROCm {}:", release.name);
+        test(&release);
+    }
+}
+
+/// The directory of `cargo xtask rocm`, by the XDG rules.
+fn cache() -> Option<PathBuf> {
+    let absolute = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(cache.join("gputrace/rocm"))
+}
+
+/// Where the workloads are built.
+fn built() -> &'static Path {
+    Path::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/gpu-workloads"))
+}
+
+/// Builds the workloads for all releases that are there, once.
+fn build() {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/gpu/build.sh");
+        for release in NAMES.into_iter().filter_map(release) {
+            let status = Command::new(&script)
+                .arg(built().join(release.name))
+                .arg(&release.root)
+                .arg(built().join("objects"))
+                .status()
+                .unwrap();
+            assert!(
+                status.success(),
+                "{} failed; it says above what is missing",
+                script.display()
+            );
+        }
+    });
+}
+
+/// A code object of the workloads.
+pub fn code_object(name: &str) -> String {
+    build();
+    built().join("objects").join(name).to_str().unwrap().to_owned()
+}
+
+impl Release {
+    /// Whether the release has a library, by its name in the directory of libraries.
+    pub fn has(&self, library: &str) -> bool {
+        self.root.join(LIBRARIES).join(library).exists()
+    }
+
+    /// The command that runs a workload.
+    ///
+    /// The program names the release's own loader and libraries. What the libraries open is looked for there too, which
+    /// is why the command must not start other programs of this machine.
+    pub fn workload(&self, name: &str) -> Command {
+        build();
+        let mut command = Command::new(built().join(self.name).join(name));
+        command.env("LD_LIBRARY_PATH", self.root.join(LIBRARIES));
+        // Later releases do small copies by kernels, which compute nothing here.
+        command.env("GPU_FORCE_BLIT_COPY_SIZE", "0");
+        command
+    }
+
+    /// Runs a workload until it ends.
+    pub fn run(&self, name: &str, arguments: &[&str], toml: &str) -> Run {
+        self.run_until(name, arguments, toml, |_| false)
+    }
+
+    /// Runs a workload; kills it once `enough` holds for its ground truth.
+    pub fn run_until(
+        &self,
+        name: &str,
+        arguments: &[&str],
+        toml: &str,
+        enough: impl Fn(&[Record<'static>]) -> bool,
+    ) -> Run {
+        run_until(self.workload(name).args(arguments), toml, enough)
+    }
+
+    /// Runs the release's rocminfo.
+    pub fn rocminfo(&self, toml: &str) -> Run {
+        // That of 5.2 runs lsmod by a shell of this machine, which may have none.
+        let tools = tempfile::tempdir().unwrap();
+        let lsmod = tools.path().join("lsmod");
+        std::fs::write(&lsmod, "#!/bin/sh\nexec cat /proc/modules\n").unwrap();
+        std::fs::set_permissions(&lsmod, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths(
+            std::iter::once(tools.path().to_owned()).chain(std::env::split_paths(&path)),
+        )
+        .unwrap();
+        let libraries = self.root.join(LIBRARIES);
+        // By its own loader: the kernel would take this machine's.
+        let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
+        command.arg("--library-path").arg(&libraries);
+        command.arg(self.root.join("usr/bin/rocminfo")).env("PATH", path);
+        run_until(&mut command, toml, |_| false)
+    }
+}
