@@ -1,0 +1,93 @@
+//! The clocks of the GPUs: samples of them beside the host's, and conversion between the two.
+//!
+//! GPUs stamp what they do with a counter of their own, usually at 100 MHz. `AMDKFD_IOC_GET_CLOCK_COUNTERS`
+//! reads that counter and the host's clocks in one call. A [`Sampler`] asks for such pairs through gputrace's
+//! own `/dev/kfd`, some ten times a second; a [`ClockModel`] converts between neighbouring pairs.
+//!
+//! The host's clock is `CLOCK_BOOTTIME` everywhere: it is KFD's "system clock", ROCr's system domain, and
+//! rocprofiler-sdk's default.
+//!
+//! # What a conversion's uncertainty is made of
+//!
+//! * The samples': the counter was read somewhere between the host's two readings around it.
+//! * The line's: how far the interval departs from the rate before and after it. A clock that leaps by
+//!   less than a thousandth of an interval is caught here.
+//! * The counter's: one tick.
+//! * Beyond the samples, and around a leap: what the measured rate may be wrong by, and
+//!   [`RATE_CHANGE_PPM`] for what it may have changed since, times the distance.
+//!
+//! A leap (GPU reset, suspend) begins a new *segment*. One count may then stand for a moment in each of
+//! several segments; which one is meant is decided by what else is known about the moment, see [`Window`].
+
+mod model;
+mod sampler;
+
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use thiserror::Error;
+
+pub use model::{ClockModel, GpuTime, HostTime, RATE_CHANGE_PPM, Unresolved, Window};
+pub use sampler::{Sampler, boottime_ns};
+
+/// A GPU's count at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClockSample {
+    /// KFD's number of the GPU.
+    pub gpu_id: u32,
+    /// The count, ticks.
+    pub gpu_tick: u64,
+    /// When it was read: `CLOCK_BOOTTIME`, ns.
+    pub boottime_ns: u64,
+    /// The count was read at most so long before or after, ns.
+    pub uncertainty_ns: u64,
+}
+
+/// Why a clock could not be sampled.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ClockError {
+    /// There is no KFD device: no driver, or a container without it.
+    #[error(
+        "no {}: the amdgpu driver is not loaded (modprobe amdgpu), or this container does not have the device \
+         (--device=/dev/kfd)",
+        path.display()
+    )]
+    NoDevice {
+        /// The device node.
+        path: PathBuf,
+    },
+    /// The device may not be opened.
+    #[error("{} may not be opened ({error}): run as root or as a member of the group render", path.display())]
+    Denied {
+        /// The device node.
+        path: PathBuf,
+        /// `EACCES` or `EPERM`.
+        error: Errno,
+    },
+    /// What was opened does not know the request, so it is not KFD's device.
+    #[error("{} does not answer AMDKFD_IOC_GET_CLOCK_COUNTERS: it is not KFD's device", path.display())]
+    NotKfd {
+        /// The device node.
+        path: PathBuf,
+    },
+    /// KFD has no such GPU, or this process may not use it (device cgroup).
+    #[error("KFD has no clock of GPU {gpu_id} for this process")]
+    UnknownGpu {
+        /// The number that was asked for.
+        gpu_id: u32,
+    },
+    /// KFD answers only the process that opened its device, which was before a fork.
+    #[error("{} was opened by another process: KFD answers only the one that did", path.display())]
+    OtherProcess {
+        /// The device node.
+        path: PathBuf,
+    },
+    /// Anything else.
+    #[error("{}: {error}", path.display())]
+    Failed {
+        /// The device node.
+        path: PathBuf,
+        /// What the kernel said.
+        error: Errno,
+    },
+}

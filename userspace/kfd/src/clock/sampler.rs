@@ -1,0 +1,183 @@
+//! Samples of the GPU clocks, from KFD.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{ClockError, ClockSample};
+use crate::paths::Paths;
+
+/// Readings per sample at most. The narrowest is taken: one that was interrupted is useless.
+const ATTEMPTS: u32 = 4;
+
+/// A reading with this uncertainty is not tried again, ns.
+const GOOD_NS: u64 = 1_000;
+
+/// `_IOWR('K', 0x05, struct kfd_ioctl_get_clock_counters_args)`.
+const GET_CLOCK_COUNTERS: libc::c_ulong = 0xc028_4b05;
+
+/// `struct kfd_ioctl_get_clock_counters_args` of `linux/kfd_ioctl.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct ClockCounters {
+    gpu_clock_counter: u64,
+    /// `CLOCK_MONOTONIC_RAW`, ns.
+    cpu_clock_counter: u64,
+    /// `CLOCK_BOOTTIME`, ns.
+    system_clock_counter: u64,
+    system_clock_freq: u64,
+    gpu_id: u32,
+    pad: u32,
+}
+
+const _: () = assert!(size_of::<ClockCounters>() == 40);
+
+/// Now, in nanoseconds of `CLOCK_BOOTTIME`.
+#[must_use]
+pub fn boottime_ns() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    // Neither part is negative: the clock begins at boot.
+    time.tv_sec
+        .unsigned_abs()
+        .saturating_mul(1_000_000_000)
+        .saturating_add(time.tv_nsec.unsigned_abs())
+}
+
+/// An open `/dev/kfd`, and the GPUs whose clocks to read.
+///
+/// Opening it makes this process one that KFD lists, without queues or memory on any GPU. It stays
+/// usable only in this process, not in a fork's child.
+#[derive(Debug)]
+pub struct Sampler {
+    kfd: File,
+    path: PathBuf,
+    gpu_ids: Vec<u32>,
+}
+
+impl Sampler {
+    /// Opens KFD's device for the GPUs with these numbers
+    /// ([`Topology::gpu_ids`](crate::topology::Topology::gpu_ids)).
+    ///
+    /// # Errors
+    /// [`ClockError`]: there is no device, it may not be opened, or it is something else than KFD's.
+    pub fn open(paths: &Paths, gpu_ids: Vec<u32>) -> Result<Self, ClockError> {
+        let path = paths.dev_kfd.clone();
+        // KFD's requests do not ask how the file was opened.
+        let kfd = File::open(&path).map_err(|error| {
+            let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            classify(error, path.clone())
+        })?;
+        let sampler = Self { kfd, path, gpu_ids };
+        // GPU 0 is the CPU, which has no counter; the request succeeds all the same.
+        sampler.counters(0)?;
+        Ok(sampler)
+    }
+
+    /// The GPUs.
+    #[must_use]
+    pub fn gpu_ids(&self) -> &[u32] {
+        &self.gpu_ids
+    }
+
+    /// One sample of every GPU, each with its own result. Takes some microseconds per GPU.
+    #[must_use]
+    pub fn sample_all(&self) -> Vec<Result<ClockSample, ClockError>> {
+        self.gpu_ids.iter().map(|gpu_id| self.sample(*gpu_id)).collect()
+    }
+
+    /// One sample of a GPU: the narrowest of a few readings.
+    ///
+    /// # Errors
+    /// [`ClockError`]: KFD does not know the GPU or refuses.
+    pub fn sample(&self, gpu_id: u32) -> Result<ClockSample, ClockError> {
+        let mut best: Option<ClockSample> = None;
+        for _ in 0..ATTEMPTS {
+            let sample = self.read(gpu_id)?;
+            if best.is_none_or(|best| sample.uncertainty_ns < best.uncertainty_ns) {
+                best = Some(sample);
+            }
+            if sample.uncertainty_ns <= GOOD_NS {
+                break;
+            }
+        }
+        best.ok_or(ClockError::UnknownGpu { gpu_id })
+    }
+
+    fn read(&self, gpu_id: u32) -> Result<ClockSample, ClockError> {
+        let before = boottime_ns();
+        let counters = self.counters(gpu_id)?;
+        let after = boottime_ns();
+        // For a GPU it does not know, KFD succeeds and leaves 0.
+        if counters.gpu_clock_counter == 0 {
+            return Err(ClockError::UnknownGpu { gpu_id });
+        }
+        // KFD reads the GPU first and the host's clock then, so that is the better upper end.
+        let system = counters.system_clock_counter;
+        let end = if (before..=after).contains(&system) {
+            system
+        } else {
+            after
+        };
+        let width = end.saturating_sub(before);
+        Ok(ClockSample {
+            gpu_id,
+            gpu_tick: counters.gpu_clock_counter,
+            boottime_ns: before.saturating_add(width / 2),
+            uncertainty_ns: width.div_ceil(2),
+        })
+    }
+
+    fn counters(&self, gpu_id: u32) -> Result<ClockCounters, ClockError> {
+        let mut counters = ClockCounters {
+            gpu_id,
+            ..ClockCounters::default()
+        };
+        loop {
+            // SAFETY: the request's size is that of the structure, which lives through the call and may hold
+            // any bytes.
+            let result = unsafe { libc::ioctl(self.kfd.as_raw_fd(), GET_CLOCK_COUNTERS, &raw mut counters) };
+            if result == 0 {
+                return Ok(counters);
+            }
+            let error = Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
+            if error != Errno::INTR {
+                return Err(classify(error, self.path.clone()));
+            }
+        }
+    }
+}
+
+fn classify(error: Errno, path: PathBuf) -> ClockError {
+    match error {
+        Errno::NOENT | Errno::NXIO | Errno::NODEV | Errno::NOTDIR => ClockError::NoDevice { path },
+        Errno::ACCESS | Errno::PERM => ClockError::Denied { path, error },
+        Errno::NOTTY => ClockError::NotKfd { path },
+        Errno::BADF => ClockError::OtherProcess { path },
+        error => ClockError::Failed { path, error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut paths = Paths::under(directory.path());
+        let open = |paths: &Paths| Sampler::open(paths, Vec::new()).unwrap_err();
+        let path = paths.dev_kfd.clone();
+        assert_eq!(open(&paths), ClockError::NoDevice { path });
+        // A device that is not KFD's.
+        paths.dev_kfd = "/dev/null".into();
+        let path = paths.dev_kfd.clone();
+        assert_eq!(open(&paths), ClockError::NotKfd { path: path.clone() });
+        let denied = classify(Errno::ACCESS, path.clone());
+        assert!(denied.to_string().contains("group render"), "{denied}");
+        let other = classify(Errno::BADF, path.clone());
+        assert_eq!(other, ClockError::OtherProcess { path });
+    }
+}

@@ -1,0 +1,51 @@
+//! Where the driver's files are.
+
+use std::path::{Path, PathBuf};
+
+/// The places that this crate reads; others than the default for tests and recorded trees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// KFD's device node.
+    pub dev_kfd: PathBuf,
+    /// KFD's sysfs directory, with `topology` and `proc` in it.
+    pub kfd: PathBuf,
+    /// Directory of the DRM devices, with `renderD128` and so on in it.
+    pub drm: PathBuf,
+    /// The directory of processes.
+    pub proc: PathBuf,
+    /// libdrm's tables of marketing names, best first.
+    pub amdgpu_ids: Vec<PathBuf>,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        Self::under(Path::new("/"))
+    }
+}
+
+impl Paths {
+    /// The places of a system whose root directory is `root`.
+    #[must_use]
+    pub fn under(root: &Path) -> Self {
+        Self {
+            dev_kfd: root.join("dev/kfd"),
+            kfd: root.join("sys/class/kfd/kfd"),
+            drm: root.join("sys/class/drm"),
+            proc: root.join("proc"),
+            // AMD's packages bring a libdrm of their own, newer than the distribution's.
+            amdgpu_ids: [
+                "opt/amdgpu/share/libdrm",
+                "usr/share/libdrm",
+                "usr/local/share/libdrm",
+            ]
+            .map(|directory| root.join(directory).join("amdgpu.ids"))
+            .into(),
+        }
+    }
+
+    /// The sysfs directory of the PCI device behind a render node.
+    #[must_use]
+    pub fn device(&self, drm_render_minor: u32) -> PathBuf {
+        self.drm.join(format!("renderD{drm_render_minor}")).join("device")
+    }
+}

@@ -1,0 +1,342 @@
+//! The clock model against the software GPU's clock, and the sampler against the mock driver.
+
+#![allow(clippy::unwrap_used, reason = "test code outside of #[test] functions")]
+
+mod support;
+
+use gputrace_kfd::clock::{ClockModel, ClockSample, Sampler, Unresolved, Window, boottime_ns};
+use gputrace_kfd::{Paths, topology::Topology};
+use gputrace_softgpu::clock::{GpuClock, Jump};
+use proptest::prelude::*;
+use support::{on_softgpu, said};
+
+const GPU: u32 = 31_000;
+const SECOND: u64 = 1_000_000_000;
+const START: u64 = 5_000 * SECOND;
+
+/// Samples of a clock: the true moment is somewhere within the uncertainty.
+fn samples(clock: &GpuClock, moments: &[(u64, u64, u64)]) -> Vec<ClockSample> {
+    let sample = |(ns, uncertainty, place): &(u64, u64, u64)| ClockSample {
+        gpu_id: GPU,
+        gpu_tick: clock.ticks_at(ns - uncertainty + place % (2 * uncertainty + 1)),
+        boottime_ns: *ns,
+        uncertainty_ns: *uncertainty,
+    };
+    moments.iter().map(sample).collect()
+}
+
+/// Ten samples a second, each some hundred nanoseconds wide.
+fn steady(clock: &GpuClock, count: u64) -> Vec<ClockSample> {
+    let moments: Vec<_> = (0..count)
+        .map(|index| (START + index * SECOND / 10, 400, index * 37))
+        .collect();
+    samples(clock, &moments)
+}
+
+#[test]
+fn a_clock_with_offset_and_drift_is_followed() {
+    let clock = GpuClock {
+        drift_ppb: -35_000,
+        ..GpuClock::default()
+    };
+    let model = ClockModel::new(GPU, steady(&clock, 100));
+    assert_eq!(model.segments(), 1);
+    assert!(model.frequency_hz().unwrap().abs_diff(99_996_500) < 1_000);
+    for index in 0..990 {
+        let truth = START + index * 10_007_001;
+        let time = model
+            .to_boottime(clock.ticks_at(truth), Window::default())
+            .unwrap();
+        assert!(
+            time.boottime_ns.abs_diff(truth) <= time.uncertainty_ns,
+            "{time:?} {truth}"
+        );
+        assert!(
+            time.uncertainty_ns < 2_500 && !time.extrapolated && !time.ambiguous,
+            "{time:?}"
+        );
+        let count = model.to_tick(truth).unwrap();
+        let off = count.gpu_tick.abs_diff(clock.ticks_at(truth)) * 10;
+        assert!(off <= count.uncertainty_ns, "{count:?} {off}");
+    }
+}
+
+#[test]
+fn beyond_the_samples_uncertainty_grows() {
+    let clock = GpuClock::default();
+    let model = ClockModel::new(GPU, steady(&clock, 30));
+    let after = START + 3 * SECOND;
+    let mut last = 0;
+    for step in 1..10 {
+        for truth in [START - step * SECOND, after + step * SECOND] {
+            let time = model
+                .to_boottime(clock.ticks_at(truth), Window::default())
+                .unwrap();
+            assert!(
+                time.boottime_ns.abs_diff(truth) <= time.uncertainty_ns,
+                "{time:?}"
+            );
+            assert!(
+                time.extrapolated && time.uncertainty_ns >= step * 50_000,
+                "{time:?}"
+            );
+            assert!(time.uncertainty_ns > last, "{time:?}");
+        }
+        last = model.to_tick(after + step * SECOND).unwrap().uncertainty_ns;
+    }
+}
+
+/// A reset after two seconds: the counter begins again.
+fn reset() -> GpuClock {
+    GpuClock {
+        offset_ticks: 0,
+        jumps: vec![Jump {
+            at_ns: START + 2 * SECOND + 12_345,
+            ticks: -500_100_000_000,
+        }],
+        ..GpuClock::default()
+    }
+}
+
+#[test]
+fn after_a_reset_the_doorbell_tells_which_run_is_meant() {
+    let clock = reset();
+    let model = ClockModel::new(GPU, steady(&clock, 60));
+    assert_eq!(model.segments(), 2);
+    let resolve = |truth: u64, window| model.to_boottime(clock.ticks_at(truth), window);
+    for truth in [START + SECOND, START + 3 * SECOND] {
+        let time = resolve(truth, Window::from(truth - 5_000)).unwrap();
+        assert!(
+            time.boottime_ns.abs_diff(truth) <= time.uncertainty_ns,
+            "{time:?}"
+        );
+        assert_eq!(time.segment, usize::from(truth > START + 2 * SECOND));
+    }
+    // A count that only the first run had, said to be of the second: refused rather than misplaced.
+    let late = Window {
+        not_before: START + 4 * SECOND,
+        not_after: START + 6 * SECOND,
+    };
+    assert_eq!(resolve(START + SECOND, late), Err(Unresolved::OutsideWindow));
+    assert!(model.to_tick(START + 2 * SECOND + 10_000).unwrap().ambiguous);
+}
+
+#[test]
+fn a_count_of_two_runs_is_ambiguous_without_a_hint() {
+    let clock = GpuClock {
+        offset_ticks: 0,
+        // One second back: the counts of a second come twice.
+        jumps: vec![Jump {
+            at_ns: START + 2 * SECOND,
+            ticks: -100_000_000,
+        }],
+        ..GpuClock::default()
+    };
+    let model = ClockModel::new(GPU, steady(&clock, 60));
+    let (first, second) = (START + 3 * SECOND / 2, START + 5 * SECOND / 2);
+    let tick = clock.ticks_at(first);
+    assert_eq!(tick, clock.ticks_at(second));
+    let unknown = model.to_boottime(tick, Window::default()).unwrap();
+    assert!(unknown.ambiguous && unknown.segment == 0, "{unknown:?}");
+    let hinted = model.to_boottime(tick, Window::from(second - 1_000)).unwrap();
+    assert!(
+        !hinted.ambiguous && hinted.boottime_ns.abs_diff(second) <= hinted.uncertainty_ns,
+        "{hinted:?}"
+    );
+}
+
+#[test]
+fn a_leap_forwards_is_a_new_run() {
+    let clock = GpuClock {
+        jumps: vec![Jump {
+            at_ns: START + SECOND + 1,
+            ticks: 1_000_000_000,
+        }],
+        ..GpuClock::default()
+    };
+    let model = ClockModel::new(GPU, steady(&clock, 30));
+    assert_eq!(model.segments(), 2);
+    for truth in [START + SECOND / 2, START + 2 * SECOND] {
+        let time = model
+            .to_boottime(clock.ticks_at(truth), Window::default())
+            .unwrap();
+        assert!(
+            time.boottime_ns.abs_diff(truth) <= time.uncertainty_ns && !time.ambiguous,
+            "{time:?}"
+        );
+    }
+}
+
+#[test]
+fn too_few_samples_are_said_so() {
+    let clock = GpuClock::default();
+    let none = ClockModel::new(GPU + 1, steady(&clock, 10));
+    assert!(none.is_empty());
+    assert_eq!(none.to_boottime(1, Window::default()), Err(Unresolved::NoSamples));
+    let one = ClockModel::new(GPU, steady(&clock, 1));
+    assert_eq!(
+        one.to_boottime(clock.ticks_at(START), Window::default()),
+        Err(Unresolved::NoRate)
+    );
+    assert_eq!(one.to_tick(START), Err(Unresolved::NoRate));
+    assert_eq!(one.frequency_hz(), None);
+}
+
+prop_compose! {
+    /// A clock and when it is sampled: irregularly, with uncertainties up to ten microseconds.
+    fn sampled()(
+        frequency_hz in prop::sample::select(vec![25_000_000_u64, 100_000_000, 1_000_000_000]),
+        offset_ticks in prop_oneof![any::<i64>(), Just(-1_000_000_i64), Just(-501_000_000_000)],
+        drift_ppb in -200_000_i64..200_000,
+        steps in prop::collection::vec((1_000_000_u64..300_000_000, 0_u64..10_000, any::<u64>()), 2..80),
+    ) -> (GpuClock, Vec<(u64, u64, u64)>) {
+        let mut now = START;
+        let moments = steps.into_iter().map(|(step, uncertainty, place)| {
+            now += step;
+            (now, uncertainty, place)
+        }).collect();
+        (GpuClock { frequency_hz, offset_ticks, drift_ppb, jumps: Vec::new() }, moments)
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_truth_lies_within_the_uncertainty(
+        (clock, moments) in sampled(),
+        places in prop::collection::vec(0.0_f64..1.0, 20),
+    ) {
+        let model = ClockModel::new(GPU, samples(&clock, &moments));
+        prop_assert_eq!(model.segments(), 1);
+        let (first, last) = (moments[0].0, moments[moments.len() - 1].0);
+        for place in places {
+            // Up to a tenth beyond either end.
+            #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss,
+                reason = "a random place needs no precision")]
+            let truth = first - (last - first) / 10 + ((last - first) as f64 * 1.2 * place) as u64;
+            let time = model.to_boottime(clock.ticks_at(truth), Window::default()).unwrap();
+            prop_assert!(time.boottime_ns.abs_diff(truth) <= time.uncertainty_ns, "{:?} {}", time, truth);
+            let count = model.to_tick(truth).unwrap();
+            let ticks = clock.ticks_at(truth).abs_diff(count.gpu_tick);
+            let off = u128::from(ticks) * 1_000_000_000 / u128::from(clock.frequency_hz);
+            prop_assert!(off <= u128::from(count.uncertainty_ns), "{:?} {}", count, off);
+        }
+    }
+
+    #[test]
+    fn a_reset_never_misplaces_what_has_a_doorbell(
+        (mut clock, moments) in sampled(),
+        leap_to in 0_u64..1_000_000_000,
+        at in 0.05_f64..0.95,
+        place in 0.0_f64..1.0,
+    ) {
+        // Enough intervals for one of them to stand out.
+        prop_assume!(moments.len() >= 6);
+        clock.offset_ticks = clock.offset_ticks.clamp(0, 1 << 40);
+        let (first, last) = (moments[0].0, moments[moments.len() - 1].0);
+        #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss,
+            reason = "a random place needs no precision")]
+        let between = |part: f64| first + ((last - first) as f64 * part) as u64;
+        let at_ns = between(at);
+        let back = i64::try_from(clock.ticks_at(at_ns)).unwrap() - i64::try_from(leap_to).unwrap();
+        // A real reset, not a leap that ordinary noise could be.
+        prop_assume!(back > 200_000_000);
+        clock.jumps.push(Jump { at_ns, ticks: -back });
+        let model = ClockModel::new(GPU, samples(&clock, &moments));
+        let truth = between(place);
+        let window = Window { not_before: truth - 1_000, not_after: truth + 1_000 };
+        let time = model.to_boottime(clock.ticks_at(truth), window).unwrap();
+        prop_assert!(time.boottime_ns.abs_diff(truth) <= time.uncertainty_ns, "{:?} {}", time, truth);
+    }
+
+    #[test]
+    fn any_samples_give_an_answer(
+        samples in prop::collection::vec(any::<(u64, u64, u64)>(), 0..12),
+        asked: u64, not_before: u64, not_after: u64,
+    ) {
+        let samples = samples.into_iter().map(|(gpu_tick, boottime_ns, uncertainty_ns)| ClockSample {
+            gpu_id: GPU, gpu_tick, boottime_ns, uncertainty_ns,
+        });
+        let model = ClockModel::new(GPU, samples);
+        let _ = model.to_boottime(asked, Window { not_before, not_after });
+        let _ = model.to_tick(asked);
+        let _ = model.frequency_hz();
+    }
+}
+
+const TWO_CLOCKS: &str = "[[agent]]\nclock = { frequency_hz = 100_000_000, offset_ticks = 77, drift_ppb = 40_000 }\n\
+    [[agent]]\nclock = { frequency_hz = 25_000_000, offset_ticks = 123_456_789 }\n";
+
+#[test]
+fn the_sampler_reads_every_gpu_of_the_driver() {
+    let clocks = [(100_000_000, 77, 40_000), (25_000_000, 123_456_789, 0)].map(
+        |(frequency_hz, offset_ticks, drift_ppb)| GpuClock {
+            frequency_hz,
+            offset_ticks,
+            drift_ppb,
+            jumps: Vec::new(),
+        },
+    );
+    let output = on_softgpu("child_samples_the_clocks", TWO_CLOCKS);
+    let lines = said(&output, "sample");
+    assert_eq!(lines.len(), 40, "{output}");
+    let samples: Vec<ClockSample> = lines
+        .iter()
+        .map(|line| {
+            let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+            ClockSample {
+                gpu_id: u32::try_from(numbers[0]).unwrap(),
+                gpu_tick: numbers[1],
+                boottime_ns: numbers[2],
+                uncertainty_ns: numbers[3],
+            }
+        })
+        .collect();
+    for (gpu_id, clock) in (GPU..).zip(&clocks) {
+        let model = ClockModel::new(gpu_id, samples.iter().copied());
+        let own: Vec<_> = samples.iter().filter(|sample| sample.gpu_id == gpu_id).collect();
+        assert_eq!(own.len(), 20);
+        for sample in &own {
+            let earliest = clock.ticks_at(sample.boottime_ns - sample.uncertainty_ns);
+            let latest = clock.ticks_at(sample.boottime_ns + sample.uncertainty_ns);
+            assert!((earliest..=latest).contains(&sample.gpu_tick), "{sample:?}");
+        }
+        let (first, last) = (own[0].boottime_ns, own[19].boottime_ns);
+        for part in 0..=10 {
+            let truth = first + (last - first) * part / 10;
+            let time = model
+                .to_boottime(clock.ticks_at(truth), Window::default())
+                .unwrap();
+            assert!(
+                time.boottime_ns.abs_diff(truth) <= time.uncertainty_ns,
+                "{time:?} {truth}"
+            );
+        }
+    }
+    assert_eq!(
+        said(&output, "unknown"),
+        ["KFD has no clock of GPU 5 for this process"]
+    );
+}
+
+#[test]
+#[ignore = "the process of the_sampler_reads_every_gpu_of_the_driver"]
+fn child_samples_the_clocks() {
+    let paths = Paths::default();
+    let topology = Topology::read(&paths).unwrap();
+    let sampler = Sampler::open(&paths, topology.gpu_ids()).unwrap();
+    for _ in 0..20 {
+        for sample in sampler.sample_all() {
+            let sample = sample.unwrap();
+            println!(
+                "sample {} {} {} {}",
+                sample.gpu_id, sample.gpu_tick, sample.boottime_ns, sample.uncertainty_ns
+            );
+        }
+        // Ticks of the slower clock are 40 ns: let some pass.
+        let now = boottime_ns();
+        while boottime_ns() < now + 1_000_000 {
+            std::hint::spin_loop();
+        }
+    }
+    println!("unknown {}", sampler.sample(5).unwrap_err());
+}
