@@ -147,7 +147,9 @@ fn modified_code(options: &[&str]) -> Option<[u64; 2]> {
     let mut programs = [0, 1].map(|_| bench.start(&["synthetic/synthetic", "block", "3"]));
     let outputs = bench.outputs(0);
     let mut gputrace = bench.attach(&outputs, options, &[programs[0].pid()]);
-    let modified = [0, 1].map(|index: usize| kernel::modified_code(programs[index].pid(), &library));
+    let modified = programs
+        .each_ref()
+        .map(|program| kernel::modified_code(program.pid(), &library));
     for program in &mut programs {
         program.send("go");
         program.wait_for_stdout("inside");

@@ -402,8 +402,7 @@ impl Recorder<'_> {
             }
         }
         drop(guardian);
-        let background =
-            detach::remove(cost, || Probes::remove(probes)).unwrap_or_default();
+        let background = detach::remove(cost, || Probes::remove(probes)).unwrap_or_default();
         if let Some(pid) = background {
             say(&format!(
                 "removing {links} perf probes takes the kernel about {:.0} s; process {pid} sees to it in the \
