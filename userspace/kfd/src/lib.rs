@@ -7,6 +7,7 @@
 //! * [`topology`]: which agents there are, and every column of rocprofv3's `agent_info`.
 //! * [`clock`]: samples of the GPU clocks beside `CLOCK_BOOTTIME`, and the conversion of ticks with a stated
 //!   uncertainty.
+//! * [`ioctl`]: all requests of `/dev/kfd` as data, and a decoder from their bytes to named values.
 //!
 //! ```no_run
 //! use gputrace_kfd::{Paths, clock, topology::Topology};
@@ -32,7 +33,10 @@
 
 pub mod clock;
 mod files;
+pub mod ioctl;
+
 mod paths;
+
 pub mod topology;
 
 pub use files::{FileError, Properties};
