@@ -33,7 +33,10 @@ fn assert_ended_by(run: &Run, what: &str, bytes: &str) {
         run.stderr
     );
     let unknown = |record: &&Record<'_>| matches!(record, Record::Unknown { .. });
-    let named = |record: &&Record<'_>| matches!(record, Record::Unknown { what: said, bytes: logged, .. } if said == what && logged.starts_with(bytes));
+    let named = |record: &&Record<'_>| {
+        matches!(record, Record::Unknown { what: said, bytes: logged, .. }
+            if said == what && logged.starts_with(bytes))
+    };
     let count = |matches: &dyn Fn(&&Record<'static>) -> bool| run.truth.iter().filter(matches).count();
     assert_eq!((count(&unknown), count(&named)), (1, 1), "{:?}", run.truth);
 }

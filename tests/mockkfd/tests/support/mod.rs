@@ -13,7 +13,7 @@
 pub mod releases;
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,15 @@ pub enum Said {
     ChildStatus { value: f64 },
     /// How many matrix products were asked for.
     Products { value: f64 },
+    /// An operation was done so many times within a span of `CLOCK_BOOTTIME`, and what it left on the GPU had ended
+    /// at `settled_ns`.
+    Phase {
+        name: String,
+        count: u32,
+        begin_ns: u64,
+        end_ns: u64,
+        settled_ns: u64,
+    },
 }
 
 /// From where to where a copy goes.
@@ -102,16 +111,26 @@ pub struct Run {
 /// The longest a workload may take, start of the runtime included.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The library to preload: cargo has built it beside the test program.
+/// Cargo's directory of this profile's build: tests are in `deps` there, examples in `examples`.
+fn profile() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    program.ancestors().nth(2).unwrap().to_owned()
+}
+
+/// The library to preload: cargo has built it together with the test program.
 pub fn library() -> PathBuf {
-    let directory = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let library = directory.join("libgputrace_mockkfd.so");
+    let library = profile().join("deps/libgputrace_mockkfd.so");
     assert!(
         library.exists(),
         "{} is missing; run the tests by cargo",
         library.display()
     );
     library
+}
+
+/// Cargo's directory for what tests make.
+fn target_tmpdir() -> PathBuf {
+    profile().with_file_name("tmp")
 }
 
 /// Runs a command with the library loaded, on a software GPU of this configuration. Kills it once `enough` holds for
@@ -154,23 +173,28 @@ pub fn run_until(command: &mut Command, toml: &str, enough: impl Fn(&[Record<'st
         (stdout.join().unwrap(), stderr.join().unwrap(), status)
     });
     let wall = begin.elapsed();
-    let said = std::fs::read_to_string(&said).unwrap_or_default();
+    Run {
+        status,
+        stdout,
+        stderr,
+        said: read_said(&said),
+        truth: read_directory(&truth).unwrap(),
+        wall,
+    }
+}
+
+/// Reads a workload's own log.
+pub fn read_said(path: &Path) -> Vec<Said> {
+    let said = std::fs::read_to_string(path).unwrap_or_default();
     // What a killed program wrote may end within a line.
     let whole = said
         .rfind('\n')
         .and_then(|end| said.get(..end))
         .unwrap_or_default();
-    let said = whole
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}")));
-    Run {
-        status,
-        stdout,
-        stderr,
-        said: said.collect(),
-        truth: read_directory(&truth).unwrap(),
-        wall,
-    }
+    let lines = whole.lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}")))
+        .collect()
 }
 
 fn text(from: &mut impl Read) -> String {

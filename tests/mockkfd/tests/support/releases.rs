@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use gputrace_softgpu::truth::Record;
 
-use super::{Run, run_until};
+use super::{Run, run_until, target_tmpdir};
 
 /// Releases that `cargo xtask rocm` knows, oldest first.
 pub const NAMES: [&str; 3] = ["5.2.3", "5.7.1", "6.4.3"];
@@ -89,8 +89,8 @@ fn cache() -> Option<PathBuf> {
 }
 
 /// Where the workloads are built.
-fn built() -> &'static Path {
-    Path::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/gpu-workloads"))
+fn built() -> PathBuf {
+    target_tmpdir().join("gpu-workloads")
 }
 
 /// Builds the workloads for all releases that are there, once.
