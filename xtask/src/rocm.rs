@@ -179,3 +179,44 @@ fn list<'a>(cache: &Cache, releases: impl Iterator<Item = &'a Release>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_release_is_named_with_its_packages_and_the_way_to_get_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache {
+            directory: directory.path().to_owned(),
+        };
+        for release in &RELEASES {
+            let missing = cache.require(release).unwrap_err().to_string();
+            for needed in release
+                .packages()
+                .chain(["cargo xtask rocm --release", release.name])
+            {
+                assert!(missing.contains(needed), "{needed} is not in: {missing}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_an_archive_the_packages_that_cannot_be_had_are_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache {
+            directory: directory.path().to_owned(),
+        };
+        let wanted = Wanted {
+            more: &["librocblas0".to_owned()],
+            // As without a network, but at once.
+            mirror: Some("file:///nonexistent/debian"),
+        };
+        let [_, release, _] = &RELEASES;
+        let failed = fetch::ensure(&cache, release, &wanted).unwrap_err().to_string();
+        for needed in release.packages().chain(["librocblas0"]) {
+            assert!(failed.contains(needed), "{needed} is not in: {failed}");
+        }
+        assert!(!cache.root(release).exists());
+    }
+}
