@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use thiserror::Error;
 
 /// More of a text file is not read, bytes. sysfs attributes have at most a page.
@@ -110,6 +111,37 @@ pub(crate) fn number(path: &Path) -> Result<Option<u64>, FileError> {
         Some(number) => Ok(Some(number)),
         None => Err(FileError::malformed(path, 1, format!("{text:?} is not a number"))),
     }
+}
+
+/// Like [`number`] for a file that exists for every GPU: one that the GPU or its firmware does not
+/// support refuses to be read, or says so, and is absent too.
+pub(crate) fn supported(path: &Path) -> Result<Option<u64>, FileError> {
+    if_supported(number(path))
+}
+
+/// Like [`text`], absent where unsupported.
+pub(crate) fn supported_text(path: &Path) -> Result<Option<String>, FileError> {
+    if_supported(text(path))
+}
+
+/// Like [`bytes`], absent where unsupported.
+pub(crate) fn supported_bytes(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
+    if_supported(bytes(path, limit))
+}
+
+fn if_supported<T>(read: Result<Option<T>, FileError>) -> Result<Option<T>, FileError> {
+    match read {
+        Err(FileError::Read { source, .. }) if is_unsupported(&source) => Ok(None),
+        other => other,
+    }
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(
+        errno,
+        Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::NODATA | Errno::NOSYS)
+    )
 }
 
 fn parse_number(text: &str) -> Option<u64> {

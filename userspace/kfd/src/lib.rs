@@ -8,6 +8,7 @@
 //! * [`clock`]: samples of the GPU clocks beside `CLOCK_BOOTTIME`, and the conversion of ticks with a stated
 //!   uncertainty.
 //! * [`ioctl`]: all requests of `/dev/kfd` as data, and a decoder from their bytes to named values.
+//! * [`processes`]: who uses the GPUs, with which queues and how much memory.
 //!
 //! ```no_run
 //! use gputrace_kfd::{Paths, clock, topology::Topology};
@@ -36,7 +37,7 @@ mod files;
 pub mod ioctl;
 
 mod paths;
-
+pub mod processes;
 pub mod topology;
 
 pub use files::{FileError, Properties};

@@ -1,0 +1,159 @@
+//! Measurements of a GPU: amdgpu's `gpu_metrics` table and the counters in its sysfs directory.
+//!
+//! * [`gpu_metrics`] decodes the table that the GPU's power firmware fills, in any of its versions.
+//! * [`counters`] reads the single files: busy percent, memory, clocks, and the sensors of hwmon.
+//!
+//! Each reading is a message to the firmware and takes up to milliseconds, one at a time for a GPU: ten times a
+//! second is the most that makes sense. Both leave a GPU asleep that is asleep (runtime power
+//! management), and say so.
+
+mod device;
+mod gpu_metrics;
+mod layouts;
+
+use std::borrow::Cow;
+use std::fmt;
+
+pub use device::{Counters, counters, is_asleep};
+pub use gpu_metrics::{GpuMetrics, Metric, MetricsError, gpu_metrics};
+
+pub use crate::processes::Detail;
+
+/// What a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// A plain number.
+    Count,
+    /// Bits; see the header for which.
+    Bits,
+    /// As the chip's firmware has it: the driver does not convert it, and chips differ.
+    Chip,
+    /// %.
+    Percent,
+    /// 0.01 %.
+    CentiPercent,
+    /// Percent, added up at a rate of the firmware's choice: differences divided by that of
+    /// `accumulation_counter`, where there is one, are averages.
+    PercentSum,
+    /// °C.
+    Celsius,
+    /// 0.01 °C.
+    CentiCelsius,
+    /// 0.001 °C.
+    MilliCelsius,
+    /// W.
+    Watt,
+    /// mW.
+    MilliWatt,
+    /// µW.
+    MicroWatt,
+    /// 2^-16 J.
+    Joule65536,
+    /// µJ.
+    MicroJoule,
+    /// mV.
+    MilliVolt,
+    /// mA.
+    MilliAmpere,
+    /// MHz.
+    MegaHertz,
+    /// Hz.
+    Hertz,
+    /// Revolutions per minute.
+    Rpm,
+    /// ns.
+    Nanoseconds,
+    /// 10 ns.
+    TenNanoseconds,
+    /// µs.
+    Microseconds,
+    /// Lanes of a link.
+    Lanes,
+    /// GT/s.
+    GigaTransfers,
+    /// 0.1 GT/s.
+    DeciGigaTransfers,
+    /// Gbit/s.
+    GigaBits,
+    /// GB/s.
+    GigaBytesPerSecond,
+    /// GB/s, added up.
+    GigaBytesPerSecondSum,
+    /// MB/s.
+    MegaBytesPerSecond,
+    /// KiB.
+    KibiBytes,
+    /// Bytes.
+    Bytes,
+}
+
+impl Unit {
+    /// The symbol of the unit to show, and what to multiply the raw number with to have it in that.
+    #[must_use]
+    pub const fn shown(self) -> (&'static str, f64) {
+        match self {
+            Self::Count | Self::Bits | Self::Chip => ("", 1.0),
+            Self::Percent | Self::PercentSum => ("%", 1.0),
+            Self::CentiPercent => ("%", 0.01),
+            Self::Celsius => ("°C", 1.0),
+            Self::CentiCelsius => ("°C", 0.01),
+            Self::MilliCelsius => ("°C", 0.001),
+            Self::Watt => ("W", 1.0),
+            Self::MilliWatt => ("W", 1e-3),
+            Self::MicroWatt => ("W", 1e-6),
+            Self::Joule65536 => ("J", 1.0 / 65_536.0),
+            Self::MicroJoule => ("J", 1e-6),
+            Self::MilliVolt => ("V", 1e-3),
+            Self::MilliAmpere => ("A", 1e-3),
+            Self::MegaHertz => ("MHz", 1.0),
+            Self::Hertz => ("MHz", 1e-6),
+            Self::Rpm => ("rpm", 1.0),
+            Self::Nanoseconds => ("ns", 1.0),
+            Self::TenNanoseconds => ("ns", 10.0),
+            Self::Microseconds => ("ns", 1e3),
+            Self::Lanes => ("lanes", 1.0),
+            Self::GigaTransfers => ("GT/s", 1.0),
+            Self::DeciGigaTransfers => ("GT/s", 0.1),
+            Self::GigaBits => ("Gbit/s", 1.0),
+            Self::GigaBytesPerSecond | Self::GigaBytesPerSecondSum => ("GB/s", 1.0),
+            Self::MegaBytesPerSecond => ("MB/s", 1.0),
+            Self::KibiBytes => ("B", 1_024.0),
+            Self::Bytes => ("B", 1.0),
+        }
+    }
+
+    /// Whether only differences between two readings mean something.
+    #[must_use]
+    pub const fn is_sum(self) -> bool {
+        matches!(
+            self,
+            Self::PercentSum | Self::GigaBytesPerSecondSum | Self::Joule65536 | Self::MicroJoule
+        )
+    }
+}
+
+/// One number of a device's directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Name of the file, with a sensor's label: `gpu_busy_percent`, `temp2_input (junction)`.
+    pub name: Cow<'static, str>,
+    /// As the file has it.
+    pub raw: i64,
+    /// What it counts.
+    pub unit: Unit,
+}
+
+impl Counter {
+    /// In the unit that [`Unit::shown`] names.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a value to be shown")]
+    pub fn value(&self) -> f64 {
+        self.raw as f64 * self.unit.shown().1
+    }
+}
+
+impl fmt::Display for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.name, self.value(), self.unit.shown().0)
+    }
+}
