@@ -9,6 +9,7 @@
 //!   uncertainty.
 //! * [`ioctl`]: all requests of `/dev/kfd` as data, and a decoder from their bytes to named values.
 //! * [`processes`]: who uses the GPUs, with which queues and how much memory.
+//! * [`metrics`]: `gpu_metrics` of all versions, and the counters of sysfs.
 //!
 //! ```no_run
 //! use gputrace_kfd::{Paths, clock, topology::Topology};
@@ -35,7 +36,7 @@
 pub mod clock;
 mod files;
 pub mod ioctl;
-
+pub mod metrics;
 mod paths;
 pub mod processes;
 pub mod topology;

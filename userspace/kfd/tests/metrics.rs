@@ -61,9 +61,16 @@ fn a_lie_is_named_and_the_rest_goes_on() {
     write(root, "mem_busy_percent", "3\n");
     let read = counters(&Paths::under(root), 128, Detail::Cheap);
     assert_eq!((read.values.len(), read.values[0].unit), (1, Unit::Percent));
-    let names: Vec<_> = read.problems.iter().map(|problem| problem.path().to_owned()).collect();
+    let names: Vec<_> = read
+        .problems
+        .iter()
+        .map(|problem| problem.path().to_owned())
+        .collect();
     let device = root.join(DEVICE);
-    assert_eq!(names, [device.join("gpu_busy_percent"), device.join("pp_dpm_sclk")]);
+    assert_eq!(
+        names,
+        [device.join("gpu_busy_percent"), device.join("pp_dpm_sclk")]
+    );
 }
 
 #[test]
@@ -93,9 +100,19 @@ fn the_table_of_a_device_is_read() {
     write(root, "gpu_metrics", table);
     let read = gpu_metrics(&paths, 128).unwrap().unwrap();
     assert_eq!((read.version, read.metrics.len()), ((1, 3), 2));
-    assert_eq!(read.get("temperature_hotspot").unwrap().to_string(), "temperature_hotspot 61 °C");
+    assert_eq!(
+        read.get("temperature_hotspot").unwrap().to_string(),
+        "temperature_hotspot 61 °C"
+    );
     table[3] = 77;
     write(root, "gpu_metrics", table);
     let unknown = gpu_metrics(&paths, 128).unwrap_err();
-    assert!(matches!(unknown, MetricsError::UnknownVersion { format: 1, content: 77, size: 120 }));
+    assert!(matches!(
+        unknown,
+        MetricsError::UnknownVersion {
+            format: 1,
+            content: 77,
+            size: 120
+        }
+    ));
 }

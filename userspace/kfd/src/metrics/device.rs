@@ -178,7 +178,11 @@ fn current_level(path: &Path, text: Option<&str>) -> Result<Option<i64>, FileErr
             .and_then(|number| number.trim().parse().ok());
         return match number {
             Some(number) => Ok(Some(number)),
-            None => Err(FileError::malformed(path, line, format!("{content:?} is not a clock"))),
+            None => Err(FileError::malformed(
+                path,
+                line,
+                format!("{content:?} is not a clock"),
+            )),
         };
     }
     Ok(None)

@@ -124,15 +124,17 @@ impl GpuMetrics {
             return Err(truncated(HEADER));
         };
         let size = u16::from_le_bytes([low, high]);
-        let table = bytes
-            .get(..size.into())
-            .ok_or_else(|| truncated(size.into()))?;
+        let table = bytes.get(..size.into()).ok_or_else(|| truncated(size.into()))?;
         let version = (format, content);
         let metrics = if version == (1, 9) {
             attributes(table).ok_or_else(|| truncated(size.into()))?
         } else {
             let layout = LAYOUTS.iter().find(|layout| layout.version == version);
-            let layout = layout.ok_or(MetricsError::UnknownVersion { format, content, size })?;
+            let layout = layout.ok_or(MetricsError::UnknownVersion {
+                format,
+                content,
+                size,
+            })?;
             fixed(layout, table)
         };
         Ok(Self { version, metrics })
@@ -315,12 +317,24 @@ mod tests {
             ((1, 3), None, "indep_throttle_status", None, 112),
             ((1, 4), None, "xgmi_write_data_acc", Some(0), 168),
             ((1, 4), None, "current_uclk", None, 280),
-            ((1, 5), None, "pcie_nak_sent_count_acc", None, 136),
-            ((1, 5), None, "current_dclk0", Some(3), 318),
+            ((1, 5), None, "pcie_nak_sent_count_acc", None, 168),
+            ((1, 5), None, "current_dclk0", Some(3), 350),
             ((1, 6), None, "firmware_timestamp", None, 256),
             ((1, 6), Some(("xcp_stats", 0)), "gfx_busy_inst", Some(0), 312),
-            ((1, 6), Some(("xcp_stats", 7)), "gfx_busy_acc", Some(0), 312 + 7 * 168 + 104),
-            ((1, 8), Some(("xcp_stats", 1)), "vcn_busy", Some(0), 344 + 376 + 112),
+            (
+                (1, 6),
+                Some(("xcp_stats", 7)),
+                "gfx_busy_acc",
+                Some(0),
+                312 + 7 * 168 + 104,
+            ),
+            (
+                (1, 8),
+                Some(("xcp_stats", 1)),
+                "vcn_busy",
+                Some(0),
+                344 + 376 + 112,
+            ),
             ((2, 0), None, "temperature_gfx", None, 16),
             ((2, 1), None, "average_core_power", Some(0), 48),
             ((2, 3), None, "average_temperature_l3", Some(1), 150),
@@ -331,9 +345,7 @@ mod tests {
         ] {
             let decoded = GpuMetrics::decode(&table(of_version(version))).unwrap();
             assert_eq!(decoded.version, version);
-            let is_it = |metric: &&Metric| {
-                (metric.group, metric.name, metric.index) == (group, name, index)
-            };
+            let is_it = |metric: &&Metric| (metric.group, metric.name, metric.index) == (group, name, index);
             let metric = decoded.metrics.iter().find(is_it).unwrap();
             assert_eq!(metric.raw & 0xffff, offset, "{version:?} {name}");
             assert!(decoded.metrics.iter().all(|metric| metric.name != PADDING));
@@ -347,7 +359,10 @@ mod tests {
         bytes[54..56].copy_from_slice(&1_700_u16.to_le_bytes());
         let decoded = GpuMetrics::decode(&bytes).unwrap();
         assert!(decoded.get("average_socket_power").is_none());
-        assert_eq!(decoded.get("current_gfxclk").unwrap().to_string(), "current_gfxclk 1700 MHz");
+        assert_eq!(
+            decoded.get("current_gfxclk").unwrap().to_string(),
+            "current_gfxclk 1700 MHz"
+        );
     }
 
     #[test]
@@ -355,8 +370,14 @@ mod tests {
         let unknown = GpuMetrics::decode(&[4, 0, 9, 1]).unwrap_err().to_string();
         assert_eq!(unknown, "gpu_metrics has version 9.1 (4 bytes), which is unknown");
         let short = GpuMetrics::decode(&table(of_version((1, 3)))[..100]);
-        assert!(matches!(short, Err(MetricsError::Truncated { have: 100, size: 120 })));
-        assert!(matches!(GpuMetrics::decode(&[1]), Err(MetricsError::Truncated { .. })));
+        assert!(matches!(
+            short,
+            Err(MetricsError::Truncated { have: 100, size: 120 })
+        ));
+        assert!(matches!(
+            GpuMetrics::decode(&[1]),
+            Err(MetricsError::Truncated { .. })
+        ));
     }
 
     #[test]
@@ -372,9 +393,19 @@ mod tests {
         bytes[0] = u8::try_from(bytes.len()).unwrap();
         let decoded = GpuMetrics::decode(&bytes).unwrap();
         let shown: Vec<String> = decoded.metrics.iter().map(ToString::to_string).collect();
-        assert_eq!(shown, ["temperature_hotspot 71 °C", "current_gfxclk[1] 100 MHz", "attribute[1000] 5 "]);
+        assert_eq!(
+            shown,
+            [
+                "temperature_hotspot 71 °C",
+                "current_gfxclk[1] 100 MHz",
+                "attribute[1000] 5 "
+            ]
+        );
         bytes[4] = 4;
-        assert!(matches!(GpuMetrics::decode(&bytes), Err(MetricsError::Truncated { .. })));
+        assert!(matches!(
+            GpuMetrics::decode(&bytes),
+            Err(MetricsError::Truncated { .. })
+        ));
     }
 
     proptest! {

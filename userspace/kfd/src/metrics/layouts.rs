@@ -402,7 +402,7 @@ pub(super) static LAYOUTS: &[Layout] = &[
     ),
     layout(
         (1, 5),
-        328,
+        360,
         &[
             SOCKET_START,
             VCN,
