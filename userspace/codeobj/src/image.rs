@@ -1,0 +1,171 @@
+//! The loaded image of a code object.
+//!
+//! The loader lays a code object out as it will be in memory (`loader/executable.cpp` of ROCr). For a GPU with
+//! memory of its own it does so in host memory, copies that to the GPU, and keeps the host's copy for as
+//! long as the code object is loaded; `hsa_ven_amd_loader_query_host_address` of the runtime returns addresses
+//! in it. That copy is the only thing in the process that surely is what was loaded: the file or memory that
+//! the URI names can be gone, or hold something else by now.
+//!
+//! Nothing public says where the copy is. The loader's object has, right before the list entry that it
+//! contains, the vector of its segments; a segment has a pointer to its memory, and that is
+//!
+//! ```text
+//! { virtual table, region, address on the GPU, address of the host's copy, size, .. }
+//! ```
+//!
+//! This is the same in ROCm 5.2.3, 5.7.1 and 6.4.3. It is not relied on: words are looked through for these
+//! five, and accepted only if address and size are those of the ELF file that begins there.
+
+use zerocopy::{FromBytes, little_endian::U64};
+
+use crate::{
+    contents::ContentHash,
+    elf::{Elf, Layout},
+    memory::Memory,
+    registry::Listed,
+    source::MAX_CODE_OBJECT,
+};
+
+/// Bytes that are read to find headers: code objects have about ten program headers.
+const HEADERS: usize = 4096;
+/// Words before a list entry that may be the vector of segments.
+const BEFORE: u64 = 16;
+/// Words of a segment.
+const SEGMENT: usize = 12;
+/// Words of a segment's memory.
+const STORAGE: usize = 8;
+/// Bytes by which an image is recognised at each update.
+const MAX_BEGINNING: u64 = 1 << 14;
+/// Bytes of constant data that are compared. Names, notes and descriptors of most code objects are some KB.
+const MAX_CONSTANT: u64 = 256 << 20;
+
+/// An image that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Image {
+    /// Where its lowest address is, in host memory.
+    address: u64,
+    /// Its lowest address in the code object's own address space.
+    base: u64,
+    /// Bytes.
+    size: u64,
+    /// The first of its constant parts: where it is in host memory, and the bytes of it that are recognised.
+    constant: (u64, u64),
+}
+
+impl Image {
+    /// Finds the image of a code object.
+    pub(crate) fn find(memory: &impl Memory, listed: &Listed) -> Option<Self> {
+        // On APUs, and where the host sees all of the GPU's memory, it can be read where it is.
+        if let Some(image) = Self::at(memory, listed.load_delta)
+            && image.base == 0
+        {
+            return Some(image);
+        }
+        Self::copy(memory, listed)
+    }
+
+    /// An image that begins at an address, as its headers tell.
+    fn at(memory: &impl Memory, address: u64) -> Option<Self> {
+        let mut headers = [0; HEADERS];
+        let got = memory.read_some(address, &mut headers).ok()?;
+        let elf = Elf::parse(headers.get(..got)?, Layout::Loaded).ok()?;
+        let (base, size) = elf.extent();
+        if size == 0 || size > MAX_CODE_OBJECT {
+            return None;
+        }
+        let (constant, constant_size) = elf.constants().next()?;
+        let constant = address.checked_add(constant.checked_sub(base)?)?;
+        Some(Self {
+            address,
+            base,
+            size,
+            constant: (constant, constant_size.min(MAX_BEGINNING)),
+        })
+    }
+
+    /// The host's copy.
+    fn copy(memory: &impl Memory, listed: &Listed) -> Option<Self> {
+        let before = words::<{ BEFORE as usize }>(memory, listed.entry.checked_sub(8 * BEFORE)?);
+        // The vector is the last thing before the entry.
+        for first in before.into_iter().rev().filter(is_pointer) {
+            let [segment] = words::<1>(memory, first);
+            if !is_pointer(&segment) {
+                continue;
+            }
+            for storage in words::<SEGMENT>(memory, segment).into_iter().filter(is_pointer) {
+                for window in words::<STORAGE>(memory, storage).windows(3) {
+                    let &[place, copy, size] = window else { continue };
+                    let Some(image) = is_pointer(&copy).then(|| Self::at(memory, copy)).flatten() else {
+                        continue;
+                    };
+                    if place == listed.load_delta.wrapping_add(image.base) && size == image.size {
+                        return Some(image);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// All of it.
+    pub(crate) fn read(&self, memory: &impl Memory) -> Option<Vec<u8>> {
+        memory.bytes(self.address, self.size, MAX_CODE_OBJECT).ok()
+    }
+
+    /// Bytes that reading all of it takes.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Hash of the beginning of its constant data, to notice that it was replaced: headers, notes and, in all
+    /// but large ones, symbols. `None` if nothing is there any more.
+    pub(crate) fn beginning(&self, memory: &impl Memory) -> Option<ContentHash> {
+        let (address, size) = self.constant;
+        let bytes = memory.bytes(address, size, MAX_BEGINNING).ok()?;
+        Some(ContentHash::of(&bytes))
+    }
+
+    /// Hash of its constant data, as [`constant_hash`] makes it of a file.
+    pub(crate) fn constant_hash(&self, memory: &impl Memory) -> Option<ContentHash> {
+        let mut headers = [0; HEADERS];
+        let got = memory.read_some(self.address, &mut headers).ok()?;
+        let elf = Elf::parse(headers.get(..got)?, Layout::Loaded).ok()?;
+        let mut data = Vec::new();
+        for (address, size) in elf.constants() {
+            let at = self.address.checked_add(address.checked_sub(self.base)?)?;
+            let left = MAX_CONSTANT.checked_sub(data.len() as u64)?;
+            data.extend(memory.bytes(at, size, left).ok()?);
+        }
+        (!data.is_empty()).then(|| ContentHash::of(&data))
+    }
+}
+
+/// Hash of what the loader does not change, and what names, sizes and registers are in: the segments that are
+/// neither written nor executed. `None` if there are none, or more than is reasonable.
+pub(crate) fn constant_hash(elf: &Elf<'_>) -> Option<ContentHash> {
+    let mut data = Vec::new();
+    for (address, size) in elf.constants() {
+        if data.len() as u64 + size > MAX_CONSTANT {
+            return None;
+        }
+        data.extend(elf.at(address, size)?);
+    }
+    (!data.is_empty()).then(|| ContentHash::of(&data))
+}
+
+/// Words of memory; 0 for those that cannot be read.
+fn words<const N: usize>(memory: &impl Memory, address: u64) -> [u64; N] {
+    let mut bytes = vec![0; N * 8];
+    let got = memory.read_some(address, &mut bytes).unwrap_or(0);
+    let read = bytes.get(..got / 8 * 8).unwrap_or_default();
+    let mut words = [0; N];
+    for (word, bytes) in words.iter_mut().zip(read.chunks_exact(8)) {
+        *word = U64::read_from_bytes(bytes).map_or(0, U64::get);
+    }
+    words
+}
+
+/// Whether a word can be the address of something on x86-64.
+fn is_pointer(word: &u64) -> bool {
+    (0x1_0000..1 << 47).contains(word) && word.is_multiple_of(8)
+}

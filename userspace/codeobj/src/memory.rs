@@ -1,0 +1,450 @@
+//! Memory of another process, read from outside.
+//!
+//! Nothing is ever written, and the process is neither stopped nor traced: `process_vm_readv` copies from
+//! its pages, and where that is refused (mappings of device memory have no pages of their own) the same
+//! bytes are asked of `/proc/PID/mem`, which goes through the driver. Both need the right to trace the
+//! process (`ptrace(2)`, "Ptrace access mode checking").
+//!
+//! `/proc/PID/mem` also reads what the process itself may not: address space that is only reserved
+//! (`PROT_NONE`) reads as zeros. Zeros therefore prove nothing.
+
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    io::Errno,
+    process::{Pid, PidfdFlags},
+};
+
+/// Why memory could not be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The process is gone.
+    #[error("process {pid} has ended, or there never was one of this number")]
+    NoSuchProcess {
+        /// The process.
+        pid: u32,
+    },
+    /// The kernel refuses.
+    #[error("may not read the memory of process {pid}; run gputrace with sudo, or give it CAP_SYS_PTRACE")]
+    PermissionDenied {
+        /// The process.
+        pid: u32,
+    },
+    /// Nothing readable is at an address.
+    #[error("no readable memory at {address:#x}")]
+    Unmapped {
+        /// The first address that could not be read.
+        address: u64,
+    },
+    /// More was asked for than the caller allows.
+    #[error("{size} bytes at {address:#x} are more than the {limit} that make sense there")]
+    TooLong {
+        /// Where it begins.
+        address: u64,
+        /// Its claimed size, bytes.
+        size: u64,
+        /// The most that is read, bytes.
+        limit: u64,
+    },
+    /// A C string has no end.
+    #[error("the text at {address:#x} does not end within {limit} bytes")]
+    Unterminated {
+        /// Where it begins.
+        address: u64,
+        /// The most that was looked at, bytes.
+        limit: usize,
+    },
+    /// Anything else the kernel says.
+    #[error("cannot read memory at {address:#x}: {source}")]
+    Io {
+        /// Where.
+        address: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Readable memory, by address. Implemented for processes; tests make up their own.
+pub trait Memory {
+    /// Fills the beginning of `buffer` with what is at `address`, up to the first byte that cannot be
+    /// read, and returns how many bytes that was. 0 if nothing is there.
+    ///
+    /// # Errors
+    /// [`MemoryError`], never [`MemoryError::Unmapped`].
+    fn read_some(&self, address: u64, buffer: &mut [u8]) -> Result<usize, MemoryError>;
+
+    /// Fills `buffer`.
+    ///
+    /// # Errors
+    /// [`MemoryError`]; [`MemoryError::Unmapped`] if a part of it cannot be read.
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), MemoryError> {
+        let got = self.read_some(address, buffer)?;
+        if got == buffer.len() {
+            return Ok(());
+        }
+        Err(MemoryError::Unmapped {
+            address: address.wrapping_add(got as u64),
+        })
+    }
+
+    /// Reads `size` bytes. Memory is taken as the bytes arrive, so a claim of many bytes where there are few
+    /// costs nothing.
+    ///
+    /// # Errors
+    /// As [`Memory::read`], and [`MemoryError::TooLong`] for more than `limit` bytes.
+    fn bytes(&self, address: u64, size: u64, limit: u64) -> Result<Vec<u8>, MemoryError> {
+        const PIECE: usize = 1 << 20;
+        let too_long = || MemoryError::TooLong { address, size, limit };
+        if size > limit || address.checked_add(size).is_none() {
+            return Err(too_long());
+        }
+        let size = usize::try_from(size).map_err(|_| too_long())?;
+        let mut bytes = Vec::new();
+        while bytes.len() < size {
+            let done = bytes.len();
+            bytes.resize(size.min(done + PIECE), 0);
+            // The slice is what was just added.
+            self.read(address + done as u64, bytes.get_mut(done..).unwrap_or_default())?;
+        }
+        Ok(bytes)
+    }
+
+    /// Reads `N` bytes.
+    ///
+    /// # Errors
+    /// As [`Memory::read`].
+    fn array<const N: usize>(&self, address: u64) -> Result<[u8; N], MemoryError> {
+        let mut bytes = [0; N];
+        self.read(address, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads a string that ends with a zero byte, which is not part of the result.
+    ///
+    /// # Errors
+    /// As [`Memory::read`], and [`MemoryError::Unterminated`] after `limit` bytes.
+    fn c_string(&self, address: u64, limit: usize) -> Result<Vec<u8>, MemoryError> {
+        /// Strings are short; most end within the first piece.
+        const PIECE: usize = 256;
+        let mut text = Vec::new();
+        while text.len() < limit {
+            let done = text.len();
+            text.resize(limit.min(done + PIECE), 0);
+            let at = address.wrapping_add(done as u64);
+            let got = self.read_some(at, text.get_mut(done..).unwrap_or_default())?;
+            let fresh = text.get(done..done + got).unwrap_or_default();
+            if let Some(end) = fresh.iter().position(|byte| *byte == 0) {
+                text.truncate(done + end);
+                return Ok(text);
+            }
+            if done + got < text.len() {
+                return Err(MemoryError::Unmapped {
+                    address: at.wrapping_add(got as u64),
+                });
+            }
+        }
+        Err(MemoryError::Unterminated { address, limit })
+    }
+}
+
+/// The memory of a running process.
+///
+/// Bound to the process, not to its number: when it ends and another one gets the number, reads fail with
+/// [`MemoryError::NoSuchProcess`]. When the process executes another program, what is read is that program's
+/// memory.
+#[derive(Debug)]
+pub struct ProcessMemory {
+    pid: u32,
+    raw: libc::pid_t,
+    process: OwnedFd,
+    /// `/proc/PID/mem`, reopened never: it stays with the program that ran when it was opened.
+    file: File,
+}
+
+impl ProcessMemory {
+    /// Opens the memory of a process.
+    ///
+    /// # Errors
+    /// [`MemoryError::NoSuchProcess`], [`MemoryError::PermissionDenied`] or [`MemoryError::Io`].
+    pub fn open(pid: u32) -> Result<Self, MemoryError> {
+        let refused = |errno: Errno| failure(pid, 0, errno);
+        let raw = i32::try_from(pid).map_err(|_| MemoryError::NoSuchProcess { pid })?;
+        let id = Pid::from_raw(raw).ok_or(MemoryError::NoSuchProcess { pid })?;
+        let process = rustix::process::pidfd_open(id, PidfdFlags::empty()).map_err(|errno| match errno {
+            // The number of a thread that leads no process.
+            Errno::INVAL => MemoryError::NoSuchProcess { pid },
+            errno => refused(errno),
+        })?;
+        let file = File::open(format!("/proc/{pid}/mem"))
+            .map_err(|error| refused(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        let memory = Self {
+            pid,
+            raw,
+            process,
+            file,
+        };
+        // The number may have passed on between the two calls, but not while the first process lives.
+        memory.check(0)?;
+        Ok(memory)
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Whether the process has not ended.
+    ///
+    /// # Errors
+    /// [`MemoryError::Io`] if the kernel does not say.
+    pub fn is_alive(&self) -> Result<bool, MemoryError> {
+        let mut watched = [PollFd::from_borrowed_fd(self.process.as_fd(), PollFlags::IN)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        match rustix::event::poll(&mut watched, Some(&now)) {
+            Ok(ended) => Ok(ended == 0),
+            Err(Errno::INTR) => Ok(true),
+            Err(errno) => Err(failure(self.pid, 0, errno)),
+        }
+    }
+
+    /// Fails unless the process lives, so that what was read by its number was its own.
+    fn check(&self, address: u64) -> Result<(), MemoryError> {
+        match self.is_alive() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(MemoryError::NoSuchProcess { pid: self.pid }),
+            Err(MemoryError::Io { source, .. }) => Err(MemoryError::Io { address, source }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One `process_vm_readv` of one range.
+    fn vm_read(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+        let here = libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        };
+        let there = libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(usize::try_from(address).map_err(|_| Errno::FAULT)?),
+            iov_len: buffer.len(),
+        };
+        // SAFETY: the kernel writes to `here` only, which is `buffer`; `there` is checked by the kernel and
+        // belongs to another process.
+        let got = unsafe { libc::process_vm_readv(self.raw, &raw const here, 1, &raw const there, 1, 0) };
+        usize::try_from(got)
+            .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    }
+}
+
+impl Memory for ProcessMemory {
+    fn read_some(&self, address: u64, buffer: &mut [u8]) -> Result<usize, MemoryError> {
+        let mut done = 0;
+        while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let Some(at) = address.checked_add(done as u64) else {
+                break;
+            };
+            let got = match self.vm_read(at, rest) {
+                Ok(0) | Err(Errno::FAULT | Errno::PERM | Errno::NOSYS) => {
+                    // Of device memory only this way gets at the bytes. It fails with EIO where nothing is
+                    // mapped, and reads nothing at all once the program is gone.
+                    match self.file.read_at(rest, at) {
+                        Ok(got) => got,
+                        Err(error) => match Errno::from_io_error(&error) {
+                            Some(Errno::INTR) => continue,
+                            Some(Errno::IO | Errno::FAULT | Errno::INVAL | Errno::OVERFLOW) => 0,
+                            errno => return Err(failure(self.pid, at, errno.unwrap_or(Errno::IO))),
+                        },
+                    }
+                }
+                Ok(got) => got,
+                Err(errno) => return Err(failure(self.pid, at, errno)),
+            };
+            if got == 0 {
+                break;
+            }
+            done += got;
+        }
+        self.check(address)?;
+        Ok(done)
+    }
+}
+
+fn failure(pid: u32, address: u64, errno: Errno) -> MemoryError {
+    match errno {
+        Errno::SRCH | Errno::NOENT => MemoryError::NoSuchProcess { pid },
+        Errno::PERM | Errno::ACCESS => MemoryError::PermissionDenied { pid },
+        errno => MemoryError::Io {
+            address,
+            source: errno.into(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::{
+        ffi::c_void,
+        process::{Child, Command, Stdio},
+    };
+
+    fn own() -> ProcessMemory {
+        ProcessMemory::open(std::process::id()).unwrap()
+    }
+
+    /// A page with nothing behind it.
+    struct Edge(*mut c_void);
+
+    const PAGE: usize = 4096;
+
+    impl Edge {
+        fn new() -> Self {
+            use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+            let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+            // SAFETY: a new mapping at an address that the kernel chooses.
+            let pages = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * PAGE, protection, flags) }.unwrap();
+            // SAFETY: within the mapping.
+            let second = unsafe { pages.byte_add(PAGE) };
+            // SAFETY: the second page of our own mapping, which nothing refers to.
+            unsafe { munmap(second, PAGE) }.unwrap();
+            Self(pages)
+        }
+
+        /// Writes at the very end of the readable page and returns the address.
+        fn end_with(&self, bytes: &[u8]) -> u64 {
+            // SAFETY: within the first page.
+            let at = unsafe { self.0.cast::<u8>().add(PAGE - bytes.len()) };
+            // SAFETY: as many bytes are left of the writable page.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
+            at as u64
+        }
+    }
+
+    impl Drop for Edge {
+        fn drop(&mut self) {
+            // SAFETY: our own mapping, which nothing refers to any more.
+            unsafe { rustix::mm::munmap(self.0, PAGE) }.unwrap();
+        }
+    }
+
+    #[test]
+    fn own_memory() {
+        let memory = own();
+        let data: Vec<u8> = (0..3 << 20).map(|i| (i % 251) as u8).collect();
+        let at = data.as_ptr() as u64;
+        let all = data.len() as u64;
+        assert!(memory.bytes(at, all, all).unwrap() == data);
+        assert!(matches!(
+            memory.bytes(at, all, all - 1),
+            Err(MemoryError::TooLong { .. })
+        ));
+        assert_eq!(memory.array::<3>(at + 7).unwrap(), [7, 8, 9]);
+        assert_eq!(memory.pid(), std::process::id());
+    }
+
+    #[test]
+    fn memory_that_ends() {
+        let (memory, edge) = (own(), Edge::new());
+        let at = edge.end_with(b"text\0");
+        assert_eq!(memory.c_string(at, 4096).unwrap(), b"text");
+        assert!(matches!(
+            memory.c_string(at, 4),
+            Err(MemoryError::Unterminated { .. })
+        ));
+        let mut buffer = [0; 9];
+        assert_eq!(memory.read_some(at, &mut buffer).unwrap(), 5);
+        assert_eq!(&buffer[..5], b"text\0");
+        let end = at + 5;
+        assert!(
+            matches!(memory.read(at, &mut buffer), Err(MemoryError::Unmapped { address }) if address == end)
+        );
+        let at = edge.end_with(b"endless");
+        assert!(matches!(
+            memory.c_string(at, 4096),
+            Err(MemoryError::Unmapped { .. })
+        ));
+        assert!(matches!(
+            memory.bytes(at, 1 << 40, 1 << 41),
+            Err(MemoryError::Unmapped { .. })
+        ));
+    }
+
+    #[test]
+    fn nonsense_addresses() {
+        let memory = own();
+        for address in [0, 1, 0x1000, 1 << 47, 1 << 63, u64::MAX - 3, u64::MAX] {
+            assert_eq!(
+                memory.read_some(address, &mut [0; 16]).unwrap(),
+                0,
+                "{address:#x}"
+            );
+            assert!(matches!(
+                memory.c_string(address, 64),
+                Err(MemoryError::Unmapped { .. })
+            ));
+        }
+        assert!(matches!(
+            memory.bytes(u64::MAX, 2, 16),
+            Err(MemoryError::TooLong { .. })
+        ));
+        assert_eq!(memory.bytes(0, 0, 0).unwrap(), b"");
+    }
+
+    fn cat() -> Child {
+        Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_process_that_ends() {
+        let mut child = cat();
+        let memory = ProcessMemory::open(child.id()).unwrap();
+        let stack = std::fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
+        let stack = stack.lines().find(|line| line.ends_with("[stack]")).unwrap();
+        let end = stack.split(['-', ' ']).nth(1).unwrap();
+        let at = u64::from_str_radix(end, 16).unwrap() - 16;
+        memory.read(at, &mut [0; 16]).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!memory.is_alive().unwrap());
+        assert!(matches!(
+            memory.read(at, &mut [0; 16]),
+            Err(MemoryError::NoSuchProcess { .. })
+        ));
+    }
+
+    #[test]
+    fn no_process() {
+        for pid in [0, 1 << 30, u32::MAX] {
+            assert!(matches!(
+                ProcessMemory::open(pid),
+                Err(MemoryError::NoSuchProcess { .. })
+            ));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_address(address: u64, size in 0..100_000_u64) {
+            let memory = own();
+            let _ = memory.bytes(address, size, 50_000);
+            let _ = memory.c_string(address, 100);
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! From a URI to the bytes of a code object.
+//!
+//! The URI comes from the process and may name anything. Files are opened as the process sees them: below
+//! its root directory, never out of it, and only regular ones. A file that the process has mapped must be
+//! the mapped one, by device and inode: the path may lead to another file by now.
+
+use std::{
+    fs::File,
+    io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::{
+            ffi::OsStrExt,
+            fs::{FileExt, MetadataExt},
+        },
+    },
+    path::{Component, Path, PathBuf},
+};
+
+use gputrace_target::process::maps::Mapping;
+use rustix::{
+    fs::{Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
+
+use crate::{
+    memory::{Memory, MemoryError},
+    uri::Range,
+};
+
+/// A code object is not larger than this, bytes. Libraries with many thousand kernels have some hundred MB.
+pub const MAX_CODE_OBJECT: u64 = 1 << 30;
+
+/// Why the bytes of a code object cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// No way to the file.
+    #[error("cannot open {} as the process sees it: {source}", path.display())]
+    Open {
+        /// Its path in the process.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A directory, device, pipe or socket.
+    #[error("{} is not a regular file", path.display())]
+    NotRegular {
+        /// Its path in the process.
+        path: PathBuf,
+    },
+    /// The path leads to another file now.
+    #[error("{} was replaced after the process mapped it", path.display())]
+    Replaced {
+        /// Its path in the process.
+        path: PathBuf,
+    },
+    /// A relative path that belongs to no mapped file.
+    #[error("{} is a relative path, and no mapped file goes by it", path.display())]
+    Relative {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Reading failed.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// Its path in the process.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The file ends before the code object does.
+    #[error("{} ends before the code object in it does", path.display())]
+    Short {
+        /// Its path in the process.
+        path: PathBuf,
+    },
+    /// More than is reasonable.
+    #[error("a code object of {size} bytes is larger than the limit of {MAX_CODE_OBJECT}")]
+    TooLarge {
+        /// Its claimed size, bytes.
+        size: u64,
+    },
+    /// Memory cannot be read.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+/// Reads memory of the process.
+pub(crate) fn memory(memory: &impl Memory, range: Range) -> Result<Vec<u8>, SourceError> {
+    let Range { offset, size } = range;
+    if size > MAX_CODE_OBJECT {
+        return Err(SourceError::TooLarge { size });
+    }
+    Ok(memory.bytes(offset, size, MAX_CODE_OBJECT)?)
+}
+
+/// Identity and state of a part of a file: while it stays the same, so do the bytes. Whoever owns the file
+/// can set any modification time, but not the time of the last change of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FileState {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+    range: Range,
+}
+
+/// An open file with the part of it that is wanted.
+pub(crate) struct FilePart<'a> {
+    file: File,
+    path: &'a Path,
+    pub(crate) range: Range,
+}
+
+impl<'a> FilePart<'a> {
+    /// Opens a file, or a part of it, as the process sees it. `mappings` are those of the process.
+    pub(crate) fn open(
+        pid: u32,
+        path: &'a Path,
+        range: Option<Range>,
+        mappings: &[Mapping],
+    ) -> Result<Self, SourceError> {
+        let file = open(pid, path, mappings)?;
+        let mut part = Self {
+            file,
+            path,
+            range: Range { offset: 0, size: 0 },
+        };
+        part.range = match range {
+            Some(range) => range,
+            None => Range {
+                offset: 0,
+                size: part.state()?.size,
+            },
+        };
+        if part.range.size > MAX_CODE_OBJECT {
+            return Err(SourceError::TooLarge {
+                size: part.range.size,
+            });
+        }
+        Ok(part)
+    }
+
+    pub(crate) fn state(&self) -> Result<FileState, SourceError> {
+        let metadata = self.file.metadata().map_err(|source| self.failed(source))?;
+        Ok(FileState {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            range: self.range,
+        })
+    }
+
+    /// Reads the bytes. Memory is taken as they arrive: the range may be a lie.
+    pub(crate) fn read(&self) -> Result<Vec<u8>, SourceError> {
+        const PIECE: usize = 1 << 20;
+        let Range { offset, size } = self.range;
+        let length = usize::try_from(size).map_err(|_| SourceError::TooLarge { size })?;
+        let mut bytes = Vec::new();
+        while bytes.len() < length {
+            let done = bytes.len();
+            bytes.resize(length.min(done + PIECE), 0);
+            let piece = bytes.get_mut(done..).unwrap_or_default();
+            self.file
+                .read_exact_at(piece, offset.saturating_add(done as u64))
+                .map_err(|source| self.failed(source))?;
+        }
+        Ok(bytes)
+    }
+
+    fn failed(&self, source: io::Error) -> SourceError {
+        let path = self.path.to_owned();
+        match source.kind() {
+            io::ErrorKind::UnexpectedEof => SourceError::Short { path },
+            _ => SourceError::Read { path, source },
+        }
+    }
+}
+
+/// Opens the file that goes by a path in the process.
+fn open(pid: u32, path: &Path, mappings: &[Mapping]) -> Result<File, SourceError> {
+    let mapped = mappings.iter().find(|mapping| is_path_of(path, mapping));
+    let Some(mapped) = mapped else {
+        if !path.is_absolute() {
+            return Err(SourceError::Relative {
+                path: path.to_owned(),
+            });
+        }
+        return open_inside(pid, path);
+    };
+    // The link leads to the mapped file itself, replaced, deleted or hidden as it may be. It takes privileges
+    // (CAP_CHECKPOINT_RESTORE), and the mapping may be gone by now.
+    let link = PathBuf::from(format!("/proc/{pid}/map_files/{}", mapped.range()));
+    let leads_there =
+        || std::fs::read_link(&link).is_ok_and(|target| target.as_os_str().as_bytes() == mapped.printed());
+    if let Ok(file) = open_plain(&link, path)
+        && (is_inode(&file, mapped) || leads_there())
+    {
+        return Ok(file);
+    }
+    let inside = mapped.path();
+    let file = open_inside(pid, &inside)?;
+    if is_inode(&file, mapped) {
+        return Ok(file);
+    }
+    Err(SourceError::Replaced { path: inside })
+}
+
+/// Whether a URI's path means the file of a mapping. The runtime takes it from the kernel's list of
+/// mappings or from the dynamic linker, which may know a library by a relative path.
+fn is_path_of(path: &Path, mapping: &Mapping) -> bool {
+    let printed = mapping.path();
+    if path.is_absolute() {
+        // Read from the list of mappings, the path of a deleted file comes with the kernel's remark.
+        return printed == path || path.as_os_str().as_bytes() == mapping.printed();
+    }
+    let relative: PathBuf = path
+        .components()
+        .filter(|part| matches!(part, Component::Normal(_)))
+        .collect();
+    !relative.as_os_str().is_empty() && printed.ends_with(&relative)
+}
+
+fn is_inode(file: &File, mapped: &Mapping) -> bool {
+    file.metadata()
+        .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == (mapped.device, mapped.inode))
+}
+
+/// Opens an absolute path below the root directory of the process; symbolic links are followed as the process
+/// would, which cannot lead out of there.
+fn open_inside(pid: u32, path: &Path) -> Result<File, SourceError> {
+    let failed = |errno: Errno| SourceError::Open {
+        path: path.to_owned(),
+        source: errno.into(),
+    };
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::open(
+        format!("/proc/{pid}/root"),
+        flags | OFlags::DIRECTORY,
+        Mode::empty(),
+    );
+    let root = root.map_err(failed)?;
+    // Magic links, those of `/proc`, would be the tracer's own.
+    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let place = rustix::fs::openat2(&root, path, flags, Mode::empty(), within).map_err(failed)?;
+    reopen(&place, path)
+}
+
+fn open_plain(link: &Path, path: &Path) -> Result<File, SourceError> {
+    let place = rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let place = place.map_err(|errno| SourceError::Open {
+        path: path.to_owned(),
+        source: errno.into(),
+    })?;
+    reopen(&place, path)
+}
+
+/// Opens for reading what was only located so far, if it is a regular file: opening a device can already do
+/// something.
+fn reopen(place: &OwnedFd, path: &Path) -> Result<File, SourceError> {
+    let failed = |errno: Errno| SourceError::Open {
+        path: path.to_owned(),
+        source: errno.into(),
+    };
+    let kind = rustix::fs::fstat(place).map_err(failed)?.st_mode;
+    if !rustix::fs::FileType::from_raw_mode(kind).is_file() {
+        return Err(SourceError::NotRegular {
+            path: path.to_owned(),
+        });
+    }
+    let link = format!("/proc/self/fd/{}", place.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::open(link, flags, Mode::empty()).map_err(failed)?;
+    Ok(File::from(file))
+}

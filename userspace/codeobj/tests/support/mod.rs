@@ -1,0 +1,209 @@
+//! Runs programs of the real runtime on the software GPU until they hang in a kernel that never ends, to
+//! be looked into from outside.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "test code outside of #[test] functions"
+)]
+#![allow(
+    unreachable_pub,
+    reason = "a module of test programs, which have no other face"
+)]
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use gputrace_softgpu::truth::{Dispatch, Record, read_directory};
+
+/// The longest a program may take to come to its last kernel, start of the runtime included.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Environment variable: root of another Debian release, to run its ROCm instead of this machine's. The same
+/// one that the tests of the software GPU take.
+pub fn root() -> Option<PathBuf> {
+    std::env::var_os("MOCKKFD_TEST_ROOT").map(PathBuf::from)
+}
+
+fn libraries() -> Option<PathBuf> {
+    root().map(|root| root.join("usr/lib/x86_64-linux-gnu"))
+}
+
+/// The library to preload, which cargo has built beside the test program.
+fn mock() -> PathBuf {
+    let directory = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let library = directory.join("libgputrace_mockkfd.so");
+    assert!(
+        library.exists(),
+        "{} is missing; run the tests by cargo",
+        library.display()
+    );
+    library
+}
+
+/// Path of one of the workloads that the repository's GPU tests share, built on first use.
+pub fn workload(name: &str) -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let directory = BUILT.get_or_init(|| {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/workloads/gpu/build.sh");
+        let which = if root().is_some() {
+            "gpu-workloads-root"
+        } else {
+            "gpu-workloads"
+        };
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(which);
+        let status = Command::new(tests).arg(&directory).args(root()).status().unwrap();
+        assert!(status.success(), "the workloads cannot be built");
+        directory
+    });
+    directory.join(name)
+}
+
+/// Compiles a program of this directory for the wanted release; `extra` are further libraries.
+pub fn program(name: &str, directory: &Path, extra: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.cpp"));
+    let object = directory.join(format!("{name}.o"));
+    run(hipcc().arg("-c").arg(&source).arg("-o").arg(&object));
+    let program = directory.join(name);
+    let mut link = Command::new("g++");
+    link.arg("-pthread").arg(&object).arg("-o").arg(&program);
+    match libraries() {
+        None => {
+            link.arg("-lamdhip64");
+        }
+        Some(libraries) => {
+            let newest = |stem: &str| {
+                let mut found: Vec<PathBuf> = std::fs::read_dir(&libraries)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path())
+                    .filter(|path| {
+                        let name = path.file_name().unwrap().to_string_lossy();
+                        name.starts_with(stem) && name.len() == stem.len() + 1
+                    })
+                    .collect();
+                found.sort();
+                found.pop()
+            };
+            link.arg(newest("libamdhip64.so.").unwrap());
+            for library in extra {
+                link.args(newest(&format!("lib{library}.so.")));
+            }
+            link.args(["-Wl,--allow-shlib-undefined,--disable-new-dtags", "-Wl,-rpath"]);
+            link.arg(&libraries);
+            link.arg("-Wl,--dynamic-linker")
+                .arg(libraries.join("ld-linux-x86-64.so.2"));
+        }
+    }
+    run(&mut link);
+    program
+}
+
+/// The compiler, for the GPUs of the tests. The environment keeps it from looking for one.
+pub fn hipcc() -> Command {
+    let mut hipcc = Command::new("hipcc");
+    hipcc.env("HCC_AMDGPU_TARGET", "gfx906").args([
+        "--offload-arch=gfx906",
+        "--offload-arch=gfx1030",
+        "-std=c++17",
+        "-O1",
+    ]);
+    hipcc
+}
+
+/// Runs a tool that must succeed, and returns what it prints.
+pub fn run(command: &mut Command) -> String {
+    let output = command.stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", output.status);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A program that hangs in a kernel.
+pub struct Hanging {
+    child: Child,
+    _directory: tempfile::TempDir,
+    /// What the software GPU executed until then.
+    pub dispatches: Vec<Dispatch>,
+}
+
+impl Hanging {
+    /// Runs a program until the `nth` kernel whose name matches `kernel`, which never ends.
+    pub fn start(program: &Path, arguments: &[&str], kernel: &str, nth: u32) -> Self {
+        Self::start_on("", program, arguments, kernel, nth)
+    }
+
+    /// The same on a software GPU of this configuration.
+    pub fn start_on(toml: &str, program: &Path, arguments: &[&str], kernel: &str, nth: u32) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let config = directory.path().join("softgpu.toml");
+        let truth = directory.path().join("truth");
+        let log = directory.path().join("log");
+        let rule = format!("{toml}\n[[fault]]\nkind = 'never_ends'\nkernel = '{kernel}'\nnth = {nth}\n");
+        std::fs::write(&config, rule).unwrap();
+        std::fs::create_dir(&truth).unwrap();
+        let mut command = Command::new(program);
+        if let Some(libraries) = libraries() {
+            command.env("LD_LIBRARY_PATH", libraries);
+        }
+        let mut child = command
+            .args(arguments)
+            .env("LD_PRELOAD", mock())
+            .env("SOFTGPU_CONFIG", &config)
+            .env("SOFTGPU_LOG", &truth)
+            .env("WORKLOAD_LOG", directory.path().join("said"))
+            .env("GPU_FORCE_BLIT_COPY_SIZE", "0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = child.try_wait().unwrap();
+            let records = read_directory(&truth).unwrap_or_default();
+            if records
+                .iter()
+                .any(|record| matches!(record, Record::Fault { .. }))
+            {
+                let dispatch = |record| match record {
+                    Record::Dispatch(dispatch) => Some(dispatch),
+                    _ => None,
+                };
+                return Self {
+                    child,
+                    _directory: directory,
+                    dispatches: records.into_iter().filter_map(dispatch).collect(),
+                };
+            }
+            let said = || std::fs::read_to_string(&log).unwrap_or_default();
+            assert!(
+                status.is_none(),
+                "{} ended: {status:?} {}",
+                program.display(),
+                said()
+            );
+            assert!(
+                Instant::now() < deadline,
+                "{} does not hang: {}",
+                program.display(),
+                said()
+            );
+            // Polling a log: there is nothing to wait on.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
