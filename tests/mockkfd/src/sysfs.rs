@@ -67,7 +67,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// All files.
-fn tree(config: &Config) -> Vec<Entry> {
+fn tree(all: &Config) -> Vec<Entry> {
     let mut tree = vec![
         ("amdgpu/initstate".to_owned(), "live\n".to_owned()),
         (
@@ -82,9 +82,13 @@ fn tree(config: &Config) -> Vec<Entry> {
             properties(&[("platform_oem", 0), ("platform_id", 0), ("platform_rev", 1)]),
         ),
     ];
-    cpu_node(&mut tree, config);
-    for (agent, config) in (0..).zip(&config.agent) {
-        gpu_node(&mut tree, agent, config);
+    cpu_node(&mut tree, all);
+    for (agent, config) in (0..).zip(&all.agent) {
+        let peers = (0..)
+            .zip(&all.agent)
+            .filter(|(peer, other)| *peer != agent && config.hive != 0 && other.hive == config.hive);
+        let peers: Vec<u32> = peers.map(|(peer, _)| peer + 1).collect();
+        gpu_node(&mut tree, agent, config, &peers);
     }
     tree
 }
@@ -137,7 +141,7 @@ fn cpu_node(tree: &mut Vec<Entry>, config: &Config) {
     node_file(tree, 0, "mem_banks/0/properties", properties(&bank));
     node_file(tree, 0, "caches/0/properties", cache(0, 32, CPU_DATA));
     for (index, node) in (0..).zip(links) {
-        link(tree, index, 0, node);
+        link(tree, index, PCIE, 0, node);
     }
 }
 
@@ -160,15 +164,18 @@ fn cache(first_processor: u64, kib: u64, kind: u64) -> String {
     properties(&of_cache) + "sibling_map 1,0,0,0\n"
 }
 
-fn link(tree: &mut Vec<Entry>, index: u32, from: u32, to: u32) {
-    const PCIE: u64 = 2;
+/// `HSA_IOLINKTYPE`.
+const PCIE: u64 = 2;
+const XGMI: u64 = 11;
+
+fn link(tree: &mut Vec<Entry>, index: u32, kind: u64, from: u32, to: u32) {
     let of_link = [
-        ("type", PCIE),
+        ("type", kind),
         ("version_major", 0),
         ("version_minor", 0),
         ("node_from", from.into()),
         ("node_to", to.into()),
-        ("weight", 20),
+        ("weight", if kind == XGMI { 15 } else { 20 }),
         ("min_latency", 0),
         ("max_latency", 0),
         ("min_bandwidth", 312),
@@ -184,8 +191,8 @@ fn link(tree: &mut Vec<Entry>, index: u32, from: u32, to: u32) {
     );
 }
 
-/// A GPU's node.
-fn gpu_node(tree: &mut Vec<Entry>, agent: u32, config: &AgentConfig) {
+/// A GPU's node, and the nodes whose memory it reaches.
+fn gpu_node(tree: &mut Vec<Entry>, agent: u32, config: &AgentConfig, peers: &[u32]) {
     // Doorbells of type 2, which AQL needs, and watch points. No SVM, no debugger.
     const CAPABILITY: u64 = 2 << 12 | 1 << 7 | 2 << 8;
     const HEAP_PUBLIC: u64 = 1;
@@ -202,7 +209,7 @@ fn gpu_node(tree: &mut Vec<Entry>, agent: u32, config: &AgentConfig) {
         ("simd_count", 240),
         ("mem_banks_count", 1),
         ("caches_count", 1),
-        ("io_links_count", 1),
+        ("io_links_count", 1 + peers.len() as u64),
         ("p2p_links_count", 0),
         ("cpu_core_id_base", 0),
         ("simd_id_base", simd_id_base),
@@ -222,7 +229,7 @@ fn gpu_node(tree: &mut Vec<Entry>, agent: u32, config: &AgentConfig) {
         ("location_id", u64::from(node) << 8),
         ("domain", 0),
         ("drm_render_minor", (FIRST_RENDER_MINOR + agent).into()),
-        ("hive_id", 0),
+        ("hive_id", config.hive),
         ("num_sdma_engines", 2),
         ("num_sdma_xgmi_engines", 0),
         ("num_sdma_queues_per_engine", 8),
@@ -257,7 +264,10 @@ fn gpu_node(tree: &mut Vec<Entry>, agent: u32, config: &AgentConfig) {
         "caches/0/properties",
         cache(simd_id_base, 16, GPU_DATA),
     );
-    link(tree, 0, node, 0);
+    link(tree, 0, PCIE, node, 0);
+    for (index, peer) in (1..).zip(peers) {
+        link(tree, index, XGMI, node, *peer);
+    }
 }
 
 #[cfg(test)]
@@ -297,6 +307,33 @@ mod tests {
                 .contains("node_to 2\n")
         );
         assert_eq!(text("kfd/topology/nodes/0/io_links/1/properties"), None);
+        assert_eq!(text("kfd/topology/nodes/1/io_links/1/properties"), None);
+    }
+
+    #[test]
+    fn gpus_of_a_hive_are_linked() {
+        let of_hive = |hive| AgentConfig {
+            hive,
+            ..AgentConfig::default()
+        };
+        let config = Config {
+            agent: [7, 0, 7].map(of_hive).into(),
+            ..Config::default()
+        };
+        let tree = tree(&config);
+        let link = |node: u32, link: u32| {
+            let path = format!("kfd/topology/nodes/{node}/io_links/{link}/properties");
+            tree.iter()
+                .find(|(name, _)| *name == path)
+                .map(|(_, text)| text.as_str())
+        };
+        let peer = link(1, 1).unwrap();
+        assert!(
+            peer.contains("type 11\n") && peer.contains("node_to 3\n"),
+            "{peer}"
+        );
+        assert!(link(3, 1).unwrap().contains("node_to 1\n"));
+        assert_eq!((link(2, 1), link(1, 2)), (None, None));
     }
 
     #[test]

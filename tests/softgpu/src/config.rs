@@ -79,6 +79,8 @@ pub struct AgentConfig {
     pub vram_mib: u64,
     /// Whether the host can map all of the memory (a large BAR).
     pub large_bar: bool,
+    /// Agents of the same hive, unless it is 0, reach each other's memory (by XGMI).
+    pub hive: u64,
     /// Kernels that run at the same time, over all queues.
     pub concurrent_kernels: u32,
     /// The clock.
@@ -93,6 +95,7 @@ impl Default for AgentConfig {
             name: "Software GPU".to_owned(),
             vram_mib: 16 * 1024,
             large_bar: false,
+            hive: 0,
             concurrent_kernels: 8,
             clock: GpuClock::default(),
         }
