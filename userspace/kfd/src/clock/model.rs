@@ -18,6 +18,9 @@ pub const RATE_CHANGE_PPM: u64 = 50;
 /// The rate beyond the samples is measured over at least this time, if there is so much, ns.
 const BASE_NS: i128 = 1_000_000_000;
 
+/// Samples on either side that are searched for a rate to compare an interval with.
+const NEIGHBOURS: usize = 256;
+
 /// An interval whose rate differs by more than this part from the usual one holds a leap.
 const LEAP_DIVISOR: i128 = 1_000;
 
@@ -108,6 +111,8 @@ pub struct ClockModel {
 struct Rate {
     ticks: i128,
     ns: i128,
+    /// What is not known about the nanoseconds.
+    noise: i128,
 }
 
 /// A run of the counter without leaps.
@@ -252,22 +257,27 @@ fn usual_rate(samples: &[ClockSample]) -> Option<Rate> {
             let rate = Rate {
                 ticks: distance(first.gpu_tick, second.gpu_tick),
                 ns: i128::from(second.boottime_ns.checked_sub(first.boottime_ns)?),
+                noise: noise(first, second),
             };
-            let noise = i128::from(first.uncertainty_ns) + i128::from(second.uncertainty_ns);
-            (rate.ticks > 0 && rate.ns > 0).then_some((rate, noise))
+            (rate.ticks > 0 && rate.ns > 0).then_some(rate)
         }
         _ => None,
     });
-    let mut intervals: Vec<(Rate, i128)> = intervals.collect();
+    let mut intervals: Vec<Rate> = intervals.collect();
     // Intervals that are long enough for a rate, if there are such.
-    let is_long = |(rate, noise): &(Rate, i128)| rate.ns > noise.saturating_mul(200);
+    let is_long = |rate: &Rate| rate.ns > rate.noise.saturating_mul(LEAP_DIVISOR);
     if intervals.iter().any(is_long) {
         intervals.retain(is_long);
     }
     // Nanoseconds per tick, most first: of two, the one that does not hold a leap forwards is in the middle.
-    intervals.sort_by_cached_key(|(rate, _)| Reverse(scaled(1 << 40, rate.ns, rate.ticks)));
+    intervals.sort_by_cached_key(|rate| Reverse(scaled(1 << 40, rate.ns, rate.ticks)));
     let middle = intervals.len().saturating_sub(1) / 2;
-    intervals.get(middle).map(|(rate, _)| *rate)
+    intervals.get(middle).copied()
+}
+
+/// What is not known about the time between two samples.
+fn noise(first: &ClockSample, second: &ClockSample) -> i128 {
+    i128::from(first.uncertainty_ns) + i128::from(second.uncertainty_ns)
 }
 
 fn segments(samples: &[ClockSample], rate: Option<Rate>) -> Vec<Segment> {
@@ -324,8 +334,10 @@ fn continues(first: &ClockSample, second: &ClockSample, rate: Option<Rate>) -> b
         return false;
     };
     let expected = scaled(ticks, rate.ns, rate.ticks);
-    let noise = i128::from(first.uncertainty_ns) + i128::from(second.uncertainty_ns);
-    let allowed = expected.max(ns) / LEAP_DIVISOR + noise + 2 * tick_ns(rate);
+    let allowed = expected.max(ns) / LEAP_DIVISOR
+        + noise(first, second)
+        + scaled(expected, rate.noise, rate.ns)
+        + 2 * tick_ns(rate);
     (expected - ns).abs() <= allowed
 }
 
@@ -339,10 +351,12 @@ fn residuals(points: &[Point]) -> Vec<i128> {
         // would be mostly noise.
         let before = points.get(..index).unwrap_or_default().iter().rev();
         let before = before
+            .take(NEIGHBOURS)
             .map(|point| between(point, first))
             .find(|rate| rate.ns >= ns);
         let after = points.get(index + 2..).unwrap_or_default().iter();
         let after = after
+            .take(NEIGHBOURS)
             .map(|point| between(second, point))
             .find(|rate| rate.ns >= ns);
         let expected = |rate: Rate| scaled(ticks, rate.ns, rate.ticks);
@@ -366,15 +380,14 @@ fn between(first: &Point, second: &Point) -> Rate {
     Rate {
         ticks: (second.ticks - first.ticks).max(1),
         ns: (second.ns - first.ns).max(1),
+        noise: first.uncertainty + second.uncertainty,
     }
 }
 
-/// A line through two points, and by how much its rate may be wrong.
+/// A line through a point.
 struct Line {
     through: Point,
     rate: Rate,
-    /// What is not known about the nanoseconds of the rate.
-    noise: i128,
 }
 
 impl Segment {
@@ -453,23 +466,13 @@ impl Segment {
             let long = |point: &&Point| last.ns - point.ns >= BASE_NS;
             (last, self.points.iter().rev().find(long).unwrap_or(first))
         };
-        if self.points.len() < 2 {
+        let rate = match self.points.len() {
             // The rate of the clock's other runs; the hardware is the same.
-            return Some(Line {
-                through: *end,
-                rate: rate?,
-                noise: 0,
-            });
-        }
-        Some(Line {
-            through: *end,
-            rate: if beyond_first {
-                between(end, other)
-            } else {
-                between(other, end)
-            },
-            noise: end.uncertainty + other.uncertainty,
-        })
+            0 | 1 => rate?,
+            _ if beyond_first => between(end, other),
+            _ => between(other, end),
+        };
+        Some(Line { through: *end, rate })
     }
 }
 
@@ -477,7 +480,7 @@ impl Line {
     /// At so many nanoseconds from its point.
     fn uncertainty(&self, away: i128) -> i128 {
         let away = away.saturating_abs();
-        let measured = scaled(away, self.noise, self.rate.ns);
+        let measured = scaled(away, self.rate.noise, self.rate.ns);
         (self.through.uncertainty + tick_ns(self.rate))
             .saturating_add(measured)
             .saturating_add(ppm(away, RATE_CHANGE_PPM))
@@ -499,7 +502,10 @@ fn distance(from: u64, to: u64) -> i128 {
     i128::from(to.wrapping_sub(from).cast_signed())
 }
 
-/// `value * numerator / denominator`, rounded to nearest; beyond 128 bits, the largest there is.
+/// Farther than any moment or count is from another, so that sums of a few distances do not overflow.
+const FAR: i128 = 1 << 100;
+
+/// `value * numerator / denominator`, rounded to nearest, and no more than [`FAR`].
 fn scaled(value: i128, numerator: i128, denominator: i128) -> i128 {
     let product = value.saturating_mul(numerator);
     let half = denominator / 2;
@@ -507,6 +513,7 @@ fn scaled(value: i128, numerator: i128, denominator: i128) -> i128 {
         .saturating_add(half)
         .checked_div_euclid(denominator)
         .unwrap_or(0)
+        .clamp(-FAR, FAR)
 }
 
 fn ppm(value: i128, parts: u64) -> i128 {

@@ -114,20 +114,9 @@ impl Sampler {
         if counters.gpu_clock_counter == 0 {
             return Err(ClockError::UnknownGpu { gpu_id });
         }
-        // KFD reads the GPU first and the host's clock then, so that is the better upper end.
         let system = counters.system_clock_counter;
-        let end = if (before..=after).contains(&system) {
-            system
-        } else {
-            after
-        };
-        let width = end.saturating_sub(before);
-        Ok(ClockSample {
-            gpu_id,
-            gpu_tick: counters.gpu_clock_counter,
-            boottime_ns: before.saturating_add(width / 2),
-            uncertainty_ns: width.div_ceil(2),
-        })
+        let tick = counters.gpu_clock_counter;
+        Ok(ClockSample::from_counters(gpu_id, tick, system, before, after))
     }
 
     fn counters(&self, gpu_id: u32) -> Result<ClockCounters, ClockError> {
@@ -163,6 +152,19 @@ fn classify(error: Errno, path: PathBuf) -> ClockError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kfds_own_reading_narrows_a_sample_if_it_can_be_true() {
+        let sample = |system| ClockSample::from_counters(1, 2, system, 1_000, 3_001);
+        let known = sample(1_501);
+        assert_eq!((known.boottime_ns, known.uncertainty_ns), (1_250, 251));
+        for lie in [0, 999, 3_002] {
+            assert_eq!(
+                (sample(lie).boottime_ns, sample(lie).uncertainty_ns),
+                (2_000, 1_001)
+            );
+        }
+    }
 
     #[test]
     fn refusals_are_told_apart() {

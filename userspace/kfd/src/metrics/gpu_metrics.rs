@@ -16,6 +16,9 @@ const MAX_BYTES: u64 = 64 << 10;
 /// Size, format revision and content revision.
 const HEADER: usize = 4;
 
+/// The version that is a list of attributes.
+const ATTRIBUTED: (u8, u8) = (1, 9);
+
 /// Why a table could not be decoded.
 #[derive(Debug, Error)]
 pub enum MetricsError {
@@ -94,6 +97,13 @@ impl fmt::Display for Metric {
     }
 }
 
+/// The versions that can be decoded, each with the size of the kernel's structure (bytes); `None` for 1.9, which
+/// has as many attributes as the chip.
+pub fn known_versions() -> impl Iterator<Item = ((u8, u8), Option<usize>)> {
+    let fixed = LAYOUTS.iter().map(|layout| (layout.version, Some(layout.size)));
+    fixed.chain([(ATTRIBUTED, None)])
+}
+
 /// Reads the table of a GPU; `None` if it has none, or is asleep.
 ///
 /// # Errors
@@ -126,7 +136,7 @@ impl GpuMetrics {
         let size = u16::from_le_bytes([low, high]);
         let table = bytes.get(..size.into()).ok_or_else(|| truncated(size.into()))?;
         let version = (format, content);
-        let metrics = if version == (1, 9) {
+        let metrics = if version == ATTRIBUTED {
             attributes(table).ok_or_else(|| truncated(size.into()))?
         } else {
             let layout = LAYOUTS.iter().find(|layout| layout.version == version);
@@ -289,6 +299,7 @@ mod tests {
 
     #[test]
     fn layouts_have_the_sizes_of_the_kernels_structures() {
+        assert!(known_versions().any(|known| known == ((1, 3), Some(120))));
         for layout in LAYOUTS {
             let mut walk = Walk {
                 table: &[],

@@ -31,7 +31,6 @@ pub(super) struct Layout {
     /// Format and content revision.
     pub(super) version: (u8, u8),
     /// Size of the structure, bytes.
-    #[cfg(test)]
     pub(super) size: usize,
     /// Fields behind the header, in order.
     pub(super) items: &'static [&'static [Item]],
@@ -331,14 +330,7 @@ const APU_3_0: &[Item] = &[
 ];
 
 const fn layout(version: (u8, u8), size: usize, items: &'static [&'static [Item]]) -> Layout {
-    #[cfg(not(test))]
-    let _ = size;
-    Layout {
-        version,
-        #[cfg(test)]
-        size,
-        items,
-    }
+    Layout { version, size, items }
 }
 
 /// Every version with a fixed layout.

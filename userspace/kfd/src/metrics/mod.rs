@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 pub use device::{Counters, counters, is_asleep};
-pub use gpu_metrics::{GpuMetrics, Metric, MetricsError, gpu_metrics};
+pub use gpu_metrics::{GpuMetrics, Metric, MetricsError, gpu_metrics, known_versions};
 
 pub use crate::processes::Detail;
 
