@@ -38,7 +38,9 @@ impl Functions {
 /// shows them: rocprofv3's `hip_api`, `hsa_api`; `other_api` for a domain that this version does not know.
 #[must_use]
 pub fn group(domain: u8) -> &'static str {
-    Domain::from_id(domain).map_or("other_api", Domain::csv_stem)
+    Domain::from_id(domain)
+        .filter(|domain| domain.is_api())
+        .map_or("other_api", Domain::csv_stem)
 }
 
 /// A group's name for people, e.g. `HIP API`.

@@ -4,9 +4,13 @@
 //! [`Timeline`](gputrace_timeline::Timeline) and gives each event to every [`Exporter`]. Exporters keep
 //! no calls in memory, so a capture may be larger than the machine's.
 //!
-//! * [`csv::CsvExporter`]: the files that rocprofv3 writes, and the account of losses ([`loss`]);
+//! * [`csv::CsvExporter`]: the files that rocprofv3 writes, what it cannot say of the GPU's times, and the
+//!   account of losses ([`loss`]);
 //! * [`summary::SummaryExporter`]: text for people;
 //! * other formats live in crates of their own (`gputrace-perfetto`).
+//!
+//! What several formats need to name and measure the GPU's work is here too: [`gpu`], [`intervals`],
+//! [`levels`].
 //!
 //! Files are made through [`OutputDir`], which makes them appear whole or not at all.
 //!
@@ -34,6 +38,9 @@
 pub mod csv;
 pub mod exporter;
 pub mod functions;
+pub mod gpu;
+pub mod intervals;
+pub mod levels;
 pub mod loss;
 pub mod output;
 mod run;

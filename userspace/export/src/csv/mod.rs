@@ -2,6 +2,16 @@
 //!
 //! * `NAME_hip_api_trace.csv` and `NAME_hsa_api_trace.csv`: one row per call. Strings and the header are
 //!   quoted, numbers are not. Times are ns of `CLOCK_BOOTTIME`, as rocprofv3's.
+//! * `NAME_kernel_trace.csv` and `NAME_memory_copy_trace.csv`: one row per kernel dispatch or copy whose
+//!   times are real, that is of quality `exact` or `sampled`. Rows come in no particular order, as
+//!   rocprofv3's. `Correlation_Id` is that of the innermost call that asked for it, 0 if none is recorded;
+//!   `Stream_Id` numbers the streams of a process from 1, 0 is the null stream or an unknown one; `Queue_Id`
+//!   counts from 1; an agent that is not known is empty; a kernel that was not found has `Kernel_Id` 0 and its
+//!   address for a name.
+//! * `NAME_kernel_trace_quality.csv` and `NAME_memory_copy_trace_quality.csv`: every dispatch and every copy,
+//!   also those of which only the submission is known, see below.
+//! * `NAME_agent_info.csv`: the node's CPUs and GPUs.
+//! * `NAME_…_stats.csv` and `NAME_domain_stats.csv`, if asked for ([`CsvOptions::stats`]).
 //! * `NAME_unfinished_calls.csv`, only if there are any: calls that had not returned. They also have rows
 //!   in the files above, with the moment up to which they were open as end, because a script that
 //!   looks for a hang looks there.
@@ -11,20 +21,48 @@
 //! rocprofv3 makes none then, so its users' scripts must cope with a missing file; but a script that
 //! opens the file by its name gets an empty table here instead of an exception, and an empty file says
 //! what a missing one cannot: it was traced, and nothing was called.
+//!
+//! # The quality files
+//!
+//! Join them with the trace by `Dispatch_Id`, or by `Trace_Row`: the number, from 1, of the same
+//! dispatch's or copy's row in the trace, empty if it has none. Times are ns of `CLOCK_BOOTTIME`.
+//!
+//! | column | meaning |
+//! |---|---|
+//! | `Quality` | `exact`, `sampled`, `bounded` or `submitted`, see [`gputrace_timeline::gpu::Quality`] |
+//! | `Unfinished` | `true` if it is known not to have ended when the recording stopped |
+//! | `Submit_Timestamp` | when the thread handed it to the queue |
+//! | `Start_Timestamp`, `End_Timestamp` | as in the trace; with `bounded` and `submitted` the earliest possible begin and the latest proven end |
+//! | `Start_Earliest`, `Start_Latest`, `End_Earliest`, `End_Latest` | the windows in which it is proven to have begun and ended; a `Latest` is empty if nothing proves that it has |
+//! | `Start_Uncertainty`, `End_Uncertainty` | by how much the timestamp can be wrong at most; empty without a `Latest` |
+//! | `Correlation_Id`, `Outermost_Correlation_Id` | of the innermost and the outermost call that asked for it, 0 if none is recorded |
+//! | `Packet_Index` | index of the packet in its queue |
+//! | `Group_Segment_Size` | bytes of LDS of a workgroup, dynamic included |
+//! | `Read_Later` | `true` if the packet was read from the ring after the doorbell |
+//! | `Engine_Mask` | engine of a copy as one bit; 0 if the runtime chose |
+
+mod gpu;
+mod stats;
+mod table;
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use csv::{QuoteStyle, Writer, WriterBuilder};
 use gputrace_abi::domain::Domain;
 use gputrace_capture::ledger::Ledger;
-use gputrace_timeline::event::{Call, CallEnd, Event};
+use gputrace_timeline::{
+    event::{Call, CallEnd, Event},
+    gpu::GpuTime,
+};
 
 use crate::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, group, group_title},
     loss,
-    output::{OutputDir, OutputFile},
+    output::OutputDir,
 };
+use gpu::GpuTables;
+use stats::Stats;
+use table::Table;
 
 const FORMAT: &str = "csv";
 
@@ -39,6 +77,13 @@ const CALL_COLUMNS: [&str; 7] = [
     "End_Timestamp",
 ];
 
+/// What to write besides the traces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CsvOptions {
+    /// Write `NAME_…_stats.csv` for each trace, and `NAME_domain_stats.csv`: rocprofv3's `--stats`.
+    pub stats: bool,
+}
+
 /// Exporter of the CSV files.
 #[derive(Debug)]
 pub struct CsvExporter {
@@ -50,6 +95,8 @@ pub struct CsvExporter {
     /// API traces by group.
     traces: BTreeMap<&'static str, Table>,
     unfinished: Option<Table>,
+    gpu: GpuTables,
+    stats: Option<Stats>,
     ledger: Option<Ledger>,
 }
 
@@ -57,6 +104,12 @@ impl CsvExporter {
     /// Files go to `directory` and are called `NAME_….csv`.
     #[must_use]
     pub fn new(directory: OutputDir, name: &str) -> Self {
+        Self::with_options(directory, name, CsvOptions::default())
+    }
+
+    /// As [`CsvExporter::new`], with more files.
+    #[must_use]
+    pub fn with_options(directory: OutputDir, name: &str, options: CsvOptions) -> Self {
         Self {
             directory,
             name: name.to_owned(),
@@ -64,6 +117,8 @@ impl CsvExporter {
             domains: Vec::new(),
             traces: BTreeMap::new(),
             unfinished: None,
+            gpu: GpuTables::default(),
+            stats: options.stats.then(Stats::default),
             ledger: None,
         }
     }
@@ -85,7 +140,12 @@ impl CsvExporter {
         );
         trace(&mut self.traces, &self.directory, &self.name, group(call.domain))?.row(&row)?;
         let reason = match call.how {
-            CallEnd::Returned(_) => return Ok(()),
+            CallEnd::Returned(_) => {
+                if let Some(stats) = &mut self.stats {
+                    stats.add(group(call.domain), name, call.end.saturating_sub(call.begin));
+                }
+                return Ok(());
+            }
             CallEnd::ThreadExited => "thread_exited",
             CallEnd::Executed => "process_executed",
             CallEnd::RecordingStopped => "recording_stopped",
@@ -97,7 +157,7 @@ impl CsvExporter {
                 let table = Table::create(
                     &self.directory,
                     &format!("{}_unfinished_calls.csv", self.name),
-                    &columns,
+                    columns,
                 )?;
                 self.unfinished.insert(table)
             }
@@ -117,13 +177,31 @@ impl Exporter for CsvExporter {
                 let asked = |domain: &&Domain| recording.domains.iter().any(|name| name == domain.name());
                 self.domains = Domain::ALL.iter().filter(asked).copied().collect();
                 for domain in &self.domains {
-                    trace(&mut self.traces, &self.directory, &self.name, domain.csv_stem())?;
+                    if domain.is_api() {
+                        trace(&mut self.traces, &self.directory, &self.name, domain.csv_stem())?;
+                    } else {
+                        self.gpu.begin(&self.directory, &self.name, *domain)?;
+                    }
+                    if let Some(stats) = &mut self.stats {
+                        stats.begin(domain.csv_stem());
+                    }
                 }
             }
             Event::Function(info) => self.functions.learn(info),
             Event::Call(call) => self.call(call)?,
             Event::Ledger(ledger) => self.ledger = Some((**ledger).clone()),
             _ => {}
+        }
+        self.gpu.event(&self.directory, &self.name, event)?;
+        if let Some(stats) = &mut self.stats {
+            match event {
+                Event::Dispatch(dispatch) => {
+                    let name = self.gpu.gpus().kernel_name(dispatch);
+                    count(stats, Domain::KernelDispatch, &name, &dispatch.time);
+                }
+                Event::Copy(copy) => count(stats, Domain::MemoryCopy, copy.direction.name(), &copy.time),
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -132,7 +210,7 @@ impl Exporter for CsvExporter {
         let mut account = Table::create(
             &self.directory,
             &format!("{}_loss.csv", self.name),
-            &loss::columns(),
+            loss::columns(),
         )?;
         for row in loss::rows(self.ledger.as_ref(), &self.domains) {
             account.row(&row)?;
@@ -148,13 +226,24 @@ impl Exporter for CsvExporter {
                 .map(|table| (table, "calls that had not returned".to_owned())),
         );
         tables.push((account, "account of calls seen, written and lost".to_owned()));
+        tables.extend(self.gpu.finish(&self.directory, &self.name)?);
+        if let Some(stats) = &self.stats {
+            tables.extend(stats.finish(&self.directory, &self.name)?);
+        }
         for (table, _) in &mut tables {
-            table.writer.flush()?;
+            table.flush()?;
         }
         tables
             .into_iter()
             .map(|(table, content)| table.finish(&content))
             .collect()
+    }
+}
+
+/// Counts work of a GPU if its times are real.
+fn count(stats: &mut Stats, domain: Domain, name: &str, time: &GpuTime) {
+    if time.quality.is_drawn() {
+        stats.add(domain.csv_stem(), name, time.end.saturating_sub(time.begin));
     }
 }
 
@@ -169,48 +258,8 @@ fn trace<'a>(
     match traces.entry(group) {
         Entry::Occupied(entry) => Ok(entry.into_mut()),
         Entry::Vacant(entry) => {
-            let table = Table::create(directory, &format!("{name}_{group}_trace.csv"), &CALL_COLUMNS)?;
+            let table = Table::create(directory, &format!("{name}_{group}_trace.csv"), CALL_COLUMNS)?;
             Ok(entry.insert(table))
         }
-    }
-}
-
-/// A CSV file in the making.
-#[derive(Debug)]
-struct Table {
-    writer: Writer<OutputFile>,
-}
-
-impl Table {
-    fn create(directory: &OutputDir, file: &str, columns: &[impl AsRef<[u8]>]) -> Result<Self, ExportError> {
-        let file = directory.file(file)?;
-        let mut writer = WriterBuilder::new()
-            .quote_style(QuoteStyle::NonNumeric)
-            .has_headers(false)
-            .from_writer(file);
-        writer.write_record(columns).map_err(encode)?;
-        Ok(Self { writer })
-    }
-
-    fn row(&mut self, row: &impl serde::Serialize) -> Result<(), ExportError> {
-        self.writer.serialize(row).map_err(encode)
-    }
-
-    fn finish(self, content: &str) -> Result<Output, ExportError> {
-        let file = self
-            .writer
-            .into_inner()
-            .map_err(|error| ExportError::from(error.into_error()))?;
-        Ok(file.finish(content)?)
-    }
-}
-
-fn encode(error: csv::Error) -> ExportError {
-    match error.into_kind() {
-        csv::ErrorKind::Io(error) => error.into(),
-        other => ExportError::Encode {
-            format: FORMAT,
-            reason: format!("{other:?}"),
-        },
     }
 }

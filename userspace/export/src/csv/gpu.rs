@@ -1,0 +1,451 @@
+//! Tables of the GPU's work: kernels, copies, agents.
+//!
+//! `kernel_trace` and `memory_copy_trace` have rocprofv3's columns and hold only what has real times
+//! (quality `exact` or `sampled`), because a script that computes with `Start_Timestamp` and
+//! `End_Timestamp` cannot know that a row means something else. The `_quality` tables hold everything that
+//! was submitted, with how well each time is known.
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::gpu::{AgentKind, Kernel};
+use gputrace_timeline::{
+    event::Event,
+    gpu::{AgentInfo, Copy, Dispatch, GpuTime, Origin},
+};
+
+use super::table::{Field, Table};
+use crate::{
+    exporter::ExportError,
+    gpu::{Gpus, queue_id, uncertainty},
+    output::OutputDir,
+};
+
+/// rocprofv3 gives LDS in blocks of this many bytes.
+const LDS_BLOCK: u64 = 512;
+
+/// A column: its name and where its values come from.
+type Column<T> = (&'static str, for<'a> fn(&Row<'a, T>) -> Field<'a>);
+
+/// What a row is made of: a dispatch or copy, and what it refers to.
+struct Row<'g, T> {
+    work: &'g T,
+    gpus: &'g Gpus,
+    /// Number of its row, from 1, in the table with rocprofv3's columns.
+    trace_row: Option<u64>,
+}
+
+/// `kernel_trace`, exactly rocprofv3's.
+const DISPATCH: &[Column<Dispatch>] = &[
+    ("Kind", |_| Domain::KernelDispatch.name().into()),
+    ("Agent_Id", |row| {
+        row.gpus.agent_label(row.gpus.node_of(row.work)).into()
+    }),
+    ("Queue_Id", |row| queue_id(row.work.queue).into()),
+    ("Stream_Id", |row| stream(row.gpus, &row.work.origin)),
+    ("Thread_Id", |row| row.work.origin.tid.into()),
+    ("Dispatch_Id", |row| row.work.id.into()),
+    ("Kernel_Id", |row| row.work.kernel.unwrap_or(0).into()),
+    ("Kernel_Name", |row| Field::Text(row.gpus.kernel_name(row.work))),
+    ("Correlation_Id", |row| row.work.origin.innermost.into()),
+    ("Start_Timestamp", |row| row.work.time.begin.into()),
+    ("End_Timestamp", |row| row.work.time.end.into()),
+    ("LDS_Block_Size", |row| {
+        // rocprofv3 shows what the kernel declares; what was added for one dispatch is in the side file.
+        let declared = row.gpus.kernel(row.work).map(|info| info.kernel.group_size);
+        let size = u64::from(declared.unwrap_or(row.work.group_size));
+        size.next_multiple_of(LDS_BLOCK).into()
+    }),
+    ("Scratch_Size", |row| row.work.private_size.into()),
+    ("VGPR_Count", |row| kernel(row, |kernel| kernel.arch_vgpr_count)),
+    ("Accum_VGPR_Count", |row| {
+        kernel(row, |kernel| kernel.accum_vgpr_count)
+    }),
+    ("SGPR_Count", |row| kernel(row, |kernel| kernel.sgpr_count)),
+    ("Workgroup_Size_X", |row| row.work.workgroup[0].into()),
+    ("Workgroup_Size_Y", |row| row.work.workgroup[1].into()),
+    ("Workgroup_Size_Z", |row| row.work.workgroup[2].into()),
+    ("Grid_Size_X", |row| row.work.grid[0].into()),
+    ("Grid_Size_Y", |row| row.work.grid[1].into()),
+    ("Grid_Size_Z", |row| row.work.grid[2].into()),
+];
+
+/// `kernel_trace_quality`.
+const DISPATCH_QUALITY: &[Column<Dispatch>] = &[
+    ("Dispatch_Id", |row| row.work.id.into()),
+    ("Trace_Row", |row| row.trace_row.into()),
+    ("Quality", |row| row.work.time.quality.name().into()),
+    ("Unfinished", |row| row.work.time.unfinished.into()),
+    ("Process_Id", |row| row.work.origin.pid.into()),
+    ("Thread_Id", |row| row.work.origin.tid.into()),
+    ("Agent_Id", |row| {
+        row.gpus.agent_label(row.gpus.node_of(row.work)).into()
+    }),
+    ("Node_Id", |row| row.gpus.node_of(row.work).into()),
+    ("Queue_Id", |row| queue_id(row.work.queue).into()),
+    ("Packet_Index", |row| row.work.index.into()),
+    ("Stream_Id", |row| stream(row.gpus, &row.work.origin)),
+    ("Stream_Handle", |row| {
+        row.work.origin.stream.map(Field::Address).into()
+    }),
+    ("Kernel_Id", |row| row.work.kernel.unwrap_or(0).into()),
+    ("Kernel_Name", |row| Field::Text(row.gpus.kernel_name(row.work))),
+    ("Mangled_Name", |row| {
+        row.gpus
+            .kernel(row.work)
+            .map(|info| info.kernel.name.as_str())
+            .into()
+    }),
+    ("Kernel_Object", |row| Field::Address(row.work.kernel_object)),
+    ("Correlation_Id", |row| row.work.origin.innermost.into()),
+    ("Outermost_Correlation_Id", |row| row.work.origin.outermost.into()),
+    ("Submit_Timestamp", |row| row.work.origin.time.into()),
+    ("Start_Timestamp", |row| row.work.time.begin.into()),
+    ("End_Timestamp", |row| row.work.time.end.into()),
+    ("Start_Earliest", |row| row.work.time.begin_window.earliest.into()),
+    ("Start_Latest", |row| row.work.time.begin_window.latest.into()),
+    ("Start_Uncertainty", |row| start_uncertainty(&row.work.time)),
+    ("End_Earliest", |row| row.work.time.end_window.earliest.into()),
+    ("End_Latest", |row| row.work.time.end_window.latest.into()),
+    ("End_Uncertainty", |row| end_uncertainty(&row.work.time)),
+    ("Group_Segment_Size", |row| row.work.group_size.into()),
+    ("Private_Segment_Size", |row| row.work.private_size.into()),
+    ("Kernarg_Address", |row| Field::Address(row.work.kernarg)),
+    ("Completion_Signal", |row| Field::Address(row.work.signal)),
+    ("Barrier", |row| row.work.barrier.into()),
+    ("Read_Later", |row| row.work.read_later.into()),
+];
+
+/// `memory_copy_trace`, exactly rocprofv3's.
+const COPY: &[Column<Copy>] = &[
+    ("Kind", |_| Domain::MemoryCopy.name().into()),
+    ("Direction", |row| row.work.direction.name().into()),
+    ("Stream_Id", |row| stream(row.gpus, &row.work.origin)),
+    ("Source_Agent_Id", |row| {
+        row.gpus.agent_label(row.work.source_node).into()
+    }),
+    ("Destination_Agent_Id", |row| {
+        row.gpus.agent_label(row.work.destination_node).into()
+    }),
+    ("Correlation_Id", |row| row.work.origin.innermost.into()),
+    ("Start_Timestamp", |row| row.work.time.begin.into()),
+    ("End_Timestamp", |row| row.work.time.end.into()),
+];
+
+/// `memory_copy_trace_quality`.
+const COPY_QUALITY: &[Column<Copy>] = &[
+    ("Copy_Id", |row| row.work.id.into()),
+    ("Trace_Row", |row| row.trace_row.into()),
+    ("Quality", |row| row.work.time.quality.name().into()),
+    ("Unfinished", |row| row.work.time.unfinished.into()),
+    ("Direction", |row| row.work.direction.name().into()),
+    ("Process_Id", |row| row.work.origin.pid.into()),
+    ("Thread_Id", |row| row.work.origin.tid.into()),
+    ("Stream_Id", |row| stream(row.gpus, &row.work.origin)),
+    ("Stream_Handle", |row| {
+        row.work.origin.stream.map(Field::Address).into()
+    }),
+    ("Source_Agent_Id", |row| {
+        row.gpus.agent_label(row.work.source_node).into()
+    }),
+    ("Source_Node_Id", |row| row.work.source_node.into()),
+    ("Source_Address", |row| Field::Address(row.work.source)),
+    ("Destination_Agent_Id", |row| {
+        row.gpus.agent_label(row.work.destination_node).into()
+    }),
+    ("Destination_Node_Id", |row| row.work.destination_node.into()),
+    ("Destination_Address", |row| Field::Address(row.work.destination)),
+    ("Bytes", |row| row.work.bytes.into()),
+    ("Engine_Mask", |row| row.work.engine.into()),
+    ("Correlation_Id", |row| row.work.origin.innermost.into()),
+    ("Outermost_Correlation_Id", |row| row.work.origin.outermost.into()),
+    ("Submit_Timestamp", |row| row.work.origin.time.into()),
+    ("Start_Timestamp", |row| row.work.time.begin.into()),
+    ("End_Timestamp", |row| row.work.time.end.into()),
+    ("Start_Earliest", |row| row.work.time.begin_window.earliest.into()),
+    ("Start_Latest", |row| row.work.time.begin_window.latest.into()),
+    ("Start_Uncertainty", |row| start_uncertainty(&row.work.time)),
+    ("End_Earliest", |row| row.work.time.end_window.earliest.into()),
+    ("End_Latest", |row| row.work.time.end_window.latest.into()),
+    ("End_Uncertainty", |row| end_uncertainty(&row.work.time)),
+    ("Completion_Signal", |row| Field::Address(row.work.signal)),
+];
+
+/// The columns of `agent_info` by where they come from, in rocprofv3's order.
+#[derive(Clone, Copy, Debug)]
+enum AgentColumn {
+    /// A number of `Agent::info` of the same name, or 0.
+    Info,
+    NodeId,
+    LogicalNodeId,
+    Kind,
+    GpuId,
+    Name,
+    Vendor,
+    Product,
+    Model,
+}
+
+const AGENT: &[(&str, AgentColumn)] = {
+    use AgentColumn::{GpuId, Info, Kind, LogicalNodeId, Model, Name, NodeId, Product, Vendor};
+    &[
+        ("Node_Id", NodeId),
+        ("Logical_Node_Id", LogicalNodeId),
+        ("Agent_Type", Kind),
+        ("Cpu_Cores_Count", Info),
+        ("Simd_Count", Info),
+        ("Cpu_Core_Id_Base", Info),
+        ("Simd_Id_Base", Info),
+        ("Max_Waves_Per_Simd", Info),
+        ("Lds_Size_In_Kb", Info),
+        ("Gds_Size_In_Kb", Info),
+        ("Num_Gws", Info),
+        ("Wave_Front_Size", Info),
+        ("Num_Xcc", Info),
+        ("Cu_Count", Info),
+        ("Array_Count", Info),
+        ("Num_Shader_Banks", Info),
+        ("Simd_Arrays_Per_Engine", Info),
+        ("Cu_Per_Simd_Array", Info),
+        ("Simd_Per_Cu", Info),
+        ("Max_Slots_Scratch_Cu", Info),
+        ("Gfx_Target_Version", Info),
+        ("Vendor_Id", Info),
+        ("Device_Id", Info),
+        ("Location_Id", Info),
+        ("Domain", Info),
+        ("Drm_Render_Minor", Info),
+        ("Num_Sdma_Engines", Info),
+        ("Num_Sdma_Xgmi_Engines", Info),
+        ("Num_Sdma_Queues_Per_Engine", Info),
+        ("Num_Cp_Queues", Info),
+        ("Max_Engine_Clk_Ccompute", Info),
+        ("Max_Engine_Clk_Fcompute", Info),
+        ("Sdma_Fw_Version", Info),
+        ("Fw_Version", Info),
+        ("Capability", Info),
+        ("Cu_Per_Engine", Info),
+        ("Max_Waves_Per_Cu", Info),
+        ("Family_Id", Info),
+        ("Workgroup_Max_Size", Info),
+        ("Grid_Max_Size", Info),
+        ("Local_Mem_Size", Info),
+        ("Hive_Id", Info),
+        ("Gpu_Id", GpuId),
+        ("Workgroup_Max_Dim_X", Info),
+        ("Workgroup_Max_Dim_Y", Info),
+        ("Workgroup_Max_Dim_Z", Info),
+        ("Grid_Max_Dim_X", Info),
+        ("Grid_Max_Dim_Y", Info),
+        ("Grid_Max_Dim_Z", Info),
+        ("Name", Name),
+        ("Vendor_Name", Vendor),
+        ("Product_Name", Product),
+        ("Model_Name", Model),
+    ]
+};
+
+fn agent_field<'a>(info: &'a AgentInfo, name: &str, column: AgentColumn) -> Field<'a> {
+    let agent = &info.agent;
+    match column {
+        AgentColumn::Info => {
+            let known = agent.info.iter().find(|(known, _)| known == name);
+            known.map_or(0, |(_, value)| *value).into()
+        }
+        AgentColumn::NodeId => agent.node_id.into(),
+        AgentColumn::LogicalNodeId => info.absolute_index.into(),
+        AgentColumn::Kind => match agent.kind {
+            AgentKind::Cpu => "CPU",
+            AgentKind::Gpu => "GPU",
+        }
+        .into(),
+        AgentColumn::GpuId => agent.gpu_id.into(),
+        AgentColumn::Name => agent.name.as_str().into(),
+        AgentColumn::Vendor => agent.vendor_name.as_str().into(),
+        AgentColumn::Product => agent.product_name.as_str().into(),
+        AgentColumn::Model => agent.model_name.as_str().into(),
+    }
+}
+
+fn stream(gpus: &Gpus, origin: &Origin) -> Field<'static> {
+    gpus.stream(origin.pid, origin.stream).into()
+}
+
+fn kernel(row: &Row<'_, Dispatch>, what: fn(&Kernel) -> u32) -> Field<'static> {
+    row.gpus
+        .kernel(row.work)
+        .map_or(0, |info| what(&info.kernel))
+        .into()
+}
+
+fn start_uncertainty(time: &GpuTime) -> Field<'static> {
+    uncertainty(time.begin, &time.begin_window).into()
+}
+
+fn end_uncertainty(time: &GpuTime) -> Field<'static> {
+    uncertainty(time.end, &time.end_window).into()
+}
+
+/// A table with rocprofv3's columns and the one beside it.
+#[derive(Debug)]
+struct Pair {
+    trace: Table,
+    quality: Table,
+}
+
+impl Pair {
+    fn create<T>(
+        directory: &OutputDir,
+        name: &str,
+        domain: Domain,
+        trace: &[Column<T>],
+        quality: &[Column<T>],
+    ) -> Result<Self, ExportError> {
+        let table = |suffix: &str, columns: &[Column<T>]| {
+            let file = format!("{name}_{}_trace{suffix}.csv", domain.csv_stem());
+            Table::create(directory, &file, columns.iter().map(|(column, _)| column))
+        };
+        Ok(Self {
+            trace: table("", trace)?,
+            quality: table("_quality", quality)?,
+        })
+    }
+
+    fn row<T>(
+        &mut self,
+        (work, time): (&T, &GpuTime),
+        gpus: &Gpus,
+        trace: &[Column<T>],
+        quality: &[Column<T>],
+    ) -> Result<(), ExportError> {
+        let mut row = Row {
+            work,
+            gpus,
+            trace_row: None,
+        };
+        if time.quality.is_drawn() {
+            self.trace.fields(trace.iter().map(|(_, value)| value(&row)))?;
+            row.trace_row = Some(self.trace.rows());
+        }
+        self.quality.fields(quality.iter().map(|(_, value)| value(&row)))
+    }
+}
+
+/// The GPU's tables of an export.
+#[derive(Debug, Default)]
+pub(super) struct GpuTables {
+    gpus: Gpus,
+    /// Whether work of GPUs was asked for or came.
+    wanted: bool,
+    kernels: Option<Pair>,
+    copies: Option<Pair>,
+}
+
+impl GpuTables {
+    pub(super) fn gpus(&self) -> &Gpus {
+        &self.gpus
+    }
+
+    /// Begins the tables of `domain`, which was asked for; does nothing for another domain.
+    pub(super) fn begin(
+        &mut self,
+        directory: &OutputDir,
+        name: &str,
+        domain: Domain,
+    ) -> Result<(), ExportError> {
+        match domain {
+            Domain::KernelDispatch => self.kernels(directory, name).map(drop),
+            Domain::MemoryCopy => self.copies(directory, name).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    fn kernels(&mut self, directory: &OutputDir, name: &str) -> Result<&mut Pair, ExportError> {
+        self.wanted = true;
+        match &mut self.kernels {
+            Some(pair) => Ok(pair),
+            none => Ok(none.insert(Pair::create(
+                directory,
+                name,
+                Domain::KernelDispatch,
+                DISPATCH,
+                DISPATCH_QUALITY,
+            )?)),
+        }
+    }
+
+    fn copies(&mut self, directory: &OutputDir, name: &str) -> Result<&mut Pair, ExportError> {
+        self.wanted = true;
+        match &mut self.copies {
+            Some(pair) => Ok(pair),
+            none => Ok(none.insert(Pair::create(
+                directory,
+                name,
+                Domain::MemoryCopy,
+                COPY,
+                COPY_QUALITY,
+            )?)),
+        }
+    }
+
+    /// Takes an event about GPUs; others mean nothing here.
+    pub(super) fn event(
+        &mut self,
+        directory: &OutputDir,
+        name: &str,
+        event: &Event,
+    ) -> Result<(), ExportError> {
+        self.gpus.learn(event);
+        match event {
+            Event::Dispatch(dispatch) => {
+                self.kernels(directory, name)?;
+                let Self { gpus, kernels, .. } = self;
+                kernels.iter_mut().try_for_each(|pair| {
+                    pair.row((&**dispatch, &dispatch.time), gpus, DISPATCH, DISPATCH_QUALITY)
+                })
+            }
+            Event::Copy(copy) => {
+                self.copies(directory, name)?;
+                let Self { gpus, copies, .. } = self;
+                copies
+                    .iter_mut()
+                    .try_for_each(|pair| pair.row((&**copy, &copy.time), gpus, COPY, COPY_QUALITY))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The tables, with what is in them; `agent_info` is made now.
+    pub(super) fn finish(
+        self,
+        directory: &OutputDir,
+        name: &str,
+    ) -> Result<Vec<(Table, String)>, ExportError> {
+        let mut tables = Vec::new();
+        if let Some(pair) = self.kernels {
+            tables.push((pair.trace, "kernels with their times on the GPU".to_owned()));
+            tables.push((
+                pair.quality,
+                "all kernel dispatches, and how well their times are known".to_owned(),
+            ));
+        }
+        if let Some(pair) = self.copies {
+            tables.push((pair.trace, "copies with their times on the GPU".to_owned()));
+            tables.push((
+                pair.quality,
+                "all copies, and how well their times are known".to_owned(),
+            ));
+        }
+        if self.wanted || !self.gpus.agents().is_empty() {
+            let file = format!("{name}_agent_info.csv");
+            let mut agents = Table::create(directory, &file, AGENT.iter().map(|(column, _)| column))?;
+            for info in self.gpus.agents() {
+                agents.fields(
+                    AGENT
+                        .iter()
+                        .map(|(name, column)| agent_field(info, name, *column)),
+                )?;
+            }
+            tables.push((agents, "CPUs and GPUs of the node".to_owned()));
+        }
+        Ok(tables)
+    }
+}

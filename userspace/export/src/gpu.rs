@@ -1,0 +1,217 @@
+//! What dispatches and copies refer to, and how exporters name it.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use gputrace_timeline::{
+    event::Event,
+    gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelInfo, QueueInfo, Window},
+};
+
+/// The agents, queues, kernels and streams of a capture. Grows with their number.
+#[derive(Clone, Debug, Default)]
+pub struct Gpus {
+    agents: Vec<AgentInfo>,
+    queues: HashMap<u32, QueueInfo>,
+    kernels: HashMap<u32, KernelInfo>,
+    /// Numbers by process and handle, and how many each process has.
+    streams: HashMap<(u32, u64), u32>,
+    streams_of: HashMap<u32, u32>,
+}
+
+impl Gpus {
+    /// Remembers what `event` says of agents, queues, kernels and streams.
+    pub fn learn(&mut self, event: &Event) {
+        match event {
+            Event::Agent(info) => {
+                match self
+                    .agents
+                    .binary_search_by_key(&info.agent.node_id, |known| known.agent.node_id)
+                {
+                    Ok(at) => {
+                        if let Some(known) = self.agents.get_mut(at) {
+                            known.clone_from(info);
+                        }
+                    }
+                    Err(at) => self.agents.insert(at, (**info).clone()),
+                }
+            }
+            Event::Queue(info) => {
+                self.queues.insert(info.number, *info);
+            }
+            Event::Kernel(info) => {
+                self.kernels.insert(info.id, (**info).clone());
+            }
+            Event::Dispatch(dispatch) => self.number_stream(dispatch.origin.pid, dispatch.origin.stream),
+            Event::Copy(copy) => self.number_stream(copy.origin.pid, copy.origin.stream),
+            _ => {}
+        }
+    }
+
+    fn number_stream(&mut self, pid: u32, stream: Option<u64>) {
+        if let Some(handle) = stream.filter(|handle| *handle != 0) {
+            let count = self.streams_of.entry(pid).or_default();
+            self.streams.entry((pid, handle)).or_insert_with(|| {
+                *count += 1;
+                *count
+            });
+        }
+    }
+
+    /// The agents known, by `node_id`.
+    #[must_use]
+    pub fn agents(&self) -> &[AgentInfo] {
+        &self.agents
+    }
+
+    /// The agent that is this node of KFD's topology.
+    #[must_use]
+    pub fn agent(&self, node_id: u32) -> Option<&AgentInfo> {
+        self.agents.iter().find(|info| info.agent.node_id == node_id)
+    }
+
+    /// rocprofv3's `Agent N`; empty if the node is not known. The node's own number serves where the capture
+    /// does not describe the agent: KFD numbers nodes without gaps.
+    #[must_use]
+    pub fn agent_label(&self, node_id: Option<u32>) -> String {
+        let Some(node_id) = node_id else {
+            return String::new();
+        };
+        let index = self.agent(node_id).map_or(node_id, |info| info.absolute_index);
+        format!("Agent {index}")
+    }
+
+    /// [`Gpus::agent_label`] for people: with the agent's name, and in words if it is not known.
+    #[must_use]
+    pub fn agent_title(&self, node_id: Option<u32>) -> String {
+        match node_id.and_then(|node_id| self.agent(node_id)) {
+            Some(info) if !info.agent.name.is_empty() => {
+                format!("{} ({})", self.agent_label(node_id), info.agent.name)
+            }
+            _ if node_id.is_none() => "unknown agent".to_owned(),
+            _ => self.agent_label(node_id),
+        }
+    }
+
+    /// The queue with this number in the timeline.
+    #[must_use]
+    pub fn queue(&self, number: u32) -> Option<&QueueInfo> {
+        self.queues.get(&number)
+    }
+
+    /// The node that executes a dispatch: its own, or else that of its queue.
+    #[must_use]
+    pub fn node_of(&self, dispatch: &Dispatch) -> Option<u32> {
+        let of_queue = || self.queue(dispatch.queue).and_then(|queue| queue.node_id);
+        dispatch.node_id.or_else(of_queue)
+    }
+
+    /// The kernel of a dispatch, if it was found.
+    #[must_use]
+    pub fn kernel(&self, dispatch: &Dispatch) -> Option<&KernelInfo> {
+        self.kernels.get(&dispatch.kernel?)
+    }
+
+    /// The kernel's name for people; its address if it has none.
+    #[must_use]
+    pub fn kernel_name(&self, dispatch: &Dispatch) -> Cow<'_, str> {
+        match self.kernel(dispatch) {
+            Some(info) if !info.demangled.is_empty() => info.demangled.as_str().into(),
+            Some(info) if !info.kernel.name.is_empty() => info.kernel.name.as_str().into(),
+            _ => format!("(unknown kernel {:#x})", dispatch.kernel_object).into(),
+        }
+    }
+
+    /// rocprofv3's `Stream_Id`: streams are numbered from 1 in each process, as they come up. 0 is the null
+    /// stream, or a stream that is not known.
+    #[must_use]
+    pub fn stream(&self, pid: u32, handle: Option<u64>) -> u32 {
+        let number = handle.and_then(|handle| self.streams.get(&(pid, handle)));
+        number.copied().unwrap_or(0)
+    }
+}
+
+/// rocprofv3's `Queue_Id`, which begins at 1, for a [`QueueInfo::number`].
+#[must_use]
+pub fn queue_id(number: u32) -> u64 {
+    u64::from(number) + 1
+}
+
+/// By how much `value` can be wrong at most, ns; `None` if nothing bounds it above.
+#[must_use]
+pub fn uncertainty(value: u64, window: &Window) -> Option<u64> {
+    let latest = window.latest?;
+    Some(
+        value
+            .saturating_sub(window.earliest)
+            .max(latest.saturating_sub(value)),
+    )
+}
+
+/// From when to when something was in flight: submitted and not ended. `None` if its end is not proven.
+#[must_use]
+pub fn in_flight(submitted: u64, time: &GpuTime) -> Option<(u64, u64)> {
+    let ended = !time.unfinished && (time.quality.is_drawn() || time.end_window.latest.is_some());
+    let begin = if submitted == 0 { time.begin } else { submitted };
+    (ended && begin < time.end).then_some((begin, time.end))
+}
+
+/// The node under which a copy is shown: where its data goes, or else where they come from. A copy to the
+/// host is shown under the host, as rocprofv3 does.
+#[must_use]
+pub fn copy_node(copy: &Copy) -> Option<u32> {
+    copy.destination_node.or(copy.source_node)
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_timeline::gpu::Origin;
+
+    use super::*;
+
+    #[test]
+    fn streams_are_numbered_in_each_process() {
+        let mut gpus = Gpus::default();
+        let used = [
+            (1, Some(0xa0)),
+            (1, None),
+            (2, Some(0xb0)),
+            (1, Some(0)),
+            (1, Some(0xb0)),
+            (1, Some(0xa0)),
+        ];
+        for (pid, stream) in used {
+            gpus.learn(&Event::Copy(Box::new(Copy {
+                origin: Origin {
+                    pid,
+                    stream,
+                    ..Origin::default()
+                },
+                ..Copy::default()
+            })));
+        }
+        let numbers = used.map(|(pid, stream)| gpus.stream(pid, stream));
+        assert_eq!(numbers, [1, 0, 1, 0, 2, 1]);
+    }
+
+    #[test]
+    fn what_is_not_known_has_a_name_too() {
+        let gpus = Gpus::default();
+        let dispatch = Dispatch {
+            kernel: Some(7),
+            kernel_object: 0x7f00,
+            ..Dispatch::default()
+        };
+        assert_eq!(gpus.kernel_name(&dispatch), "(unknown kernel 0x7f00)");
+        assert_eq!(gpus.agent_label(None), "");
+        assert_eq!(gpus.agent_title(None), "unknown agent");
+        assert_eq!(gpus.agent_title(Some(3)), "Agent 3");
+    }
+
+    #[test]
+    fn uncertainty_is_the_greater_distance() {
+        let window = |earliest, latest| Window { earliest, latest };
+        assert_eq!(uncertainty(10, &window(8, Some(15))), Some(5));
+        assert_eq!(uncertainty(10, &window(0, Some(10))), Some(10));
+        assert_eq!(uncertainty(10, &window(8, None)), None);
+    }
+}

@@ -1,0 +1,133 @@
+//! How much of something was going on at each moment, from intervals that come in no particular order.
+
+use std::collections::BTreeMap;
+
+/// Changes that are waited for before the older half is settled.
+const LIMIT: usize = 1 << 17;
+
+/// A sum over intervals, e.g. the kernels in flight.
+///
+/// Holds a bounded number of changes. An interval that comes so late that its time is settled counts from
+/// the settled moment on, or not at all if it had ended by then; [`Levels::late`] tells how many of both
+/// there were.
+#[derive(Clone, Debug)]
+pub struct Levels {
+    /// Changes by time.
+    pending: BTreeMap<u64, i64>,
+    /// Sum of all changes settled.
+    level: i64,
+    /// What was before this moment is settled.
+    settled: u64,
+    late: u64,
+    limit: usize,
+}
+
+impl Default for Levels {
+    fn default() -> Self {
+        Self::with_limit(LIMIT)
+    }
+}
+
+impl Levels {
+    /// Holds at most `limit` changes.
+    #[must_use]
+    pub fn with_limit(limit: usize) -> Self {
+        Self {
+            pending: BTreeMap::new(),
+            level: 0,
+            settled: 0,
+            late: 0,
+            limit,
+        }
+    }
+
+    /// Adds `amount` from `begin` to `end`, ns. What is settled by that is given to `settle`: a moment and
+    /// the level from then on, in order of time.
+    pub fn add(&mut self, begin: u64, end: u64, amount: i64, settle: impl FnMut(u64, i64)) {
+        if begin >= end {
+            return;
+        }
+        self.late += u64::from(begin < self.settled);
+        let (begin, end) = (begin.max(self.settled), end.max(self.settled));
+        if begin < end {
+            self.change(begin, amount);
+            self.change(end, amount.saturating_neg());
+        }
+        if self.pending.len() > self.limit {
+            self.settle(self.limit / 2, settle);
+        }
+    }
+
+    /// Settles everything.
+    pub fn finish(&mut self, settle: impl FnMut(u64, i64)) {
+        self.settle(0, settle);
+    }
+
+    /// Intervals that came too late to count in full.
+    #[must_use]
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+
+    fn change(&mut self, time: u64, amount: i64) {
+        let change = self.pending.entry(time).or_default();
+        *change = change.saturating_add(amount);
+    }
+
+    fn settle(&mut self, keep: usize, mut settle: impl FnMut(u64, i64)) {
+        while self.pending.len() > keep {
+            let Some((time, change)) = self.pending.pop_first() else {
+                return;
+            };
+            self.settled = time;
+            if change != 0 {
+                self.level = self.level.saturating_add(change);
+                settle(time, self.level);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn with_room_for_all_the_order_does_not_matter(
+            spans in proptest::collection::vec((0_u64..200, 0_u64..30, 1_i64..5), 0..40),
+        ) {
+            let mut levels = Levels::default();
+            for (begin, length, amount) in &spans {
+                levels.add(*begin, begin + length, *amount, |_, _| panic!("nothing is settled yet"));
+            }
+            let mut found = Vec::new();
+            levels.finish(|time, level| found.push((time, level)));
+            prop_assert!(found.is_sorted_by(|(a, _), (b, _)| a < b));
+            prop_assert_eq!(levels.late(), 0);
+            for moment in 0..240 {
+                let at = |(begin, length, _): &&(u64, u64, i64)| (*begin..begin + length).contains(&moment);
+                let truth: i64 = spans.iter().filter(at).map(|(_, _, amount)| amount).sum();
+                let known = found.iter().rfind(|(time, _)| *time <= moment).map_or(0, |(_, level)| *level);
+                prop_assert_eq!(known, truth);
+            }
+        }
+
+        #[test]
+        fn with_little_room_it_is_still_in_order_and_ends_at_0(
+            spans in proptest::collection::vec((0_u64..200, 0_u64..30), 0..60),
+        ) {
+            let mut levels = Levels::with_limit(4);
+            let mut found = Vec::new();
+            for (begin, length) in &spans {
+                levels.add(*begin, begin + length, 1, |time, level| found.push((time, level)));
+            }
+            levels.finish(|time, level| found.push((time, level)));
+            prop_assert!(found.is_sorted_by_key(|(time, _)| *time));
+            prop_assert!(found.iter().all(|(_, level)| *level >= 0));
+            prop_assert_eq!(found.last().map_or(0, |(_, level)| *level), 0);
+        }
+    }
+}

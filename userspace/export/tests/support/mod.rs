@@ -1,0 +1,289 @@
+//! A made-up recording of GPU work, as events: one process, a CPU, two GPUs, every quality.
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::{
+    gpu::{Agent, AgentKind, Kernel},
+    ledger::{Ledger, LedgerRow},
+    meta::{ClockSnapshot, End, EndReason, Function, Mode, Recording},
+};
+use gputrace_timeline::{
+    event::{Call, Event, FunctionInfo, ProcessInfo},
+    gpu::{AgentInfo, Copy, Direction, Dispatch, GpuTime, KernelInfo, Origin, Quality, QueueInfo, Window},
+    synthetic::call,
+};
+
+/// When the recording began, ns.
+pub(crate) const START: u64 = 1_000_000_000;
+
+pub(crate) fn exact(begin: u64, end: u64) -> GpuTime {
+    let window = |time: u64| Window {
+        earliest: time - 300,
+        latest: Some(time + 200),
+    };
+    GpuTime {
+        quality: Quality::Exact,
+        begin,
+        end,
+        begin_window: window(begin),
+        end_window: window(end),
+        unfinished: false,
+    }
+}
+
+/// Begun at or after `begin`, ended by `end`.
+pub(crate) fn between(quality: Quality, begin: u64, end: u64) -> GpuTime {
+    let window = Window {
+        earliest: begin,
+        latest: Some(end),
+    };
+    GpuTime {
+        quality,
+        begin,
+        end,
+        begin_window: window,
+        end_window: window,
+        unfinished: false,
+    }
+}
+
+pub(crate) fn submitted(time: u64, unfinished: bool) -> GpuTime {
+    let window = Window {
+        earliest: time,
+        latest: None,
+    };
+    GpuTime {
+        begin: time,
+        end: time,
+        begin_window: window,
+        end_window: window,
+        unfinished,
+        ..GpuTime::default()
+    }
+}
+
+/// A dispatch of kernel 1 into queue 0 within call 2, which call 1 made.
+pub(crate) fn dispatch(id: u64, submit: u64, time: GpuTime) -> Dispatch {
+    Dispatch {
+        id,
+        origin: Origin {
+            pid: 100,
+            tid: 101,
+            time: submit,
+            innermost: 2,
+            outermost: 1,
+            stream: Some(0),
+        },
+        queue: 0,
+        node_id: Some(1),
+        index: id - 1,
+        kernel: Some(1),
+        kernel_object: 0x7f00_1000,
+        workgroup: [64, 1, 1],
+        grid: [1024, 4, 1],
+        private_size: 16,
+        group_size: 600,
+        kernarg: 0x7f00_2000,
+        signal: 0x7f00_3000,
+        barrier: true,
+        read_later: false,
+        time,
+    }
+}
+
+pub(crate) fn events() -> Vec<Event> {
+    let domains = [
+        Domain::HipRuntime,
+        Domain::HsaCore,
+        Domain::KernelDispatch,
+        Domain::MemoryCopy,
+    ];
+    let mut events = vec![Event::Recording(Box::new(Recording {
+        hostname: "node7".to_owned(),
+        mode: Mode::Launch {
+            command: vec!["./train".to_owned()],
+        },
+        domains: domains.map(|domain| domain.name().to_owned()).to_vec(),
+        clocks: ClockSnapshot {
+            boottime: START,
+            ..ClockSnapshot::default()
+        },
+        ..Recording::default()
+    }))];
+    for (id, name, domain) in [
+        (0, "hipLaunchKernel", Domain::HipRuntime),
+        (1, "hsa_signal_store_relaxed", Domain::HsaCore),
+    ] {
+        events.push(Event::Function(Box::new(FunctionInfo {
+            function: Function {
+                id,
+                name: name.to_owned(),
+                domain: domain.id(),
+                ..Function::default()
+            },
+            domain: Some(domain),
+            library: String::new(),
+            build_id: String::new(),
+        })));
+    }
+    events.push(Event::Process(Box::new(ProcessInfo {
+        pid: 100,
+        name: "train".to_owned(),
+        ..ProcessInfo::default()
+    })));
+    events.extend([(0, AgentKind::Cpu), (1, AgentKind::Gpu), (2, AgentKind::Gpu)].map(agent));
+    for (number, node_id) in [(0, 1), (1, 2)] {
+        events.push(Event::Queue(QueueInfo {
+            number,
+            pid: 100,
+            id: u64::from(number) + 7,
+            node_id: Some(node_id),
+            packets: 1024,
+        }));
+    }
+    events.extend([(1, "_Z3addPfS_", "add(float*, float*)", 600), (2, "hang", "", 0)].map(kernel));
+    let at = |us: u64| START + us * 1000;
+    let launch = |function: u32, id, begin, end| {
+        Event::Call(Call {
+            function,
+            domain: if function == 0 {
+                Domain::HipRuntime
+            } else {
+                Domain::HsaCore
+            }
+            .id(),
+            tid: 101,
+            parent: id - 1,
+            depth: function as u16,
+            ..call(id, begin, end)
+        })
+    };
+    let mut work = vec![
+        // Out of order, and before the calls that submitted them.
+        dispatch(2, at(12), exact(at(40), at(90))),
+        dispatch(1, at(10), exact(at(20), at(40))),
+        dispatch(3, at(14), between(Quality::Sampled, at(90), at(110))),
+        dispatch(4, at(15), between(Quality::Bounded, at(15), at(400))),
+        dispatch(5, at(16), submitted(at(16), false)),
+        dispatch(6, at(17), submitted(at(17), true)),
+        dispatch(7, at(18), exact(at(60), at(80))),
+        dispatch(8, at(300), exact(at(300), at(301))),
+    ];
+    for (dispatch, stream) in work.iter_mut().zip([None, Some(0xa0), Some(0xb0), Some(0xa0)]) {
+        dispatch.origin.stream = stream;
+    }
+    if let [.., hung, other, unknown] = &mut work[..] {
+        hung.kernel = Some(2);
+        other.queue = 1;
+        other.node_id = None;
+        unknown.kernel = None;
+        unknown.origin.innermost = 0;
+        unknown.origin.outermost = 0;
+    }
+    events.extend(
+        work.into_iter()
+            .map(|dispatch| Event::Dispatch(Box::new(dispatch))),
+    );
+    events.extend([launch(0, 1, at(5), at(19)), launch(1, 2, at(6), at(18))]);
+    events.extend(copies().map(|copy| Event::Copy(Box::new(copy))));
+    events.push(Event::Ledger(Box::new(Ledger {
+        time: at(500),
+        complete: true,
+        rows: [
+            (Domain::HipRuntime, 1),
+            (Domain::HsaCore, 1),
+            (Domain::KernelDispatch, 8),
+            (Domain::MemoryCopy, 3),
+        ]
+        .map(|(domain, count)| LedgerRow {
+            domain: domain.id(),
+            seen: count,
+            written: count,
+            ..LedgerRow::default()
+        })
+        .to_vec(),
+        ..Ledger::default()
+    })));
+    events.push(Event::End(End {
+        time: at(500),
+        reason: EndReason::Interrupted,
+    }));
+    events
+}
+
+fn agent((node_id, kind): (u32, AgentKind)) -> Event {
+    let gpu = kind == AgentKind::Gpu;
+    Event::Agent(Box::new(AgentInfo {
+        agent: Agent {
+            node_id,
+            gpu_id: if gpu { 60_000 + node_id } else { 0 },
+            kind,
+            name: if gpu { "gfx90a" } else { "AMD EPYC, \"7713\"" }.to_owned(),
+            vendor_name: if gpu { "AMD" } else { "CPU" }.to_owned(),
+            product_name: String::new(),
+            model_name: String::new(),
+            info: vec![
+                ("Simd_Count".to_owned(), if gpu { 440 } else { 0 }),
+                ("Grid_Max_Dim_Z".to_owned(), 4_294_967_295),
+            ],
+        },
+        absolute_index: node_id,
+        type_index: node_id.saturating_sub(1),
+    }))
+}
+
+fn kernel((id, name, demangled, group_size): (u32, &str, &str, u32)) -> Event {
+    Event::Kernel(Box::new(KernelInfo {
+        id,
+        code_object: 1,
+        pid: 100,
+        kernel: Kernel {
+            object: 0x7f00_1000,
+            name: name.to_owned(),
+            group_size,
+            sgpr_count: 16,
+            arch_vgpr_count: 8,
+            accum_vgpr_count: 4,
+            ..Kernel::default()
+        },
+        demangled: demangled.to_owned(),
+    }))
+}
+
+fn copies() -> [Copy; 3] {
+    let at = |us: u64| START + us * 1000;
+    let copy = |id, direction, (from, to), time: GpuTime| Copy {
+        id,
+        origin: Origin {
+            pid: 100,
+            tid: 101,
+            time: at(30),
+            innermost: 2,
+            outermost: 1,
+            stream: Some(0xb0),
+        },
+        direction,
+        destination_node: to,
+        source_node: from,
+        destination: 0x7f00_9000,
+        source: 0x7f00_8000,
+        bytes: 1 << 20,
+        engine: 1,
+        signal: 0x7f00_4000,
+        time,
+    };
+    [
+        copy(
+            1,
+            Direction::HostToDevice,
+            (Some(0), Some(1)),
+            exact(at(150), at(250)),
+        ),
+        copy(
+            2,
+            Direction::DeviceToHost,
+            (Some(1), Some(0)),
+            exact(at(100), at(150)),
+        ),
+        copy(3, Direction::Unknown, (None, None), submitted(at(30), false)),
+    ]
+}
