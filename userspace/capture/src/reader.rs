@@ -245,6 +245,48 @@ impl<R: Read + Seek> CaptureReader<R> {
         }
     }
 
+    /// The next metadata of the capture; records and unknown blocks are passed over, without being looked at. For
+    /// readers that need to know all metadata before the first record: then comes [`CaptureReader::rewind`].
+    ///
+    /// `None` at the end of the file or at the first damaged block. Damage inside a run of records is not
+    /// noticed.
+    ///
+    /// # Errors
+    /// [`ReadError::Io`] if the file cannot be read; later calls return `None`.
+    pub fn next_meta(&mut self) -> Result<Option<Meta>, ReadError> {
+        while !self.ended {
+            match self.read_meta() {
+                Ok(Some(kind)) => {
+                    if let Ok(Some(meta)) = Meta::decode(kind, &self.payload) {
+                        return Ok(Some(meta));
+                    }
+                }
+                Ok(None) | Err(Stop::Damage(_)) => self.ended = true,
+                Err(Stop::Io(source)) => {
+                    self.ended = true;
+                    return Err(self.io(source));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes back to the first block.
+    ///
+    /// # Errors
+    /// [`ReadError::Io`] if the file cannot be read; later reads return `None`.
+    pub fn rewind(&mut self) -> Result<(), ReadError> {
+        self.ended = true;
+        self.input
+            .seek(SeekFrom::Start(FILE_HEADER as u64))
+            .map_err(|source| self.io(source))?;
+        self.offset = FILE_HEADER as u64;
+        self.sequence = 0;
+        self.truncation = None;
+        self.ended = false;
+        Ok(())
+    }
+
     /// Where and why reading stopped early; known once [`CaptureReader::next_block`] has returned `None`.
     #[must_use]
     pub fn truncation(&self) -> Option<Truncation> {
@@ -278,6 +320,29 @@ impl<R: Read + Seek> CaptureReader<R> {
 
     /// Reads a block into `self.payload`; its kind, or `None` at the end of the file.
     fn read_block(&mut self) -> Result<Option<u16>, Stop> {
+        let Some((header, length)) = self.read_header()? else {
+            return Ok(None);
+        };
+        self.read_payload(&header, length).map(Some)
+    }
+
+    /// As `read_block`, but leaves out the payload of a run of records.
+    fn read_meta(&mut self) -> Result<Option<u16>, Stop> {
+        let Some((header, length)) = self.read_header()? else {
+            return Ok(None);
+        };
+        if header.kind.get() != kind::RECORDS {
+            return self.read_payload(&header, length).map(Some);
+        }
+        self.payload.clear();
+        self.input.seek_relative(length as i64)?;
+        self.sequence += 1;
+        self.offset += (BLOCK_HEADER + length) as u64;
+        Ok(Some(kind::RECORDS))
+    }
+
+    /// Reads a block's header; with the length of its payload. `None` at the end of the file.
+    fn read_header(&mut self) -> Result<Option<(BlockHeader, usize)>, Stop> {
         fill(&mut self.input, &mut self.header, BLOCK_HEADER)?;
         if self.header.is_empty() {
             return Ok(None);
@@ -292,6 +357,11 @@ impl<R: Read + Seek> CaptureReader<R> {
         if length > MAX_PAYLOAD {
             return Err(Stop::Damage(Damage::TooLong));
         }
+        Ok(Some((header, length)))
+    }
+
+    /// Reads the payload behind a header into `self.payload`; its kind.
+    fn read_payload(&mut self, header: &BlockHeader, length: usize) -> Result<u16, Stop> {
         fill(&mut self.input, &mut self.payload, length)?;
         if self.payload.len() < length {
             return Err(Stop::Damage(Damage::Cut));
@@ -305,7 +375,7 @@ impl<R: Read + Seek> CaptureReader<R> {
         }
         self.sequence += 1;
         self.offset += (BLOCK_HEADER + length) as u64;
-        Ok(Some(header.kind.get()))
+        Ok(header.kind.get())
     }
 
     fn interpret(&self, kind: u16) -> Block<'_> {

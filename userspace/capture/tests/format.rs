@@ -379,6 +379,34 @@ fn a_real_full_disk_is_named() {
     );
 }
 
+#[test]
+fn metadata_alone_and_then_everything_from_the_start() {
+    let (bytes, ends) = sample();
+    let (whole, _) = read(&bytes);
+    for cut in [bytes.len(), ends[3], ends[3] - 1] {
+        let mut reader = CaptureReader::new(Cursor::new(&bytes[..cut])).unwrap();
+        let mut metas = Vec::new();
+        while let Some(meta) = reader.next_meta().unwrap() {
+            metas.push(Seen::Meta(meta));
+        }
+        let expected = whole.iter().zip(&ends).filter(|(_, end)| **end <= cut);
+        let expected: Vec<&Seen> = expected
+            .map(|(seen, _)| seen)
+            .filter(|seen| matches!(seen, Seen::Meta(_)))
+            .collect();
+        assert_eq!(metas.iter().collect::<Vec<_>>(), expected);
+
+        reader.rewind().unwrap();
+        assert_eq!(reader.truncation(), None);
+        let mut blocks = 0;
+        while reader.next_block().unwrap().is_some() {
+            blocks += 1;
+        }
+        assert_eq!(blocks, ends.iter().filter(|end| **end <= cut).count());
+        assert_eq!(reader.truncation().is_some(), cut == ends[3] - 1);
+    }
+}
+
 proptest! {
     #[test]
     fn cut_anywhere_all_whole_blocks_before_are_read(at in 24usize..sample().0.len()) {
