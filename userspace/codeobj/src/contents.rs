@@ -288,3 +288,153 @@ fn disagreements(kernel: &Kernel, target: &Target) -> Vec<Disagreement> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{DESCRIPTOR, NOTE, code_object};
+    use proptest::prelude::*;
+
+    const LAYOUTS: [Layout; 2] = [Layout::File, Layout::Loaded];
+
+    #[test]
+    fn all_ways_to_the_symbols() {
+        let mut hashes = Vec::new();
+        for (sections, layout) in [
+            (true, Layout::File),
+            (false, Layout::File),
+            (true, Layout::Loaded),
+        ] {
+            let contents = Contents::parse(&code_object(sections), layout).unwrap();
+            let names: Vec<_> = contents
+                .kernels()
+                .iter()
+                .map(|kernel| kernel.name.as_str())
+                .collect();
+            assert_eq!(names, ["first", "second"]);
+            assert_eq!((contents.base, contents.load_size), (0, 0x600));
+            assert_eq!(contents.target.to_string(), "gfx906");
+            let second = contents.kernel_at(DESCRIPTOR + 64).unwrap();
+            assert_eq!(second.name, "second");
+            assert_eq!(second.group_segment_size(), 512);
+            assert_eq!(second.metadata.as_ref().unwrap().vgpr_count, 3);
+            assert_eq!(second.disagreements, []);
+            assert_eq!(contents.kernel_at(DESCRIPTOR + 1), None);
+            hashes.push((sections, contents.constant_hash().unwrap()));
+        }
+        assert_eq!(hashes[0], hashes[2]);
+    }
+
+    #[test]
+    fn contradictions() {
+        let mut bytes = code_object(true);
+        bytes[DESCRIPTOR as usize] = 1;
+        bytes[DESCRIPTOR as usize + 48] = 1;
+        let contents = Contents::parse(&bytes, Layout::File).unwrap();
+        let expected = [(Field::GroupSegmentSize, 513, 512), (Field::VgprCount, 8, 4)];
+        let found: Vec<_> = contents.kernels()[0]
+            .disagreements
+            .iter()
+            .map(|found| (found.field, found.descriptor, found.metadata))
+            .collect();
+        assert_eq!(found, expected);
+        assert_eq!(contents.kernels()[0].group_segment_size(), 513);
+    }
+
+    #[test]
+    fn unreadable_metadata_is_no_obstacle() {
+        let mut bytes = code_object(true);
+        bytes[NOTE + 20] = 0xc1;
+        let contents = Contents::parse(&bytes, Layout::File).unwrap();
+        assert_eq!(contents.metadata_error, Some(MetadataError::NotAmdhsa));
+        assert_eq!(contents.kernels().len(), 2);
+    }
+
+    #[test]
+    fn other_files() {
+        let with = |at: usize, byte: u8| {
+            let mut bytes = code_object(true);
+            bytes[at] = byte;
+            Contents::parse(&bytes, Layout::File).unwrap_err()
+        };
+        assert_eq!(with(0, 0), ElfError::NotElf);
+        assert_eq!(with(18, 62), ElfError::NotAmdgpu);
+        assert_eq!(with(4, 1), ElfError::NotAmdgpu);
+        assert_eq!(with(7, 65), ElfError::NotHsa(65));
+        assert_eq!(with(8, 9), ElfError::UnknownVersion(9));
+        assert_eq!(with(54, 55), ElfError::Corrupt("program headers"));
+        assert_eq!(with(35, 0xff), ElfError::Truncated("program headers"));
+        assert_eq!(with(43, 0xff), ElfError::Truncated("section headers"));
+        assert_eq!(Contents::parse(&[], Layout::File), Err(ElfError::NotElf));
+    }
+
+    #[test]
+    fn names_that_are_shared_without_end() {
+        // Many symbols whose names are all ends of one long text.
+        let mut bytes = code_object(true);
+        let (symbols, names) = (bytes.len() as u64, 60_000_u64);
+        let symbol = bytes[0x380 + 24..0x380 + 48].to_vec();
+        for i in 0..2000_u32 {
+            let mut symbol = symbol.clone();
+            symbol[..4].copy_from_slice(&i.to_le_bytes());
+            bytes.extend(symbol);
+        }
+        let table = bytes.len() as u64;
+        bytes.resize(bytes.len() + names as usize, b'x');
+        bytes.extend(b".kd\0");
+        for (at, word) in [
+            (0x598, symbols),
+            (0x5a0, 2000 * 24),
+            (0x5d8, table),
+            (0x5e0, names + 4),
+        ] {
+            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        assert_eq!(
+            Contents::parse(&bytes, Layout::File),
+            Err(ElfError::Corrupt("symbol names"))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            for layout in LAYOUTS {
+                let _ = Contents::parse(&bytes, layout);
+            }
+        }
+
+        #[test]
+        fn damaged(
+            changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..8),
+            keep: proptest::sample::Index,
+            cut: bool,
+            sections: bool,
+        ) {
+            let mut bytes = code_object(sections);
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            if cut {
+                bytes.truncate(keep.index(bytes.len()));
+            }
+            for layout in LAYOUTS {
+                if let Ok(contents) = Contents::parse(&bytes, layout) {
+                    prop_assert!(contents.kernels().windows(2).all(|pair| pair[0].address < pair[1].address));
+                }
+            }
+        }
+
+        /// Headers full of large numbers: where sums and products overflow.
+        #[test]
+        fn large_numbers(at in 0..0xe8_usize, word in prop_oneof![Just(u64::MAX), Just(1 << 63), any::<u64>()]) {
+            let mut bytes = code_object(true);
+            let at = at.max(24);
+            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            for layout in LAYOUTS {
+                let _ = Contents::parse(&bytes, layout);
+            }
+        }
+    }
+}

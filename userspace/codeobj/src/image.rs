@@ -169,3 +169,92 @@ fn words<const N: usize>(memory: &impl Memory, address: u64) -> [u64; N] {
 fn is_pointer(word: &u64) -> bool {
     (0x1_0000..1 << 47).contains(word) && word.is_multiple_of(8)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Fake, code_object};
+    use proptest::prelude::*;
+
+    /// Where things are in the made-up process.
+    const ENTRY: u64 = 0x20_0000;
+    const DELTA: u64 = 0x7f00_0000_0000;
+    const COPY: u64 = 0x50_0000;
+
+    fn listed() -> Listed {
+        Listed {
+            entry: ENTRY,
+            load_delta: DELTA,
+            uri: b"file:///a".to_vec(),
+        }
+    }
+
+    fn bytes(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// A process as ROCr makes it: vector of segments, segment, its memory, the host's copy.
+    fn process() -> Fake {
+        let (vector, segment, storage) = (0x30_0000, 0x31_0000, 0x32_0000);
+        let before = [0, 1, vector, vector + 8, vector + 8];
+        Fake {
+            parts: vec![
+                (ENTRY - 40, bytes(&before)),
+                (vector, bytes(&[segment])),
+                (segment, bytes(&[8, 8, 8, 8, 3, storage, 0x600, 0])),
+                (storage, bytes(&[8, 8, DELTA, COPY, 0x600, 1])),
+                (COPY, code_object(false)),
+            ],
+            ..Fake::default()
+        }
+    }
+
+    #[test]
+    fn the_copy_is_found() {
+        // All words before the entry are read in one piece.
+        let mut memory = process();
+        memory.parts[0] = (ENTRY - 128, [vec![0; 88], memory.parts[0].1.clone()].concat());
+        let image = Image::find(&memory, &listed()).unwrap();
+        assert_eq!((image.address, image.base, image.size()), (COPY, 0, 0x600));
+        assert!(image.read(&memory).unwrap() == code_object(false));
+        let contents = crate::Contents::parse(&code_object(false), Layout::File).unwrap();
+        assert_eq!(image.constant_hash(&memory), contents.constant_hash());
+        let before = image.beginning(&memory).unwrap();
+        memory.parts[4].1[0x210] ^= 1;
+        assert_ne!(image.beginning(&memory), Some(before));
+        assert_ne!(image.constant_hash(&memory), contents.constant_hash());
+        memory.parts.pop();
+        assert_eq!(image.beginning(&memory), None);
+        assert_eq!(Image::find(&memory, &listed()), None);
+    }
+
+    #[test]
+    fn an_image_that_the_host_sees() {
+        let mut memory = process();
+        memory.parts.push((DELTA, code_object(true)));
+        let image = Image::find(&memory, &listed()).unwrap();
+        assert_eq!(image.address, DELTA);
+    }
+
+    #[test]
+    fn what_only_looks_like_it_is_not_accepted() {
+        for (word, value) in [(2, DELTA + 8), (3, COPY + 8), (4, 0x601)] {
+            let mut memory = process();
+            memory.parts[0] = (ENTRY - 128, [vec![0; 88], memory.parts[0].1.clone()].concat());
+            assert!(Image::find(&memory, &listed()).is_some());
+            memory.parts[3].1[8 * word..8 * word + 8].copy_from_slice(&u64::to_le_bytes(value));
+            assert_eq!(Image::find(&memory, &listed()), None, "{word}");
+        }
+    }
+
+    proptest! {
+        /// Every word leads on: the search stays small.
+        #[test]
+        fn any_pointers(words in proptest::collection::vec(0..64_u64, 64)) {
+            let words: Vec<u64> = words.iter().map(|word| ENTRY - 128 + 8 * word).collect();
+            let memory = Fake { parts: vec![(ENTRY - 128, bytes(&words))], ..Fake::default() };
+            prop_assert_eq!(Image::find(&memory, &listed()), None);
+            prop_assert!(memory.reads.get() < 10_000);
+        }
+    }
+}

@@ -60,6 +60,8 @@ pub mod names;
 mod process;
 pub mod registry;
 mod source;
+#[cfg(test)]
+mod testing;
 pub mod uri;
 
 pub use cache::Cache;

@@ -345,66 +345,46 @@ fn walk(memory: &impl Memory, first: u64) -> (Vec<Listed>, Option<Damage>) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::cell::Cell;
 
-    /// Memory of made-up content at a made-up address.
-    struct Fake {
-        bytes: Vec<u8>,
-        reads: Cell<usize>,
-    }
+    use crate::testing::Fake;
 
     const BASE: u64 = 0x10_000;
 
-    impl Memory for Fake {
-        fn read_some(&self, address: u64, buffer: &mut [u8]) -> Result<usize, MemoryError> {
-            self.reads.set(self.reads.get() + 1);
-            let begin = address.checked_sub(BASE).and_then(|at| usize::try_from(at).ok());
-            let there = begin
-                .and_then(|begin| self.bytes.get(begin..))
-                .unwrap_or_default();
-            let size = there.len().min(buffer.len());
-            buffer[..size].copy_from_slice(&there[..size]);
-            Ok(size)
+    fn memory(bytes: Vec<u8>) -> Fake {
+        Fake {
+            parts: vec![(BASE, bytes)],
+            ..Fake::default()
         }
     }
 
-    impl Fake {
-        fn new(bytes: Vec<u8>) -> Self {
-            Self {
-                bytes,
-                reads: Cell::new(0),
+    /// A list of these URIs, and where each entry is.
+    fn list(uris: &[&str]) -> (Fake, Vec<u64>) {
+        let mut bytes = vec![0; 40];
+        let mut entries = Vec::new();
+        let mut link = 8;
+        for (i, uri) in uris.iter().enumerate() {
+            let name = BASE + bytes.len() as u64;
+            bytes.extend(uri.bytes());
+            bytes.push(0);
+            let entry = BASE + bytes.len() as u64;
+            bytes[link..link + 8].copy_from_slice(&entry.to_le_bytes());
+            link = bytes.len() + 24;
+            for word in [0x1000 * i as u64, name, 0, 0, 0] {
+                bytes.extend(word.to_le_bytes());
             }
+            entries.push(entry);
         }
+        (memory(bytes), entries)
+    }
 
-        /// A list of these URIs; returns where each entry is.
-        fn list(uris: &[&str]) -> (Self, Vec<u64>) {
-            let mut bytes = vec![0; 40];
-            let mut entries = Vec::new();
-            let mut link = 8;
-            for (i, uri) in uris.iter().enumerate() {
-                let name = BASE + bytes.len() as u64;
-                bytes.extend(uri.bytes());
-                bytes.push(0);
-                let entry = BASE + bytes.len() as u64;
-                bytes[link..link + 8].copy_from_slice(&entry.to_le_bytes());
-                link = bytes.len() + 24;
-                for word in [0x1000 * i as u64, name, 0, 0, 0] {
-                    bytes.extend(word.to_le_bytes());
-                }
-                entries.push(entry);
-            }
-            (Self::new(bytes), entries)
-        }
-
-        fn set(&mut self, address: u64, word: u64) {
-            let at = (address - BASE) as usize;
-            self.bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        }
+    fn set(memory: &mut Fake, address: u64, word: u64) {
+        let at = (address - BASE) as usize;
+        memory.parts[0].1[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }
 
     #[test]
     fn a_list() {
-        let (memory, entries) = Fake::list(&["file:///a", "memory://1#offset=0x10&size=4", ""]);
+        let (memory, entries) = list(&["file:///a", "memory://1#offset=0x10&size=4", ""]);
         let snapshot = read(&memory, BASE).unwrap();
         assert!(snapshot.settled && snapshot.damage.is_none());
         let uris: Vec<_> = snapshot.objects.iter().map(|object| &object.uri[..]).collect();
@@ -415,7 +395,7 @@ mod tests {
 
     #[test]
     fn an_empty_list() {
-        let (memory, _) = Fake::list(&[]);
+        let (memory, _) = list(&[]);
         let snapshot = read(&memory, BASE).unwrap();
         assert!(snapshot.settled && snapshot.objects.is_empty());
         assert!(read(&memory, 7).is_err());
@@ -423,8 +403,8 @@ mod tests {
 
     #[test]
     fn a_circle() {
-        let (mut memory, entries) = Fake::list(&["file:///a", "file:///b"]);
-        memory.set(entries[1] + 24, entries[0]);
+        let (mut memory, entries) = list(&["file:///a", "file:///b"]);
+        set(&mut memory, entries[1] + 24, entries[0]);
         let snapshot = read(&memory, BASE).unwrap();
         assert_eq!(snapshot.objects.len(), 2);
         assert!(!snapshot.settled);
@@ -433,19 +413,19 @@ mod tests {
 
     #[test]
     fn a_list_that_leads_nowhere() {
-        let (mut memory, entries) = Fake::list(&["file:///a", "file:///b"]);
-        memory.set(entries[0] + 24, 0xdead_beef);
+        let (mut memory, entries) = list(&["file:///a", "file:///b"]);
+        set(&mut memory, entries[0] + 24, 0xdead_beef);
         let snapshot = read(&memory, BASE).unwrap();
         assert_eq!(snapshot.objects.len(), 1);
         assert!(matches!(snapshot.damage, Some(Damage::Memory(_))));
-        memory.set(entries[0] + 8, 0xdead_beef);
+        set(&mut memory, entries[0] + 8, 0xdead_beef);
         assert!(read(&memory, BASE).unwrap().objects.is_empty());
     }
 
     #[test]
     fn a_list_that_is_changing() {
-        let (mut memory, _) = Fake::list(&["file:///a"]);
-        memory.set(BASE + 24, 1);
+        let (mut memory, _) = list(&["file:///a"]);
+        set(&mut memory, BASE + 24, 1);
         let snapshot = read(&memory, BASE).unwrap();
         assert_eq!((snapshot.head.state, snapshot.settled), (State::Adding, false));
         assert_eq!(snapshot.objects.len(), 1);
@@ -453,10 +433,10 @@ mod tests {
 
     #[test]
     fn a_name_without_end() {
-        let (mut memory, entries) = Fake::list(&["file:///a"]);
-        let name = BASE + memory.bytes.len() as u64;
-        memory.bytes.extend(vec![b'x'; MAX_URI + 10]);
-        memory.set(entries[0] + 8, name);
+        let (mut memory, entries) = list(&["file:///a"]);
+        let name = BASE + memory.parts[0].1.len() as u64;
+        memory.parts[0].1.extend(vec![b'x'; MAX_URI + 10]);
+        set(&mut memory, entries[0] + 8, name);
         let snapshot = read(&memory, BASE).unwrap();
         assert!(matches!(
             snapshot.damage,
@@ -467,7 +447,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_memory(bytes in proptest::collection::vec(any::<u8>(), 40..400)) {
-            let _ = read(&Fake::new(bytes), BASE);
+            let _ = read(&memory(bytes), BASE);
         }
 
         /// Words that look like addresses make the reader go everywhere.
@@ -476,7 +456,7 @@ mod tests {
             let bytes: Vec<u8> = words.iter().flat_map(|word| {
                 (if *word < 4 { 0 } else { BASE + word }).to_le_bytes()
             }).collect();
-            let memory = Fake::new(bytes);
+            let memory = memory(bytes);
             let snapshot = read(&memory, BASE).unwrap();
             prop_assert!(snapshot.objects.len() <= 64 * 8);
             prop_assert!(memory.reads.get() < 100_000);

@@ -7,11 +7,15 @@
 
 mod support;
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use gputrace_codeobj::{Cache, CodeObject, CodeObjects, Layout, Storage, registry::State};
 use gputrace_softgpu::truth::Dispatch;
-use support::{Hanging, program, workload};
+use support::{Hanging, compile, hipcc, program, run, workload};
 
 /// Opens a process and reads its lists; fails on anything that could not be read.
 fn look(pid: u32) -> CodeObjects {
@@ -43,9 +47,22 @@ fn check_names(hanging: &Hanging, objects: &CodeObjects) -> BTreeSet<String> {
     names
 }
 
+/// The code object that `features` and `module` load, in a bundle for two kinds of GPU.
+fn module(directory: &Path) -> PathBuf {
+    let file = directory.join("module.hsaco");
+    run(hipcc()
+        .arg("--genco")
+        .arg(workload("module.hip"))
+        .arg("-o")
+        .arg(&file));
+    file
+}
+
 #[test]
 fn kernels_of_a_program() {
-    let hanging = Hanging::start(&workload("many_kernels"), &["600"], "small_*", 500);
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(&workload("many_kernels.cpp"), directory.path(), &[]);
+    let hanging = Hanging::start(&program, &["600"], "small_*", 500);
     let objects = look(hanging.pid());
     assert_eq!(
         check_names(&hanging, &objects),
@@ -78,8 +95,9 @@ fn kernels_of_a_program() {
 
 #[test]
 fn a_module_that_is_loaded_and_one_that_is_gone() {
-    let module = workload("module.hsaco");
-    let features = workload("features");
+    let directory = tempfile::tempdir().unwrap();
+    let module = module(directory.path());
+    let features = compile(&workload("features.cpp"), directory.path(), &[]);
     let arguments = [module.to_str().unwrap()];
     let hanging = Hanging::start(&features, &arguments, "from_module", 5);
     let objects = look(hanging.pid());
@@ -101,8 +119,10 @@ fn a_module_that_is_loaded_and_one_that_is_gone() {
 #[test]
 fn processes_share_what_was_read() {
     let cache = Arc::<Cache>::default();
-    let first = Hanging::start(&workload("endless"), &[], "endless", 1);
-    let second = Hanging::start(&workload("endless"), &[], "endless", 1);
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(&workload("endless.cpp"), directory.path(), &[]);
+    let first = Hanging::start(&program, &[], "endless", 1);
+    let second = Hanging::start(&program, &[], "endless", 1);
     let contents = |hanging: &Hanging| {
         let mut objects = CodeObjects::open(hanging.pid(), cache.clone()).unwrap();
         let update = objects.update().unwrap();
@@ -141,7 +161,7 @@ fn code_compiled_at_run_time() {
 fn a_module_whose_memory_was_given_back() {
     let directory = tempfile::tempdir().unwrap();
     let program = program("module", directory.path(), &[]);
-    let module = workload("module.hsaco");
+    let module = module(directory.path());
     let arguments = [module.to_str().unwrap(), "from_module"];
     for large_bar in [true, false] {
         let toml = format!("[[agent]]\nlarge_bar = {large_bar}");

@@ -5,6 +5,7 @@
     clippy::panic,
     reason = "test code outside of #[test] functions"
 )]
+#![allow(dead_code, reason = "not every test file uses all of it")]
 #![allow(
     unreachable_pub,
     reason = "a module of test programs, which have no other face"
@@ -13,7 +14,6 @@
 use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -44,29 +44,24 @@ fn mock() -> PathBuf {
     library
 }
 
-/// Path of one of the workloads that the repository's GPU tests share, built on first use.
-pub fn workload(name: &str) -> PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let directory = BUILT.get_or_init(|| {
-        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/workloads/gpu/build.sh");
-        let which = if root().is_some() {
-            "gpu-workloads-root"
-        } else {
-            "gpu-workloads"
-        };
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(which);
-        let status = Command::new(tests).arg(&directory).args(root()).status().unwrap();
-        assert!(status.success(), "the workloads cannot be built");
-        directory
-    });
-    directory.join(name)
+/// Source of one of the workloads that the repository's GPU tests share.
+pub fn workload(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/workloads/gpu")
+        .join(file)
 }
 
 /// Compiles a program of this directory for the wanted release; `extra` are further libraries.
 pub fn program(name: &str, directory: &Path, extra: &[&str]) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.cpp"));
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    compile(&programs.join(format!("{name}.cpp")), directory, extra)
+}
+
+/// Compiles a program for the wanted release; `extra` are further libraries.
+pub fn compile(source: &Path, directory: &Path, extra: &[&str]) -> PathBuf {
+    let name = source.file_stem().unwrap().to_str().unwrap();
     let object = directory.join(format!("{name}.o"));
-    run(hipcc().arg("-c").arg(&source).arg("-o").arg(&object));
+    run(hipcc().arg("-c").arg(source).arg("-o").arg(&object));
     let program = directory.join(name);
     let mut link = Command::new("g++");
     link.arg("-pthread").arg(&object).arg("-o").arg(&program);
