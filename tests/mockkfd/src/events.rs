@@ -96,21 +96,24 @@ impl Events {
     }
 
     /// Waits for any or all of the events; false after the timeout (ms). Fills in what happened.
+    ///
+    /// As in the kernel's `kfd_events.c` a set event reaches everybody who waits for it at that moment, and stays set
+    /// only if nobody does. Otherwise of two threads that wait for one event the first would take it from the other:
+    /// ROCr destroys a queue by setting an event that its event thread waits for, and then waits for it too.
     pub(crate) fn wait(&self, wanted: &mut [EventData], all: bool, timeout_ms: u32) -> Result<bool, Errno> {
         let deadline =
             (timeout_ms != FOR_EVER).then(|| Instant::now() + Duration::from_millis(u64::from(timeout_ms)));
         let mut state = self.lock();
-        // Events signaled before the wait count: take them at once.
-        let mut activated = vec![false; wanted.len()];
-        state.change_waiters(wanted, |waiters| waiters + 1)?;
+        let mut waits = state.begin_wait(wanted)?;
         let outcome = loop {
-            if !state.look(wanted, &mut activated) {
+            if !state.look(wanted, &mut waits) {
                 break Err(Errno::INVAL);
             }
+            let mut activated = waits.iter().map(|wait| wait.activated);
             let enough = if all {
-                !activated.contains(&false)
+                activated.all(|activated| activated)
             } else {
-                activated.contains(&true)
+                activated.any(|activated| activated)
             };
             if enough {
                 break Ok(true);
@@ -125,7 +128,7 @@ impl Events {
                 .wait_timeout(state, left)
                 .unwrap_or_else(PoisonError::into_inner);
         };
-        let _ = state.change_waiters(wanted, |waiters| waiters.saturating_sub(1));
+        state.end_wait(wanted);
         outcome
     }
 
@@ -137,43 +140,65 @@ impl Events {
 impl Event {
     const fn set(&mut self) {
         self.age += 1;
-        self.signaled = true;
+        self.signaled = !self.auto_reset || self.waiters == 0;
     }
 }
 
+/// One thread's wait for one event.
+#[derive(Clone, Copy, Debug)]
+struct Wait {
+    /// The event's age when the wait began.
+    age: u64,
+    activated: bool,
+}
+
 impl State {
-    fn change_waiters(&mut self, wanted: &[EventData], change: impl Fn(u32) -> u32) -> Result<(), Errno> {
-        let mut known = Ok(());
-        for data in wanted {
-            match self.events.get_mut(&data.event_id) {
-                Some(event) => event.waiters = change(event.waiters),
-                None => known = Err(Errno::INVAL),
-            }
+    /// Enters a waiter at each event and takes what is set already.
+    fn begin_wait(&mut self, wanted: &[EventData]) -> Result<Vec<Wait>, Errno> {
+        if wanted
+            .iter()
+            .any(|data| !self.events.contains_key(&data.event_id))
+        {
+            return Err(Errno::INVAL);
         }
-        known
+        let mut waits = Vec::with_capacity(wanted.len());
+        for data in wanted {
+            let event = self.events.get_mut(&data.event_id).ok_or(Errno::INVAL)?;
+            waits.push(Wait {
+                age: event.age,
+                activated: event.signaled,
+            });
+            event.signaled &= !event.auto_reset;
+            event.waiters += 1;
+        }
+        Ok(waits)
     }
 
-    /// Marks what is signaled, takes it if it resets itself; false when one of the events is gone.
-    fn look(&mut self, wanted: &mut [EventData], activated: &mut [bool]) -> bool {
-        for (data, activated) in wanted.iter_mut().zip(activated) {
-            let Some(event) = self.events.get_mut(&data.event_id) else {
+    /// The opposite, for the events that are still there.
+    fn end_wait(&mut self, wanted: &[EventData]) {
+        for data in wanted {
+            if let Some(event) = self.events.get_mut(&data.event_id) {
+                event.waiters = event.waiters.saturating_sub(1);
+            }
+        }
+    }
+
+    /// Marks the events that were set, and fills in what is known of those; false when one of the events is gone.
+    fn look(&self, wanted: &mut [EventData], waits: &mut [Wait]) -> bool {
+        for (data, wait) in wanted.iter_mut().zip(waits) {
+            let Some(event) = self.events.get(&data.event_id) else {
                 return false;
             };
             let [first, ..] = &mut data.data;
             let missed = event.kind == event_type::SIGNAL && *first != 0 && *first != event.age;
-            if *activated || !(event.signaled || missed) {
+            wait.activated |= event.age != wait.age || missed;
+            if !wait.activated {
                 continue;
             }
-            *activated = true;
-            if event.auto_reset {
-                event.signaled = false;
-            }
-            if event.kind == event_type::SIGNAL {
-                if *first != 0 {
-                    *first = event.age;
-                }
-            } else {
+            if event.kind != event_type::SIGNAL {
                 data.data = event.data;
+            } else if *first != 0 {
+                *first = event.age;
             }
         }
         true
@@ -214,6 +239,26 @@ mod tests {
             events.set(id).unwrap();
             assert_eq!(waiter.join().unwrap(), Ok(true));
         });
+    }
+
+    #[test]
+    fn an_event_reaches_all_of_its_waiters() {
+        let events = Events::default();
+        let id = events.create(0, true).unwrap();
+        std::thread::scope(|scope| {
+            let wait = || events.wait(&mut [data(id)], true, FOR_EVER);
+            let waiters = [scope.spawn(wait), scope.spawn(wait)];
+            while events.lock().events[&id].waiters < 2 {
+                std::thread::yield_now();
+            }
+            events.set(id).unwrap();
+            // It was for those two; a third comes too late.
+            assert_eq!(events.wait(&mut [data(id)], true, 0), Ok(false));
+            for waiter in waiters {
+                assert_eq!(waiter.join().unwrap(), Ok(true));
+            }
+        });
+        assert_eq!(events.lock().events[&id].waiters, 0);
     }
 
     #[test]
