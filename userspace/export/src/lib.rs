@@ -45,6 +45,8 @@ pub mod loss;
 pub mod output;
 mod run;
 pub mod summary;
+#[cfg(any(test, feature = "synthetic"))]
+pub mod synthetic;
 
 pub use exporter::{ExportError, Exporter, Output};
 pub use functions::Functions;

@@ -4,8 +4,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::{
     collections::BTreeMap,
     fs,
@@ -16,9 +14,9 @@ use gputrace_export::{
     Exporter, OutputDir,
     csv::{CsvExporter, CsvOptions},
     summary::SummaryExporter,
+    synthetic::events,
 };
 use gputrace_timeline::event::Event;
-use support::events;
 
 /// CSV with all there is, and a summary, of `events` in `directory`.
 fn export(events: &[Event], directory: &Path) {

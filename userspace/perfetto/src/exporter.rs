@@ -5,20 +5,30 @@ use std::{
     io::{self, Write},
 };
 
-use gputrace_capture::meta::ClockSnapshot;
+use gputrace_abi::domain::Domain;
+use gputrace_capture::meta::{ClockSnapshot, Notice};
 use gputrace_export::{ExportError, Exporter, Output, OutputDir, OutputError, OutputFile};
 use gputrace_timeline::event::Event;
 
-use crate::{clock, lifetimes, report, sequence::Sequence, slices::Slices, tracks::Tracks};
+use crate::{
+    clock,
+    gpu::{GpuWork, PerfettoOptions},
+    lifetimes, report,
+    sequence::Sequence,
+    slices::Slices,
+    tracks::Tracks,
+};
 
 /// Writes a Perfetto trace into `W`, packet by packet.
 ///
-/// Memory grows with the number of processes, threads, functions and libraries, not with that of calls.
+/// Memory grows with the number of processes, threads, functions, libraries, kernels and queues, not with
+/// that of calls, dispatches or copies.
 #[derive(Debug)]
 pub struct TraceWriter<W> {
     out: Sequence<W>,
     tracks: Tracks,
     slices: Slices,
+    gpu: GpuWork,
     libraries: HashSet<String>,
     /// Latest moment heard of, ns `CLOCK_BOOTTIME`: for what has no time of its own.
     now: u64,
@@ -34,15 +44,24 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// When `output` cannot be written.
     pub fn new(output: W) -> io::Result<Self> {
-        Self::over(Sequence::new(output)?)
+        Self::with_options(output, PerfettoOptions::default())
     }
 
-    pub(crate) fn over(mut out: Sequence<W>) -> io::Result<Self> {
+    /// As [`TraceWriter::new`], written as `options` say.
+    ///
+    /// # Errors
+    /// When `output` cannot be written.
+    pub fn with_options(output: W, options: PerfettoOptions) -> io::Result<Self> {
+        Self::over(Sequence::new(output)?, options)
+    }
+
+    pub(crate) fn over(mut out: Sequence<W>, options: PerfettoOptions) -> io::Result<Self> {
         Tracks::describe_own(&mut out)?;
         Ok(Self {
             out,
             tracks: Tracks::default(),
             slices: Slices::default(),
+            gpu: GpuWork::new(options),
             libraries: HashSet::new(),
             now: 0,
             clocks: None,
@@ -60,6 +79,13 @@ impl<W: Write> TraceWriter<W> {
         match event {
             Event::Recording(recording) => {
                 self.now = recording.clocks.boottime;
+                let gpu_work = [Domain::KernelDispatch, Domain::MemoryCopy];
+                if gpu_work
+                    .iter()
+                    .any(|domain| recording.domains.iter().any(|name| name == domain.name()))
+                {
+                    self.slices.connect();
+                }
                 self.clocks(&recording.clocks)?;
                 report::recording(&mut self.out, recording)
             }
@@ -87,20 +113,27 @@ impl<W: Write> TraceWriter<W> {
                 self.now = self.now.max(lifetime.time);
                 lifetimes::change(out, tracks, lifetime)
             }
-            Event::Agent(_)
-            | Event::Queue(_)
-            | Event::CodeObject(_)
-            | Event::Kernel(_)
-            | Event::Dispatch(_)
-            | Event::Copy(_) => Ok(()),
+            Event::Agent(_) | Event::Queue(_) | Event::CodeObject(_) | Event::Kernel(_) => {
+                self.gpu.event(out, event, self.now)
+            }
+            Event::Dispatch(dispatch) => {
+                self.now = self.now.max(dispatch.origin.time).max(dispatch.time.end);
+                self.gpu.event(out, event, self.now)
+            }
+            Event::Copy(copy) => {
+                self.now = self.now.max(copy.origin.time).max(copy.time.end);
+                self.gpu.event(out, event, self.now)
+            }
             Event::Clocks(snapshot) => self.clocks(snapshot),
             Event::Notice(notice) => report::notice(out, notice),
             Event::Ledger(ledger) => {
                 self.ledger = true;
+                self.now = self.now.max(ledger.time);
                 report::ledger(out, ledger)
             }
             Event::End(end) => {
                 self.end = true;
+                self.now = self.now.max(end.time);
                 report::end(out, end)
             }
         }
@@ -122,6 +155,13 @@ impl<W: Write> TraceWriter<W> {
     /// When the output cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
         self.tracks.finish(&mut self.out)?;
+        let late = self.gpu.finish(&mut self.out, self.now)?;
+        if late > 0 {
+            let text = format!(
+                "{late} kernels or copies became known so late that the counters of work in flight do not show them in full."
+            );
+            report::notice(&mut self.out, &Notice { time: self.now, text })?;
+        }
         if !self.ledger {
             report::no_ledger(&mut self.out, self.now)?;
         }
@@ -144,9 +184,21 @@ impl PerfettoExporter {
     /// # Errors
     /// [`OutputError`] if the file cannot be created.
     pub fn new(directory: &OutputDir, file_name: &str) -> Result<Self, OutputError> {
+        Self::with_options(directory, file_name, PerfettoOptions::default())
+    }
+
+    /// As [`PerfettoExporter::new`], written as `options` say.
+    ///
+    /// # Errors
+    /// [`OutputError`] if the file cannot be created.
+    pub fn with_options(
+        directory: &OutputDir,
+        file_name: &str,
+        options: PerfettoOptions,
+    ) -> Result<Self, OutputError> {
         let file = directory.file(file_name)?;
         Ok(Self {
-            trace: TraceWriter::new(file)?,
+            trace: TraceWriter::with_options(file, options)?,
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Strings that occur again and again are stored once and referred to by number.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use crate::wire::{Encoder, interned};
+use crate::wire::{Encoder, graphics_context, interned};
 
 /// The tables of `InternedData` in use. The number is that of the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub(crate) enum Table {
     Categories = 1,
     EventNames = 2,
     AnnotationNames = 3,
+    /// Names of the queues and stages of the GPU's native events.
+    GpuSpecifications = 24,
     AnnotationStrings = 29,
 }
 
@@ -19,7 +21,9 @@ pub(crate) enum Table {
 /// start again. Whoever keeps a number compares [`Interner::epoch`].
 #[derive(Debug)]
 pub(crate) struct Interner {
-    tables: [HashMap<Box<str>, u64>; 4],
+    tables: [HashMap<Box<str>, u64>; 5],
+    /// Processes that are graphics contexts; each is its own number.
+    contexts: HashSet<u32>,
     /// Entries that no packet holds yet: fields of an `InternedData`.
     pending: Encoder,
     /// Bytes of text in the tables.
@@ -31,6 +35,7 @@ impl Interner {
     pub(crate) fn new() -> Self {
         Self {
             tables: Default::default(),
+            contexts: HashSet::new(),
             pending: Encoder::default(),
             size: 0,
             epoch: 1,
@@ -39,12 +44,13 @@ impl Interner {
 
     /// The number of `text` in `table`, from 1.
     pub(crate) fn number(&mut self, table: Table, text: &str) -> u64 {
-        let [categories, names, annotations, strings] = &mut self.tables;
+        let [categories, names, annotations, strings, specifications] = &mut self.tables;
         let known = match table {
             Table::Categories => categories,
             Table::EventNames => names,
             Table::AnnotationNames => annotations,
             Table::AnnotationStrings => strings,
+            Table::GpuSpecifications => specifications,
         };
         if let Some(number) = known.get(text) {
             return *number;
@@ -57,6 +63,17 @@ impl Interner {
             entry.bytes(interned::TEXT, text.as_bytes());
         });
         number
+    }
+
+    /// The graphics context that stands for process `pid`.
+    pub(crate) fn context(&mut self, pid: u32) -> u64 {
+        if self.contexts.insert(pid) {
+            self.pending.message(graphics_context::IN_INTERNED_DATA, |entry| {
+                entry.uint(graphics_context::IID, pid.into());
+                entry.int32(graphics_context::PID, pid);
+            });
+        }
+        pid.into()
     }
 
     /// Bytes of text held.
@@ -72,6 +89,7 @@ impl Interner {
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.tables.iter_mut().for_each(HashMap::clear);
+        self.contexts.clear();
         self.pending.clear();
         self.size = 0;
         self.epoch = self.epoch.checked_add(1).unwrap_or(1);

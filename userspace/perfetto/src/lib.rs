@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!  Event ──> TraceWriter ──┬─ Call ─────────────> slices     (nesting: where it is drawn)
+//!                          ├─ Dispatch, Copy ───> gpu        (rows, lanes, counters)
 //!                          ├─ Process, Thread ──> tracks     (uuids, descriptors)
 //!                          ├─ Lifetime ─────────> lifetimes
 //!                          └─ the rest ─────────> report, clock
@@ -11,14 +12,14 @@
 //! ```
 //!
 //! A trace is a flat series of `TracePacket`s, so it is written as it comes: memory does not grow with
-//! the number of calls. Packets of which there are few are built from `perfetto_protos`' structures;
+//! the number of calls or dispatches. Packets of which there are few are built from `perfetto_protos`' structures;
 //! slices are encoded by hand (module `wire`), several times faster.
 //!
 //! # What is in the trace
 //!
 //! * **Clock**: all times are `CLOCK_BOOTTIME`, in ns. Clock snapshots relate it to the other clocks.
 //! * **Tracks**: a process track for each process, a thread track for each thread (module `tracks` has
-//!   the scheme of uuids), and two tracks of gputrace's own.
+//!   the scheme of uuids), tracks for each GPU's queues and copies, and two tracks of gputrace's own.
 //! * **API calls**: slices named like the function, in category `hip_api` or `hsa_api`. Annotations, in
 //!   queries `EXTRACT_ARG(arg_set_id, 'debug.NAME')`:
 //!
@@ -33,6 +34,31 @@
 //!   | `ancestor_id` | correlation id of the enclosing call, or 0 |
 //!   | `tid` | thread id |
 //!   | `begin_ns`, `end_ns` | exact times; only where the slice had to be moved (module `nesting`) |
+//! * **GPU work**: slices named like the kernel, in category `kernel_dispatch`, or like the direction of the
+//!   copy, in category `memory_copy`. Only spans whose times are real (quality `exact` or `sampled`) are
+//!   among the GPU's own; the others are in rows that say so, in categories with `_untimed` appended.
+//!   Work that had not ended is drawn up to the end of the recording and marked like an unfinished call.
+//!   Annotations, besides `kind`, `corr_id` (innermost call), `outermost_corr_id`, `pid` and `tid`:
+//!
+//!   | name | value |
+//!   |---|---|
+//!   | `quality` | `exact`, `sampled`, `bounded` or `submitted` |
+//!   | `submit_ns`, `begin_ns`, `end_ns`, `delta_ns` | exact numbers of what is drawn; times are `CLOCK_BOOTTIME` |
+//!   | `begin_window`, `end_window` | `earliest_ns` and `latest_ns` between which it is proven to lie, and `uncertainty_ns` |
+//!   | `mangled_name`, `demangled_name`, `kernel_id`, `kernel_object`, `code_object_id` | the kernel |
+//!   | `vgpr_count`, `accum_vgpr_count`, `sgpr_count` | its registers |
+//!   | `grid`, `workgroup`, `grid_size`, `workgroup_size` | work-items by dimension, and in all |
+//!   | `group_segment_size`, `private_segment_size`, `static_group_segment_size` | bytes of memory |
+//!   | `agent`, `queue`, `hsa_queue_id`, `packet_index`, `dispatch_id`, `stream` | where it ran |
+//!   | `kernarg`, `completion_signal`, `barrier`, `read_later` | the packet |
+//!   | `src_agent`, `dst_agent`, `src_address`, `dst_address`, `copy_bytes`, `engine_mask`, `mb_per_s` | a copy |
+//!
+//!   They are there a second time as Perfetto's own GPU events ([`PerfettoOptions::native_events`]), which
+//!   newer viewers show in a section for GPUs.
+//! * **Flows** lead from the outermost and from the innermost call that asked for it to the GPU work. The id is
+//!   the call's correlation id, so several kernels of one call (a graph) are one chain.
+//! * **Counters** per agent: kernels and bytes of copies that were submitted and had not ended, as far as
+//!   their ends are known.
 //! * **Unfinished calls** end at the moment up to which they were seen open, and an instant of category
 //!   `unfinished` marks them.
 //! * **Lifetimes** (start, exec, rename, exit): instants of category `lifetime` on the thread's track.
@@ -58,6 +84,7 @@
 
 mod clock;
 mod exporter;
+mod gpu;
 mod intern;
 mod lifetimes;
 mod nesting;
@@ -68,5 +95,6 @@ mod tracks;
 mod wire;
 
 pub use exporter::{PerfettoExporter, TraceWriter};
+pub use gpu::{GpuGrouping, PerfettoOptions};
 #[cfg(test)]
 mod tests;

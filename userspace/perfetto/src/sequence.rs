@@ -11,7 +11,7 @@ use protobuf::Message as _;
 use crate::{
     clock::BOOTTIME,
     intern::{Interner, Table},
-    wire::{Encoder, annotation, packet, trace, track_event},
+    wire::{Encoder, annotation, packet, render_stage, trace, track_event},
 };
 
 /// `trusted_packet_sequence_id` of every packet. Interned numbers belong to a sequence, and we are the
@@ -31,6 +31,26 @@ pub(crate) enum EventType {
     SliceBegin = 1,
     SliceEnd = 2,
     Instant = 3,
+    Counter = 4,
+}
+
+/// Work of a GPU for viewers that know GPUs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NativeEvent<'a> {
+    /// Unique among these.
+    pub(crate) id: u64,
+    /// ns, `CLOCK_BOOTTIME`.
+    pub(crate) begin: u64,
+    /// ns.
+    pub(crate) duration: u64,
+    /// Number of the GPU.
+    pub(crate) gpu: u32,
+    /// Process.
+    pub(crate) pid: u32,
+    /// Name of the track.
+    pub(crate) queue: &'a str,
+    /// Name of the slice.
+    pub(crate) stage: &'a str,
 }
 
 /// Writes packets. Holds no more than one batch of them.
@@ -110,6 +130,38 @@ impl<W: Write> Sequence<W> {
         track: u64,
         content: impl FnOnce(&mut EventContent<'_>),
     ) -> io::Result<()> {
+        self.timed(time, packet::TRACK_EVENT, |encoder, interner| {
+            encoder.uint(track_event::TYPE, event_type as u64);
+            encoder.uint(track_event::TRACK_UUID, track);
+            content(&mut EventContent { encoder, interner });
+        })
+    }
+
+    /// Appends a `GpuRenderStageEvent`.
+    pub(crate) fn native(&mut self, event: &NativeEvent<'_>) -> io::Result<()> {
+        self.timed(
+            event.begin,
+            packet::GPU_RENDER_STAGE_EVENT,
+            |encoder, interner| {
+                let queue = interner.number(Table::GpuSpecifications, event.queue);
+                let stage = interner.number(Table::GpuSpecifications, event.stage);
+                encoder.uint(render_stage::EVENT_ID, event.id);
+                encoder.uint(render_stage::DURATION, event.duration);
+                encoder.uint(render_stage::CONTEXT, interner.context(event.pid));
+                encoder.int32(render_stage::GPU_ID, event.gpu);
+                encoder.uint(render_stage::HW_QUEUE_IID, queue);
+                encoder.uint(render_stage::STAGE_IID, stage);
+            },
+        )
+    }
+
+    /// Appends a packet of `time` whose field `data` is what `content` writes.
+    fn timed(
+        &mut self,
+        time: u64,
+        data: u32,
+        content: impl FnOnce(&mut Encoder, &mut Interner),
+    ) -> io::Result<()> {
         let Self { batch, interner, .. } = self;
         batch.message(trace::PACKET, |encoder| {
             encoder.uint(packet::TIMESTAMP, time);
@@ -118,11 +170,7 @@ impl<W: Write> Sequence<W> {
                 packet::SEQUENCE_FLAGS,
                 SequenceFlags::SEQ_NEEDS_INCREMENTAL_STATE as u64,
             );
-            encoder.message(packet::TRACK_EVENT, |encoder| {
-                encoder.uint(track_event::TYPE, event_type as u64);
-                encoder.uint(track_event::TRACK_UUID, track);
-                content(&mut EventContent { encoder, interner });
-            });
+            encoder.message(data, |encoder| content(encoder, interner));
             // Readers take a packet's interned strings before its event, wherever they stand in it.
             interner.take_pending(|entries| encoder.bytes(packet::INTERNED_DATA, entries));
         });
@@ -176,6 +224,26 @@ impl EventContent<'_> {
         let category = self.interner.number(Table::Categories, category);
         self.encoder.uint(track_event::CATEGORY_IIDS, category);
         self.encoder.bytes(track_event::NAME, name.as_bytes());
+    }
+
+    /// [`EventContent::title`] by the texts.
+    pub(crate) fn named_title(&mut self, category: &str, name: &str) {
+        let category = self.interner.number(Table::Categories, category);
+        let name = self.interner.number(Table::EventNames, name);
+        self.title(category, name);
+    }
+
+    /// Connects the event with the others that have the flow `id`, in the order of their times. 0 is none.
+    pub(crate) fn flow(&mut self, id: u64) {
+        if id != 0 {
+            self.encoder.fixed(track_event::FLOW_IDS, id);
+        }
+    }
+
+    /// Sets the value of a counter.
+    pub(crate) fn counter(&mut self, value: i64) {
+        self.encoder
+            .uint(track_event::COUNTER_VALUE, value.cast_unsigned());
     }
 
     /// The event's annotations; they appear as `debug.NAME` in queries.

@@ -103,6 +103,8 @@ fn category(domain: Option<Domain>) -> &'static str {
 #[derive(Debug, Default)]
 pub(crate) struct Slices {
     functions: HashMap<u32, Function>,
+    /// Whether calls are to be connected with what they made GPUs do.
+    flows: bool,
     /// Epoch of `names` and `statuses`.
     epoch: u32,
     names: Names,
@@ -117,6 +119,15 @@ impl Slices {
     pub(crate) fn function(&mut self, info: &FunctionInfo) {
         self.functions
             .insert(info.function.id, Function::new(info.clone()));
+    }
+
+    /// Has every call that comes connected with what it made GPUs do.
+    ///
+    /// A call may come before or after that, and nothing says beforehand which of them will make a GPU
+    /// do anything, so each becomes an end of the flow with its correlation id. A flow with one end is not
+    /// drawn.
+    pub(crate) fn connect(&mut self) {
+        self.flows = true;
     }
 
     /// Draws a call.
@@ -146,6 +157,7 @@ impl Slices {
         }
         let Self {
             functions,
+            flows,
             names,
             stepped,
             statuses,
@@ -158,6 +170,9 @@ impl Slices {
         let function = &*function;
         out.event(drawn.begin, EventType::SliceBegin, track, |event| {
             event.title(function.category, function.name);
+            if *flows {
+                event.flow(call.correlation);
+            }
             let mut annotations = event.annotations();
             let mut values = Values { names, statuses };
             if !function.arguments.is_empty() {

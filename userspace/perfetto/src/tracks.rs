@@ -9,7 +9,8 @@
 //! +--------+--------------+--------------+--------------+
 //! ```
 //!
-//! `kind` is 1 for a process (`tid` 0), 2 for a thread, 3 for gputrace's own (`tid` numbers them).
+//! `kind` is 1 for a process (`tid` 0), 2 for a thread, 3 for gputrace's own (`tid` numbers them). From 4 on it
+//! is a GPU's, see [`crate::gpu`].
 //! Linux's ids stay below 2²² (`PID_MAX_LIMIT`). `generation` counts how often the ids were used again in
 //! the recording, by another process or thread or by another program that the process executed. Trace
 //! processor takes a second uuid for a pid or tid to mean just that, and shows both.
@@ -37,13 +38,21 @@ const GENERATION_BITS: u32 = 15;
 const COMM_MAX: usize = 15;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     Process = 1,
     Thread = 2,
     Own = 3,
+    /// The parent of an agent's tracks; `tid` is one more than its node, 0 if that is not known.
+    Agent = 4,
+    /// A row of an agent: `tid` numbers the rows, `generation` the lanes of one.
+    GpuLane = 5,
+    /// A track for one span only; all other bits number them.
+    GpuSpan = 6,
+    /// A counter of an agent: `tid` as for [`Kind::Agent`], `pid` says which counter.
+    GpuCounter = 7,
 }
 
-fn uuid(kind: Kind, generation: u32, pid: u32, tid: u32) -> u64 {
+pub(crate) fn uuid(kind: Kind, generation: u32, pid: u32, tid: u32) -> u64 {
     let part = |value: u32, bits: u32| u64::from(value) & ((1 << bits) - 1);
     let ids = part(pid, ID_BITS) << ID_BITS | part(tid, ID_BITS);
     ((kind as u64) << GENERATION_BITS | part(generation, GENERATION_BITS)) << (2 * ID_BITS) | ids
@@ -224,7 +233,7 @@ fn display_name(info: &ProcessInfo) -> &str {
     }
 }
 
-fn describe<W: Write>(out: &mut Sequence<W>, descriptor: TrackDescriptor) -> io::Result<()> {
+pub(crate) fn describe<W: Write>(out: &mut Sequence<W>, descriptor: TrackDescriptor) -> io::Result<()> {
     let mut packet = TracePacket::new();
     packet.set_track_descriptor(descriptor);
     out.packet(packet)

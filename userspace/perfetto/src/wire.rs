@@ -17,6 +17,7 @@ pub(crate) mod packet {
     pub(crate) const TRACK_EVENT: u32 = 11;
     pub(crate) const INTERNED_DATA: u32 = 12;
     pub(crate) const SEQUENCE_FLAGS: u32 = 13;
+    pub(crate) const GPU_RENDER_STAGE_EVENT: u32 = 53;
 }
 
 /// Numbers of `TrackEvent`'s fields.
@@ -27,6 +28,25 @@ pub(crate) mod track_event {
     pub(crate) const NAME_IID: u32 = 10;
     pub(crate) const TRACK_UUID: u32 = 11;
     pub(crate) const NAME: u32 = 23;
+    pub(crate) const COUNTER_VALUE: u32 = 30;
+    pub(crate) const FLOW_IDS: u32 = 47;
+}
+
+/// Numbers of `GpuRenderStageEvent`'s fields.
+pub(crate) mod render_stage {
+    pub(crate) const EVENT_ID: u32 = 1;
+    pub(crate) const DURATION: u32 = 2;
+    pub(crate) const CONTEXT: u32 = 5;
+    pub(crate) const GPU_ID: u32 = 11;
+    pub(crate) const HW_QUEUE_IID: u32 = 13;
+    pub(crate) const STAGE_IID: u32 = 14;
+}
+
+/// Numbers of `InternedGraphicsContext`'s fields, and of it in `InternedData`.
+pub(crate) mod graphics_context {
+    pub(crate) const IN_INTERNED_DATA: u32 = 23;
+    pub(crate) const IID: u32 = 1;
+    pub(crate) const PID: u32 = 2;
 }
 
 /// Numbers of `DebugAnnotation`'s fields.
@@ -42,14 +62,15 @@ pub(crate) mod annotation {
     pub(crate) const STRING_VALUE_IID: u32 = 17;
 }
 
-/// Numbers of `EventCategory`'s, `EventName`'s, `DebugAnnotationName`'s and `InternedString`'s fields,
-/// which agree.
+/// Numbers of the fields of `EventCategory`, `EventName`, `DebugAnnotationName`, `InternedString` and
+/// `InternedGpuRenderStageSpecification`, which agree.
 pub(crate) mod interned {
     pub(crate) const IID: u32 = 1;
     pub(crate) const TEXT: u32 = 2;
 }
 
 const WIRE_VARINT: u64 = 0;
+const WIRE_FIXED64: u64 = 1;
 const WIRE_LENGTH_DELIMITED: u64 = 2;
 
 /// Appends protobuf fields to a buffer.
@@ -73,6 +94,18 @@ impl Encoder {
     pub(crate) fn uint(&mut self, field: u32, value: u64) {
         self.tag(field, WIRE_VARINT);
         self.varint(value);
+    }
+
+    /// A field of type `int32` with a number that is never negative: a larger one loses its top bit, because
+    /// readers refuse a packet with one that does not fit.
+    pub(crate) fn int32(&mut self, field: u32, value: u32) {
+        self.uint(field, (value & i32::MAX.cast_unsigned()).into());
+    }
+
+    /// A field of type `fixed64`.
+    pub(crate) fn fixed(&mut self, field: u32, value: u64) {
+        self.tag(field, WIRE_FIXED64);
+        self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
     /// A field of type `string` or `bytes`.
@@ -145,6 +178,7 @@ mod tests {
             let mut encoder = Encoder::default();
             encoder.message(field, |inner| {
                 inner.uint(field, value);
+                inner.fixed(field, value);
                 inner.message(1, |deep| deep.bytes(2, &text));
             });
             let mut input = CodedInputStream::from_bytes(encoder.as_bytes());
@@ -153,6 +187,8 @@ mod tests {
             let outer = input.push_limit(limit).unwrap();
             prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(field << 3));
             prop_assert_eq!(input.read_raw_varint64().unwrap(), value);
+            prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(field << 3 | 1));
+            prop_assert_eq!(input.read_fixed64().unwrap(), value);
             prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(1 << 3 | 2));
             let limit = input.read_raw_varint64().unwrap();
             let inner = input.push_limit(limit).unwrap();

@@ -1,6 +1,7 @@
 //! Traces written from made-up events, decoded with the generated code and put together as trace
 //! processor does it.
 
+mod gpu;
 mod nesting;
 mod output;
 mod report;
@@ -21,7 +22,7 @@ use perfetto_protos::{
 };
 use protobuf::Message as _;
 
-use crate::{exporter::TraceWriter, sequence::Sequence};
+use crate::{PerfettoOptions, exporter::TraceWriter, sequence::Sequence};
 
 /// A function with the parameters (name, kind, slot).
 fn function(id: u32, name: &str, domain: Domain, parameters: &[(&str, ValueKind, ArgSlot)]) -> Event {
@@ -82,10 +83,19 @@ fn trace(events: &[Event]) -> Decoded {
     Decoded::new(&bytes(events))
 }
 
+/// [`trace`] as `options` say.
+fn trace_with(events: &[Event], options: PerfettoOptions) -> Decoded {
+    let mut trace = TraceWriter::with_options(Vec::new(), options).unwrap();
+    for event in events {
+        trace.event(event).unwrap();
+    }
+    Decoded::new(&trace.finish().unwrap())
+}
+
 /// [`trace`] with interning limited to `limit` bytes.
 fn trace_with_limit(events: &[Event], limit: usize) -> Decoded {
     let out = Sequence::with_limit(Vec::new(), limit).unwrap();
-    let mut trace = TraceWriter::over(out).unwrap();
+    let mut trace = TraceWriter::over(out, PerfettoOptions::default()).unwrap();
     for event in events {
         trace.event(event).unwrap();
     }
@@ -104,6 +114,7 @@ struct Shown {
     notes: BTreeMap<String, String>,
     /// `corr_id` of the slice around it.
     inside: Option<u64>,
+    flows: Vec<u64>,
 }
 
 impl Shown {
@@ -122,6 +133,8 @@ struct Decoded {
     /// By begin.
     slices: Vec<Shown>,
     instants: Vec<Shown>,
+    /// Values by track, in order of time.
+    counters: BTreeMap<u64, Vec<(u64, i64)>>,
     /// The last one for each uuid.
     tracks: BTreeMap<u64, TrackDescriptor>,
     /// How often interned strings were forgotten.
@@ -202,6 +215,11 @@ impl Decoded {
                     decoded.slices.push(slice);
                 }
                 track_event::Type::TYPE_INSTANT => decoded.instants.push(shown),
+                track_event::Type::TYPE_COUNTER => decoded
+                    .counters
+                    .entry(event.track_uuid())
+                    .or_default()
+                    .push((time, event.counter_value())),
                 other => panic!("unexpected {other:?}"),
             }
         }
@@ -248,6 +266,7 @@ fn show(event: &TrackEvent, time: u64, strings: &HashMap<(u32, u64), String>) ->
         track: event.track_uuid(),
         begin: time,
         end: time,
+        flows: event.flow_ids.clone(),
         ..Shown::default()
     };
     shown.name = match &event.name_field {

@@ -1,4 +1,5 @@
-//! A made-up recording of GPU work, as events: one process, a CPU, two GPUs, every quality.
+//! A made-up recording of GPU work, as events: one process, a CPU, two GPUs, every quality. Only with the
+//! feature `synthetic`, which is for tests of this and other crates.
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::{
@@ -13,9 +14,11 @@ use gputrace_timeline::{
 };
 
 /// When the recording began, ns.
-pub(crate) const START: u64 = 1_000_000_000;
+pub const START: u64 = 1_000_000_000;
 
-pub(crate) fn exact(begin: u64, end: u64) -> GpuTime {
+/// Exact, and at most 300 ns wrong.
+#[must_use]
+pub fn exact(begin: u64, end: u64) -> GpuTime {
     let window = |time: u64| Window {
         earliest: time - 300,
         latest: Some(time + 200),
@@ -30,8 +33,9 @@ pub(crate) fn exact(begin: u64, end: u64) -> GpuTime {
     }
 }
 
-/// Begun at or after `begin`, ended by `end`.
-pub(crate) fn between(quality: Quality, begin: u64, end: u64) -> GpuTime {
+/// Of `quality`: begun at or after `begin`, ended by `end`.
+#[must_use]
+pub fn between(quality: Quality, begin: u64, end: u64) -> GpuTime {
     let window = Window {
         earliest: begin,
         latest: Some(end),
@@ -46,7 +50,9 @@ pub(crate) fn between(quality: Quality, begin: u64, end: u64) -> GpuTime {
     }
 }
 
-pub(crate) fn submitted(time: u64, unfinished: bool) -> GpuTime {
+/// Known to be submitted at `time`, and no more.
+#[must_use]
+pub fn submitted(time: u64, unfinished: bool) -> GpuTime {
     let window = Window {
         earliest: time,
         latest: None,
@@ -62,7 +68,8 @@ pub(crate) fn submitted(time: u64, unfinished: bool) -> GpuTime {
 }
 
 /// A dispatch of kernel 1 into queue 0 within call 2, which call 1 made.
-pub(crate) fn dispatch(id: u64, submit: u64, time: GpuTime) -> Dispatch {
+#[must_use]
+pub fn dispatch(id: u64, submit: u64, time: GpuTime) -> Dispatch {
     Dispatch {
         id,
         origin: Origin {
@@ -90,7 +97,9 @@ pub(crate) fn dispatch(id: u64, submit: u64, time: GpuTime) -> Dispatch {
     }
 }
 
-pub(crate) fn events() -> Vec<Event> {
+/// The whole recording, in the order that [`Event`] promises.
+#[must_use]
+pub fn events() -> Vec<Event> {
     let domains = [
         Domain::HipRuntime,
         Domain::HsaCore,

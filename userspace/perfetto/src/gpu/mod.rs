@@ -1,0 +1,333 @@
+//! What GPUs did: kernels and copies as slices, native GPU events and counters.
+//!
+//! Dispatches and copies come in no particular order, and are written as they come: a slice is a beginning
+//! and an end, written together, on a track where that time is free (module `lanes`). Viewers sort.
+//!
+//! # Tracks
+//!
+//! ```text
+//! Agent 1 (gfx90a)                              one per agent
+//!   COMPUTE Agent 1 QUEUE 1 GPU                 kernels of quality exact and sampled; one or more lanes
+//!   COMPUTE Agent 1 QUEUE 1 GPU, submitted or bounded: length is not the GPU's
+//!   COPY to Agent 1 GPU                         copies to it
+//!   kernels in flight: Agent 1                  submitted and not ended
+//!   copy bytes in flight: Agent 1
+//! ```
+//!
+//! Lanes of a row have one name, by which viewers take them together. With [`GpuGrouping::Streams`] the rows
+//! are those of streams in place of queues. A slice is on one row only.
+//!
+//! Categories are rocprofv3's `kernel_dispatch` and `memory_copy`, so that sums over them are sums of real
+//! durations. Slices of other quality have `kernel_dispatch_untimed` and `memory_copy_untimed`.
+
+mod lanes;
+mod notes;
+mod rows;
+
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    io::{self, Write},
+};
+
+use gputrace_export::{
+    gpu::{Gpus, copy_node, in_flight},
+    levels::Levels,
+};
+use gputrace_timeline::{
+    event::Event,
+    gpu::{Copy, Dispatch, GpuTime, Origin},
+};
+
+use crate::sequence::{Annotations, EventType, NativeEvent, Sequence, Value};
+use rows::{Part, Place, RowKey, Rows, Work};
+
+/// Unfinished work that is held back until it is known when the recording ended. A queue holds some ten
+/// thousand packets; beyond this they are drawn up to the latest moment known.
+const HELD: usize = 1 << 14;
+
+/// By what rows of GPU work are divided within an agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuGrouping {
+    /// Kernels by the queue that they were dispatched into, copies not at all.
+    #[default]
+    Queues,
+    /// Kernels and copies by the HIP stream of the call that asked for them.
+    Streams,
+}
+
+/// How a trace is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerfettoOptions {
+    /// Rows of GPU work.
+    pub grouping: GpuGrouping,
+    /// Whether to write Perfetto's own GPU events (`GpuRenderStageEvent`) too. They fill the viewer's
+    /// GPU section and the table `gpu_slice`, but can hold neither flows nor most annotations.
+    pub native_events: bool,
+}
+
+impl Default for PerfettoOptions {
+    fn default() -> Self {
+        Self {
+            grouping: GpuGrouping::Queues,
+            native_events: true,
+        }
+    }
+}
+
+/// A dispatch or copy, as far as drawing it is the same.
+struct Span<'a> {
+    work: Work,
+    name: Cow<'a, str>,
+    node: Option<u32>,
+    part: Part,
+    /// Number among native events.
+    native: u64,
+    origin: &'a Origin,
+    time: &'a GpuTime,
+    /// Kernels or bytes that are in flight meanwhile.
+    amount: i64,
+}
+
+impl Span<'_> {
+    fn category(&self) -> &'static str {
+        match (self.work, self.time.quality.is_drawn()) {
+            (Work::Kernels, true) => "kernel_dispatch",
+            (Work::Kernels, false) => "kernel_dispatch_untimed",
+            (Work::Copies, true) => "memory_copy",
+            (Work::Copies, false) => "memory_copy_untimed",
+        }
+    }
+}
+
+/// Work that had not ended when the recording stopped.
+#[derive(Debug)]
+enum Held {
+    Dispatch(Box<Dispatch>),
+    Copy(Box<Copy>),
+}
+
+/// Draws GPU work. Grows with the number of agents, queues, kernels and streams.
+#[derive(Debug, Default)]
+pub(crate) struct GpuWork {
+    options: PerfettoOptions,
+    gpus: Gpus,
+    rows: Rows,
+    counters: BTreeMap<(Work, Option<u32>), Levels>,
+    held: Vec<Held>,
+}
+
+impl GpuWork {
+    pub(crate) fn new(options: PerfettoOptions) -> Self {
+        Self {
+            options,
+            ..Self::default()
+        }
+    }
+
+    /// Takes an event about GPUs. `now` is the latest moment heard of, ns.
+    pub(crate) fn event<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        event: &Event,
+        now: u64,
+    ) -> io::Result<()> {
+        self.gpus.learn(event);
+        match event {
+            Event::Dispatch(dispatch) if dispatch.time.unfinished && self.held.len() < HELD => {
+                self.held.push(Held::Dispatch(dispatch.clone()));
+                Ok(())
+            }
+            Event::Copy(copy) if copy.time.unfinished && self.held.len() < HELD => {
+                self.held.push(Held::Copy(copy.clone()));
+                Ok(())
+            }
+            Event::Dispatch(dispatch) => self.dispatch(out, dispatch, now),
+            Event::Copy(copy) => self.copy(out, copy, now),
+            _ => Ok(()),
+        }
+    }
+
+    /// Draws what is left. `now` is when the recording ended, ns. Returns how many spans came too late to be
+    /// counted in full.
+    pub(crate) fn finish<W: Write>(&mut self, out: &mut Sequence<W>, now: u64) -> io::Result<u64> {
+        for held in std::mem::take(&mut self.held) {
+            match held {
+                Held::Dispatch(dispatch) => self.dispatch(out, &dispatch, now)?,
+                Held::Copy(copy) => self.copy(out, &copy, now)?,
+            }
+        }
+        let mut late = 0;
+        for ((work, node), mut levels) in std::mem::take(&mut self.counters) {
+            let track = self.rows.counter(out, &self.gpus, work, node)?;
+            let mut written = Ok(());
+            levels.finish(|time, level| write_level(out, track, time, level, &mut written));
+            written?;
+            late += levels.late();
+        }
+        Ok(late)
+    }
+
+    fn dispatch<W: Write>(&mut self, out: &mut Sequence<W>, dispatch: &Dispatch, now: u64) -> io::Result<()> {
+        let Self {
+            options,
+            gpus,
+            rows,
+            counters,
+            ..
+        } = self;
+        let span = Span {
+            work: Work::Kernels,
+            name: gpus.kernel_name(dispatch),
+            node: gpus.node_of(dispatch),
+            part: match options.grouping {
+                GpuGrouping::Queues => Part::Queue(dispatch.queue),
+                GpuGrouping::Streams => stream(&dispatch.origin),
+            },
+            native: dispatch.id.wrapping_mul(2),
+            origin: &dispatch.origin,
+            time: &dispatch.time,
+            amount: 1,
+        };
+        let notes = |annotations: &mut Annotations<'_>| notes::dispatch(annotations, gpus, dispatch);
+        draw(out, rows, gpus, options, &span, now, notes)?;
+        count(out, rows, gpus, counters, &span, now)
+    }
+
+    fn copy<W: Write>(&mut self, out: &mut Sequence<W>, copy: &Copy, now: u64) -> io::Result<()> {
+        let Self {
+            options,
+            gpus,
+            rows,
+            counters,
+            ..
+        } = self;
+        let span = Span {
+            work: Work::Copies,
+            name: copy.direction.name().into(),
+            node: copy_node(copy),
+            part: match options.grouping {
+                GpuGrouping::Queues => Part::All,
+                GpuGrouping::Streams => stream(&copy.origin),
+            },
+            native: copy.id.wrapping_mul(2).wrapping_add(1),
+            origin: &copy.origin,
+            time: &copy.time,
+            amount: i64::try_from(copy.bytes).unwrap_or(i64::MAX),
+        };
+        let notes = |annotations: &mut Annotations<'_>| notes::copy(annotations, gpus, copy);
+        draw(out, rows, gpus, options, &span, now, notes)?;
+        count(out, rows, gpus, counters, &span, now)
+    }
+}
+
+fn stream(origin: &Origin) -> Part {
+    Part::Stream {
+        pid: origin.pid,
+        stream: origin.stream.filter(|handle| *handle != 0),
+    }
+}
+
+/// Draws a span, and marks it if it is unfinished.
+fn draw<W: Write>(
+    out: &mut Sequence<W>,
+    rows: &mut Rows,
+    gpus: &Gpus,
+    options: &PerfettoOptions,
+    span: &Span<'_>,
+    now: u64,
+    notes: impl FnOnce(&mut Annotations<'_>),
+) -> io::Result<()> {
+    let time = span.time;
+    let known_end = if time.unfinished {
+        time.end.max(now)
+    } else {
+        time.end
+    };
+    // A slice that takes no time is drawn with 1 ns: its end must come after its beginning.
+    let (begin, end) = (time.begin, known_end.max(time.begin.saturating_add(1)));
+    let key = RowKey {
+        work: span.work,
+        node: span.node,
+        part: span.part,
+        timed: time.quality.is_drawn(),
+    };
+    out.bound_interning()?;
+    let (place, row) = rows.place(out, gpus, key, (begin, end))?;
+    let (kind, track) = match place {
+        Place::Slice(track) => (EventType::SliceBegin, track),
+        Place::Instant(track) => (EventType::Instant, track),
+    };
+    out.event(begin, kind, track, |event| {
+        event.named_title(span.category(), &span.name);
+        event.flow(span.origin.outermost);
+        if span.origin.innermost != span.origin.outermost {
+            event.flow(span.origin.innermost);
+        }
+        let mut annotations = event.annotations();
+        notes::common(&mut annotations, span.origin, time);
+        notes(&mut annotations);
+    })?;
+    if kind == EventType::SliceBegin {
+        out.event(end, EventType::SliceEnd, track, |_| ())?;
+    }
+    if time.unfinished {
+        out.event(end, EventType::Instant, track, |event| {
+            let name = format!("unfinished: {}, the recording stopped", span.name);
+            event.rare_title("unfinished", &name);
+            let mut annotations = event.annotations();
+            annotations.named("corr_id", Value::Uint(span.origin.innermost));
+            annotations.named("open_ns", Value::Uint(end.saturating_sub(begin)));
+        })?;
+    }
+    if options.native_events && key.timed {
+        out.native(&NativeEvent {
+            id: span.native,
+            begin,
+            duration: end.saturating_sub(begin),
+            gpu: span.node.map_or(0, |node| {
+                gpus.agent(node).map_or(node, |info| info.absolute_index)
+            }),
+            pid: span.origin.pid,
+            queue: row,
+            stage: &span.name,
+        })?;
+    }
+    Ok(())
+}
+
+/// Counts a span while it is in flight.
+fn count<W: Write>(
+    out: &mut Sequence<W>,
+    rows: &mut Rows,
+    gpus: &Gpus,
+    counters: &mut BTreeMap<(Work, Option<u32>), Levels>,
+    span: &Span<'_>,
+    now: u64,
+) -> io::Result<()> {
+    let flight = if span.time.unfinished {
+        Some((span.origin.time, now))
+    } else {
+        in_flight(span.origin.time, span.time)
+    };
+    let Some((begin, end)) = flight else { return Ok(()) };
+    let track = rows.counter(out, gpus, span.work, span.node)?;
+    let mut written = Ok(());
+    let levels = counters.entry((span.work, span.node)).or_default();
+    levels.add(begin, end, span.amount, |time, level| {
+        write_level(out, track, time, level, &mut written);
+    });
+    written
+}
+
+fn write_level<W: Write>(
+    out: &mut Sequence<W>,
+    track: u64,
+    time: u64,
+    level: i64,
+    written: &mut io::Result<()>,
+) {
+    if written.is_ok() {
+        *written = out.event(time, EventType::Counter, track, |event| event.counter(level));
+    }
+}

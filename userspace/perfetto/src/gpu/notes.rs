@@ -1,0 +1,137 @@
+//! Annotations of GPU work. Names are rocprofv3's where it has one.
+
+use gputrace_abi::domain::Domain;
+use gputrace_export::gpu::{Gpus, queue_id, uncertainty};
+use gputrace_timeline::gpu::{Copy, Dispatch, GpuTime, KernelInfo, Origin, Window};
+
+use crate::sequence::{Annotations, Value};
+
+/// Where and when something was asked for, and how well its times are known.
+pub(super) fn common(annotations: &mut Annotations<'_>, origin: &Origin, time: &GpuTime) {
+    text(annotations, "quality", time.quality.name());
+    for (name, value) in [
+        ("begin_ns", time.begin),
+        ("end_ns", time.end),
+        ("delta_ns", time.end.saturating_sub(time.begin)),
+        ("submit_ns", origin.time),
+        ("corr_id", origin.innermost),
+        ("outermost_corr_id", origin.outermost),
+        ("pid", origin.pid.into()),
+        ("tid", origin.tid.into()),
+    ] {
+        annotations.named(name, Value::Uint(value));
+    }
+    if let Some(handle) = origin.stream {
+        annotations.named("stream", Value::Pointer(handle));
+    }
+    window(annotations, "begin_window", time.begin, &time.begin_window);
+    window(annotations, "end_window", time.end, &time.end_window);
+    if time.unfinished {
+        text(annotations, "unfinished", "the recording stopped");
+    }
+}
+
+/// In it `uncertainty_ns` is by how much the time can be wrong.
+fn window(annotations: &mut Annotations<'_>, name: &str, value: u64, window: &Window) {
+    annotations.named_dictionary(name, |entries| {
+        entries.named("earliest_ns", Value::Uint(window.earliest));
+        if let Some(latest) = window.latest {
+            entries.named("latest_ns", Value::Uint(latest));
+        }
+        if let Some(uncertainty) = uncertainty(value, window) {
+            entries.named("uncertainty_ns", Value::Uint(uncertainty));
+        }
+    });
+}
+
+/// What is known of a dispatch besides.
+pub(super) fn dispatch(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch) {
+    text(annotations, "kind", Domain::KernelDispatch.name());
+    text(annotations, "agent", &gpus.agent_title(gpus.node_of(dispatch)));
+    let product = |sizes: [u32; 3]| {
+        sizes
+            .iter()
+            .map(|size| u64::from(*size))
+            .fold(1, u64::saturating_mul)
+    };
+    for (name, value) in [
+        ("dispatch_id", dispatch.id),
+        ("queue", queue_id(dispatch.queue)),
+        ("packet_index", dispatch.index),
+        ("private_segment_size", dispatch.private_size.into()),
+        ("group_segment_size", dispatch.group_size.into()),
+        ("workgroup_size", product(dispatch.workgroup)),
+        ("grid_size", product(dispatch.grid)),
+    ] {
+        annotations.named(name, Value::Uint(value));
+    }
+    for (name, sizes) in [("workgroup", dispatch.workgroup), ("grid", dispatch.grid)] {
+        annotations.named_dictionary(name, |entries| {
+            for (axis, size) in ["x", "y", "z"].iter().zip(sizes) {
+                entries.named(axis, Value::Uint(size.into()));
+            }
+        });
+    }
+    for (name, address) in [
+        ("kernel_object", dispatch.kernel_object),
+        ("kernarg", dispatch.kernarg),
+        ("completion_signal", dispatch.signal),
+    ] {
+        annotations.named(name, Value::Pointer(address));
+    }
+    for (name, value) in [("barrier", dispatch.barrier), ("read_later", dispatch.read_later)] {
+        annotations.named(name, Value::Bool(value));
+    }
+    if let Some(info) = gpus.kernel(dispatch) {
+        kernel(annotations, info);
+    }
+    if let Some(queue) = gpus.queue(dispatch.queue) {
+        annotations.named("hsa_queue_id", Value::Uint(queue.id));
+    }
+}
+
+fn kernel(annotations: &mut Annotations<'_>, info: &KernelInfo) {
+    text(annotations, "mangled_name", &info.kernel.name);
+    text(annotations, "demangled_name", &info.demangled);
+    for (name, value) in [
+        ("kernel_id", info.id),
+        ("code_object_id", info.code_object),
+        ("vgpr_count", info.kernel.arch_vgpr_count),
+        ("accum_vgpr_count", info.kernel.accum_vgpr_count),
+        ("sgpr_count", info.kernel.sgpr_count),
+        ("static_group_segment_size", info.kernel.group_size),
+        ("kernarg_size", info.kernel.kernarg_size),
+    ] {
+        annotations.named(name, Value::Uint(value.into()));
+    }
+}
+
+/// What is known of a copy besides.
+pub(super) fn copy(annotations: &mut Annotations<'_>, gpus: &Gpus, copy: &Copy) {
+    text(annotations, "kind", Domain::MemoryCopy.name());
+    text(annotations, "operation", copy.direction.name());
+    text(annotations, "src_agent", &gpus.agent_title(copy.source_node));
+    text(annotations, "dst_agent", &gpus.agent_title(copy.destination_node));
+    annotations.named("copy_id", Value::Uint(copy.id));
+    annotations.named("copy_bytes", Value::Uint(copy.bytes));
+    annotations.named("engine_mask", Value::Uint(copy.engine.into()));
+    for (name, address) in [
+        ("src_address", copy.source),
+        ("dst_address", copy.destination),
+        ("completion_signal", copy.signal),
+    ] {
+        annotations.named(name, Value::Pointer(address));
+    }
+    let took = copy.time.end.saturating_sub(copy.time.begin);
+    if copy.time.quality.is_drawn() && took > 0 {
+        // Bytes per ns are GB per s; thousandths of them are MB per s, as an integer.
+        let rate = u128::from(copy.bytes) * 1000 / u128::from(took);
+        annotations.named("mb_per_s", Value::Uint(u64::try_from(rate).unwrap_or(u64::MAX)));
+    }
+}
+
+/// An annotation whose text occurs often.
+fn text(annotations: &mut Annotations<'_>, name: &str, text: &str) {
+    let text = annotations.number_of_text(text);
+    annotations.named(name, Value::Interned(text));
+}

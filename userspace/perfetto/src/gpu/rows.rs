@@ -1,0 +1,223 @@
+//! Rows: what a viewer shows as one line of GPU work, and their tracks.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io::{self, Write},
+};
+
+use gputrace_capture::gpu::AgentKind;
+use gputrace_export::gpu::{Gpus, queue_id};
+use perfetto_protos::{
+    counter_descriptor::{CounterDescriptor, counter_descriptor::Unit},
+    track_descriptor::{TrackDescriptor, track_descriptor::ChildTracksOrdering},
+};
+
+use super::lanes::Lanes;
+use crate::{
+    sequence::Sequence,
+    tracks::{Kind, describe, uuid},
+};
+
+/// Appended to the name of a row whose slices are not as long as the GPU took.
+const UNTIMED: &str = "submitted or bounded: length is not the GPU's";
+
+/// What a row shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct RowKey {
+    pub(super) work: Work,
+    /// Node of the agent.
+    pub(super) node: Option<u32>,
+    pub(super) part: Part,
+    /// Whether slices are as long as they look.
+    pub(super) timed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Work {
+    Kernels,
+    Copies,
+}
+
+/// Which part of an agent's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Part {
+    All,
+    /// Of the queue with this number.
+    Queue(u32),
+    /// Of a process's stream.
+    Stream {
+        pid: u32,
+        stream: Option<u64>,
+    },
+}
+
+impl RowKey {
+    fn title(&self, gpus: &Gpus) -> String {
+        let agent = match self.node {
+            Some(_) => gpus.agent_label(self.node),
+            None => "unknown agent".to_owned(),
+        };
+        let kind = match self
+            .node
+            .and_then(|node| gpus.agent(node))
+            .map(|info| info.agent.kind)
+        {
+            Some(AgentKind::Cpu) => " CPU",
+            Some(AgentKind::Gpu) => " GPU",
+            None => "",
+        };
+        let what = match self.work {
+            Work::Kernels => "COMPUTE",
+            Work::Copies => "COPY to",
+        };
+        let part = match self.part {
+            Part::All => String::new(),
+            Part::Queue(number) => format!(" QUEUE {}", queue_id(number)),
+            Part::Stream { pid, stream } => {
+                format!(" STREAM {} of process {pid}", gpus.stream(pid, stream))
+            }
+        };
+        let rest = if self.timed {
+            String::new()
+        } else {
+            format!(", {UNTIMED}")
+        };
+        format!("{what} {agent}{part}{kind}{rest}")
+    }
+}
+
+/// A row.
+#[derive(Debug)]
+pub(super) struct Row {
+    number: u32,
+    pub(super) title: String,
+    parent: u64,
+    lanes: Lanes,
+    /// Lanes whose track is described.
+    described: usize,
+}
+
+/// Where a slice is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On a track where its time is free.
+    Slice(u64),
+    /// Nowhere as a slice; as an instant on this track.
+    Instant(u64),
+}
+
+impl Row {
+    fn track(&self, lane: usize) -> u64 {
+        uuid(Kind::GpuLane, lane as u32, 0, self.number)
+    }
+
+    fn descriptor(&self, track: u64) -> TrackDescriptor {
+        let mut descriptor = TrackDescriptor::new();
+        descriptor.set_uuid(track);
+        descriptor.set_parent_uuid(self.parent);
+        descriptor.set_name(self.title.clone());
+        descriptor
+    }
+
+    fn describe_to<W: Write>(&mut self, out: &mut Sequence<W>, lane: usize) -> io::Result<()> {
+        while self.described <= lane {
+            describe(out, self.descriptor(self.track(self.described)))?;
+            self.described += 1;
+        }
+        Ok(())
+    }
+}
+
+/// All rows. Grows with the number of queues, agents and streams.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    rows: HashMap<RowKey, Row>,
+    agents: HashSet<u64>,
+    counters: HashSet<u64>,
+    /// Tracks made for one span only.
+    spans: u64,
+}
+
+impl Rows {
+    /// A place for `begin..end` in the row `key`, and the row's name. Where more overlap than there are lanes, a
+    /// timed span gets a track for itself, and another becomes an instant.
+    pub(super) fn place<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        gpus: &Gpus,
+        key: RowKey,
+        (begin, end): (u64, u64),
+    ) -> io::Result<(Place, &str)> {
+        let parent = self.agent(out, gpus, key.node)?;
+        let number = self.rows.len() as u32;
+        let row = self.rows.entry(key).or_insert_with(|| Row {
+            number,
+            title: key.title(gpus),
+            parent,
+            lanes: Lanes::default(),
+            described: 0,
+        });
+        let place = match row.lanes.place(begin, end) {
+            Some(lane) => {
+                row.describe_to(out, lane)?;
+                Place::Slice(row.track(lane))
+            }
+            None if key.timed => {
+                let track = uuid(Kind::GpuSpan, 0, 0, 0) | self.spans;
+                self.spans += 1;
+                describe(out, row.descriptor(track))?;
+                Place::Slice(track)
+            }
+            None => Place::Instant(row.track(0)),
+        };
+        Ok((place, &row.title))
+    }
+
+    /// The track above those of an agent.
+    fn agent<W: Write>(&mut self, out: &mut Sequence<W>, gpus: &Gpus, node: Option<u32>) -> io::Result<u64> {
+        let track = uuid(Kind::Agent, 0, 0, of_node(node));
+        if self.agents.insert(track) {
+            let mut descriptor = TrackDescriptor::new();
+            descriptor.set_uuid(track);
+            descriptor.set_name(gpus.agent_title(node));
+            descriptor.set_child_ordering(ChildTracksOrdering::LEXICOGRAPHIC);
+            describe(out, descriptor)?;
+        }
+        Ok(track)
+    }
+
+    /// The track of an agent's counter.
+    pub(super) fn counter<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        gpus: &Gpus,
+        work: Work,
+        node: Option<u32>,
+    ) -> io::Result<u64> {
+        let (number, name, unit) = match work {
+            Work::Kernels => (1, "kernels in flight", Unit::UNIT_COUNT),
+            Work::Copies => (2, "copy bytes in flight", Unit::UNIT_SIZE_BYTES),
+        };
+        let track = uuid(Kind::GpuCounter, 0, number, of_node(node));
+        if !self.counters.contains(&track) {
+            let mut counter = CounterDescriptor::new();
+            counter.set_unit(unit);
+            let mut descriptor = TrackDescriptor::new();
+            descriptor.set_uuid(track);
+            descriptor.set_parent_uuid(self.agent(out, gpus, node)?);
+            let agent = match node {
+                Some(_) => gpus.agent_label(node),
+                None => "unknown agent".to_owned(),
+            };
+            descriptor.set_name(format!("{name}: {agent}"));
+            descriptor.counter = Some(counter).into();
+            describe(out, descriptor)?;
+            self.counters.insert(track);
+        }
+        Ok(track)
+    }
+}
+
+fn of_node(node: Option<u32>) -> u32 {
+    node.map_or(0, |node| node.saturating_add(1))
+}

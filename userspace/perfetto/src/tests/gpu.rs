@@ -1,0 +1,381 @@
+//! GPU work: rows, lanes, annotations, flows, counters, native events.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gputrace_export::synthetic::{START, between, dispatch, events, exact, submitted};
+use gputrace_timeline::{
+    event::Event,
+    gpu::{Copy, Dispatch, Quality},
+};
+use perfetto_protos::trace_packet::trace_packet;
+use proptest::prelude::*;
+
+use super::{Decoded, Shown, trace, trace_with, trace_with_limit};
+use crate::{GpuGrouping, PerfettoOptions};
+
+fn gpu_slices(decoded: &Decoded) -> Vec<&Shown> {
+    let of_gpu = |shown: &&Shown| shown.notes.contains_key("quality");
+    decoded.slices.iter().filter(of_gpu).collect()
+}
+
+fn by_dispatch(decoded: &Decoded, id: u64) -> &Shown {
+    let mut found = decoded.slices.iter().chain(&decoded.instants);
+    found
+        .find(|shown| shown.note("dispatch_id") == id.to_string())
+        .unwrap()
+}
+
+fn track_name(decoded: &Decoded, shown: &Shown) -> String {
+    decoded.tracks[&shown.track].name().to_owned()
+}
+
+fn dispatches(works: impl IntoIterator<Item = Dispatch>) -> Vec<Event> {
+    works
+        .into_iter()
+        .map(|work| Event::Dispatch(Box::new(work)))
+        .collect()
+}
+
+#[test]
+fn only_real_times_are_on_the_tracks_of_gpus() {
+    let decoded = trace(&events());
+    let untimed = ", submitted or bounded: length is not the GPU's";
+    let rows: BTreeMap<u64, (String, &str)> = (1..=8)
+        .map(|id| {
+            let shown = by_dispatch(&decoded, id);
+            (id, (track_name(&decoded, shown), shown.category.as_str()))
+        })
+        .collect();
+    for (id, (row, category)) in &rows {
+        let queue = if *id == 7 {
+            "COMPUTE Agent 2 QUEUE 2 GPU"
+        } else {
+            "COMPUTE Agent 1 QUEUE 1 GPU"
+        };
+        let timed = ![4, 5, 6].contains(id);
+        assert_eq!(row, &format!("{queue}{}", if timed { "" } else { untimed }));
+        assert_eq!(
+            *category,
+            if timed {
+                "kernel_dispatch"
+            } else {
+                "kernel_dispatch_untimed"
+            }
+        );
+    }
+    let copies: BTreeSet<(String, &str)> = gpu_slices(&decoded)
+        .into_iter()
+        .filter(|shown| shown.notes.contains_key("copy_id"))
+        .map(|shown| (track_name(&decoded, shown), shown.name.as_str()))
+        .collect();
+    assert_eq!(
+        copies,
+        BTreeSet::from([
+            ("COPY to Agent 0 CPU".to_owned(), "MEMORY_COPY_DEVICE_TO_HOST"),
+            ("COPY to Agent 1 GPU".to_owned(), "MEMORY_COPY_HOST_TO_DEVICE"),
+            (format!("COPY to unknown agent{untimed}"), "MEMORY_COPY_NONE"),
+        ])
+    );
+    // Every track of an agent is under it.
+    for (name, agent) in [
+        ("COMPUTE Agent 1 QUEUE 1 GPU", "Agent 1 (gfx90a)"),
+        ("COPY to Agent 0 CPU", "Agent 0 (AMD EPYC, \"7713\")"),
+        ("kernels in flight: Agent 2", "Agent 2 (gfx90a)"),
+    ] {
+        assert_eq!(decoded.track(name).parent_uuid(), decoded.track(agent).uuid());
+    }
+}
+
+#[test]
+fn a_kernel_has_everything_that_is_known_of_it() {
+    let decoded = trace(&events());
+    let kernel = by_dispatch(&decoded, 2);
+    assert_eq!(kernel.name, "add(float*, float*)");
+    assert_eq!((kernel.begin, kernel.end), (START + 40_000, START + 90_000));
+    for (name, value) in [
+        ("quality", "exact"),
+        ("begin_ns", "1000040000"),
+        ("end_ns", "1000090000"),
+        ("delta_ns", "50000"),
+        ("submit_ns", "1000012000"),
+        ("begin_window.earliest_ns", "1000039700"),
+        ("begin_window.latest_ns", "1000040200"),
+        ("begin_window.uncertainty_ns", "300"),
+        ("end_window.uncertainty_ns", "300"),
+        ("mangled_name", "_Z3addPfS_"),
+        ("demangled_name", "add(float*, float*)"),
+        ("kind", "KERNEL_DISPATCH"),
+        ("agent", "Agent 1 (gfx90a)"),
+        ("queue", "1"),
+        ("hsa_queue_id", "7"),
+        ("packet_index", "1"),
+        ("kernel_id", "1"),
+        ("vgpr_count", "8"),
+        ("accum_vgpr_count", "4"),
+        ("sgpr_count", "16"),
+        ("grid.x", "1024"),
+        ("grid.y", "4"),
+        ("grid_size", "4096"),
+        ("workgroup_size", "64"),
+        ("private_segment_size", "16"),
+        ("group_segment_size", "600"),
+        ("kernarg", "0x7f002000"),
+        ("completion_signal", "0x7f003000"),
+        ("barrier", "true"),
+        ("read_later", "false"),
+        ("corr_id", "2"),
+        ("outermost_corr_id", "1"),
+        ("pid", "100"),
+        ("tid", "101"),
+    ] {
+        assert_eq!(kernel.note(name), value, "{name}");
+    }
+    let submitted = by_dispatch(&decoded, 5);
+    assert_eq!(submitted.note("end_window.latest_ns"), "(none)");
+    assert_eq!(submitted.note("end_window.uncertainty_ns"), "(none)");
+    let copy = decoded
+        .slices
+        .iter()
+        .find(|shown| shown.note("copy_id") == "1")
+        .unwrap();
+    for (name, value) in [
+        ("src_agent", "Agent 0 (AMD EPYC, \"7713\")"),
+        ("dst_agent", "Agent 1 (gfx90a)"),
+        ("copy_bytes", "1048576"),
+        ("mb_per_s", "10485"),
+        ("stream", "0xb0"),
+    ] {
+        assert_eq!(copy.note(name), value, "{name}");
+    }
+}
+
+#[test]
+fn flows_lead_from_both_calls_to_the_gpu() {
+    let decoded = trace(&events());
+    let with_flow = |id: u64| -> Vec<&Shown> {
+        let ends = decoded.slices.iter().filter(|shown| shown.flows.contains(&id));
+        ends.collect()
+    };
+    for (id, call) in [(1, "hipLaunchKernel"), (2, "hsa_signal_store_relaxed")] {
+        let ends = with_flow(id);
+        assert_eq!(ends[0].name, call, "the earliest end is where the flow begins");
+        assert_eq!(ends.len(), 1 + 7 + 3);
+    }
+    // Nobody is known to have asked for this one.
+    assert!(by_dispatch(&decoded, 8).flows.is_empty());
+    let mut same = dispatch(1, START, exact(START + 10, START + 20));
+    same.origin.outermost = same.origin.innermost;
+    assert_eq!(by_dispatch(&trace(&dispatches([same])), 1).flows, [2]);
+}
+
+#[test]
+fn without_gpu_work_calls_have_no_flows() {
+    let decoded = trace(&events()[1..]);
+    assert!(decoded.slice(1).flows.is_empty());
+}
+
+#[test]
+fn kernels_at_the_same_time_are_on_lanes_of_one_name() {
+    let at = |begin, end| exact(START + begin, START + end);
+    let decoded = trace(&dispatches([
+        dispatch(1, START, at(100, 200)),
+        dispatch(2, START, at(150, 250)),
+        dispatch(3, START, at(200, 300)),
+        dispatch(4, START, at(50, 100)),
+    ]));
+    let tracks: Vec<u64> = (1..=4).map(|id| by_dispatch(&decoded, id).track).collect();
+    assert_eq!(tracks[0], tracks[2], "one follows the other");
+    // Its end would be written after the beginning that is there already.
+    assert_eq!(tracks[3], tracks[1]);
+    assert_ne!(tracks[0], tracks[1]);
+    let names: BTreeSet<String> = (1..=4)
+        .map(|id| track_name(&decoded, by_dispatch(&decoded, id)))
+        .collect();
+    assert_eq!(names.len(), 1);
+    assert!(gpu_slices(&decoded).iter().all(|shown| shown.inside.is_none()));
+}
+
+proptest! {
+    #[test]
+    fn every_span_is_drawn_once_and_as_long_as_it_is(
+        spans in proptest::collection::vec((0_u64..400, 0_u64..90, 0_u8..4), 1..120),
+    ) {
+        let works: Vec<Dispatch> = spans
+            .iter()
+            .zip(1..)
+            .map(|((begin, length, quality), id)| {
+                let (begin, end) = (START + begin, START + begin + length);
+                dispatch(id, begin.saturating_sub(10), match quality {
+                    0 => exact(begin, end),
+                    1 => between(Quality::Sampled, begin, end),
+                    2 => between(Quality::Bounded, begin, end),
+                    _ => submitted(begin, false),
+                })
+            })
+            .collect();
+        let decoded = trace(&dispatches(works.iter().copied()));
+        let shown = decoded.slices.iter().chain(&decoded.instants);
+        let drawn = shown.filter(|shown| shown.notes.contains_key("quality")).count();
+        prop_assert_eq!(drawn, works.len());
+        for work in &works {
+            let shown = by_dispatch(&decoded, work.id);
+            prop_assert_eq!(shown.inside, None);
+            prop_assert_eq!(shown.begin, work.time.begin);
+            if work.time.quality.is_drawn() {
+                prop_assert_eq!(shown.end, work.time.end.max(work.time.begin + 1));
+            }
+        }
+        for values in decoded.counters.values() {
+            prop_assert!(values.iter().all(|(_, value)| *value >= 0));
+            prop_assert_eq!(values.last().map(|(_, value)| *value), Some(0));
+        }
+    }
+}
+
+#[test]
+fn more_at_once_than_there_are_lanes_is_drawn_too() {
+    let works = |time| dispatches((1..=200).map(|id| dispatch(id, START, time)));
+    let decoded = trace(&works(exact(START + 10, START + 20)));
+    assert_eq!(gpu_slices(&decoded).len(), 200);
+    assert_eq!(
+        decoded
+            .slices
+            .iter()
+            .map(|shown| shown.track)
+            .collect::<BTreeSet<_>>()
+            .len(),
+        200
+    );
+    // What has no length of its own needs none.
+    let decoded = trace(&works(between(Quality::Bounded, START + 10, START + 20)));
+    let marks = decoded.instants_of("kernel_dispatch_untimed").len();
+    assert_eq!((gpu_slices(&decoded).len(), marks), (64, 136));
+}
+
+#[test]
+fn what_had_not_ended_is_open_until_the_end_and_marked() {
+    let decoded = trace(&events());
+    let hung = by_dispatch(&decoded, 6);
+    assert_eq!((hung.begin, hung.end), (START + 17_000, START + 500_000));
+    assert_eq!(hung.note("unfinished"), "the recording stopped");
+    let mark = decoded.instant("unfinished: hang");
+    assert_eq!(
+        (mark.begin, mark.category.as_str()),
+        (START + 500_000, "unfinished")
+    );
+    assert_eq!(mark.note("open_ns"), "483000");
+}
+
+#[test]
+fn counters_show_what_is_in_flight() {
+    let decoded = trace(&events());
+    let values = |name: &str| {
+        let values = &decoded.counters[&decoded.track(name).uuid()];
+        let us: Vec<(u64, i64)> = values
+            .iter()
+            .map(|(time, value)| ((time - START) / 1000, *value))
+            .collect();
+        us
+    };
+    let kernels = [
+        (10, 1),
+        (12, 2),
+        (14, 3),
+        (15, 4),
+        (17, 5),
+        (40, 4),
+        (90, 3),
+        (110, 2),
+        (300, 3),
+        (301, 2),
+        (400, 1),
+        (500, 0),
+    ];
+    assert_eq!(values("kernels in flight: Agent 1"), kernels);
+    assert_eq!(values("kernels in flight: Agent 2"), [(18, 1), (80, 0)]);
+    assert_eq!(values("copy bytes in flight: Agent 1"), [(30, 1 << 20), (250, 0)]);
+}
+
+#[test]
+fn streams_in_place_of_queues() {
+    let streams = PerfettoOptions {
+        grouping: GpuGrouping::Streams,
+        ..PerfettoOptions::default()
+    };
+    let (by_queue, by_stream) = (trace(&events()), trace_with(&events(), streams));
+    assert_eq!(gpu_slices(&by_queue).len(), gpu_slices(&by_stream).len());
+    let row = |id| track_name(&by_stream, by_dispatch(&by_stream, id));
+    assert_eq!(row(2), "COMPUTE Agent 1 STREAM 0 of process 100 GPU");
+    assert_eq!(row(1), "COMPUTE Agent 1 STREAM 1 of process 100 GPU");
+    by_stream.track("COPY to Agent 1 STREAM 2 of process 100 GPU");
+}
+
+#[test]
+fn native_events_hold_the_same_spans() {
+    let decoded = trace(&events());
+    let (mut names, mut contexts) = (BTreeMap::new(), BTreeMap::new());
+    let mut found = BTreeSet::new();
+    for packet in &decoded.packets {
+        let interned = &packet.interned_data;
+        for entry in &interned.gpu_specifications {
+            names.insert(entry.iid(), entry.name().to_owned());
+        }
+        for entry in &interned.graphics_contexts {
+            contexts.insert(entry.iid(), entry.pid());
+        }
+        if let Some(trace_packet::Data::GpuRenderStageEvent(event)) = &packet.data {
+            assert_eq!(contexts[&event.context()], 100);
+            found.insert((
+                packet.timestamp(),
+                event.duration(),
+                names[&event.hw_queue_iid()].clone(),
+                names[&event.stage_iid()].clone(),
+            ));
+        }
+    }
+    let drawn: BTreeSet<_> = gpu_slices(&decoded)
+        .into_iter()
+        .filter(|shown| ["kernel_dispatch", "memory_copy"].contains(&shown.category.as_str()))
+        .map(|shown| {
+            let row = track_name(&decoded, shown);
+            (shown.begin, shown.end - shown.begin, row, shown.name.clone())
+        })
+        .collect();
+    assert_eq!(found, drawn);
+    let without = PerfettoOptions {
+        native_events: false,
+        ..PerfettoOptions::default()
+    };
+    let decoded = trace_with(&events(), without);
+    let native = |data: &Option<_>| matches!(data, Some(trace_packet::Data::GpuRenderStageEvent(_)));
+    assert!(!decoded.packets.iter().any(|packet| native(&packet.data)));
+    assert_eq!(gpu_slices(&decoded).len(), 11);
+}
+
+#[test]
+fn forgetting_interned_strings_changes_nothing() {
+    let (all, forgetful) = (trace(&events()), trace_with_limit(&events(), 100));
+    assert!(forgetful.resets > 5);
+    let notes = |decoded: &Decoded| -> Vec<_> {
+        let slices = gpu_slices(decoded).into_iter();
+        slices
+            .map(|shown| (shown.name.clone(), shown.notes.clone()))
+            .collect()
+    };
+    assert_eq!(notes(&all), notes(&forgetful));
+}
+
+#[test]
+fn absurd_numbers_do_no_harm() {
+    let mut all = dispatches([
+        dispatch(u64::MAX, 0, exact(u64::MAX - 1000, u64::MAX - 500)),
+        dispatch(2, u64::MAX, between(Quality::Sampled, 500, 400)),
+    ]);
+    all.push(Event::Copy(Box::new(Copy {
+        bytes: u64::MAX,
+        destination_node: Some(u32::MAX),
+        time: exact(1000, 2000),
+        ..Copy::default()
+    })));
+    assert_eq!(gpu_slices(&trace(&all)).len(), 3);
+}
