@@ -2,13 +2,17 @@
 
 use gputrace_abi::{
     STACK_ARGS,
-    domain::DOMAINS,
-    record::{LONG_SPAN_SIZE, LongSpan, SPAN_SIZE, Span, Task, kind, span_flags},
+    domain::{DOMAINS, Domain},
+    gpu,
+    record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, kind, span_flags},
 };
 use gputrace_capture::records::RawRecord;
 use zerocopy::FromBytes;
 
-use crate::event::{Call, CallEnd};
+use crate::{
+    event::{Call, CallEnd},
+    work::Item,
+};
 
 /// CPUs that a record can name. Linux on x86-64 supports at most 8192; the bound keeps a damaged or
 /// hostile capture from making the tables per CPU grow without limit.
@@ -21,6 +25,8 @@ pub(crate) enum Record {
     Call(LongSpan),
     /// A process or thread event.
     Task(Task),
+    /// Something about the GPU's work; with whether the accounts count it.
+    Work { item: Item, counted: bool },
     /// Meant for the recorder itself: says nothing about the program.
     Internal,
 }
@@ -41,8 +47,32 @@ pub(crate) fn decode(raw: RawRecord<'_>) -> Result<Record, Fault> {
             .map(Record::Task)
             .map_err(|_| Fault::Malformed),
         kind::LINKER => Ok(Record::Internal),
+        kind::PACKET | kind::COMPLETION | kind::COPY | kind::QUEUE => work(raw).ok_or(Fault::Malformed),
         _ => Err(Fault::Unknown),
     }
+}
+
+fn work(raw: RawRecord<'_>) -> Option<Record> {
+    let RecordHeader {
+        kind, domain, cpu, ..
+    } = raw.header;
+    let domains: &[Domain] = match kind {
+        kind::PACKET => &[Domain::KernelDispatch, Domain::QueuePacket],
+        kind::COMPLETION => &[Domain::Completion],
+        kind::COPY => &[Domain::MemoryCopy],
+        _ => &[],
+    };
+    let counted = !domains.is_empty();
+    if counted && (cpu >= MAX_CPUS || !domains.iter().any(|known| known.id() == domain)) {
+        return None;
+    }
+    let item = match kind {
+        kind::PACKET => Item::Packet(gpu::Packet::read_from_bytes(raw.bytes).ok()?),
+        kind::COMPLETION => Item::Completion(gpu::Completion::read_from_bytes(raw.bytes).ok()?),
+        kind::COPY => Item::Copy(gpu::Copy::read_from_bytes(raw.bytes).ok()?),
+        _ => Item::Queue(gpu::QueueState::read_from_bytes(raw.bytes).ok()?),
+    };
+    Some(Record::Work { item, counted })
 }
 
 fn span(bytes: &[u8]) -> Option<LongSpan> {
@@ -136,6 +166,47 @@ mod tests {
         assert_eq!(decode(first(task.as_bytes())), Err(Fault::Malformed));
         task.header.kind = kind::LINKER;
         assert_eq!(decode(first(task.as_bytes())), Ok(Record::Internal));
+    }
+
+    #[test]
+    fn records_of_the_gpu_have_their_size_and_domain() {
+        let mut packet = gpu::Packet::new_zeroed();
+        packet.header = RecordHeader {
+            size: gpu::PACKET_RECORD_SIZE as u16,
+            kind: kind::PACKET,
+            domain: Domain::QueuePacket.id(),
+            cpu: 3,
+        };
+        let item = Item::Packet(packet);
+        assert_eq!(
+            decode(first(packet.as_bytes())),
+            Ok(Record::Work { item, counted: true })
+        );
+        let fault = |change: fn(&mut gpu::Packet)| {
+            let mut changed = packet;
+            change(&mut changed);
+            decode(first(changed.as_bytes()))
+        };
+        let wrong: [fn(&mut gpu::Packet); 4] = [
+            |packet| packet.header.size -= 8,
+            |packet| packet.header.domain = Domain::MemoryCopy.id(),
+            |packet| packet.header.cpu = MAX_CPUS,
+            |packet| packet.header.kind = kind::COPY,
+        ];
+        for change in wrong {
+            assert_eq!(fault(change), Err(Fault::Malformed));
+        }
+        let mut state = gpu::QueueState::new_zeroed();
+        state.header = RecordHeader {
+            size: gpu::QUEUE_STATE_SIZE as u16,
+            kind: kind::QUEUE,
+            domain: 0,
+            cpu: 0,
+        };
+        assert!(matches!(
+            decode(first(state.as_bytes())),
+            Ok(Record::Work { counted: false, .. })
+        ));
     }
 
     #[test]

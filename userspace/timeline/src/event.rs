@@ -1,7 +1,7 @@
 //! The event model: what exporters see. Nothing here depends on how an event was recorded.
 
-use gputrace_abi::{REGISTER_ARGS, STACK_ARGS, domain::Domain};
 use crate::gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo};
+use gputrace_abi::{REGISTER_ARGS, STACK_ARGS, domain::Domain};
 use gputrace_capture::{
     ledger::Ledger,
     meta::{ClockSnapshot, End, Function, Notice, Recording},

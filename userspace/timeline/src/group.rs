@@ -2,13 +2,14 @@
 
 use std::{collections::VecDeque, mem, ops::Range};
 
-use gputrace_abi::record::{Task, kind};
+use gputrace_abi::record::{Task, kind, task_op};
 use gputrace_capture::records::{self, RawRecord};
 
 use crate::{
     decode::{self, Fault, Record},
     event::Call,
     tally::Tally,
+    work::{Item, Work},
 };
 
 /// What a call is ordered by, and where its record lies.
@@ -51,8 +52,8 @@ impl Collection {
         self.latest
     }
 
-    /// Checks, counts and keeps a record.
-    pub(crate) fn take(&mut self, raw: RawRecord<'_>, tally: &mut Tally) {
+    /// Checks, counts and keeps a record, or hands it to `work` if it is about the GPU.
+    pub(crate) fn take(&mut self, raw: RawRecord<'_>, tally: &mut Tally, work: &mut Work) {
         match decode::decode(raw) {
             Ok(Record::Call(record)) => {
                 let span = &record.span;
@@ -75,7 +76,20 @@ impl Collection {
             Ok(Record::Task(task)) => {
                 tally.tasks += 1;
                 self.latest = self.latest.max(task.time);
+                let (time, pid) = (task.time, task.pid);
+                match task.op {
+                    task_op::FORK | task_op::EXEC => work.take(Item::Restart { time, pid }),
+                    task_op::EXIT if task.tid == pid => work.take(Item::Exit { time, pid }),
+                    _ => {}
+                }
                 self.tasks.push_back(task);
+            }
+            Ok(Record::Work { item, counted }) => {
+                if counted {
+                    tally.count_call(raw.header.domain, raw.header.cpu, true);
+                }
+                self.latest = self.latest.max(item.time());
+                work.take(item);
             }
             Ok(Record::Internal) => {}
             Err(Fault::Unknown) => tally.unknown_records += 1,

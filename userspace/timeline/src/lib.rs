@@ -3,7 +3,9 @@
 //! [`Timeline`] is an iterator of [`event::Event`]s over a capture file. It checks and decodes the
 //! records, brings them into the order of time ([`timeline`] explains how), follows processes and
 //! threads through forks, execs and renames, and closes with the recorder's account of what was lost.
-//! [`args`] decodes arguments and return values. Memory use does not grow with the capture.
+//! [`args`] decodes arguments and return values. From packets, completion signals and read indices it makes
+//! dispatches and copies ([`gpu`]), whose times say how well they are known. Memory use does not grow with the
+//! capture's records, only with its metadata.
 //!
 //! ```no_run
 //! use gputrace_timeline::{Timeline, event::Event};
@@ -28,6 +30,7 @@ pub mod status;
 pub mod synthetic;
 pub mod tally;
 pub mod timeline;
+mod work;
 
 pub use tally::Tally;
 pub use timeline::Timeline;

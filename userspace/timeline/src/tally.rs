@@ -5,7 +5,8 @@ use gputrace_capture::ledger::Ledger;
 
 use crate::decode::MAX_CPUS;
 
-/// Calls of one domain that began on one CPU.
+/// Calls of one domain that began on one CPU; for domains of the GPU's work, records that were made there, all
+/// of them finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallCount {
     /// Finished calls.
@@ -30,10 +31,13 @@ pub struct Tally {
     /// Calls whose recorded end lay before their beginning and was moved to it. The kernel's clock may
     /// disagree by some nanoseconds between CPUs while it is being adjusted.
     pub adjusted_ends: u64,
+    /// Records of packets that another record had told of: programs write a packet twice where two threads ring
+    /// the same doorbell. Known when the timeline has ended.
+    pub duplicate_packets: u64,
 }
 
 impl Tally {
-    /// Calls of `domain` that began on `cpu`.
+    /// Calls, or records, of `domain` on `cpu`.
     #[must_use]
     pub fn calls(&self, domain: u8, cpu: u32) -> CallCount {
         let row = usize::try_from(cpu).ok().and_then(|cpu| self.calls.get(cpu));
@@ -42,7 +46,7 @@ impl Tally {
             .unwrap_or_default()
     }
 
-    /// All calls.
+    /// All calls and records of the GPU's work.
     #[must_use]
     pub fn total(&self) -> CallCount {
         let mut sum = CallCount::default();
@@ -53,7 +57,7 @@ impl Tally {
         sum
     }
 
-    /// Whether the capture holds exactly the calls that a complete `ledger` says were written.
+    /// Whether the capture holds exactly the calls and records that a complete `ledger` says were written.
     #[must_use]
     pub fn agrees(&self, ledger: &Ledger) -> bool {
         let total = self.total();

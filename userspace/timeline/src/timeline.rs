@@ -13,6 +13,10 @@
 //! time just before it writes the record; one that is interrupted in between for longer than a round can
 //! be late by a group.)
 //!
+//! Records about the GPU's work go another way, with an order of their own: see `work`. Before anything else, the
+//! capture's metadata is read once, so that clock samples and code objects are known from the first record
+//! on.
+//!
 //! What is held in memory is what the rings could hold, at most [`MAX_GROUP`] bytes; a capture with more
 //! between two marks is released in parts.
 
@@ -36,6 +40,7 @@ use crate::{
     group::{Collection, Due, Group},
     processes::Processes,
     tally::Tally,
+    work::{Work, knowledge::Collected},
 };
 
 /// Bytes of records that are collected before they are released without waiting for the end of the
@@ -56,6 +61,7 @@ pub struct Timeline<R> {
     collecting: Collection,
     group: Group,
     processes: Processes,
+    work: Work,
     tally: Tally,
     ledger: Option<Box<Ledger>>,
     end: Option<End>,
@@ -92,13 +98,22 @@ impl<R: Read + Seek> Timeline<R> {
             Some(Block::Meta(Meta::Recording(recording))) => *recording,
             _ => return Err(ReadError::NoRecording),
         };
+        let mut collected = Collected::default();
+        // What cannot be read now cannot be read later either, and is reported then.
+        while let Ok(Some(meta)) = reader.next_meta() {
+            collected.take(meta);
+        }
+        reader.rewind()?;
+        let mut ready = VecDeque::from([Event::Recording(Box::new(recording.clone()))]);
+        let work = Work::new(collected, &mut ready);
         Ok(Self {
             reader,
-            ready: VecDeque::from([Event::Recording(Box::new(recording.clone()))]),
+            ready,
             recording,
             collecting: Collection::default(),
             group: Group::default(),
             processes: Processes::default(),
+            work,
             tally: Tally::default(),
             ledger: None,
             end: None,
@@ -142,9 +157,12 @@ impl<R: Read + Seek> Timeline<R> {
             Some(Block::Records(run)) => {
                 for record in records::split(run) {
                     match record {
-                        Ok(raw) => self.collecting.take(raw, &mut self.tally),
+                        Ok(raw) => self.collecting.take(raw, &mut self.tally, &mut self.work),
                         Err(_) => self.tally.malformed_records += 1,
                     }
+                }
+                if self.work.is_full() {
+                    self.work.make_room(&mut self.ready);
                 }
                 if self.collecting.bytes() >= MAX_GROUP {
                     self.collecting.release(u64::MAX, &mut self.group);
@@ -162,23 +180,32 @@ impl<R: Read + Seek> Timeline<R> {
 
     fn meta(&mut self, meta: Meta) {
         match meta {
-            Meta::Epoch(epoch) => self.collecting.release(epoch.time, &mut self.group),
+            Meta::Epoch(epoch) => {
+                self.collecting.release(epoch.time, &mut self.group);
+                self.work.advance(epoch.time, &mut self.ready);
+            }
             Meta::Library(library) => self.ready.extend(functions(*library)),
             Meta::Process(process) => self.processes.described(*process, &mut self.ready),
             Meta::Clocks(clocks) => self.ready.push_back(Event::Clocks(clocks)),
             Meta::Notice(notice) => self.ready.push_back(Event::Notice(notice)),
             Meta::Ledger(ledger) => self.ledger = Some(ledger),
             Meta::End(end) => self.end = Some(end),
-            // A second one says nothing new.
-            Meta::Recording(_) => {}
-            Meta::Agent(_) | Meta::GpuClock(_) | Meta::Queue(_) | Meta::AgentHandle(_) | Meta::CodeObject(_) => {}
+            // A second one says nothing new, and the rest is known from the first pass.
+            Meta::Recording(_)
+            | Meta::Agent(_)
+            | Meta::GpuClock(_)
+            | Meta::Queue(_)
+            | Meta::AgentHandle(_)
+            | Meta::CodeObject(_) => {}
         }
     }
 
     /// Queues what stands at the end: remarks, the account, the end mark.
     fn close(&mut self) {
+        self.work.finish(&mut self.ready);
+        self.tally.duplicate_packets = self.work.duplicates();
         let time = self.end.as_ref().map_or(self.collecting.latest(), |end| end.time);
-        let mut remarks = Vec::new();
+        let mut remarks: Vec<String> = self.work.remarks().collect();
         match (self.reader.truncation(), &self.end) {
             (Some(truncation), _) => remarks.push(format!("{truncation}. The recorder was killed or ran out of disk space, or the file was damaged.")),
             (None, None) => remarks.push(
@@ -215,7 +242,7 @@ impl<R: Read + Seek> Timeline<R> {
         {
             let (found, said) = (self.tally.total(), ledger.total());
             remarks.push(format!(
-                "The capture holds {} finished and {} unfinished calls, but its account says {} and {}. This is a \
+                "The capture holds {} finished and {} unfinished calls and records, but its account says {} and {}. This is a \
                  defect of gputrace or a damaged capture; please report it.",
                 found.finished, found.unfinished, said.written, said.unfinished
             ));

@@ -275,7 +275,10 @@ fn nonsense_is_counted_and_reported_and_the_rest_is_read() {
     );
     let notices = notices(&events);
     assert_eq!(notices.len(), 4, "{notices:?}");
-    assert!(notices[3].contains("holds 1 finished and 0 unfinished calls, but its account says 0 and 0"));
+    assert!(
+        notices[3]
+            .contains("holds 1 finished and 0 unfinished calls and records, but its account says 0 and 0")
+    );
 }
 
 #[test]

@@ -1,0 +1,176 @@
+//! Which kernel a dispatch runs: from `kernel_object` to the code object that was loaded there at the time.
+
+use std::collections::{HashMap, VecDeque};
+
+use cpp_demangle::{DemangleOptions, DemangleWrite, ParseOptions, Symbol};
+use gputrace_capture::gpu::{CodeObject, Kernel};
+
+use crate::{
+    event::Event,
+    gpu::{CodeObjectInfo, KernelInfo},
+};
+
+/// Kernels of all code objects.
+#[derive(Debug, Default)]
+pub(crate) struct Kernels {
+    /// By process and `kernel_object`, in the order in which their code objects were found.
+    by_object: HashMap<(u32, u64), Vec<Known>>,
+    /// Numbers given so far.
+    numbered: u32,
+}
+
+#[derive(Debug)]
+struct Known {
+    found: u64,
+    code_object: u32,
+    kernel: Kernel,
+    /// Its number, once a dispatch has referred to it.
+    id: Option<u32>,
+}
+
+impl Kernels {
+    /// Kernels of `code_objects`, which are in order of time; their events go to `events`.
+    pub(crate) fn new(code_objects: Vec<CodeObject>, events: &mut VecDeque<Event>) -> Self {
+        let mut kernels = Self::default();
+        for (mut code_object, id) in code_objects.into_iter().zip(1..) {
+            for kernel in std::mem::take(&mut code_object.kernels) {
+                let key = (code_object.pid, kernel.object);
+                kernels.by_object.entry(key).or_default().push(Known {
+                    found: code_object.time,
+                    code_object: id,
+                    kernel,
+                    id: None,
+                });
+            }
+            events.push_back(Event::CodeObject(Box::new(CodeObjectInfo { id, code_object })));
+        }
+        kernels
+    }
+
+    /// The number of the kernel at `object` for a dispatch at `time`: that of the code object found last before
+    /// it, else first after it (it was loaded before, but seen late). Its first use makes its event.
+    pub(crate) fn id(
+        &mut self,
+        pid: u32,
+        object: u64,
+        time: u64,
+        events: &mut VecDeque<Event>,
+    ) -> Option<u32> {
+        let candidates = self.by_object.get_mut(&(pid, object))?;
+        let later = candidates.partition_point(|known| known.found <= time);
+        let known = candidates.get_mut(later.saturating_sub(1))?;
+        if known.id.is_none() {
+            self.numbered += 1;
+            known.id = Some(self.numbered);
+            let demangled = demangle(&known.kernel.name).unwrap_or_else(|| known.kernel.name.clone());
+            events.push_back(Event::Kernel(Box::new(KernelInfo {
+                id: self.numbered,
+                code_object: known.code_object,
+                pid,
+                kernel: known.kernel.clone(),
+                demangled,
+            })));
+        }
+        known.id
+    }
+}
+
+/// Longer mangled names are shown as they are, bytes.
+const MAX_MANGLED: usize = 1 << 18;
+/// The most that a demangled name may have, bytes: mangled names refer back to parts of themselves, so a short
+/// one can stand for an endless one.
+const MAX_DEMANGLED: usize = 1 << 18;
+/// How deeply templates may be nested: enough for real ones, and within the stack of any thread.
+const MAX_NESTING: u32 = 160;
+
+/// The declaration that a C++ name stands for; `None` if it is not one, or an unreasonable one.
+fn demangle(mangled: &str) -> Option<String> {
+    // The demangler also takes names without the prefix, such as `i`; here that is a C function.
+    if !mangled.starts_with("_Z") || mangled.len() > MAX_MANGLED {
+        return None;
+    }
+    let parsing = ParseOptions::default().recursion_limit(MAX_NESTING);
+    let symbol = Symbol::new_with_options(mangled.as_bytes(), &parsing).ok()?;
+    let mut name = Bounded(String::new());
+    let writing = DemangleOptions::new().recursion_limit(MAX_NESTING);
+    symbol.structured_demangle(&mut name, &writing).ok()?;
+    Some(name.0)
+}
+
+/// A string that refuses to grow beyond all bounds.
+struct Bounded(String);
+
+impl DemangleWrite for Bounded {
+    fn write_string(&mut self, text: &str) -> std::fmt::Result {
+        if self.0.len() + text.len() > MAX_DEMANGLED {
+            return Err(std::fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(pid: u32, time: u64, kernels: &[(u64, &str)]) -> CodeObject {
+        CodeObject {
+            pid,
+            time,
+            kernels: kernels
+                .iter()
+                .map(|(object, name)| Kernel {
+                    object: *object,
+                    name: (*name).to_owned(),
+                    ..Kernel::default()
+                })
+                .collect(),
+            ..CodeObject::default()
+        }
+    }
+
+    #[test]
+    fn a_kernel_is_that_of_its_time_and_numbered_at_its_first_use() {
+        let mut events = VecDeque::new();
+        let mut kernels = Kernels::new(
+            vec![
+                object(7, 100, &[(0x40, "_Z5scaleIfEvPT_i"), (0x80, "unused")]),
+                object(8, 100, &[(0x40, "other")]),
+                object(7, 200, &[(0x40, "reloaded")]),
+            ],
+            &mut events,
+        );
+        assert_eq!(events.len(), 3);
+        events.clear();
+        let mut id = |pid, object, time| kernels.id(pid, object, time, &mut events);
+        assert_eq!(id(7, 0x40, 250), Some(1));
+        assert_eq!(id(7, 0x40, 50), Some(2), "found after its first dispatch");
+        assert_eq!(id(7, 0x40, 199), Some(2));
+        assert_eq!(id(7, 0x40, 200), Some(1));
+        assert_eq!(id(8, 0x40, 250), Some(3));
+        assert_eq!(id(7, 0xc0, 250), None);
+        let names: Vec<_> = events
+            .iter()
+            .map(|event| match event {
+                Event::Kernel(kernel) => (kernel.id, kernel.code_object, kernel.demangled.as_str()),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(
+            names,
+            [
+                (1, 3, "reloaded"),
+                (2, 1, "void scale<float>(float*, int)"),
+                (3, 2, "other")
+            ]
+        );
+    }
+
+    #[test]
+    fn unreasonable_names_stay_as_they_are() {
+        assert_eq!(demangle("i"), None);
+        assert_eq!(demangle("_Z"), None);
+        assert_eq!(demangle(&format!("_Z{}i", "P".repeat(MAX_MANGLED))), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! Everything that the capture's metadata says of GPUs, collected before the first record is read: clock
+//! samples after a moment are as good as those before it, and code objects may be found late.
+
+use std::collections::HashMap;
+
+use gputrace_capture::{
+    Meta,
+    gpu::{Agent, AgentKind, CodeObject, Queue},
+};
+use gputrace_kfd::clock::{ClockModel, ClockSample};
+
+use crate::gpu::AgentInfo;
+
+/// Agents, clocks, queues and handles of a capture.
+#[derive(Debug, Default)]
+pub(crate) struct Knowledge {
+    /// By node.
+    agents: Vec<AgentInfo>,
+    /// By KFD's id of the GPU.
+    clocks: HashMap<u32, ClockModel>,
+    /// By process and address, in order of time.
+    queues: HashMap<(u32, u64), Vec<Queue>>,
+    /// Node by process and handle.
+    handles: HashMap<(u32, u64), u32>,
+    none: ClockModel,
+}
+
+/// Metadata in the making.
+#[derive(Debug, Default)]
+pub(crate) struct Collected {
+    agents: Vec<Agent>,
+    samples: HashMap<u32, Vec<ClockSample>>,
+    knowledge: Knowledge,
+    code_objects: Vec<CodeObject>,
+}
+
+impl Collected {
+    /// Takes what is about GPUs.
+    pub(crate) fn take(&mut self, meta: Meta) {
+        match meta {
+            Meta::Agent(agent) => self.agents.push(*agent),
+            Meta::GpuClock(clock) => self.samples.entry(clock.gpu_id).or_default().push(ClockSample {
+                gpu_id: clock.gpu_id,
+                gpu_tick: clock.tick,
+                boottime_ns: clock.boottime,
+                uncertainty_ns: clock.uncertainty,
+            }),
+            Meta::Queue(queue) => {
+                let queues = &mut self.knowledge.queues;
+                queues.entry((queue.pid, queue.address)).or_default().push(queue);
+            }
+            Meta::AgentHandle(handle) => {
+                let handles = &mut self.knowledge.handles;
+                handles.insert((handle.pid, handle.handle), handle.node_id);
+            }
+            Meta::CodeObject(object) => self.code_objects.push(*object),
+            _ => {}
+        }
+    }
+
+    /// What is known, and the code objects in the order in which they were found.
+    pub(crate) fn finish(self) -> (Knowledge, Vec<CodeObject>) {
+        let Self {
+            mut agents,
+            samples,
+            mut knowledge,
+            mut code_objects,
+        } = self;
+        // The last description of a node counts.
+        agents.reverse();
+        agents.sort_by_key(|agent| agent.node_id);
+        agents.dedup_by_key(|agent| agent.node_id);
+        let mut counts = [0; 2];
+        let numbered = agents.into_iter().zip(0..).map(|(agent, absolute_index)| {
+            let [cpus, gpus] = &mut counts;
+            let count = if agent.kind == AgentKind::Gpu { gpus } else { cpus };
+            *count += 1;
+            AgentInfo {
+                agent,
+                absolute_index,
+                type_index: *count - 1,
+            }
+        });
+        knowledge.agents = numbered.collect();
+        knowledge.clocks = samples
+            .into_iter()
+            .map(|(gpu_id, samples)| (gpu_id, ClockModel::new(gpu_id, samples)))
+            .collect();
+        for queues in knowledge.queues.values_mut() {
+            queues.sort_by_key(|queue| queue.time);
+        }
+        code_objects.sort_by_key(|object| object.time);
+        (knowledge, code_objects)
+    }
+}
+
+impl Knowledge {
+    /// All agents, by node.
+    pub(crate) fn agents(&self) -> &[AgentInfo] {
+        &self.agents
+    }
+
+    /// What was written down of the queue with this id at `address` nearest to `time`: the last description
+    /// before it, else the first after it.
+    pub(crate) fn queue(&self, pid: u32, address: u64, id: u64, time: u64) -> Option<&Queue> {
+        let queues = self.queues.get(&(pid, address))?;
+        let same = || queues.iter().filter(|queue| queue.id == id);
+        same()
+            .take_while(|queue| queue.time <= time)
+            .last()
+            .or_else(|| same().next())
+    }
+
+    /// The node of an `hsa_agent_t`.
+    pub(crate) fn node_of(&self, pid: u32, handle: u64) -> Option<u32> {
+        self.handles.get(&(pid, handle)).copied()
+    }
+
+    /// Whether a node is a CPU or a GPU.
+    pub(crate) fn kind_of(&self, node: u32) -> Option<AgentKind> {
+        self.agent(node).map(|agent| agent.kind)
+    }
+
+    fn agent(&self, node: u32) -> Option<&Agent> {
+        let index = self
+            .agents
+            .binary_search_by_key(&node, |agent| agent.agent.node_id)
+            .ok()?;
+        self.agents.get(index).map(|agent| &agent.agent)
+    }
+
+    /// The clock of a node's GPU; without a node, that of the only GPU there is. Empty if it is not known.
+    pub(crate) fn clock(&self, node: Option<u32>) -> &ClockModel {
+        let gpu = match node {
+            Some(node) => self.agent(node),
+            None => {
+                let mut gpus = self.agents.iter().map(|agent| &agent.agent);
+                let first = gpus.find(|agent| agent.kind == AgentKind::Gpu);
+                first.filter(|_| gpus.all(|agent| agent.kind != AgentKind::Gpu))
+            }
+        };
+        gpu.and_then(|agent| self.clocks.get(&agent.gpu_id))
+            .unwrap_or(&self.none)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_capture::gpu::{AgentHandle, GpuClock};
+
+    use super::*;
+
+    fn agent(node_id: u32, gpu_id: u32, name: &str) -> Meta {
+        let kind = if gpu_id == 0 {
+            AgentKind::Cpu
+        } else {
+            AgentKind::Gpu
+        };
+        Meta::Agent(Box::new(Agent {
+            node_id,
+            gpu_id,
+            kind,
+            name: name.to_owned(),
+            ..Agent::default()
+        }))
+    }
+
+    fn known(metas: impl IntoIterator<Item = Meta>) -> Knowledge {
+        let mut collected = Collected::default();
+        metas.into_iter().for_each(|meta| collected.take(meta));
+        collected.finish().0
+    }
+
+    #[test]
+    fn agents_are_numbered_by_node_and_described_last() {
+        let known = known([
+            agent(2, 20, "old"),
+            agent(0, 0, "cpu"),
+            agent(1, 10, "first"),
+            agent(2, 20, "second"),
+        ]);
+        let seen: Vec<_> = known
+            .agents()
+            .iter()
+            .map(|info| (info.agent.name.as_str(), info.absolute_index, info.type_index))
+            .collect();
+        assert_eq!(seen, [("cpu", 0, 0), ("first", 1, 0), ("second", 2, 1)]);
+        assert_eq!(known.kind_of(1), Some(AgentKind::Gpu));
+        assert_eq!(known.kind_of(3), None);
+    }
+
+    #[test]
+    fn a_queue_without_a_node_has_the_clock_of_the_only_gpu() {
+        let clock = |gpu_id| {
+            Meta::GpuClock(GpuClock {
+                gpu_id,
+                tick: 5,
+                boottime: 5,
+                uncertainty: 1,
+            })
+        };
+        let one = known([agent(0, 0, "cpu"), agent(1, 10, "gpu"), clock(10)]);
+        assert!(!one.clock(None).is_empty());
+        assert!(!one.clock(Some(1)).is_empty());
+        assert!(one.clock(Some(0)).is_empty());
+        let two = known([agent(1, 10, "gpu"), agent(2, 20, "gpu"), clock(10)]);
+        assert!(two.clock(None).is_empty());
+        assert!(two.clock(Some(2)).is_empty());
+    }
+
+    #[test]
+    fn queues_are_found_by_time_and_handles_by_process() {
+        let queue = |time, id, node| {
+            Meta::Queue(Queue {
+                pid: 7,
+                time,
+                address: 0x1000,
+                id,
+                node_id: Some(node),
+                packets: 64,
+            })
+        };
+        let handle = AgentHandle {
+            pid: 7,
+            handle: 0xa,
+            node_id: 3,
+        };
+        let known = known([
+            queue(200, 1, 12),
+            queue(100, 1, 11),
+            queue(150, 2, 13),
+            Meta::AgentHandle(handle),
+        ]);
+        let node = |id, time| known.queue(7, 0x1000, id, time).and_then(|queue| queue.node_id);
+        assert_eq!(
+            [
+                node(1, 50),
+                node(1, 100),
+                node(1, 199),
+                node(1, 999),
+                node(2, 0),
+                node(3, 0)
+            ],
+            [Some(11), Some(11), Some(11), Some(12), Some(13), None]
+        );
+        assert_eq!((known.node_of(7, 0xa), known.node_of(8, 0xa)), (Some(3), None));
+    }
+}

@@ -1,0 +1,567 @@
+//! From records about the GPU's work to dispatches and copies.
+//!
+//! # How it goes
+//!
+//! [`knowledge`] holds what the metadata says, all of it, from a first pass over the capture. [`Work`] then
+//! takes the records. Some of them lie later in the capture than others that were made after them: a packet
+//! that the collector read from the ring, a reading of the watcher's. So records are held back for [`LAG`] of
+//! the recording's time, and then used in order of time.
+//!
+//! * A packet goes to its [`queue`], where it stays until no later record can tell more about it.
+//! * If it has a completion signal, it is a use of that [`signal`], and so is a copy. A reading of the signal
+//!   tells about its uses: their stamps on the host's clock, or at least that they have ended.
+//! * Read indices tell which packets of a queue had begun.
+//! * [`evidence`] makes times of what is proven.
+//!
+//! # Memory
+//!
+//! Besides the metadata, at most [`MAX_HELD`] records wait for their time, and at most [`MAX_OPEN`] packets
+//! and copies for being better known. With more, the oldest are given out with what is known of them.
+
+mod copies;
+mod evidence;
+mod gaps;
+mod kernels;
+pub(crate) mod knowledge;
+mod packet;
+mod queue;
+mod records;
+mod signal;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use gputrace_abi::gpu::{self, Completion, QueueState, completion_reason, packet_flags, queue_reason};
+use gputrace_kfd::clock::Unresolved;
+
+pub(crate) use self::records::Item;
+use self::{
+    copies::OpenCopy,
+    evidence::Exact,
+    kernels::Kernels,
+    knowledge::{Collected, Knowledge},
+    packet::Kind,
+    queue::{Inserted, LAST_LOOK, Queue, Settle, Settled},
+    records::Records,
+    signal::{Fit, Signal, Use, User, fit},
+};
+use crate::{
+    event::Event,
+    gpu::{Dispatch, Origin, QueueInfo},
+};
+
+/// How late in the capture a record may stand, ns: the recorder's rounds are up to 100 ms apart, and it
+/// waits for two before it reads a packet itself.
+pub(crate) const LAG: u64 = 500_000_000;
+
+/// Records that wait for their time, at most.
+const MAX_HELD: usize = 1 << 18;
+
+/// Packets and copies that wait for being better known, at most.
+const MAX_OPEN: usize = 1 << 19;
+
+/// Signals of a process that are remembered while nothing uses them, at most.
+const MAX_SIGNALS: usize = 1 << 18;
+
+/// The GPU's work at the current point of the timeline.
+#[derive(Debug)]
+pub(crate) struct Work {
+    knowledge: Knowledge,
+    kernels: Kernels,
+    records: Records,
+    processes: HashMap<u32, Process>,
+    queues: Vec<Queue>,
+    /// Queues about which something new is known.
+    changed: BTreeSet<u32>,
+    /// Packets in all queues.
+    packets: usize,
+    copies: BTreeMap<u64, OpenCopy>,
+    dispatches: u64,
+    copies_seen: u64,
+    /// GPUs whose stamps could not be aligned, by node, and why.
+    unaligned: BTreeMap<Option<u32>, Unresolved>,
+    /// Records of packets that were known already.
+    duplicates: u64,
+    latest: u64,
+}
+
+/// What a process has.
+#[derive(Debug, Default)]
+struct Process {
+    signals: HashMap<u64, Signal>,
+    /// By address and `hsa_queue_t::id`.
+    queues: HashMap<(u64, u64), u32>,
+    /// The one that now is at an address.
+    current: HashMap<u64, u32>,
+}
+
+impl Work {
+    /// Nothing done yet. Agents and code objects go to `events`.
+    pub(crate) fn new(collected: Collected, events: &mut VecDeque<Event>) -> Self {
+        let (knowledge, code_objects) = collected.finish();
+        let agents = knowledge.agents().iter();
+        events.extend(agents.map(|agent| Event::Agent(Box::new(agent.clone()))));
+        Self {
+            knowledge,
+            kernels: Kernels::new(code_objects, events),
+            records: Records::default(),
+            processes: HashMap::new(),
+            queues: Vec::new(),
+            changed: BTreeSet::new(),
+            packets: 0,
+            copies: BTreeMap::new(),
+            dispatches: 0,
+            copies_seen: 0,
+            unaligned: BTreeMap::new(),
+            duplicates: 0,
+            latest: 0,
+        }
+    }
+
+    /// Takes a record.
+    pub(crate) fn take(&mut self, item: Item) {
+        self.records.push(item);
+    }
+
+    /// Whether so many records wait that some must be used now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.records.len() >= MAX_HELD
+    }
+
+    /// Records of packets that were known already.
+    pub(crate) fn duplicates(&self) -> u64 {
+        self.duplicates
+    }
+
+    /// Uses the records made up to `until`, except the very last ones.
+    pub(crate) fn advance(&mut self, until: u64, events: &mut VecDeque<Event>) {
+        let due = self.records.due(until.saturating_sub(LAG));
+        self.use_records(due, events);
+    }
+
+    /// Uses half of the records that wait, oldest first.
+    pub(crate) fn make_room(&mut self, events: &mut VecDeque<Event>) {
+        let due = self.records.oldest(MAX_HELD / 2);
+        self.use_records(due, events);
+    }
+
+    /// Uses all records and gives out what is left.
+    pub(crate) fn finish(&mut self, events: &mut VecDeque<Event>) {
+        let due = self.records.due(u64::MAX);
+        self.use_records(due, events);
+        let since = self.latest.saturating_sub(LAST_LOOK);
+        let unfinished: Vec<User> = self
+            .processes
+            .values()
+            .flat_map(|process| process.signals.values())
+            .filter_map(|signal| signal.unfinished(since))
+            .collect();
+        for user in unfinished {
+            match user {
+                User::Packet { queue, index } => {
+                    if let Some(slot) = self.queue_mut(queue).and_then(|queue| queue.slot_mut(index)) {
+                        slot.evidence.unfinished = true;
+                    }
+                }
+                User::Copy(id) => {
+                    if let Some(copy) = self.copies.get_mut(&id) {
+                        copy.evidence.unfinished = true;
+                    }
+                }
+            }
+        }
+        for number in 0..self.queues.len() {
+            self.settle(number as u32, Settle::All(self.latest), events);
+        }
+        for copy in std::mem::take(&mut self.copies).into_values() {
+            events.push_back(copy.event());
+        }
+    }
+
+    /// What readers should know about the times of some GPUs.
+    pub(crate) fn remarks(&self) -> impl Iterator<Item = String> {
+        self.unaligned.iter().map(|(node, why)| {
+            let whose = match node {
+                Some(node) => format!("the GPU of node {node}"),
+                None => "a GPU of unknown node".to_owned(),
+            };
+            format!(
+                "Times of {whose} are not aligned with the host's: {why}. Its dispatches and copies have no exact times."
+            )
+        })
+    }
+
+    fn use_records(&mut self, due: Vec<Item>, events: &mut VecDeque<Event>) {
+        for item in due {
+            self.latest = self.latest.max(item.time());
+            match item {
+                Item::Packet(packet) => self.packet(&packet, events),
+                Item::Completion(reading) => self.completion(&reading, events),
+                Item::Copy(copy) => self.copy(&copy, events),
+                Item::Queue(state) => self.queue_state(&state),
+                Item::Restart { time, pid } => self.restart(time, pid, events),
+                Item::Exit { pid, .. } => self.exit(pid),
+            }
+            if self.packets + self.copies.len() > MAX_OPEN {
+                self.give_up_oldest(events);
+            }
+        }
+        for number in std::mem::take(&mut self.changed) {
+            self.settle(number, Settle::Ripe, events);
+        }
+    }
+
+    fn queue_mut(&mut self, number: u32) -> Option<&mut Queue> {
+        self.queues.get_mut(number as usize)
+    }
+
+    /// The queue that a packet went to; a new one if there is none, or another has taken its place.
+    fn queue_of(&mut self, packet: &gpu::Packet, events: &mut VecDeque<Event>) -> u32 {
+        let process = self.processes.entry(packet.pid).or_default();
+        let key = (packet.queue, packet.queue_id);
+        if let Some(number) = process.queues.get(&key)
+            && let Some(queue) = self.queues.get(*number as usize)
+            && queue.retired.is_none_or(|retired| packet.time <= retired)
+        {
+            return *number;
+        }
+        let number = self.queues.len() as u32;
+        process.queues.insert(key, number);
+        let replaced = process.current.insert(packet.queue, number);
+        if let Some(replaced) = replaced.and_then(|number| self.queues.get_mut(number as usize)) {
+            replaced.retired.get_or_insert(packet.time);
+        }
+        self.changed.extend(replaced);
+        let known = self
+            .knowledge
+            .queue(packet.pid, packet.queue, packet.queue_id, packet.time);
+        let info = QueueInfo {
+            number,
+            pid: packet.pid,
+            id: packet.queue_id,
+            node_id: known.and_then(|known| known.node_id),
+            packets: packet.ring_packets,
+        };
+        self.queues.push(Queue::new(info, packet.time));
+        events.push_back(Event::Queue(info));
+        number
+    }
+
+    fn packet(&mut self, packet: &gpu::Packet, events: &mut VecDeque<Event>) {
+        let number = self.queue_of(packet, events);
+        let Some(queue) = self.queues.get_mut(number as usize) else {
+            return;
+        };
+        self.changed.insert(number);
+        let origin = Origin {
+            pid: packet.pid,
+            tid: packet.tid,
+            time: packet.time,
+            innermost: packet.innermost,
+            outermost: packet.outermost,
+            stream: (packet.flags & packet_flags::STREAM != 0).then_some(packet.stream),
+        };
+        let inserted = queue.insert(packet, origin);
+        queue.sample(packet.read_index, packet.time);
+        if inserted == Inserted::Known {
+            self.duplicates += 1;
+            return;
+        }
+        self.packets += 1;
+        let Some(slot) = queue.slot_mut(packet.index) else {
+            return;
+        };
+        if slot.kind != Kind::Other {
+            self.dispatches += 1;
+            slot.dispatch = self.dispatches;
+        }
+        let signal = slot.aql.signal();
+        let user = User::Packet {
+            queue: number,
+            index: packet.index,
+        };
+        if signal != 0 {
+            self.use_signal(packet.pid, signal, user, packet.time, events);
+        }
+    }
+
+    fn use_signal(&mut self, pid: u32, address: u64, user: User, time: u64, events: &mut VecDeque<Event>) {
+        let process = self.processes.entry(pid).or_default();
+        if process.signals.len() >= MAX_SIGNALS {
+            process.signals.retain(|_, signal| !signal.uses.is_empty());
+        }
+        let signal = process.signals.entry(address).or_default();
+        signal.add(user, time);
+        // It would not be used again if they had not ended; nothing more will be heard of them.
+        let over = signal.uses.extract_if(.., |used| used.ended);
+        let over: Vec<User> = over.map(|used| used.user).collect();
+        for user in over {
+            self.close(user, events);
+        }
+    }
+
+    fn queue_state(&mut self, state: &QueueState) {
+        let Some(process) = self.processes.get_mut(&state.pid) else {
+            return;
+        };
+        let Some(&number) = process.current.get(&state.queue) else {
+            return;
+        };
+        let is_end = state.reason == queue_reason::DESTROY;
+        if is_end {
+            process.current.remove(&state.queue);
+        }
+        let Some(queue) = self.queue_mut(number) else {
+            return;
+        };
+        if is_end {
+            queue.sample(state.read_index, state.time);
+            queue.retired.get_or_insert(state.time);
+        } else {
+            queue.look(state.read_index, state.time);
+        }
+        self.changed.insert(number);
+    }
+
+    /// Process `pid` is another program from now on, or another process.
+    fn restart(&mut self, time: u64, pid: u32, events: &mut VecDeque<Event>) {
+        let Some(process) = self.processes.remove(&pid) else {
+            return;
+        };
+        for number in process.queues.into_values() {
+            if let Some(queue) = self.queue_mut(number) {
+                queue.abandon(time);
+                self.changed.insert(number);
+            }
+        }
+        let uses = process.signals.into_values().flat_map(|signal| signal.uses);
+        for used in uses {
+            if let User::Copy(_) = used.user {
+                self.close(used.user, events);
+            }
+        }
+    }
+
+    /// The main thread of process `pid` ended, and most likely the process with it.
+    fn exit(&mut self, pid: u32) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.signals.retain(|_, signal| !signal.uses.is_empty());
+            process.signals.shrink_to_fit();
+        }
+    }
+
+    fn completion(&mut self, reading: &Completion, events: &mut VecDeque<Event>) {
+        let signal = self
+            .processes
+            .get_mut(&reading.pid)
+            .and_then(|process| process.signals.get_mut(&reading.signal));
+        let Some(signal) = signal else { return };
+        let mut uses = signal.read(reading);
+        let ended: Vec<bool> = uses.iter().map(|used| signal.has_ended(used, reading)).collect();
+        for (used, ended) in uses.iter_mut().zip(ended) {
+            used.ended |= ended;
+            if ended {
+                self.ended_by(used.user, reading.time);
+            }
+        }
+        let winner = self.stamped(&uses, reading);
+        if let Some((user, exact)) = winner {
+            self.stamp(user, exact);
+        }
+        // Of one that the program is about to use again, nothing more will be heard. Otherwise a later
+        // reading may have stamps that this one was too early for.
+        let is_last = reading.reason != completion_reason::POLL && reading.value <= 0;
+        let others_ended = winner.is_some() && reading.value <= 0;
+        let over = uses.extract_if(.., |used| {
+            is_last || others_ended || winner.is_some_and(|(user, _)| user == used.user)
+        });
+        let over: Vec<User> = over.map(|used| used.user).collect();
+        for user in over {
+            self.close(user, events);
+        }
+        if let Some(process) = self.processes.get_mut(&reading.pid) {
+            if let Some(signal) = process.signals.get_mut(&reading.signal) {
+                signal.uses.splice(0..0, uses);
+            }
+            if reading.reason == completion_reason::DESTROY
+                && process
+                    .signals
+                    .get(&reading.signal)
+                    .is_some_and(|signal| signal.uses.is_empty())
+            {
+                process.signals.remove(&reading.signal);
+            }
+        }
+    }
+
+    /// Which of `uses` the stamps of `reading` belong to, if that is certain.
+    fn stamped(&mut self, uses: &[Use], reading: &Completion) -> Option<(User, Exact)> {
+        if uses.len() > 1 && reading.value > 0 {
+            return None;
+        }
+        let mut found: Option<(User, Exact)> = None;
+        for used in uses {
+            let Some(exact) = self.own_stamps(used, reading)? else {
+                continue;
+            };
+            found = Some(match found {
+                None => (used.user, exact),
+                Some((other, _)) => (self.ends_last(other, used.user)?, exact),
+            });
+        }
+        found
+    }
+
+    /// The stamps of `reading` if they can be those of `used`; `Some(None)` if they are not, `None` if that
+    /// cannot be told.
+    fn own_stamps(&mut self, used: &Use, reading: &Completion) -> Option<Option<Exact>> {
+        let (node, earliest) = match used.user {
+            User::Packet { queue, index } => {
+                let queue = self.queues.get(queue as usize)?;
+                (queue.info.node_id, queue.slot(index)?.evidence.earliest)
+            }
+            User::Copy(id) => {
+                let copy = self.copies.get(&id)?;
+                (copy.engine_node, copy.evidence.earliest)
+            }
+        };
+        match fit(used, reading, self.knowledge.clock(node), earliest) {
+            Fit::Own(exact) => {
+                let can_be = match used.user {
+                    User::Packet { queue, index } => self.queues.get(queue as usize)?.can_be(index, &exact),
+                    User::Copy(_) => true,
+                };
+                can_be.then_some(Some(exact))
+            }
+            Fit::Stale => Some(None),
+            Fit::Unaligned(why) => {
+                self.unaligned.entry(node).or_insert(why);
+                Some(None)
+            }
+        }
+    }
+
+    /// Which of two uses certainly ends after the other.
+    fn ends_last(&self, one: User, other: User) -> Option<User> {
+        let (
+            User::Packet { queue, index },
+            User::Packet {
+                queue: same,
+                index: with,
+            },
+        ) = (one, other)
+        else {
+            return None;
+        };
+        let later = index.max(with);
+        let slot = self.queues.get(queue as usize)?.slot(later)?;
+        (queue == same && slot.barrier).then_some(User::Packet { queue, index: later })
+    }
+
+    fn ended_by(&mut self, user: User, time: u64) {
+        let evidence = match user {
+            User::Packet { queue, index } => {
+                self.changed.insert(queue);
+                let slot = self.queue_mut(queue).and_then(|queue| queue.slot_mut(index));
+                slot.map(|slot| &mut slot.evidence)
+            }
+            User::Copy(id) => self.copies.get_mut(&id).map(|copy| &mut copy.evidence),
+        };
+        if let Some(evidence) = evidence {
+            evidence.ended_by = Some(evidence.ended_by.map_or(time, |known| known.min(time)));
+        }
+    }
+
+    fn stamp(&mut self, user: User, exact: Exact) {
+        let evidence = match user {
+            User::Packet { queue, index } => {
+                self.changed.insert(queue);
+                let slot = self.queue_mut(queue).and_then(|queue| queue.slot_mut(index));
+                slot.map(|slot| &mut slot.evidence)
+            }
+            User::Copy(id) => self.copies.get_mut(&id).map(|copy| &mut copy.evidence),
+        };
+        if let Some(evidence) = evidence {
+            evidence.exact = Some(exact);
+        }
+    }
+
+    /// Nothing more will be heard of a use of a signal.
+    fn close(&mut self, user: User, events: &mut VecDeque<Event>) {
+        match user {
+            User::Packet { queue, index } => {
+                self.changed.insert(queue);
+                if let Some(slot) = self.queue_mut(queue).and_then(|queue| queue.slot_mut(index)) {
+                    slot.open = false;
+                }
+            }
+            User::Copy(id) => events.extend(self.copies.remove(&id).map(OpenCopy::event)),
+        }
+    }
+
+    /// Gives out half of what fills the memory.
+    fn give_up_oldest(&mut self, events: &mut VecDeque<Event>) {
+        for number in 0..self.queues.len() {
+            let packets = self.queues.get(number).map_or(0, Queue::len);
+            if packets > 0 {
+                self.settle(number as u32, Settle::AtLeast(packets.div_ceil(2)), events);
+            }
+        }
+        if self.copies.len() > MAX_OPEN / 2 {
+            for _ in 0..MAX_OPEN / 4 {
+                let Some((id, copy)) = self.copies.pop_first() else {
+                    break;
+                };
+                self.forget_use(copy.origin().pid, copy.signal(), User::Copy(id));
+                events.push_back(copy.event());
+            }
+        }
+    }
+
+    fn forget_use(&mut self, pid: u32, signal: u64, user: User) {
+        let signals = self.processes.get_mut(&pid).map(|process| &mut process.signals);
+        if let Some(signal) = signals.and_then(|signals| signals.get_mut(&signal)) {
+            signal.uses.retain(|used| used.user != user);
+        }
+    }
+
+    fn settle(&mut self, number: u32, how: Settle, events: &mut VecDeque<Event>) {
+        let mut settled = Vec::new();
+        let now = self.latest;
+        let Some(queue) = self.queue_mut(number) else {
+            return;
+        };
+        queue.settle(now, how, &mut settled);
+        let node_id = queue.info.node_id;
+        self.packets -= settled.len();
+        for Settled { index, slot, time } in settled {
+            let signal = slot.aql.signal();
+            if slot.open {
+                self.forget_use(slot.origin.pid, signal, User::Packet { queue: number, index });
+            }
+            if slot.dispatch == 0 {
+                continue;
+            }
+            let (origin, aql) = (slot.origin, slot.aql);
+            let kernel_object = aql.kernel_object();
+            let kernel = self.kernels.id(origin.pid, kernel_object, origin.time, events);
+            events.push_back(Event::Dispatch(Box::new(Dispatch {
+                id: slot.dispatch,
+                origin,
+                queue: number,
+                node_id,
+                index,
+                kernel,
+                kernel_object,
+                workgroup: aql.workgroup(),
+                grid: aql.grid(slot.kind),
+                private_size: aql.private_size(),
+                group_size: aql.group_size(),
+                kernarg: aql.kernarg(),
+                signal,
+                barrier: slot.barrier,
+                read_later: slot.read_later,
+                time,
+            })));
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The packets of one queue, and what they prove about each other.
+//!
+//! A queue takes its packets in order. A packet with the barrier bit begins after all packets before it have
+//! ended; without it, packets overlap as they like. So:
+//!
+//! * No packet begins before a doorbell with its index or a higher one rang.
+//! * A packet with the barrier bit begins after the earliest possible ends of all packets before it.
+//! * A read index beyond a packet proves that it has begun. One that has not moved proves nothing: hardware may
+//!   report it late.
+//! * A packet ended before any later packet with the barrier bit began.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use gputrace_abi::gpu::{Packet, packet_flags};
+
+use crate::{
+    gpu::{GpuTime, Origin, QueueInfo},
+    work::{
+        evidence::{Bound, Evidence, Exact},
+        gaps::Gaps,
+        packet::{Aql, Kind},
+    },
+};
+
+/// For how long the own doorbell of a packet that was read before it is waited for, ns. It rings as soon as
+/// its thread runs again.
+const GRACE: u64 = 100_000_000;
+
+/// Changes of the read index that are remembered for packets whose records come late.
+const SAMPLES: usize = 1024;
+
+/// Packets behind one whose begins are asked whether its stamps can be true.
+const NEIGHBOURS: usize = 64;
+
+/// What is seen this long before the last record of a recording is seen at its end, ns: the recorder's last
+/// look takes its time.
+pub(crate) const LAST_LOOK: u64 = 2_000_000_000;
+
+/// A packet that the read index has not passed for this long after its doorbell is stuck, ns. Hardware that
+/// reports late does not do so by seconds.
+const STUCK: u64 = 1_000_000_000;
+
+/// A packet that may still become better known.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) origin: Origin,
+    pub(crate) aql: Aql,
+    pub(crate) kind: Kind,
+    pub(crate) barrier: bool,
+    pub(crate) read_later: bool,
+    /// Number of the dispatch; 0 for other packets.
+    pub(crate) dispatch: u64,
+    /// Whether its signal may still tell something.
+    pub(crate) open: bool,
+    pub(crate) evidence: Evidence,
+    /// Whether its own doorbell may still ring.
+    before_doorbell: bool,
+}
+
+impl Slot {
+    fn begun(&self, followed: Option<Bound>) -> Option<Bound> {
+        self.evidence.begun(self.kind != Kind::Other, followed)
+    }
+}
+
+/// A packet of which all is known that ever will be.
+#[derive(Debug)]
+pub(crate) struct Settled {
+    pub(crate) index: u64,
+    pub(crate) slot: Slot,
+    pub(crate) time: GpuTime,
+}
+
+/// What became of a packet's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inserted {
+    /// The packet is new.
+    New,
+    /// It was known; at most, its thread and calls are now known better.
+    Known,
+}
+
+/// How much [`Queue::settle`] has to settle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settle {
+    /// Packets of which nothing more can be learned.
+    Ripe,
+    /// At least so many, oldest first.
+    AtLeast(usize),
+    /// All, because the recording ended; its last record was made at this time.
+    All(u64),
+}
+
+/// A queue from its first packet to its destruction.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) info: QueueInfo,
+    /// When it was destroyed or replaced.
+    pub(crate) retired: Option<u64>,
+    slots: BTreeMap<u64, Slot>,
+    seen: Gaps,
+    /// Read indices that were higher than all before, with when.
+    samples: VecDeque<(u64, u64)>,
+    /// The last look at the queue by the recorder: when, and the read index.
+    last_look: Option<(u64, u64)>,
+    /// When the first packet was submitted.
+    since: u64,
+    /// Packets below have been settled, and did not all end before `floor`.
+    settled: u64,
+    floor: u64,
+}
+
+impl Queue {
+    pub(crate) fn new(info: QueueInfo, since: u64) -> Self {
+        Self {
+            info,
+            retired: None,
+            slots: BTreeMap::new(),
+            seen: Gaps::default(),
+            samples: VecDeque::new(),
+            last_look: None,
+            since,
+            settled: 0,
+            floor: 0,
+        }
+    }
+
+    /// Packets that are not settled.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn slot(&self, index: u64) -> Option<&Slot> {
+        self.slots.get(&index)
+    }
+
+    pub(crate) fn slot_mut(&mut self, index: u64) -> Option<&mut Slot> {
+        self.slots.get_mut(&index)
+    }
+
+    /// Nothing will be heard of its signals any more.
+    pub(crate) fn abandon(&mut self, time: u64) {
+        self.retired.get_or_insert(time);
+        for slot in self.slots.values_mut() {
+            slot.open = false;
+        }
+    }
+
+    /// Adds a packet. `origin` is that of the record.
+    pub(crate) fn insert(&mut self, packet: &Packet, origin: Origin) -> Inserted {
+        let (index, time) = (packet.index, packet.time);
+        let before_doorbell = packet.flags & packet_flags::BEFORE_DOORBELL != 0;
+        let aql = Aql(packet.packet);
+        if !self.seen.take(index) {
+            if let Some(slot) = self.slots.get_mut(&index)
+                && slot.before_doorbell
+                && !before_doorbell
+            {
+                slot.before_doorbell = false;
+                slot.origin = origin;
+                if aql.has_type() && !slot.aql.has_type() {
+                    slot.aql = aql;
+                    slot.barrier = aql.barrier();
+                }
+            }
+            return Inserted::Known;
+        }
+        // A higher doorbell announces lower packets, too.
+        let mut earliest = match self.slots.range(index..).next() {
+            Some((_, above)) => time.min(above.evidence.earliest),
+            None => time,
+        };
+        if index < self.settled {
+            // Those above it are forgotten.
+            earliest = earliest.min(self.since);
+        }
+        for slot in self.slots.range_mut(..index).rev().map(|(_, slot)| slot) {
+            if slot.evidence.earliest <= time {
+                break;
+            }
+            slot.evidence.earliest = time;
+        }
+        let sample = self.samples.partition_point(|(read, _)| *read <= index);
+        let slot = Slot {
+            origin,
+            aql,
+            kind: aql.kind(),
+            barrier: aql.barrier(),
+            read_later: packet.flags & packet_flags::READ_LATER != 0,
+            dispatch: 0,
+            open: aql.signal() != 0,
+            evidence: Evidence {
+                earliest,
+                consumed: self.samples.get(sample).map(|(_, time)| *time),
+                ..Evidence::default()
+            },
+            before_doorbell,
+        };
+        self.slots.insert(index, slot);
+        Inserted::New
+    }
+
+    /// The read index was at least `read_index` at `time`.
+    pub(crate) fn sample(&mut self, read_index: u64, time: u64) {
+        let before = self.samples.back().map_or(0, |(read, _)| *read);
+        if read_index <= before {
+            return;
+        }
+        for (_, slot) in self.slots.range_mut(before..read_index) {
+            let first = slot.evidence.consumed.map_or(time, |known| known.min(time));
+            slot.evidence.consumed = Some(first);
+        }
+        self.samples.push_back((read_index, time));
+        if self.samples.len() > SAMPLES {
+            self.samples.pop_front();
+        }
+    }
+
+    /// The recorder has looked at the queue.
+    pub(crate) fn look(&mut self, read_index: u64, time: u64) {
+        self.sample(read_index, time);
+        self.last_look = Some((time, read_index));
+    }
+
+    /// Whether stamps can be those of the packet at `index`, or must be those of a later use of its signal whose
+    /// record was lost: they would contradict what the queue proves, or could as well be those of a packet that
+    /// is missing.
+    pub(crate) fn can_be(&self, index: u64, exact: &Exact) -> bool {
+        let Some(slot) = self.slots.get(&index) else {
+            return false;
+        };
+        let begun = slot.evidence.consumed;
+        let neighbours = self.slots.range(index.saturating_add(1)..).take(NEIGHBOURS);
+        let followed = neighbours
+            .filter(|(_, slot)| slot.barrier)
+            .find_map(|(_, slot)| slot.begun(None));
+        let missing = self.seen.after(index).and_then(|missing| {
+            let (_, below) = self.slots.range(..missing).next_back()?;
+            Some(below.evidence.earliest)
+        });
+        begun.is_none_or(|begun| exact.begin.low() <= begun)
+            && followed.is_none_or(|followed| exact.end.low() <= followed.time)
+            && missing.is_none_or(|missing| exact.begin.high() < missing)
+    }
+
+    /// Takes out packets whose times are final, oldest first. `now` is how far the records have been read.
+    pub(crate) fn settle(&mut self, now: u64, how: Settle, settled: &mut Vec<Settled>) {
+        // Backwards: by when had what follows begun, and since when may an open packet behind tell more?
+        let mut behind = Vec::with_capacity(self.slots.len());
+        let (mut followed, mut open_since) = (None, None);
+        for slot in self.slots.values().rev() {
+            behind.push((followed, open_since));
+            let begun = slot.begun(followed);
+            if slot.barrier {
+                followed = Bound::earlier(followed, begun);
+            }
+            if slot.open {
+                open_since = Some(slot.evidence.earliest);
+            }
+        }
+        let is_over = self.retired.is_some() && open_since.is_none();
+        let at_least = match how {
+            Settle::Ripe => 0,
+            Settle::AtLeast(count) => count,
+            Settle::All(_) => usize::MAX,
+        };
+        let stuck_from = match how {
+            Settle::All(stop) => self.stuck_from(stop),
+            _ => None,
+        };
+        let mut waits = false;
+        let mut count = 0;
+        // Forwards: which are final, and when can those behind them have begun?
+        while let Some(entry) = self.slots.first_entry() {
+            let (followed, open_since) = behind.pop().unwrap_or_default();
+            let slot = entry.get();
+            let ripe = !slot.open
+                && (!slot.before_doorbell || now >= slot.origin.time.saturating_add(GRACE))
+                && (slot.evidence.exact.is_some()
+                    || slot.evidence.ended(followed).is_some_and(|ended| {
+                        ended.time <= now && open_since.is_none_or(|since| since >= ended.time)
+                    }));
+            if !ripe && !is_over && count >= at_least {
+                break;
+            }
+            let (index, mut slot) = entry.remove_entry();
+            let mut earliest = slot.evidence.earliest;
+            // A record that came this late says nothing about its neighbours.
+            if slot.barrier && index >= self.settled {
+                earliest = earliest.max(self.floor);
+            }
+            if let Settle::All(_) = how {
+                let stuck =
+                    stuck_from.is_some_and(|(from, until)| index >= from && slot.origin.time <= until);
+                slot.evidence.unfinished |= stuck || waits && slot.barrier;
+            }
+            let time = slot.evidence.time(earliest, followed);
+            waits |= time.unfinished;
+            self.floor = self.floor.max(slot.evidence.ends_after(earliest));
+            self.settled = self.settled.max(index.saturating_add(1));
+            count += 1;
+            settled.push(Settled { index, slot, time });
+        }
+    }
+
+    /// The first packet that is known not to have ended because the read index stood still until the end, and
+    /// until when a packet must have been submitted to be stuck behind it.
+    fn stuck_from(&self, stop: u64) -> Option<(u64, u64)> {
+        let (time, read_index) = self.last_look?;
+        if time.saturating_add(LAST_LOOK) < stop {
+            return None;
+        }
+        let until = time.saturating_sub(STUCK);
+        let next = self.slots.get(&read_index)?;
+        if next.origin.time > until {
+            return None;
+        }
+        // One that was taken, and that the next one waits for.
+        let taken = read_index.checked_sub(1)?;
+        let waited_for = next.barrier && self.slots.get(&taken).is_some_and(|slot| slot.barrier);
+        Some((if waited_for { taken } else { read_index }, until))
+    }
+}
