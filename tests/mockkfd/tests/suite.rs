@@ -85,7 +85,7 @@ static TABLE: [Row; 20] = [
     },
     Row {
         toml: "[[agent]]\nhive = 1\n[[agent]]\nhive = 1",
-        // HIP copies up to 1 MiB between linked GPUs by a kernel, unless told otherwise.
+        // HIP 6 does small copies between linked GPUs by a kernel, unless told otherwise.
         environment: &[("ROC_P2P_SDMA_SIZE", "0")],
         check: |_, run| assert!(run.said.contains(&Said::PeerAccess { value: 1.0 })),
         ..row("peers")
