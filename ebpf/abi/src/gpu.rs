@@ -33,8 +33,6 @@ pub mod role {
     /// `hsa_amd_memory_async_copy_rect(dst*, dst_offset*, src*, src_offset*, range*, copy_agent, direction,
     /// num_dep, dep*, completion)`.
     pub const COPY_RECT: u8 = 7;
-    /// ROCr's list of code objects changed (its debugger hook, `r_brk` of `_amdgpu_r_debug`).
-    pub const CODE_OBJECTS: u8 = 8;
 }
 
 shared! {
@@ -184,6 +182,33 @@ shared! {
     }
 }
 
+/// Where ROCr's agent object has its topology node (low half) and its kind (high half; `core::Agent::DeviceType`:
+/// 0 a GPU, 1 a CPU): up to ROCm 6.2, and later.
+pub const AGENT_WORDS: [u64; 2] = [24, 48];
+
+shared! {
+    /// A queue's agent, or an agent alone, at first sight; kind [`crate::record::kind::DESCRIBED`], never in a
+    /// capture.
+    pub struct Described {
+        /// Domain 0; not counted in the ledger.
+        pub header: RecordHeader,
+        /// Process, initial pid namespace.
+        pub pid: u32,
+        /// Packets that the queue's ring holds.
+        pub ring_packets: u32,
+        /// ns, `CLOCK_BOOTTIME`.
+        pub time: u64,
+        /// Address of the `hsa_queue_t`; 0 for an agent alone.
+        pub queue: u64,
+        /// `hsa_queue_t::id`.
+        pub queue_id: u64,
+        /// `hsa_agent_t`; 0 if it was not found.
+        pub agent: u64,
+        /// Words of the agent's object at [`AGENT_WORDS`].
+        pub words: [u64; 2],
+    }
+}
+
 /// Why a queue was looked at; [`QueueState::reason`].
 pub mod queue_reason {
     /// The collector watches its read index.
@@ -230,8 +255,10 @@ impl Cookie {
 pub const PACKET_RECORD_SIZE: usize = size_of::<Packet>();
 /// `size` of a [`Completion`].
 pub const COMPLETION_SIZE: usize = size_of::<Completion>();
-/// `size` of a [`Copy`].
+/// `size` of a [`struct@Copy`].
 pub const COPY_SIZE: usize = size_of::<Copy>();
+/// `size` of a [`Described`].
+pub const DESCRIBED_SIZE: usize = size_of::<Described>();
 /// `size` of a [`QueueState`].
 pub const QUEUE_STATE_SIZE: usize = size_of::<QueueState>();
 
@@ -239,6 +266,7 @@ const _: () = assert!(PACKET_RECORD_SIZE == 160);
 const _: () = assert!(COMPLETION_SIZE == 72);
 const _: () = assert!(COPY_SIZE == 112);
 const _: () = assert!(QUEUE_STATE_SIZE == 48);
+const _: () = assert!(DESCRIBED_SIZE == 64);
 
 #[cfg(test)]
 mod tests {
@@ -247,8 +275,8 @@ mod tests {
     #[test]
     fn cookies_hold_role_and_stream_beside_the_rest() {
         let plain = Cookie::new(0xffff_ffff, 0xff, 8);
-        let cookie = plain.with_role(role::CODE_OBJECTS).with_stream(13);
-        assert_eq!((cookie.role(), cookie.stream()), (role::CODE_OBJECTS, Some(13)));
+        let cookie = plain.with_role(role::COPY_RECT).with_stream(13);
+        assert_eq!((cookie.role(), cookie.stream()), (role::COPY_RECT, Some(13)));
         assert_eq!((plain.role(), plain.stream()), (role::NONE, None));
         assert_eq!(plain.with_stream(0).stream(), Some(0));
         assert_eq!(

@@ -22,10 +22,12 @@ pub mod kind {
     pub const PACKET: u8 = 5;
     /// A completion signal: [`crate::gpu::Completion`].
     pub const COMPLETION: u8 = 6;
-    /// A copy: [`crate::gpu::Copy`].
+    /// A copy: [`struct@crate::gpu::Copy`].
     pub const COPY: u8 = 7;
     /// A queue's indices, or its end: [`crate::gpu::QueueState`].
     pub const QUEUE: u8 = 8;
+    /// A queue or agent seen for the first time: [`crate::gpu::Described`], never in a capture.
+    pub const DESCRIBED: u8 = 9;
 }
 
 shared! {
@@ -114,13 +116,15 @@ pub mod task_op {
     pub const NEW_IMAGE: u8 = 8;
     /// As [`NEW_IMAGE`]; the process was sent SIGSTOP, before its first instruction, and waits for SIGCONT.
     pub const NEW_IMAGE_STOPPED: u8 = 9;
-    /// ROCr has loaded code objects or is about to unload some.
+    /// ROCr has loaded code objects.
     pub const CODE_OBJECTS: u8 = 10;
+    /// As [`CODE_OBJECTS`]; the process was sent SIGSTOP and waits for SIGCONT.
+    pub const CODE_OBJECTS_STOPPED: u8 = 11;
 
     /// Whether the process waits for SIGCONT.
     #[must_use]
     pub const fn is_stopped(op: u8) -> bool {
-        matches!(op, LINKER_STOPPED | NEW_IMAGE_STOPPED)
+        matches!(op, LINKER_STOPPED | NEW_IMAGE_STOPPED | CODE_OBJECTS_STOPPED)
     }
 }
 

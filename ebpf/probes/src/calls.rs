@@ -2,6 +2,7 @@
 
 use aya_ebpf::{
     EbpfContext as _,
+    bindings::pt_regs,
     helpers::{
         bpf_get_current_pid_tgid, bpf_get_smp_processor_id,
         generated::{bpf_get_attach_cookie, bpf_ktime_get_boot_ns, bpf_probe_read_user},
@@ -10,15 +11,17 @@ use aya_ebpf::{
     programs::{ProbeContext, RetProbeContext},
 };
 use gputrace_abi::{
-    STACK_ARGS,
+    REGISTER_ARGS, STACK_ARGS,
     cookie::Cookie,
     counters::DropReason,
     frame::{Frame, MAX_DEPTH},
+    gpu::role,
     record::{kind, span_flags},
 };
 
 use crate::{
     frames::{Frames, count_lost, deeper},
+    gpu::{Hit, observe},
     maps::{Counters, config, stopped, target},
     ring::{Outcome, finish, wake_flag},
 };
@@ -69,8 +72,7 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
     };
     // SAFETY: a frame of this thread, and the registers that the kernel passes.
     unsafe {
-        let regs = &*ctx.regs;
-        (&raw mut (*frame).args).write([regs.rdi, regs.rsi, regs.rdx, regs.rcx, regs.r8, regs.r9]);
+        (&raw mut (*frame).args).write(arguments(&*ctx.regs));
         (&raw mut (*frame).stack_pointer).write(stack_pointer);
         (&raw mut (*frame).correlation).write(sequence * u64::from(config().cpus) + u64::from(cpu) + 1);
         (&raw mut (*frame).parent).write(parent);
@@ -81,9 +83,43 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
     frames.depth += 1;
     frames.store_depth();
     // Last, so that the work above is not part of the call's duration.
-    // SAFETY: a helper without arguments; a frame of this thread.
-    unsafe { (&raw mut (*frame).begin).write(bpf_ktime_get_boot_ns()) };
+    // SAFETY: a helper without arguments.
+    let begin = unsafe { bpf_ktime_get_boot_ns() };
+    // SAFETY: a frame of this thread.
+    unsafe { (&raw mut (*frame).begin).write(begin) };
+    if cookie.role() != role::NONE {
+        // SAFETY: the registers that the kernel passes.
+        let args = arguments(unsafe { &*ctx.regs });
+        observe(&Hit::new(id, begin, cookie, stack_pointer, args, Some(*frames)));
+    }
     Some(())
+}
+
+/// At the entry of a function that tells of the GPU's work but is not traced as a call.
+#[uprobe]
+pub(crate) fn gpu_enter(ctx: ProbeContext) -> Option<()> {
+    if stopped() {
+        return None;
+    }
+    // SAFETY: a helper without arguments.
+    let time = unsafe { bpf_ktime_get_boot_ns() };
+    let id = bpf_get_current_pid_tgid();
+    let frames = Frames::find(id);
+    if frames.is_none() {
+        target((id >> 32) as u32)?;
+    }
+    // SAFETY: the context of this program; a helper that only reads it.
+    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    // SAFETY: the registers that the kernel passes.
+    let regs = unsafe { &*ctx.regs };
+    observe(&Hit::new(id, time, cookie, regs.rsp, arguments(regs), frames));
+    Some(())
+}
+
+/// The argument registers.
+#[inline(always)]
+fn arguments(regs: &pt_regs) -> [u64; REGISTER_ARGS] {
+    [regs.rdi, regs.rsi, regs.rdx, regs.rcx, regs.r8, regs.r9]
 }
 
 /// Copies the function's stack arguments into the frame; they lie above the return address. Returns

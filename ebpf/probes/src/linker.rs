@@ -7,8 +7,8 @@ use aya_ebpf::{
         bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_smp_processor_id,
         generated::{bpf_ktime_get_boot_ns, bpf_send_signal},
     },
-    macros::uprobe,
-    programs::ProbeContext,
+    macros::{uprobe, uretprobe},
+    programs::{ProbeContext, RetProbeContext},
 };
 use gputrace_abi::{
     config::target_flags::STOP_ON_LINK,
@@ -33,6 +33,18 @@ pub(crate) fn linker_changed(_ctx: ProbeContext) -> Option<()> {
     let id = bpf_get_current_pid_tgid();
     let flags = target((id >> 32) as u32)?;
     report(id, flags, task_op::LINKER, task_op::LINKER_STOPPED)
+}
+
+/// On return of `hsa_executable_freeze`: the process has loaded code objects. Theirs are the kernels'
+/// names, which must be read before they are unloaded again.
+#[uretprobe]
+pub(crate) fn code_objects_changed(_ctx: RetProbeContext) -> Option<()> {
+    if stopped() {
+        return None;
+    }
+    let id = bpf_get_current_pid_tgid();
+    let flags = target((id >> 32) as u32)?;
+    report(id, flags, task_op::CODE_OBJECTS, task_op::CODE_OBJECTS_STOPPED)
 }
 
 /// Tells the collector that the current process may have mapped other libraries. With

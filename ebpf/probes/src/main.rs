@@ -3,8 +3,10 @@
 //! | module | programs | what for |
 //! |---|---|---|
 //! | [`calls`] | `call_enter`, `call_leave` | one record per finished call |
+//! | [`calls`], [`gpu`], [`agents`] | `gpu_enter` | packets, copies and completion signals, at functions that are not traced as calls |
+//! | [`signals`] | `process_exits` | read what the GPU has written before the process's memory goes |
 //! | [`lifecycle`] | `task_created`, `task_exited`, `task_executed` | follow children; close the books of threads that end |
-//! | [`linker`] | `linker_changed` | tell when a process may have mapped another library |
+//! | [`linker`] | `linker_changed`, `code_objects_changed` | tell when a process may have mapped another library, or loaded a code object |
 //!
 //! Rules that keep the accounts exact:
 //!
@@ -33,11 +35,15 @@
     reason = "the macros that make programs hand contexts over by value"
 )]
 
+mod agents;
 mod calls;
+mod copies;
 mod frames;
+mod gpu;
 mod lifecycle;
 mod linker;
 mod maps;
 mod ring;
+mod signals;
 
 gputrace_abi::ebpf_object!();

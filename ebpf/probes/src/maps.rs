@@ -3,7 +3,7 @@
 
 use aya_ebpf::{
     Global,
-    btf_maps::{Array, ArrayOfMaps, HashMap, RingBuf},
+    btf_maps::{Array, ArrayOfMaps, HashMap, LruHashMap, RingBuf},
     macros::btf_map,
 };
 use gputrace_abi::{
@@ -52,6 +52,58 @@ pub(crate) static EMPTY_THREAD: Array<Thread, 1> = Array::new();
 /// [`gputrace_abi::config::target_flags`].
 #[btf_map]
 pub(crate) static TARGETS: HashMap<u32, u32, 16384> = HashMap::new();
+
+/// Something in the memory of a process.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Object {
+    /// Its tgid.
+    pub(crate) process: u64,
+    /// Where.
+    pub(crate) address: u64,
+}
+
+/// How far the packets of a queue have been read.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct QueueProgress {
+    /// `hsa_queue_t::id`: another queue at the same address has another.
+    pub(crate) id: u64,
+    /// The index after the highest whose doorbell has rung.
+    pub(crate) next: u64,
+}
+
+/// Queues with packets, by `hsa_queue_t`.
+#[btf_map]
+pub(crate) static QUEUES: LruHashMap<Object, QueueProgress, 4096> = LruHashMap::new();
+
+/// Agents that have been described. The value means nothing.
+#[btf_map]
+pub(crate) static AGENTS: LruHashMap<Object, u32, 4096> = LruHashMap::new();
+
+/// Completion signals of packets and copies. The value means nothing.
+#[btf_map]
+pub(crate) static SIGNALS: LruHashMap<Object, u32, 65536> = LruHashMap::new();
+
+/// Completion signals that are read when a process ends, the latest. A power of two.
+pub(crate) const SIGNALS_PER_PROCESS: usize = 256;
+
+/// Completion signals of a process.
+#[repr(C)]
+pub(crate) struct SignalList {
+    /// Signals ever put in; one goes to the place of its number, modulo [`SIGNALS_PER_PROCESS`].
+    pub(crate) count: u64,
+    /// `amd_signal_t`s.
+    pub(crate) addresses: [u64; SIGNALS_PER_PROCESS],
+}
+
+/// Completion signals by process: key tgid.
+#[btf_map]
+pub(crate) static PROCESS_SIGNALS: LruHashMap<u32, SignalList, 1024> = LruHashMap::new();
+
+/// An empty [`SignalList`] to insert: too large for the 512 bytes of stack.
+#[btf_map]
+pub(crate) static EMPTY_SIGNALS: Array<SignalList, 1> = Array::new();
 
 /// The settings.
 #[inline(always)]
@@ -161,4 +213,5 @@ unsafe fn fetch_add(field: *mut u64, n: u64) -> u64 {
 }
 
 const _: () = assert!(DOMAINS.is_power_of_two());
-const _: () = assert!((DropReason::LostReturn as usize) < KERNEL_REASONS);
+const _: () = assert!((DropReason::MemoryUnreadable as usize) < KERNEL_REASONS);
+const _: () = assert!(SIGNALS_PER_PROCESS.is_power_of_two());

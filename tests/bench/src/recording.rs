@@ -55,6 +55,7 @@ impl Recording {
             debug: false,
             ring_bytes: RING_BYTES,
             follow_forks: false,
+            gpu: None,
             writer: CaptureWriter::create(
                 file,
                 &Description {

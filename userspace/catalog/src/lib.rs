@@ -13,6 +13,8 @@
 //!   a probe has to copy ([`Signature::stack_words`]). A function without a signature is traced all
 //!   the same; its argument registers are shown raw.
 //!
+//! Some functions also tell of the GPU's own work: [`gpu_role`] says which, and how.
+//!
 //! To add a release or a function: run `cargo xtask gen-catalog` and commit what it changed.
 //!
 //! ```
@@ -27,6 +29,7 @@
 
 pub mod class;
 mod domains;
+mod gpu;
 pub mod release;
 pub mod signature;
 pub mod table;
@@ -36,6 +39,7 @@ use std::sync::LazyLock;
 pub use domains::{
     LibraryPattern, classify, is_polling, library_domains, library_patterns, plain_name, polling_prefixes,
 };
+pub use gpu::{CODE_OBJECTS_LOADED, gpu_role, is_gpu_traced, stream_word};
 pub use signature::Signature;
 
 use table::Table;

@@ -130,6 +130,11 @@ pub(crate) struct RecordArgs {
     #[arg(long, help_heading = "Tuning")]
     pub(crate) no_stop: bool,
 
+    /// Do not set GPU_FORCE_QUEUE_PROFILING=1 for a launched program. It makes HIP (5.4 and later) have every
+    /// kernel stamped by the GPU; without it most kernels' times are only known within bounds.
+    #[arg(long, help_heading = "Tuning")]
+    pub(crate) no_queue_profiling: bool,
+
     /// Show the log of the kernel-side programs.
     #[arg(long, help_heading = "Tuning")]
     pub(crate) debug_ebpf: bool,
@@ -176,9 +181,13 @@ domain_args! {
     hsa_image_trace;
     /// HSA finalizer extension: hsa_ext_program_*.
     hsa_finalizer_trace;
-    /// What applications call: the HIP runtime API (the default).
+    /// Kernel dispatches: what ran on which GPU and queue, when, and who asked for it.
+    kernel_trace;
+    /// Copies that engines of a GPU do.
+    memory_copy_trace;
+    /// What applications call and what comes of it: the HIP runtime API, kernels, copies (the default).
     runtime_trace = 'r';
-    /// Everything: HIP and HSA.
+    /// Everything: HIP, HSA, kernels, copies.
     sys_trace = 's';
 }
 

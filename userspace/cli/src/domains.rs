@@ -1,15 +1,31 @@
 //! From options to domains.
 
 use gputrace_abi::domain::Domain::{
-    self, HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt,
+    self, HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt, KernelDispatch,
+    MemoryCopy,
 };
 
 use crate::args::DomainArgs;
 
+/// What applications ask for, and what the GPU does of it.
+const RUNTIME: &[Domain] = &[HipRuntime, KernelDispatch, MemoryCopy];
+
+/// Everything.
+const SYSTEM: &[Domain] = &[
+    HipRuntime,
+    HipCompiler,
+    HsaCore,
+    HsaAmdExt,
+    HsaImageExt,
+    HsaFinalizeExt,
+    KernelDispatch,
+    MemoryCopy,
+];
+
 /// The domains that the options select: those of every option given as true (`--runtime-trace` if there is
 /// none), without those of every option given as false.
 pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
-    let options: [(Option<bool>, &[Domain]); 10] = [
+    let options: [(Option<bool>, &[Domain]); 12] = [
         (args.hip_trace, &[HipRuntime, HipCompiler]),
         (args.hip_runtime_trace, &[HipRuntime]),
         (args.hip_compiler_trace, &[HipCompiler]),
@@ -18,15 +34,17 @@ pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
         (args.hsa_amd_trace, &[HsaAmdExt]),
         (args.hsa_image_trace, &[HsaImageExt]),
         (args.hsa_finalizer_trace, &[HsaFinalizeExt]),
-        (args.runtime_trace, &[HipRuntime]),
-        (args.sys_trace, Domain::ALL),
+        (args.kernel_trace, &[KernelDispatch]),
+        (args.memory_copy_trace, &[MemoryCopy]),
+        (args.runtime_trace, RUNTIME),
+        (args.sys_trace, SYSTEM),
     ];
     let given = |wanted| options.iter().filter(move |(value, _)| *value == Some(wanted));
     let mut domains: Vec<Domain> = given(true)
         .flat_map(|(_, domains)| domains.iter().copied())
         .collect();
     if given(true).next().is_none() {
-        domains.push(HipRuntime);
+        domains.extend(RUNTIME);
     }
     for (_, without) in given(false) {
         domains.retain(|domain| !without.contains(domain));
@@ -42,7 +60,7 @@ mod tests {
 
     #[test]
     fn options_add_and_take_away() {
-        assert_eq!(selected(&DomainArgs::default()), [HipRuntime]);
+        assert_eq!(selected(&DomainArgs::default()), RUNTIME);
         let args = DomainArgs {
             hip_trace: Some(true),
             hip_compiler_trace: Some(false),
@@ -59,7 +77,15 @@ mod tests {
             hsa_trace: Some(false),
             ..Default::default()
         };
-        assert_eq!(selected(&args), [HipRuntime, HipCompiler]);
+        assert_eq!(
+            selected(&args),
+            [HipRuntime, HipCompiler, KernelDispatch, MemoryCopy]
+        );
+        let args = DomainArgs {
+            kernel_trace: Some(false),
+            ..Default::default()
+        };
+        assert_eq!(selected(&args), [HipRuntime, MemoryCopy]);
         let args = DomainArgs {
             runtime_trace: Some(false),
             ..Default::default()

@@ -77,6 +77,7 @@ fn request(args: &RecordArgs) -> Request {
             exclude: args.exclude.clone(),
             polling: args.hsa_include.clone(),
         },
+        queue_profiling: !args.no_queue_profiling,
         duration: args
             .duration
             .or(args.attach_duration_msec.map(Duration::from_millis)),

@@ -17,6 +17,9 @@ struct Row {
     unfinished: u64,
     malformed: u64,
     capture_write: u64,
+    /// What the collector itself saw, besides the programs.
+    seen: u64,
+    unreadable: u64,
 }
 
 /// The collector's side of the accounts.
@@ -49,10 +52,27 @@ impl Accounts {
     pub fn written(&mut self, header: &RecordHeader) {
         if let Some(row) = self.row(header.cpu, header.domain) {
             match header.kind {
-                kind::SPAN => row.written += 1,
+                kind::SPAN | kind::PACKET | kind::COMPLETION | kind::COPY => row.written += 1,
                 kind::UNFINISHED => row.unfinished += 1,
                 _ => {}
             }
+        }
+    }
+
+    /// The collector itself saw what a record is about; no program has counted it.
+    pub fn seen_here(&mut self, header: &RecordHeader) {
+        if header.kind != kind::QUEUE
+            && let Some(row) = self.row(header.cpu, header.domain)
+        {
+            row.seen += 1;
+        }
+    }
+
+    /// Something was there that nobody could read in time: seen and lost.
+    pub fn unreadable(&mut self, domain: u8) {
+        if let Some(row) = self.row(0, domain) {
+            row.seen += 1;
+            row.unreadable += 1;
         }
     }
 
@@ -71,7 +91,7 @@ impl Accounts {
                 continue;
             };
             let counted = match header.kind {
-                kind::SPAN => &mut row.written,
+                kind::SPAN | kind::PACKET | kind::COMPLETION | kind::COPY => &mut row.written,
                 kind::UNFINISHED => &mut row.unfinished,
                 _ => continue,
             };
@@ -108,16 +128,20 @@ impl Accounts {
             for (cpu, rows) in self.rows.iter().enumerate() {
                 let mine = rows.get(domain).copied().unwrap_or_default();
                 let kernel = counters.get(cpu);
-                let seen = kernel.and_then(|k| k.seen.get(domain)).copied().unwrap_or(0);
+                let seen = mine.seen + kernel.and_then(|k| k.seen.get(domain)).copied().unwrap_or(0);
                 let dropped: Vec<u64> = DropReason::ALL
                     .iter()
                     .map(|reason| match reason {
                         DropReason::Malformed => mine.malformed,
                         DropReason::CaptureWrite => mine.capture_write,
-                        reason => kernel
-                            .and_then(|k| k.dropped.get(*reason as usize)?.get(domain))
-                            .copied()
-                            .unwrap_or(0),
+                        reason => {
+                            let counted = kernel
+                                .and_then(|k| k.dropped.get(*reason as usize)?.get(domain))
+                                .copied()
+                                .unwrap_or(0);
+                            let here = *reason == DropReason::MemoryUnreadable;
+                            counted + if here { mine.unreadable } else { 0 }
+                        }
                     })
                     .collect();
                 if seen != 0 || mine != Row::default() || dropped.iter().any(|n| *n != 0) {

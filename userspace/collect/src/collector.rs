@@ -14,14 +14,18 @@ use std::{
 
 use gputrace_abi::{
     counters::TaskCounters,
+    domain::Domain,
     frame::Thread,
-    record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, kind, span_flags},
+    record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, kind, span_flags, task_op},
 };
 use gputrace_capture::{
     CaptureWriter, Meta, WriteError,
+    gpu::AgentKind,
     ledger::Ledger,
     meta::{End, EndReason, Epoch},
+    records,
 };
+use gputrace_kfd::clock::Sampler;
 use gputrace_probe::{ProbeError, calls::Calls, tasks::Tasks};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -29,8 +33,10 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 use crate::{
     accounts::Accounts,
     clocks,
+    gpu::{GpuBooks, Late},
     rings::{Checked, CpuRing, check},
     tasks::Relevant,
+    watch::Watcher,
 };
 
 /// Longest pause between two rounds while records come in, and when none do. Programs wake the
@@ -59,6 +65,17 @@ pub struct Settings {
     pub follow_forks: bool,
     /// The capture, with its header written.
     pub writer: CaptureWriter<File>,
+    /// Follow the GPU's work.
+    pub gpu: Option<GpuSettings>,
+}
+
+/// How to follow the GPU's work.
+#[derive(Debug, Default)]
+pub struct GpuSettings {
+    /// The GPUs' clocks, if they can be read.
+    pub sampler: Option<Sampler>,
+    /// The node's agents: topology node and kind.
+    pub agents: Vec<(u32, AgentKind)>,
 }
 
 /// What the session asks of a running collector.
@@ -68,6 +85,8 @@ pub enum Command {
     Meta(Box<Meta>),
     /// Keep the task events of this process.
     Process(u32),
+    /// Append what the watcher found: records, back to back, and metadata.
+    Watched(Box<(Vec<u8>, Vec<Meta>)>),
     /// Answer when everything sent before has been done.
     Barrier(Sender<()>),
     /// Read the last records, close the books and end. The programs must have been stopped.
@@ -84,6 +103,13 @@ pub enum Happening {
     /// A process may have mapped other libraries. If [`gputrace_abi::record::task_op::is_stopped`], it waits
     /// for SIGCONT.
     Linker(Task),
+    /// The first dispatch of a kernel.
+    Kernel {
+        /// The process.
+        pid: u32,
+        /// Its `kernel_object`.
+        kernel_object: u64,
+    },
     /// The capture could not be written; said once. What is lost from now on is in the accounts.
     CaptureFailed(String),
 }
@@ -151,6 +177,7 @@ pub struct Collector {
     wake: Arc<OwnedFd>,
     books: Books,
     commands: Receiver<Command>,
+    watcher: Option<Watcher>,
     ledger_due: Instant,
     clocks_due: Instant,
 }
@@ -160,6 +187,7 @@ struct Books {
     writer: CaptureWriter<File>,
     accounts: Accounts,
     relevant: Relevant,
+    gpu: Option<GpuBooks>,
     failure: Option<String>,
     tell: Box<dyn Fn(Happening) + Send>,
 }
@@ -181,6 +209,7 @@ impl Collector {
             ring_bytes,
             follow_forks,
             writer,
+            gpu,
         } = settings;
         // A ring holds less than its size in records, each of which has a header in it.
         let limit = ring_bytes as usize;
@@ -200,12 +229,34 @@ impl Collector {
             .map_err(|errno| start_error(&errno.into()))?;
         let wake = Arc::new(wake);
         let (sender, commands) = channel();
+        let (watcher, gpu) = match gpu {
+            Some(GpuSettings { sampler, agents }) => {
+                let (sender, wake) = (sender.clone(), Arc::clone(&wake));
+                let watcher = Watcher::start(sampler, move |found| {
+                    if sender
+                        .send(Command::Watched(Box::new((found.records, found.metas))))
+                        .is_ok()
+                    {
+                        // As in `CollectorHandle::send`.
+                        let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
+                    }
+                });
+                Some((watcher.map_err(|error| start_error(&error))?, agents))
+            }
+            None => None,
+        }
+        .map(|(watcher, agents)| {
+            let books = GpuBooks::new(agents, Some(watcher.sender.clone()));
+            (watcher, books)
+        })
+        .unzip();
         let now = Instant::now();
         let collector = Self {
             books: Books {
                 writer,
                 accounts: Accounts::new(calls.cpus()),
                 relevant: Relevant::new(follow_forks),
+                gpu,
                 failure: None,
                 tell: Box::new(tell),
             },
@@ -215,6 +266,7 @@ impl Collector {
             rings,
             wake: Arc::clone(&wake),
             commands,
+            watcher,
             ledger_due: now + LEDGER_EVERY,
             clocks_due: now + CLOCKS_EVERY,
         };
@@ -239,6 +291,7 @@ impl Collector {
                     Command::Process(pid) => {
                         self.books.relevant.add(pid);
                     }
+                    Command::Watched(found) => self.books.watched(&found.0, &found.1),
                     Command::Barrier(answer) => {
                         // Whoever asked may have stopped waiting.
                         let _ = answer.send(());
@@ -279,6 +332,7 @@ impl Collector {
             let cpu = ring.cpu;
             bytes += ring.drain(|record| self.books.take(cpu, record));
         }
+        bytes += self.books.late(false);
         if bytes > 0 {
             self.books.meta(&Epoch { time }.into());
         }
@@ -316,6 +370,17 @@ impl Collector {
     fn finish(mut self, reason: EndReason) -> Result<Stopped, ProbeError> {
         let time = clocks::now();
         while self.round() > 0 {}
+        self.books.late(true);
+        if let Some(watcher) = self.watcher.take() {
+            let found = watcher.stop();
+            // What it had reported before stands in the way of nothing else now.
+            while let Ok(command) = self.commands.try_recv() {
+                if let Command::Watched(found) = command {
+                    self.books.watched(&found.0, &found.1);
+                }
+            }
+            self.books.watched(&found.records, &found.metas);
+        }
         for (id, thread) in self.calls.threads()? {
             self.books.unfinished(id, &thread, time);
         }
@@ -355,7 +420,29 @@ impl Books {
                 } else if self.relevant.keep(&task) {
                     let written = self.writer.records(bytes);
                     self.wrote(written);
+                    if let Some(gpu) = &mut self.gpu
+                        && task.op == task_op::EXIT
+                        && task.pid == task.tid
+                    {
+                        gpu.ended(task.pid);
+                    }
                     (self.tell)(Happening::Task(task));
+                }
+            }
+            Checked::Gpu(header, bytes) => {
+                if let Some(pid) = pid_of(bytes)
+                    && self.relevant.add(pid)
+                {
+                    (self.tell)(Happening::NewProcess(pid));
+                }
+                if let Some(gpu) = &mut self.gpu {
+                    gpu.take(header.kind, bytes, &*self.tell);
+                }
+                self.call(&header, bytes);
+            }
+            Checked::Described(bytes) => {
+                if let Some(meta) = self.gpu.as_ref().and_then(|gpu| gpu.described(bytes)) {
+                    self.meta(&meta);
                 }
             }
             Checked::Malformed(cpu, domain) => self.accounts.malformed(cpu, domain),
@@ -367,6 +454,37 @@ impl Books {
         self.accounts.written(header);
         let written = self.writer.records(bytes);
         self.wrote(written);
+    }
+
+    /// Takes what the watcher found.
+    fn watched(&mut self, run: &[u8], metas: &[Meta]) {
+        for record in records::split(run).flatten() {
+            if let Some(gpu) = &mut self.gpu {
+                gpu.take(record.header.kind, record.bytes, &*self.tell);
+            }
+            self.accounts.seen_here(&record.header);
+            self.call(&record.header, record.bytes);
+        }
+        for meta in metas {
+            self.meta(meta);
+        }
+    }
+
+    /// Reads packets that were passed over; returns the bytes written.
+    fn late(&mut self, all: bool) -> usize {
+        let Some(gpu) = &mut self.gpu else { return 0 };
+        let mut bytes = 0;
+        for late in gpu.round(all) {
+            match late {
+                Late::Found(packet) => {
+                    self.accounts.seen_here(&packet.header);
+                    self.call(&packet.header, packet.as_bytes());
+                    bytes += size_of_val(&packet);
+                }
+                Late::Gone => self.accounts.unreadable(Domain::QueuePacket.id()),
+            }
+        }
+        bytes
     }
 
     /// Writes the calls that are still open in a thread.
@@ -432,6 +550,12 @@ impl Books {
             (self.tell)(Happening::CaptureFailed(text));
         }
     }
+}
+
+/// Every record about the GPU has the process id behind its header.
+fn pid_of(record: &[u8]) -> Option<u32> {
+    let bytes = record.get(size_of::<RecordHeader>()..)?;
+    u32::read_from_prefix(bytes).ok().map(|(pid, _)| pid)
 }
 
 fn start_error(error: &io::Error) -> ProbeError {

@@ -4,6 +4,9 @@
 //! it to the capture. It decides nothing about targets: the session tells it what to write besides
 //! records ([`Command`]) and hears from it what happened ([`Happening`]).
 //!
+//! Where the GPU's work is followed, a second thread looks at what only the GPU writes: read indices,
+//! completion signals, clocks.
+//!
 //! The accounts are exact. Programs count the calls that they *see* and those that they lose; the
 //! [`accounts`] count the records that reach the capture. Both sides count a call under the CPU and
 //! domain where it began, so that `seen = written + unfinished + dropped` can be checked for each
@@ -12,7 +15,9 @@
 pub mod accounts;
 pub mod clocks;
 mod collector;
+mod gpu;
 mod rings;
 mod tasks;
+mod watch;
 
-pub use collector::{Collector, CollectorHandle, Command, Happening, Settings, Stopped};
+pub use collector::{Collector, CollectorHandle, Command, GpuSettings, Happening, Settings, Stopped};

@@ -2,7 +2,10 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
-use gputrace_abi::record::{LONG_SPAN_SIZE, RecordHeader, SPAN_SIZE, TASK_SIZE, kind};
+use gputrace_abi::{
+    gpu::{COMPLETION_SIZE, COPY_SIZE, DESCRIBED_SIZE, PACKET_RECORD_SIZE, QUEUE_STATE_SIZE},
+    record::{LONG_SPAN_SIZE, RecordHeader, SPAN_SIZE, TASK_SIZE, kind},
+};
 use gputrace_probe::Ring;
 use zerocopy::FromBytes as _;
 
@@ -12,7 +15,11 @@ pub(crate) enum Checked<'a> {
     Call(RecordHeader, &'a [u8]),
     /// A task or linker event.
     Task(RecordHeader, &'a [u8]),
-    /// Neither: CPU and domain to count it under.
+    /// About the GPU's work.
+    Gpu(RecordHeader, &'a [u8]),
+    /// A queue or agent seen for the first time.
+    Described(&'a [u8]),
+    /// None of these: CPU and domain to count it under.
     Malformed(u32, u8),
 }
 
@@ -27,6 +34,11 @@ pub(crate) fn check(cpu: u32, bytes: &[u8]) -> Checked<'_> {
         kind::SPAN | kind::UNFINISHED if whole && (size == SPAN_SIZE || size == LONG_SPAN_SIZE) => {
             Checked::Call(header, bytes)
         }
+        kind::PACKET if whole && size == PACKET_RECORD_SIZE => Checked::Gpu(header, bytes),
+        kind::COMPLETION if whole && size == COMPLETION_SIZE => Checked::Gpu(header, bytes),
+        kind::COPY if whole && size == COPY_SIZE => Checked::Gpu(header, bytes),
+        kind::QUEUE if whole && size == QUEUE_STATE_SIZE => Checked::Gpu(header, bytes),
+        kind::DESCRIBED if whole && size == DESCRIBED_SIZE => Checked::Described(bytes),
         kind::TASK | kind::LINKER if whole && size == TASK_SIZE => Checked::Task(header, bytes),
         _ => Checked::Malformed(header.cpu, header.domain),
     }

@@ -31,7 +31,13 @@ use crate::{
 static OBJECT: &[u8] = include_bytes!(env!("GPUTRACE_PROBES_OBJECT"));
 
 /// Programs that are attached to functions, as opposed to tracepoints.
-const FUNCTION_PROGRAMS: [&str; 3] = ["call_enter", "call_leave", "linker_changed"];
+const FUNCTION_PROGRAMS: [&str; 5] = [
+    "call_enter",
+    "call_leave",
+    "gpu_enter",
+    "linker_changed",
+    "code_objects_changed",
+];
 
 /// Programs on tracepoints: program, category, name.
 const TRACEPOINT_PROGRAMS: [(&str, &str, &str); 3] = [
@@ -39,6 +45,11 @@ const TRACEPOINT_PROGRAMS: [(&str, &str, &str); 3] = [
     ("task_exited", "sched", "sched_process_exit"),
     ("task_executed", "sched", "sched_process_exec"),
 ];
+
+/// The same, for those without which only something is known later or less well: a kernel may be built
+/// without the tracepoints of system calls.
+const OPTIONAL_TRACEPOINT_PROGRAMS: [(&str, &str, &str); 1] =
+    [("process_exits", "syscalls", "sys_enter_exit_group")];
 
 /// The map of the programs' variables; the stop flag is the only one.
 const STOP_FLAG: &str = ".bss";
@@ -147,6 +158,15 @@ impl Calls {
                 .attach_tracepoint(TracepointCategory::Custom(category.to_owned()), name)
                 .map_err(|error| refused(format!("attach to tracepoint {category}:{name}"), &error))?;
             calls.links.push(link);
+        }
+        for (program, category, name) in OPTIONAL_TRACEPOINT_PROGRAMS {
+            match calls
+                .program(program)?
+                .attach_tracepoint(TracepointCategory::Custom(category.to_owned()), name)
+            {
+                Ok(link) => calls.links.push(link),
+                Err(error) => tracing::debug!("no tracepoint {category}:{name}: {error}"),
+            }
         }
         Ok(calls)
     }
@@ -262,12 +282,42 @@ impl Calls {
     ///
     /// [`ProbeError`] when the kernel refuses.
     pub fn watch_linker(&self, path: &Path, scope: Scope, offset: u64) -> Result<Probes, ProbeError> {
-        forget_messages();
         let point = Point { offset, cookie: 0 };
-        let program = self.program("linker_changed")?;
-        let links = self
-            .backend
-            .attach(&program, path, scope, Side::Entry, &[point])?;
+        self.attach_side("linker_changed", path, scope, Side::Entry, &[point])
+    }
+
+    /// Observes functions that tell of the GPU's work (their cookies say how:
+    /// [`gputrace_abi::gpu::role`]) and are not traced as calls.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the kernel refuses any of them.
+    pub fn observe(&self, path: &Path, scope: Scope, points: &[Point]) -> Result<Probes, ProbeError> {
+        self.attach_side("gpu_enter", path, scope, Side::Entry, points)
+    }
+
+    /// Watches for code objects being loaded: `offset` is that of `hsa_executable_freeze` in the file at
+    /// `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the kernel refuses.
+    pub fn watch_code_objects(&self, path: &Path, scope: Scope, offset: u64) -> Result<Probes, ProbeError> {
+        let point = Point { offset, cookie: 0 };
+        self.attach_side("code_objects_changed", path, scope, Side::Return, &[point])
+    }
+
+    fn attach_side(
+        &self,
+        program: &str,
+        path: &Path,
+        scope: Scope,
+        side: Side,
+        points: &[Point],
+    ) -> Result<Probes, ProbeError> {
+        forget_messages();
+        let program = self.program(program)?;
+        let links = self.backend.attach(&program, path, scope, side, points)?;
         Ok(Probes {
             links: Links(links),
             failures: Vec::new(),

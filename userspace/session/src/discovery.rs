@@ -18,6 +18,17 @@ impl Recorder<'_> {
     /// A process has mapped or is about to map other libraries.
     pub(crate) fn linker_changed(&mut self, task: &Task) {
         let scope = self.request.scope(task.pid);
+        if matches!(task.op, task_op::CODE_OBJECTS | task_op::CODE_OBJECTS_STOPPED) {
+            self.code_objects(task.pid);
+        } else {
+            self.libraries_changed(task, scope);
+        }
+        if task_op::is_stopped(task.op) {
+            launch::signal(task.pid, Signal::CONT);
+        }
+    }
+
+    fn libraries_changed(&mut self, task: &Task, scope: Scope) {
         if matches!(task.op, task_op::NEW_IMAGE | task_op::NEW_IMAGE_STOPPED) {
             self.linkers.watch_process(task.pid, scope);
         }
@@ -25,8 +36,44 @@ impl Recorder<'_> {
         if self.try_process(task.pid, scope, since) {
             self.describe(task.pid);
         }
-        if task_op::is_stopped(task.op) {
-            launch::signal(task.pid, Signal::CONT);
+    }
+
+    /// Writes what is known of GPUs into the capture, with `remarks` on what is not.
+    pub(crate) fn describe_gpus(&self, remarks: Vec<String>) {
+        let Some(gpus) = &self.gpus else { return };
+        for agent in gpus.agents() {
+            self.collector.send(Command::Meta(Box::new(agent)));
+        }
+        for text in remarks {
+            self.tell(&text);
+            let time = clocks::now();
+            self.collector
+                .send(Command::Meta(Box::new(Notice { time, text }.into())));
+        }
+    }
+
+    /// Describes code objects that a process has loaded since the last time.
+    pub(crate) fn code_objects(&mut self, pid: u32) {
+        let Some(gpus) = &mut self.gpus else { return };
+        for meta in gpus.code_objects(pid) {
+            self.collector.send(Command::Meta(Box::new(meta)));
+        }
+    }
+
+    /// The first dispatch of a kernel: its code object must be known, or was loaded unnoticed.
+    pub(crate) fn new_kernel(&mut self, pid: u32, kernel_object: u64) {
+        if self
+            .gpus
+            .as_ref()
+            .is_some_and(|gpus| !gpus.knows(pid, kernel_object))
+        {
+            self.code_objects(pid);
+        }
+    }
+
+    pub(crate) fn forget_gpu(&mut self, pid: u32) {
+        if let Some(gpus) = &mut self.gpus {
+            gpus.ended(pid);
         }
     }
 
@@ -125,7 +172,10 @@ impl Recorder<'_> {
     /// Tells of libraries: path and number of functions.
     pub(crate) fn announce(&self, news: &[(String, usize)]) {
         for (path, functions) in news {
-            self.tell(&format!("tracing {functions} functions of {path}"));
+            self.tell(&match functions {
+                0 => format!("following the GPU's work through {path}"),
+                _ => format!("tracing {functions} functions of {path}"),
+            });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use gputrace_abi::{cookie::Cookie, domain::Domain};
+use gputrace_abi::{cookie::Cookie, domain::Domain, gpu::role};
 use gputrace_capture::meta::{Function, Library, Notice, ProbeCost, ValueKind};
 use gputrace_catalog::Signature;
 use gputrace_collect::{CollectorHandle, Command, clocks};
@@ -32,6 +32,10 @@ struct Identity {
 struct Instrumented {
     file: LibraryFile,
     points: Vec<Point>,
+    /// Functions that tell of the GPU's work and are not traced as calls.
+    observed: Vec<Point>,
+    /// Where code objects are loaded, if that is of interest.
+    code_objects: Option<u64>,
     /// One entry for each scope that has probes.
     probes: Vec<(Scope, Probes)>,
     /// What the user has been told.
@@ -102,9 +106,9 @@ impl Instruments {
             .file_name()
             .and_then(|name| name.to_str())
             .unwrap_or_default();
-        gputrace_catalog::library_domains(name)
-            .iter()
-            .any(|domain| self.domains.contains(domain))
+        let domains = gputrace_catalog::library_domains(name);
+        domains.iter().any(|domain| self.domains.contains(domain))
+            || domains.contains(&Domain::HsaCore) && gputrace_catalog::is_gpu_traced(&self.domains)
     }
 
     /// Probes a file that may be mapped later, if that has not been done.
@@ -135,18 +139,25 @@ impl Instruments {
         let Some(library) = self.libraries.get_mut(&identity) else {
             return Ok(None);
         };
-        if library.points.is_empty() {
+        if library.points.is_empty() && library.observed.is_empty() {
             return Ok(None);
         }
         let covered = |(other, _): &(Scope, Probes)| *other == scope || *other == Scope::EveryProcess;
         if library.probes.iter().any(covered) {
             return Ok(Some(library));
         }
-        let probes = self
-            .calls
-            .attach(&library.file.attach_path(), scope, &library.points)?;
+        let path = library.file.attach_path();
+        if !library.observed.is_empty() {
+            let probes = self.calls.observe(&path, scope, &library.observed)?;
+            library.probes.push((scope, probes));
+        }
+        if let Some(offset) = library.code_objects {
+            let probes = self.calls.watch_code_objects(&path, scope, offset)?;
+            library.probes.push((scope, probes));
+        }
+        let probes = self.calls.attach(&path, scope, &library.points)?;
         if let Some(first) = probes.failures.first() {
-            if probes.failures.len() >= library.points.len() {
+            if probes.failures.len() >= library.points.len() && library.observed.is_empty() {
                 // Nothing at all is probed: that is no detail of the recording any more.
                 let failures = probes.failures.into_iter().next();
                 return Err(failures.map_or(SessionError::NoTarget, |failure| failure.error.into()));
@@ -187,15 +198,16 @@ impl Instruments {
             .collect();
         let points = functions
             .iter()
-            .map(|function| {
-                let signature = gputrace_catalog::signature(&function.name);
-                let stack = signature.map_or(0, Signature::stack_words);
-                Point {
-                    offset: function.probe_offset,
-                    cookie: Cookie::new(function.id, function.domain, stack).0,
-                }
+            .map(|function| Point {
+                offset: function.probe_offset,
+                cookie: cookie(function, &self.domains).0,
             })
             .collect();
+        let observed = observed(&file, &plan, &self.domains).map_err(process::ProcessError::from)?;
+        let code_objects = gputrace_catalog::is_gpu_traced(&self.domains)
+            .then(|| file.plan_symbol(gputrace_catalog::CODE_OBJECTS_LOADED).ok())
+            .flatten()
+            .map(|site| site.file_offset);
         self.next_function = functions.last().map_or(first, |last| last.id + 1);
         let library = Library {
             id: self.next_library,
@@ -222,6 +234,8 @@ impl Instruments {
         Ok(Instrumented {
             file,
             points,
+            observed,
+            code_objects,
             probes: Vec::new(),
             announced: false,
         })
@@ -250,6 +264,44 @@ pub fn plan(
         let name = gputrace_catalog::plain_name(name);
         gputrace_catalog::classify(name).filter(|domain| domains.contains(domain) && functions.wants(name))
     })
+}
+
+/// What the programs are to know of a traced function.
+fn cookie(function: &Function, domains: &[Domain]) -> Cookie {
+    let signature = gputrace_catalog::signature(&function.name);
+    let stack = signature.map_or(0, Signature::stack_words);
+    let cookie = Cookie::new(function.id, function.domain, stack)
+        .with_role(gputrace_catalog::gpu_role(&function.name, domains));
+    match signature.and_then(gputrace_catalog::stream_word) {
+        Some(word) => cookie.with_stream(word),
+        None => cookie,
+    }
+}
+
+/// Functions of a library that tell of the GPU's work and are not among those `traced`.
+fn observed(
+    file: &LibraryFile,
+    traced: &LibraryPlan,
+    domains: &[Domain],
+) -> Result<Vec<Point>, gputrace_target::elf::ElfError> {
+    let role = |name: &str| gputrace_catalog::gpu_role(gputrace_catalog::plain_name(name), domains);
+    let plan = file.plan(&|name: &str| {
+        let is_traced = traced
+            .probes
+            .iter()
+            .any(|probe| probe.name == name || probe.aliases.iter().any(|alias| alias == name));
+        (!is_traced && role(name) != role::NONE).then_some(Domain::HsaCore)
+    })?;
+    Ok(plan
+        .probes
+        .iter()
+        .map(|probe| Point {
+            offset: probe.site.file_offset,
+            cookie: Cookie::new(0, Domain::HsaCore.id(), 0)
+                .with_role(role(&probe.name))
+                .0,
+        })
+        .collect())
 }
 
 /// Remarks on functions of a library that were wanted and are not traced.

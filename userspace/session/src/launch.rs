@@ -7,6 +7,10 @@ use tokio::process::{Child, Command};
 
 use crate::{SessionError, user::User};
 
+/// HIP's variable (5.4 and later) that makes it give every packet a completion signal, into which the GPU
+/// writes when it began and ended. Without, only some packets have one.
+pub(crate) const QUEUE_PROFILING: &str = "GPU_FORCE_QUEUE_PROFILING";
+
 /// A program started by gputrace.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -20,17 +24,22 @@ impl Program {
     /// The new process is a target from its first instruction on, because for the time of the fork
     /// gputrace itself is one and targets pass that on to their children in the kernel. When its dynamic
     /// linker has mapped the libraries it is stopped (if `stop`), and runs on once the probes are there.
+    /// With `profiled` HIP is asked to give every kernel a completion signal ([`QUEUE_PROFILING`]).
     pub(crate) fn start(
         calls: &Calls,
         command: &[OsString],
         user: Option<&User>,
         stop: bool,
+        profiled: bool,
     ) -> Result<Self, SessionError> {
         let [program, arguments @ ..] = command else {
             return Err(SessionError::NoTarget);
         };
         let mut std_command = std::process::Command::new(program);
         std_command.args(arguments);
+        if profiled && std::env::var_os(QUEUE_PROFILING).is_none() {
+            std_command.env(QUEUE_PROFILING, "1");
+        }
         if let Some(user) = user {
             std_command
                 .env("HOME", &user.home)

@@ -18,6 +18,7 @@ mod detach;
 mod discovery;
 mod ending;
 mod error;
+mod gpu;
 mod guardian;
 mod helper;
 mod instrument;

@@ -13,9 +13,12 @@ use std::{
     time::Duration,
 };
 
-use gputrace_abi::record::{Task, task_op};
+use gputrace_abi::{
+    domain::Domain,
+    record::{Task, task_op},
+};
 use gputrace_capture::{CaptureWriter, ledger::Ledger, meta::EndReason};
-use gputrace_collect::{Collector, CollectorHandle, Command, Happening, Settings, clocks};
+use gputrace_collect::{Collector, CollectorHandle, Command, GpuSettings, Happening, Settings, clocks};
 use gputrace_export::OutputDir;
 use gputrace_probe::{
     attach::Scope,
@@ -38,6 +41,7 @@ use tokio::{
 use crate::{
     SessionError, detach,
     ending::{Ending, Stops, ended, ends_of, last_status},
+    gpu::Gpus,
     guardian::Guardian,
     instrument::Instruments,
     launch::{self, Program},
@@ -123,11 +127,18 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         linkers.watch(request);
         // From here on a program may be running, so Ctrl-C must already mean "stop recording".
         let mut stops = Stops::new()?;
+        let profiled = request.queue_profiling && request.domains.contains(&Domain::KernelDispatch);
         let program = match &request.targets {
             Targets::Launch {
                 command,
                 stop_on_link,
-            } => Some(Program::start(&calls, command, user.as_ref(), *stop_on_link)?),
+            } => Some(Program::start(
+                &calls,
+                command,
+                user.as_ref(),
+                *stop_on_link,
+                profiled,
+            )?),
             _ => None,
         };
         let main_pid = match &request.targets {
@@ -144,6 +155,12 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             directory.file_in_place(&file_name)?,
             &system::recording(request, calls.backend(), main_pid),
         )?;
+        let (gpus, sampler, remarks) = if gputrace_catalog::is_gpu_traced(&request.domains) {
+            let (gpus, sampler, remarks) = Gpus::find();
+            (Some(gpus), sampler, remarks)
+        } else {
+            (None, None, Vec::new())
+        };
         let (sender, happenings) = unbounded_channel();
         let settings = Settings {
             calls: Arc::clone(&calls),
@@ -152,6 +169,10 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             ring_bytes,
             follow_forks,
             writer,
+            gpu: gpus.as_ref().map(|gpus| GpuSettings {
+                sampler,
+                agents: gpus.nodes(),
+            }),
         };
         let collector = Collector::start(settings, move |happening| {
             // The receiver lives until the collector has ended.
@@ -171,11 +192,13 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             instruments,
             linkers,
             program,
+            gpus,
             described: BTreeSet::new(),
             failure: None,
             ticks: 0,
             last_look: clocks::now(),
         };
+        recorder.describe_gpus(remarks);
         recorder.begin()?;
         let reason = recorder.wait(&mut stops).await;
         let capture = request.output.directory.join(&file_name);
@@ -222,6 +245,8 @@ pub(crate) struct Recorder<'a> {
     pub(crate) instruments: Instruments,
     pub(crate) linkers: Linkers,
     pub(crate) program: Option<Program>,
+    /// If the GPU's work is traced.
+    pub(crate) gpus: Option<Gpus>,
     /// Processes whose description is in the capture.
     pub(crate) described: BTreeSet<u32>,
     /// First failure to write the capture.
@@ -259,6 +284,7 @@ impl Recorder<'_> {
                     }
                     self.collector.send(Command::Process(*pid));
                     self.describe(*pid);
+                    self.code_objects(*pid);
                 }
                 for pid in pids {
                     self.calls.add_target(*pid, 0)?;
@@ -317,11 +343,16 @@ impl Recorder<'_> {
         match happening {
             Happening::NewProcess(pid) => self.describe(pid),
             Happening::Task(task) => match task.op {
-                task_op::EXEC => self.describe(task.pid),
+                task_op::EXEC => {
+                    self.forget_gpu(task.pid);
+                    self.describe(task.pid);
+                }
+                task_op::EXIT if task.pid == task.tid => self.forget_gpu(task.pid),
                 task_op::FORK if self.request.follows_forks() => self.describe(task.pid),
                 _ => {}
             },
             Happening::Linker(task) => self.linker_changed(&task),
+            Happening::Kernel { pid, kernel_object } => self.new_kernel(pid, kernel_object),
             Happening::CaptureFailed(text) => self.failure = Some(text),
         }
     }

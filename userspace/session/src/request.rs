@@ -18,6 +18,8 @@ pub struct Request {
     pub domains: Vec<Domain>,
     /// Which of their functions.
     pub functions: FunctionFilter,
+    /// Whether a launched program's environment asks HIP to have every kernel stamped by the GPU.
+    pub queue_profiling: bool,
     /// When to stop by itself.
     pub duration: Option<Duration>,
     /// Where outputs go.

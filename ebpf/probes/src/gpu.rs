@@ -1,0 +1,402 @@
+//! The GPU's work as HSA functions tell of it: here packets when their doorbell rings; elsewhere completion
+//! signals before they are used again ([`signals`]) and copies when they are asked for ([`crate::copies`]).
+//!
+//! Nothing here knows which function was called except by its [`role`], and everything is read from the
+//! process's own memory, which only this thread's function is about to read as well, so it is there.
+
+use aya_ebpf::helpers::{
+    bpf_get_smp_processor_id, bpf_probe_read_user, generated::bpf_probe_read_user as read_user,
+};
+use gputrace_abi::{
+    REGISTER_ARGS, STACK_ARGS,
+    cookie::Cookie,
+    counters::DropReason,
+    domain::Domain,
+    frame::MAX_DEPTH,
+    gpu::{
+        PACKET_RECORD_SIZE, PACKETS_PER_DOORBELL, Packet, QUEUE_STATE_SIZE, QueueState, packet_flags,
+        queue_reason, role,
+    },
+    record::{RecordHeader, kind},
+};
+
+use crate::{
+    agents::{self, Seen},
+    copies::copy,
+    frames::Frames,
+    maps::{Counters, Object, QUEUES, QueueProgress},
+    ring::Slot,
+    signals,
+};
+
+/// A hit of a function with a role.
+#[derive(Clone, Copy)]
+pub(crate) struct Hit {
+    /// `tgid << 32 | tid`.
+    pub(crate) id: u64,
+    /// When, ns `CLOCK_BOOTTIME`.
+    pub(crate) time: u64,
+    pub(crate) cookie: Cookie,
+    pub(crate) stack_pointer: u64,
+    pub(crate) args: [u64; REGISTER_ARGS],
+    pub(crate) innermost: u64,
+    pub(crate) outermost: u64,
+    pub(crate) stream: u64,
+    pub(crate) flags: u32,
+}
+
+impl Hit {
+    /// A hit in the thread whose open calls are `frames`, if any are known.
+    #[inline(always)]
+    pub(crate) fn new(
+        id: u64,
+        time: u64,
+        cookie: Cookie,
+        stack_pointer: u64,
+        args: [u64; REGISTER_ARGS],
+        frames: Option<Frames>,
+    ) -> Self {
+        let mut hit = Self {
+            id,
+            time,
+            cookie,
+            stack_pointer,
+            args,
+            innermost: 0,
+            outermost: 0,
+            stream: 0,
+            flags: 0,
+        };
+        if let Some(frames) = frames {
+            // SAFETY: frames of this thread.
+            unsafe {
+                if let Some(top) = frames.top() {
+                    hit.innermost = (*top).correlation;
+                }
+                if frames.depth > 0
+                    && let Some(bottom) = frames.frame(0)
+                {
+                    hit.outermost = (*bottom).correlation;
+                }
+            }
+            hit.find_stream(frames);
+        }
+        hit
+    }
+
+    /// The stream argument of the outermost open call that has one. HIP's inner calls of itself, where a
+    /// release has them, name streams that the program has never seen.
+    #[inline(always)]
+    fn find_stream(&mut self, frames: Frames) {
+        for depth in 0..MAX_DEPTH as u32 {
+            if depth >= frames.depth {
+                break;
+            }
+            let Some(frame) = frames.frame(depth) else { break };
+            // SAFETY: a frame of this thread; the indices are checked.
+            unsafe {
+                let Some(word) = (*frame).cookie().stream() else {
+                    continue;
+                };
+                let word = usize::from(word);
+                if word < REGISTER_ARGS {
+                    self.stream = (&raw const (*frame).args).cast::<u64>().add(word).read();
+                } else if word < REGISTER_ARGS + STACK_ARGS {
+                    let stack = &raw const (*frame).stack;
+                    self.stream = stack.cast::<u64>().add(word - REGISTER_ARGS).read();
+                } else {
+                    continue;
+                }
+            }
+            self.flags = packet_flags::STREAM;
+            break;
+        }
+    }
+
+    /// Process id.
+    #[inline(always)]
+    pub(crate) fn pid(&self) -> u32 {
+        (self.id >> 32) as u32
+    }
+
+    /// A word of this hit's stack arguments, 0 being the first above the return address.
+    #[inline(always)]
+    pub(crate) fn stack_arg(&self, index: u64) -> Option<u64> {
+        // SAFETY: the helper checks the address.
+        unsafe { bpf_probe_read_user((self.stack_pointer + 8 + index * 8) as *const u64) }.ok()
+    }
+
+    #[inline(always)]
+    pub(crate) fn object(&self, address: u64) -> Object {
+        Object {
+            process: u64::from(self.pid()),
+            address,
+        }
+    }
+}
+
+/// Does what the role of the function asks for. Not inlined, so that it is in the object once.
+#[inline(never)]
+pub(crate) fn observe(hit: &Hit) -> u64 {
+    let [first, ..] = hit.args;
+    let done = match hit.cookie.role() {
+        role::DOORBELL => signal_stored(hit),
+        role::REARM => signals::rearmed(hit.id, hit.time, first),
+        role::SIGNAL_DESTROY => signals::destroyed(hit.id, hit.time, first),
+        role::QUEUE_DESTROY => queue_destroyed(hit, first),
+        role::COPY | role::COPY_ON_ENGINE | role::COPY_RECT => copy(hit),
+        _ => None,
+    };
+    u64::from(done.is_some())
+}
+
+/// First words of an `amd_signal_t`.
+#[repr(C)]
+struct SignalHead {
+    kind: i64,
+    value: i64,
+    mailbox: u64,
+    event: u64,
+    start: u64,
+    end: u64,
+    queue: u64,
+}
+
+/// `amd_signal_kind_t`: a doorbell, and a doorbell of old hardware.
+const DOORBELL_KINDS: [i64; 2] = [-1, -2];
+
+/// `hsa_queue_t`.
+#[repr(C)]
+struct QueueHead {
+    kind: u32,
+    features: u32,
+    base: u64,
+    doorbell: u64,
+    size: u32,
+    reserved: u32,
+    id: u64,
+}
+
+/// Offset of `read_dispatch_id` in an `amd_queue_t`.
+const READ_INDEX: u64 = 128;
+
+/// The largest ring that HSA allows has a million packets.
+const MAX_RING: u32 = 1 << 24;
+
+/// A value is stored into a signal: a doorbell rings, or the program prepares a signal for its next use.
+#[inline(always)]
+fn signal_stored(hit: &Hit) -> Option<()> {
+    let [signal, value, ..] = hit.args;
+    // SAFETY: the helper checks the address.
+    let Ok(head) = (unsafe { bpf_probe_read_user(signal as *const SignalHead) }) else {
+        return unreadable(Domain::QueuePacket);
+    };
+    let [new, old] = DOORBELL_KINDS;
+    if head.kind != new && head.kind != old {
+        return signals::rearmed(hit.id, hit.time, signal);
+    }
+    // SAFETY: the helper checks the address.
+    let Ok(queue) = (unsafe { bpf_probe_read_user(head.queue as *const QueueHead) }) else {
+        return unreadable(Domain::QueuePacket);
+    };
+    if !queue.size.is_power_of_two() || queue.size > MAX_RING || queue.base == 0 {
+        return unreadable(Domain::QueuePacket);
+    }
+    // SAFETY: the helper checks the address.
+    let read_index = unsafe { bpf_probe_read_user((head.queue + READ_INDEX) as *const u64) }.unwrap_or(0);
+
+    let ringing = Ringing {
+        address: head.queue,
+        id: queue.id,
+        ring: queue.base,
+        packets: queue.size,
+        read_index,
+        value,
+    };
+    let key = hit.object(head.queue);
+    let mut first = value;
+    if let Some(progress) = QUEUES.get_ptr_mut(key) {
+        // SAFETY: a live map element; threads that race here at worst have packets read twice or not at all,
+        // which the collector notices by their indices.
+        unsafe {
+            if (*progress).id == queue.id {
+                let next = (*progress).next;
+                if next <= value {
+                    let most = value - next;
+                    let most = if most >= PACKETS_PER_DOORBELL as u64 {
+                        PACKETS_PER_DOORBELL as u64 - 1
+                    } else {
+                        most
+                    };
+                    first = value - most;
+                    (&raw mut (*progress).next).write_volatile(value + 1);
+                }
+            } else {
+                (&raw mut (*progress).id).write_volatile(queue.id);
+                (&raw mut (*progress).next).write_volatile(value + 1);
+                new_queue(hit, &ringing);
+            }
+        }
+    } else {
+        let progress = QueueProgress {
+            id: queue.id,
+            next: value + 1,
+        };
+        // A full map only means that packets without a doorbell of their own are left to the collector.
+        let _ = QUEUES.insert(key, progress, 0);
+        new_queue(hit, &ringing);
+    }
+
+    for step in 0..PACKETS_PER_DOORBELL as u64 {
+        let index = first + step;
+        if index > value {
+            break;
+        }
+        packet(hit, &ringing, index);
+    }
+    Some(())
+}
+
+/// A queue whose doorbell rings.
+struct Ringing {
+    address: u64,
+    id: u64,
+    ring: u64,
+    packets: u32,
+    read_index: u64,
+    /// What is stored into the doorbell: the index of the packet that it is about.
+    value: u64,
+}
+
+#[inline(always)]
+fn new_queue(hit: &Hit, queue: &Ringing) {
+    agents::queue(&Seen {
+        pid: hit.pid(),
+        time: hit.time,
+        queue: queue.address,
+        queue_id: queue.id,
+        ring_packets: queue.packets,
+    });
+}
+
+/// Type of a packet in the low byte of its header.
+const TYPE_VENDOR: u64 = 0;
+const TYPE_INVALID: u64 = 1;
+const TYPE_KERNEL_DISPATCH: u64 = 2;
+
+/// `AmdFormat` of a vendor packet that dispatches a kernel (`HSA_AMD_PACKET_TYPE_EXT_KERNEL_DISPATCH`).
+const FORMAT_EXT_KERNEL_DISPATCH: u64 = 3;
+
+/// Writes the record of the packet at `index`. One `before` the doorbell's own is passed over if it is not
+/// valid: its own doorbell is still to come.
+#[inline(never)]
+fn packet(hit: &Hit, queue: &Ringing, index: u64) -> u64 {
+    // SAFETY: a helper without arguments.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let Some(counters) = Counters::of(cpu) else {
+        return 0;
+    };
+    let before = index != queue.value;
+    let place = queue.ring + (index & (u64::from(queue.packets) - 1)) * 64;
+    let mut words = [0u64; 8];
+    // SAFETY: the helper checks the user address and writes within the array.
+    if unsafe { read_user((&raw mut words).cast(), 64, place as *const _) } != 0 {
+        counters.seen(Domain::QueuePacket.id());
+        counters.dropped(DropReason::MemoryUnreadable, Domain::QueuePacket.id());
+        return 0;
+    }
+    let [header, .., signal] = words;
+    if before && header & 0xff == TYPE_INVALID {
+        return 0;
+    }
+    let is_kernel = header & 0xff == TYPE_KERNEL_DISPATCH
+        || header & 0xff == TYPE_VENDOR && (header >> 16) & 0xff == FORMAT_EXT_KERNEL_DISPATCH;
+    let domain = if is_kernel {
+        Domain::KernelDispatch.id()
+    } else {
+        Domain::QueuePacket.id()
+    };
+    counters.seen(domain);
+    if signal != 0 {
+        signals::used(hit.object(signal));
+    }
+    let Some(mut slot) = Slot::<Packet>::reserve() else {
+        counters.dropped(DropReason::RingFull, domain);
+        return 0;
+    };
+    let record = slot.as_mut_ptr();
+    let flags = if before {
+        hit.flags | packet_flags::BEFORE_DOORBELL
+    } else {
+        hit.flags
+    };
+    // SAFETY: the slot is as large as a `Packet`.
+    unsafe {
+        (&raw mut (*record).header).write(RecordHeader {
+            size: PACKET_RECORD_SIZE as u16,
+            kind: kind::PACKET,
+            domain,
+            cpu,
+        });
+        (&raw mut (*record).pid).write(hit.pid());
+        (&raw mut (*record).tid).write(hit.id as u32);
+        (&raw mut (*record).time).write(hit.time);
+        (&raw mut (*record).queue).write(queue.address);
+        (&raw mut (*record).queue_id).write(queue.id);
+        (&raw mut (*record).ring).write(queue.ring);
+        (&raw mut (*record).ring_packets).write(queue.packets);
+        (&raw mut (*record).flags).write(flags);
+        (&raw mut (*record).index).write(index);
+        (&raw mut (*record).read_index).write(queue.read_index);
+        (&raw mut (*record).innermost).write(hit.innermost);
+        (&raw mut (*record).outermost).write(hit.outermost);
+        (&raw mut (*record).stream).write(hit.stream);
+        (&raw const words).copy_to_nonoverlapping(&raw mut (*record).packet, 1);
+    }
+    slot.submit(true);
+    1
+}
+
+/// Something was to be read that could not be: seen and lost.
+#[inline(always)]
+fn unreadable(domain: Domain) -> Option<()> {
+    // SAFETY: a helper without arguments.
+    let counters = Counters::of(unsafe { bpf_get_smp_processor_id() })?;
+    counters.seen(domain.id());
+    counters.dropped(DropReason::MemoryUnreadable, domain.id());
+    None
+}
+
+/// The queue at `address` ends: another one may get its address.
+#[inline(always)]
+fn queue_destroyed(hit: &Hit, address: u64) -> Option<()> {
+    let key = hit.object(address);
+    // A queue that has had no packets is of no interest.
+    // SAFETY: nothing is read through the pointer.
+    QUEUES.get_ptr(key)?;
+    let _ = QUEUES.remove(key);
+    let mut slot = Slot::<QueueState>::reserve()?;
+    let record = slot.as_mut_ptr();
+    let word = |offset: u64| {
+        // SAFETY: the helper checks the address.
+        unsafe { bpf_probe_read_user((address + offset) as *const u64) }.unwrap_or(0)
+    };
+    let (read_index, write_index) = (word(READ_INDEX), word(56));
+    // SAFETY: the slot is as large as a `QueueState`; a helper without arguments.
+    unsafe {
+        (&raw mut (*record).header).write(RecordHeader {
+            size: QUEUE_STATE_SIZE as u16,
+            kind: kind::QUEUE,
+            domain: 0,
+            cpu: bpf_get_smp_processor_id(),
+        });
+        (&raw mut (*record).pid).write(hit.pid());
+        (&raw mut (*record).reason).write(queue_reason::DESTROY);
+        (&raw mut (*record).time).write(hit.time);
+        (&raw mut (*record).queue).write(address);
+        (&raw mut (*record).read_index).write(read_index);
+        (&raw mut (*record).write_index).write(write_index);
+    }
+    slot.submit(false);
+    Some(())
+}

@@ -1,0 +1,171 @@
+//! Which completion signals are in use, so that they are read before their stamps are lost: when the
+//! runtime uses them again, destroys them, or the process ends.
+
+use aya_ebpf::{
+    bindings::BPF_NOEXIST,
+    helpers::{
+        bpf_get_current_pid_tgid, bpf_get_smp_processor_id,
+        generated::{bpf_ktime_get_boot_ns, bpf_probe_read_user as read_user},
+    },
+    macros::tracepoint,
+    programs::TracePointContext,
+};
+use gputrace_abi::{
+    counters::DropReason,
+    domain::Domain,
+    gpu::{COMPLETION_SIZE, Completion, completion_reason},
+    record::{RecordHeader, kind},
+};
+
+use crate::{
+    maps::{Counters, EMPTY_SIGNALS, Object, PROCESS_SIGNALS, SIGNALS, SIGNALS_PER_PROCESS, stopped},
+    ring::Slot,
+};
+
+/// A packet or copy will complete the signal `key`.
+#[inline(always)]
+pub(crate) fn used(key: Object) {
+    if is_used(key) || SIGNALS.insert(key, 0, u64::from(BPF_NOEXIST)).is_err() {
+        return;
+    }
+    let process = key.process as u32;
+    if PROCESS_SIGNALS.get_ptr(process).is_none()
+        && let Some(empty) = EMPTY_SIGNALS.get(0)
+    {
+        // Another thread may just have done it.
+        let _ = PROCESS_SIGNALS.insert(process, empty, u64::from(BPF_NOEXIST));
+    }
+    let Some(list) = PROCESS_SIGNALS.get_ptr_mut(process) else {
+        return;
+    };
+    // SAFETY: a live map element. Threads that race for a place at worst lose a signal, which the collector
+    // then finds completed by looking.
+    unsafe {
+        let count = (*list).count;
+        (&raw mut (*list).count).write_volatile(count + 1);
+        let place = (count & (SIGNALS_PER_PROCESS as u64 - 1)) as usize;
+        (&raw mut (*list).addresses)
+            .cast::<u64>()
+            .add(place)
+            .write_volatile(key.address);
+    }
+}
+
+/// The runtime is about to set a signal to its initial value again.
+#[inline(always)]
+pub(crate) fn rearmed(id: u64, time: u64, signal: u64) -> Option<()> {
+    let key = Object {
+        process: id >> 32,
+        address: signal,
+    };
+    if is_used(key) {
+        harvest(id, time, signal, completion_reason::REARM);
+    }
+    Some(())
+}
+
+/// The runtime is about to destroy a signal.
+#[inline(always)]
+pub(crate) fn destroyed(id: u64, time: u64, signal: u64) -> Option<()> {
+    let key = Object {
+        process: id >> 32,
+        address: signal,
+    };
+    if is_used(key) {
+        harvest(id, time, signal, completion_reason::DESTROY);
+        let _ = SIGNALS.remove(key);
+    }
+    Some(())
+}
+
+/// A process ends itself: its memory is still there.
+#[tracepoint(category = "syscalls", name = "sys_enter_exit_group")]
+pub(crate) fn process_exits(_ctx: TracePointContext) -> Option<()> {
+    if stopped() {
+        return None;
+    }
+    let id = bpf_get_current_pid_tgid();
+    let process = (id >> 32) as u32;
+    let list = PROCESS_SIGNALS.get_ptr(process)?;
+    for place in 0..SIGNALS_PER_PROCESS {
+        // SAFETY: a live map element, and the place is within it.
+        let (count, address) = unsafe {
+            (
+                (*list).count,
+                (&raw const (*list).addresses)
+                    .cast::<u64>()
+                    .add(place)
+                    .read_volatile(),
+            )
+        };
+        if place as u64 >= count {
+            break;
+        }
+        let key = Object {
+            process: id >> 32,
+            address,
+        };
+        if is_used(key) {
+            harvest(id, 0, address, completion_reason::EXIT);
+            let _ = SIGNALS.remove(key);
+        }
+    }
+    PROCESS_SIGNALS.remove(process).ok()
+}
+
+/// Writes the record of a completion signal as it is now, or counts it as lost.
+#[inline(never)]
+fn harvest(id: u64, time: u64, signal: u64, reason: u32) -> u64 {
+    let domain = Domain::Completion.id();
+    // SAFETY: a helper without arguments.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let Some(counters) = Counters::of(cpu) else {
+        return 0;
+    };
+    counters.seen(domain);
+    // `amd_signal_t`, and ROCr's own words behind it, 104 bytes of 128.
+    let mut words = [0u64; 13];
+    // SAFETY: the helper checks the user address and writes within the array.
+    if unsafe { read_user((&raw mut words).cast(), 104, signal as *const _) } != 0 {
+        counters.dropped(DropReason::MemoryUnreadable, domain);
+        return 0;
+    }
+    let Some(mut slot) = Slot::<Completion>::reserve() else {
+        counters.dropped(DropReason::RingFull, domain);
+        return 0;
+    };
+    let record = slot.as_mut_ptr();
+    let [_, value, _, _, start, end, _, _, sdma_start, _, _, _, sdma_end] = words;
+    let time = if time == 0 {
+        // SAFETY: a helper without arguments.
+        unsafe { bpf_ktime_get_boot_ns() }
+    } else {
+        time
+    };
+    // SAFETY: the slot is as large as a `Completion`.
+    unsafe {
+        (&raw mut (*record).header).write(RecordHeader {
+            size: COMPLETION_SIZE as u16,
+            kind: kind::COMPLETION,
+            domain,
+            cpu,
+        });
+        (&raw mut (*record).pid).write((id >> 32) as u32);
+        (&raw mut (*record).reason).write(reason);
+        (&raw mut (*record).time).write(time);
+        (&raw mut (*record).signal).write(signal);
+        (&raw mut (*record).value).write(value as i64);
+        (&raw mut (*record).start).write(start);
+        (&raw mut (*record).end).write(end);
+        (&raw mut (*record).sdma_start).write(sdma_start);
+        (&raw mut (*record).sdma_end).write(sdma_end);
+    }
+    slot.submit(reason != completion_reason::EXIT);
+    1
+}
+
+/// Whether a signal is a completion signal of something that was seen.
+#[inline(always)]
+fn is_used(key: Object) -> bool {
+    SIGNALS.get_ptr(key).is_some()
+}

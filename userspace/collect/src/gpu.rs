@@ -1,0 +1,404 @@
+//! What records tell of queues and signals while they pass: what is new, what is missing, what is open.
+//!
+//! Nothing here changes a record. The collector asks for three things that programs in the kernel cannot
+//! do: to tell the session of queues, kernels and agents that it has not described yet; to read packets
+//! that were passed over (one doorbell may stand for hundreds); and to keep the watcher informed.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::mpsc::Sender,
+};
+
+use gputrace_abi::{
+    domain::Domain,
+    gpu::{
+        Completion, Copy, Described, PACKET_SIZE, Packet, QueueState, completion_reason, packet_flags,
+        queue_reason,
+    },
+    record::kind,
+};
+use gputrace_capture::{
+    Meta,
+    gpu::{AgentHandle, AgentKind},
+};
+use gputrace_codeobj::memory::{Memory as _, ProcessMemory};
+use zerocopy::FromBytes as _;
+
+use crate::{Happening, watch::Watch};
+
+/// Packets that may be missing at once in one queue; more are given up, which the timeline's count of
+/// indices shows.
+const MOST_MISSING: u64 = 65_536;
+
+/// Rounds for which a missing packet's own doorbell is waited for.
+const PATIENCE: u32 = 2;
+
+/// AQL packet types in a header's low byte.
+const TYPE_INVALID: u64 = 1;
+const TYPE_KERNEL_DISPATCH: u64 = 2;
+
+/// What is known of queues, signals, kernels and agents.
+pub(crate) struct GpuBooks {
+    queues: HashMap<(u32, u64), Queue>,
+    kernels: HashSet<(u32, u64)>,
+    agents: Vec<(u32, AgentKind)>,
+    watcher: Option<Sender<Watch>>,
+    /// For the watcher, handed over once per round.
+    news: Vec<(u32, News)>,
+}
+
+/// What the watcher is told of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// A packet without a completion signal went to this queue: only its indices tell of it.
+    Unsignalled(u64),
+    /// A queue that is to be looked at when the recording stops.
+    Queue(u64),
+    /// The queue is gone.
+    QueueGone(u64),
+    /// Something will complete this signal.
+    Open(u64),
+    /// The signal has been read.
+    Read(u64),
+}
+
+/// How far the packets of a queue have been seen.
+#[derive(Debug)]
+struct Queue {
+    id: u64,
+    next: u64,
+    /// Missing packets: index, and the packet behind it, whose doorbell went past; with the rounds since.
+    missing: BTreeMap<u64, (Packet, u32)>,
+    /// Whether the watcher has been told of a packet without a signal since the last round.
+    unsignalled: bool,
+}
+
+/// A packet that was missing and has been found, or is lost for good.
+pub(crate) enum Late {
+    /// Its record.
+    Found(Packet),
+    /// Its memory could not be read, or holds a later packet.
+    Gone,
+}
+
+impl GpuBooks {
+    /// `agents` are the node's.
+    pub(crate) fn new(agents: Vec<(u32, AgentKind)>, watcher: Option<Sender<Watch>>) -> Self {
+        Self {
+            queues: HashMap::new(),
+            kernels: HashSet::new(),
+            agents,
+            watcher,
+            news: Vec::new(),
+        }
+    }
+
+    /// Takes note of a record.
+    pub(crate) fn take(&mut self, record: u8, bytes: &[u8], tell: &dyn Fn(Happening)) {
+        match record {
+            kind::PACKET => {
+                if let Ok(packet) = Packet::read_from_bytes(bytes) {
+                    self.packet(&packet, tell);
+                }
+            }
+            kind::COPY => {
+                if let Ok(copy) = Copy::read_from_bytes(bytes)
+                    && copy.signal != 0
+                {
+                    self.news.push((copy.pid, News::Open(copy.signal)));
+                }
+            }
+            kind::COMPLETION => {
+                if let Ok(done) = Completion::read_from_bytes(bytes)
+                    && (done.value <= 0 || done.reason != completion_reason::POLL)
+                {
+                    self.news.push((done.pid, News::Read(done.signal)));
+                }
+            }
+            kind::QUEUE => {
+                if let Ok(state) = QueueState::read_from_bytes(bytes)
+                    && state.reason == queue_reason::DESTROY
+                {
+                    self.queues.remove(&(state.pid, state.queue));
+                    self.news.push((state.pid, News::QueueGone(state.queue)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn packet(&mut self, packet: &Packet, tell: &dyn Fn(Happening)) {
+        let key = (packet.pid, packet.queue);
+        let is_new = self
+            .queues
+            .get(&key)
+            .is_none_or(|queue| queue.id != packet.queue_id);
+        if is_new {
+            self.queues.insert(
+                key,
+                Queue {
+                    id: packet.queue_id,
+                    next: packet.index,
+                    missing: BTreeMap::new(),
+                    unsignalled: false,
+                },
+            );
+            self.news.push((packet.pid, News::Queue(packet.queue)));
+        }
+        let [.., kernel, _, _, signal] = packet.packet;
+        if let Some(queue) = self.queues.get_mut(&key) {
+            if packet.index >= queue.next {
+                let first = queue.next.max(packet.index.saturating_sub(MOST_MISSING));
+                for index in first..packet.index {
+                    queue.missing.insert(index, (*packet, 0));
+                }
+                queue.next = packet.index.saturating_add(1);
+            } else {
+                queue.missing.remove(&packet.index);
+            }
+            if signal == 0 && packet.header.domain == Domain::KernelDispatch.id() && !queue.unsignalled {
+                queue.unsignalled = true;
+                self.news.push((packet.pid, News::Unsignalled(packet.queue)));
+            }
+        }
+        if signal != 0 {
+            self.news.push((packet.pid, News::Open(signal)));
+        }
+        if packet.header.domain == Domain::KernelDispatch.id() && self.kernels.insert((packet.pid, kernel)) {
+            tell(Happening::Kernel {
+                pid: packet.pid,
+                kernel_object: kernel,
+            });
+        }
+    }
+
+    /// The metadata that a first sight makes.
+    pub(crate) fn described(&self, bytes: &[u8]) -> Option<Meta> {
+        let seen = Described::read_from_bytes(bytes).ok()?;
+        // Without an agent the words are 0, which would look like a node.
+        let mut words = seen.words.iter().filter(|_| seen.agent != 0);
+        let node_id = words.find_map(|word| self.node(*word));
+        if seen.queue == 0 {
+            let handle = AgentHandle {
+                pid: seen.pid,
+                handle: seen.agent,
+                node_id: node_id?,
+            };
+            return Some(handle.into());
+        }
+        let queue = gputrace_capture::gpu::Queue {
+            pid: seen.pid,
+            time: seen.time,
+            address: seen.queue,
+            id: seen.queue_id,
+            node_id,
+            packets: seen.ring_packets,
+        };
+        Some(queue.into())
+    }
+
+    /// The topology node that a word of an agent's object names, if there is one of that number and kind: the
+    /// place of the word differs between releases of ROCr.
+    fn node(&self, word: u64) -> Option<u32> {
+        // `core::Agent::DeviceType`.
+        let kind = match word >> 32 {
+            0 => AgentKind::Gpu,
+            1 => AgentKind::Cpu,
+            _ => return None,
+        };
+        let node = word as u32;
+        self.agents.contains(&(node, kind)).then_some(node)
+    }
+
+    /// Ends a round: packets whose own doorbell has not rung by now are read from the rings. With `all` none
+    /// is waited for any longer.
+    pub(crate) fn round(&mut self, all: bool) -> Vec<Late> {
+        let mut late = Vec::new();
+        for ((pid, _), queue) in &mut self.queues {
+            queue.unsignalled = false;
+            if queue.missing.is_empty() {
+                continue;
+            }
+            let memory = ProcessMemory::open(*pid).ok();
+            let next = queue.next;
+            queue.missing.retain(|index, (behind, rounds)| {
+                *rounds += 1;
+                let waits = *rounds <= PATIENCE && !all;
+                if !waits {
+                    late.push(read_late(memory.as_ref(), *index, next, behind));
+                }
+                waits
+            });
+        }
+        if let Some(watcher) = &self.watcher
+            && !self.news.is_empty()
+        {
+            // A watcher that is gone has nothing to report any more.
+            let _ = watcher.send(Watch::News(std::mem::take(&mut self.news)));
+        }
+        late
+    }
+
+    /// Forgets a process that has ended.
+    pub(crate) fn ended(&mut self, pid: u32) {
+        self.queues.retain(|(owner, _), _| *owner != pid);
+        self.kernels.retain(|(owner, _)| *owner != pid);
+    }
+}
+
+/// Reads the packet at `index` from its ring. Its header has been consumed, its body stays until the ring
+/// comes round.
+fn read_late(memory: Option<&ProcessMemory>, index: u64, next: u64, behind: &Packet) -> Late {
+    let packets = u64::from(behind.ring_packets);
+    let Some(memory) = memory.filter(|_| packets.is_power_of_two() && next - index <= packets) else {
+        return Late::Gone;
+    };
+    let place = (index & (packets - 1))
+        .checked_mul(PACKET_SIZE as u64)
+        .and_then(|offset| behind.ring.checked_add(offset));
+    let words = place
+        .and_then(|place| memory.array::<PACKET_SIZE>(place).ok())
+        .and_then(|bytes| <[u64; 8]>::read_from_bytes(&bytes).ok());
+    let Some(words) = words else {
+        return Late::Gone;
+    };
+    let domain = if is_kernel_dispatch(&words) {
+        Domain::KernelDispatch
+    } else {
+        Domain::QueuePacket
+    };
+    let mut packet = *behind;
+    packet.header.domain = domain.id();
+    packet.flags |= packet_flags::BEFORE_DOORBELL | packet_flags::READ_LATER;
+    packet.index = index;
+    packet.packet = words;
+    Late::Found(packet)
+}
+
+/// Whether a packet, maybe one whose type has been overwritten by its consumer, dispatches a kernel.
+fn is_kernel_dispatch(words: &[u64; 8]) -> bool {
+    let [head, grid, _, _, kernel, ..] = words;
+    let dimensions = (head >> 16) & 3;
+    match head & 0xff {
+        TYPE_KERNEL_DISPATCH => true,
+        // Dimensions, size of a workgroup, size of the grid and a kernel: a barrier has none of the first two.
+        TYPE_INVALID => dimensions != 0 && (head >> 32) & 0xffff != 0 && grid >> 32 != 0 && *kernel != 0,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use gputrace_abi::{gpu::PACKET_RECORD_SIZE, record::RecordHeader};
+    use zerocopy::{FromZeros as _, IntoBytes as _};
+
+    use super::*;
+
+    fn packet(index: u64, signal: u64) -> Packet {
+        let mut packet = Packet::new_zeroed();
+        packet.header = RecordHeader {
+            size: PACKET_RECORD_SIZE as u16,
+            kind: kind::PACKET,
+            domain: Domain::KernelDispatch.id(),
+            cpu: 0,
+        };
+        packet.pid = std::process::id();
+        packet.queue = 0x1000;
+        packet.index = index;
+        packet.ring_packets = 64;
+        packet.packet = [2 | 1 << 16 | 64 << 32, 64 << 32, 0, 0, 0xbeef, 0, 0, signal];
+        packet
+    }
+
+    fn take(books: &mut GpuBooks, packet: &Packet) -> usize {
+        let told = RefCell::new(0);
+        books.take(kind::PACKET, packet.as_bytes(), &|_| *told.borrow_mut() += 1);
+        told.into_inner()
+    }
+
+    #[test]
+    fn what_is_new_is_told_once() {
+        let mut books = GpuBooks::new(Vec::new(), None);
+        assert_eq!(take(&mut books, &packet(5, 0)), 1, "a kernel");
+        assert_eq!(take(&mut books, &packet(6, 0)), 0);
+    }
+
+    #[test]
+    fn agents_are_nodes_of_their_kind() {
+        let books = GpuBooks::new(vec![(0, AgentKind::Cpu), (1, AgentKind::Gpu)], None);
+        let mut seen = Described::new_zeroed();
+        seen.agent = 0x5000;
+        // A pointer where another release has the node, then node 1, a GPU.
+        seen.words = [0x7fff_1234_5678, 1];
+        let Some(Meta::AgentHandle(handle)) = books.described(seen.as_bytes()) else {
+            panic!("an agent")
+        };
+        assert_eq!((handle.handle, handle.node_id), (0x5000, 1));
+        seen.queue = 0x1000;
+        seen.words = [7, 0x7fff_1234_5678];
+        let Some(Meta::Queue(queue)) = books.described(seen.as_bytes()) else {
+            panic!("a queue")
+        };
+        assert_eq!((queue.address, queue.node_id), (0x1000, None));
+    }
+
+    #[test]
+    fn missing_packets_are_waited_for_and_then_read() {
+        let ring: Vec<u64> = (0..64u64).flat_map(|_| packet(0, 9).packet).collect();
+        let mut books = GpuBooks::new(Vec::new(), None);
+        let at = |index| {
+            let mut packet = packet(index, 0);
+            packet.ring = ring.as_ptr() as u64;
+            packet
+        };
+        take(&mut books, &at(10));
+        take(&mut books, &at(14));
+        take(&mut books, &at(12));
+        assert!(books.round(false).is_empty());
+        assert!(books.round(false).is_empty());
+        let late = books.round(false);
+        let indices: Vec<u64> = late
+            .iter()
+            .map(|late| match late {
+                Late::Found(packet) => {
+                    assert_eq!(packet.packet[7], 9);
+                    assert_eq!(packet.header.domain, Domain::KernelDispatch.id());
+                    packet.index
+                }
+                Late::Gone => 0,
+            })
+            .collect();
+        assert_eq!(indices, [11, 13]);
+        assert!(books.round(true).is_empty());
+    }
+
+    #[test]
+    fn packets_that_have_been_overwritten_are_gone() {
+        let mut books = GpuBooks::new(Vec::new(), None);
+        take(&mut books, &packet(10, 0));
+        take(&mut books, &packet(200, 0));
+        let late = books.round(true);
+        assert_eq!(late.len(), 189);
+        assert!(late.iter().all(|late| matches!(late, Late::Gone)));
+    }
+
+    #[test]
+    fn consumed_packets_are_told_by_their_bodies() {
+        let mut dispatch = packet(0, 0).packet;
+        dispatch[0] = dispatch[0] & !0xff | TYPE_INVALID;
+        assert!(is_kernel_dispatch(&dispatch));
+        // A barrier-AND packet: header, dependent signals, completion signal.
+        assert!(!is_kernel_dispatch(&[
+            TYPE_INVALID | 1 << 8,
+            0x7000,
+            0x8000,
+            0,
+            0,
+            0,
+            0,
+            0x9000
+        ]));
+    }
+}

@@ -1,0 +1,329 @@
+//! Looking at what the GPU writes and no function call tells of: read indices of queues, completion signals
+//! that stay open, and the GPUs' clocks.
+//!
+//! A thread of its own, because it looks a thousand times a second while packets without completion signals
+//! are under way, and the collector must not wait for it. It only reads; what it finds goes to the collector
+//! as records.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use gputrace_abi::{
+    domain::Domain,
+    gpu::{COMPLETION_SIZE, Completion, QUEUE_STATE_SIZE, QueueState, completion_reason, queue_reason},
+    record::{RecordHeader, kind},
+};
+use gputrace_capture::{Meta, gpu::GpuClock};
+use gputrace_codeobj::memory::{Memory as _, ProcessMemory};
+use gputrace_kfd::clock::Sampler;
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+use crate::{clocks, gpu::News};
+
+/// How often the read index of a busy queue is looked at: 1 kHz. That is the resolution of dispatches
+/// without completion signals.
+const SAMPLE_EVERY: Duration = Duration::from_millis(1);
+
+/// For how long after its last packet without a signal a queue counts as busy.
+const BUSY_FOR: Duration = Duration::from_millis(200);
+
+/// How often everything else is looked after.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
+
+/// A signal that is open for longer is looked at from time to time. Most are read when they are used again.
+const OPEN_FOR: Duration = Duration::from_millis(50);
+
+/// Open signals looked at each time, at most.
+const SIGNALS_PER_LOOK: usize = 256;
+
+/// How often clocks are read: ten times a second, so that drift between two samples is below a microsecond.
+const CLOCKS_EVERY: Duration = Duration::from_millis(100);
+
+/// Offsets in an `amd_queue_t` (`amd_hsa_queue.h`).
+const WRITE_INDEX: u64 = 56;
+const READ_INDEX: u64 = 128;
+const BETWEEN: usize = (READ_INDEX - WRITE_INDEX) as usize;
+
+/// What the watcher is told.
+pub(crate) enum Watch {
+    /// From records.
+    News(Vec<(u32, News)>),
+    /// Look at everything once more, and end.
+    Stop,
+}
+
+/// What the watcher has found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Records, back to back.
+    pub(crate) records: Vec<u8>,
+    /// Clock samples.
+    pub(crate) metas: Vec<Meta>,
+}
+
+impl Found {
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.metas.is_empty()
+    }
+}
+
+/// The running watcher.
+pub(crate) struct Watcher {
+    pub(crate) sender: Sender<Watch>,
+    thread: JoinHandle<Found>,
+}
+
+impl Watcher {
+    /// Starts the thread. `report` is called from it.
+    pub(crate) fn start(
+        sampler: Option<Sampler>,
+        report: impl Fn(Found) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let (sender, news) = channel();
+        let state = State {
+            news,
+            sampler,
+            processes: HashMap::new(),
+            found: Found::default(),
+            look_due: Instant::now(),
+            clocks_due: Instant::now(),
+        };
+        let thread = thread::Builder::new()
+            .name("watcher".to_owned())
+            .spawn(move || state.run(report))?;
+        Ok(Self { sender, thread })
+    }
+
+    /// Looks at everything once more and ends.
+    pub(crate) fn stop(self) -> Found {
+        // If the thread is gone, joining tells.
+        let _ = self.sender.send(Watch::Stop);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+struct State {
+    news: Receiver<Watch>,
+    sampler: Option<Sampler>,
+    processes: HashMap<u32, Process>,
+    found: Found,
+    look_due: Instant,
+    clocks_due: Instant,
+}
+
+/// What is watched in a process.
+struct Process {
+    memory: ProcessMemory,
+    queues: HashMap<u64, Queue>,
+    /// Open signals, with when each was first known to be.
+    open: BTreeMap<u64, Instant>,
+    /// Where the next look at them begins.
+    next_look: u64,
+}
+
+struct Queue {
+    busy_until: Instant,
+    read_index: Option<u64>,
+}
+
+impl State {
+    fn run(mut self, report: impl Fn(Found)) -> Found {
+        loop {
+            let pause = if self.is_busy() { SAMPLE_EVERY } else { LOOK_EVERY };
+            match self.news.recv_timeout(pause) {
+                Ok(Watch::News(news)) => self.learn(&news),
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Watch::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+            }
+            let now = Instant::now();
+            self.sample(|queue| queue.busy_until > now);
+            if now >= self.look_due {
+                self.look_due = now + LOOK_EVERY;
+                self.look_at_signals(|since| now.duration_since(since) > OPEN_FOR, SIGNALS_PER_LOOK);
+            }
+            if now >= self.clocks_due {
+                self.clocks_due = now + CLOCKS_EVERY;
+                self.read_clocks();
+            }
+            if !self.found.is_empty() {
+                report(std::mem::take(&mut self.found));
+            }
+        }
+        self.sample(|_| true);
+        self.look_at_signals(|_| true, usize::MAX);
+        self.read_clocks();
+        self.found
+    }
+
+    fn is_busy(&self) -> bool {
+        let now = Instant::now();
+        let mut queues = self
+            .processes
+            .values()
+            .flat_map(|process| process.queues.values());
+        queues.any(|queue| queue.busy_until > now)
+    }
+
+    fn learn(&mut self, news: &[(u32, News)]) {
+        let now = Instant::now();
+        for (pid, news) in news {
+            if !self.processes.contains_key(pid) {
+                // One that has ended already cannot be watched.
+                let Ok(memory) = ProcessMemory::open(*pid) else {
+                    continue;
+                };
+                self.processes.insert(
+                    *pid,
+                    Process {
+                        memory,
+                        queues: HashMap::new(),
+                        open: BTreeMap::new(),
+                        next_look: 0,
+                    },
+                );
+            }
+            let Some(process) = self.processes.get_mut(pid) else {
+                continue;
+            };
+            match news {
+                News::Queue(address) | News::Unsignalled(address) => {
+                    let queue = process.queues.entry(*address).or_insert(Queue {
+                        busy_until: now,
+                        read_index: None,
+                    });
+                    if matches!(news, News::Unsignalled(_)) {
+                        queue.busy_until = now + BUSY_FOR;
+                    }
+                }
+                News::QueueGone(address) => {
+                    process.queues.remove(address);
+                }
+                News::Open(signal) => {
+                    process.open.insert(*signal, now);
+                }
+                News::Read(signal) => {
+                    process.open.remove(signal);
+                }
+            }
+        }
+    }
+
+    /// Reads the indices of queues, and writes down those that have changed.
+    fn sample(&mut self, which: impl Fn(&Queue) -> bool) {
+        let records = &mut self.found.records;
+        self.processes.retain(|pid, process| {
+            for (address, queue) in &mut process.queues {
+                if !which(queue) {
+                    continue;
+                }
+                let Ok(bytes) = process
+                    .memory
+                    .array::<{ BETWEEN + 8 }>(address.wrapping_add(WRITE_INDEX))
+                else {
+                    continue;
+                };
+                let word = |at: usize| {
+                    let bytes = bytes.get(at..at + 8).unwrap_or_default();
+                    u64::read_from_bytes(bytes).unwrap_or(0)
+                };
+                let (write_index, read_index) = (word(0), word(BETWEEN));
+                if queue.read_index.replace(read_index) != Some(read_index) {
+                    let state = QueueState {
+                        header: header(QUEUE_STATE_SIZE, kind::QUEUE, 0),
+                        pid: *pid,
+                        reason: queue_reason::SAMPLE,
+                        time: clocks::now(),
+                        queue: *address,
+                        read_index,
+                        write_index,
+                    };
+                    records.extend_from_slice(state.as_bytes());
+                }
+            }
+            process.memory.is_alive().unwrap_or(true)
+        });
+    }
+
+    /// Reads open signals, and writes down those that are complete; at the very end also those that are not.
+    fn look_at_signals(&mut self, which: impl Fn(Instant) -> bool, most: usize) {
+        let records = &mut self.found.records;
+        let last = most == usize::MAX;
+        for (pid, process) in &mut self.processes {
+            let (before, after) = (
+                process.open.range(..process.next_look),
+                process.open.range(process.next_look..),
+            );
+            let chosen: Vec<u64> = after
+                .chain(before)
+                .filter(|(_, since)| which(**since))
+                .map(|(signal, _)| *signal)
+                .take(most)
+                .collect();
+            process.next_look = chosen.last().map_or(0, |signal| signal.saturating_add(1));
+            for signal in chosen {
+                // `amd_signal_t` and ROCr's words behind it.
+                let words = process
+                    .memory
+                    .array::<104>(signal)
+                    .ok()
+                    .and_then(|bytes| <[u64; 13]>::read_from_bytes(&bytes).ok());
+                let Some([_, value, _, _, start, end, _, _, sdma_start, _, _, _, sdma_end]) = words else {
+                    process.open.remove(&signal);
+                    continue;
+                };
+                let value = value.cast_signed();
+                if value > 0 && !last {
+                    continue;
+                }
+                process.open.remove(&signal);
+                let completion = Completion {
+                    header: header(COMPLETION_SIZE, kind::COMPLETION, Domain::Completion.id()),
+                    pid: *pid,
+                    reason: completion_reason::POLL,
+                    time: clocks::now(),
+                    signal,
+                    value,
+                    start,
+                    end,
+                    sdma_start,
+                    sdma_end,
+                };
+                records.extend_from_slice(completion.as_bytes());
+            }
+        }
+    }
+
+    fn read_clocks(&mut self) {
+        let Some(sampler) = &self.sampler else { return };
+        for sample in sampler.sample_all() {
+            match sample {
+                Ok(sample) => self.found.metas.push(
+                    GpuClock {
+                        gpu_id: sample.gpu_id,
+                        tick: sample.gpu_tick,
+                        boottime: sample.boottime_ns,
+                        uncertainty: sample.uncertainty_ns,
+                    }
+                    .into(),
+                ),
+                // One sample more or less; that there are none at all is said by the timeline.
+                Err(error) => tracing::debug!("GPU clock: {error}"),
+            }
+        }
+    }
+}
+
+/// These records are the collector's own: they count as made on CPU 0.
+fn header(size: usize, kind: u8, domain: u8) -> RecordHeader {
+    RecordHeader {
+        // Sizes of records are asserted to be small.
+        size: size as u16,
+        kind,
+        domain,
+        cpu: 0,
+    }
+}

@@ -1,0 +1,207 @@
+//! What a recording says of GPUs besides records: agents and code objects.
+//!
+//! Everything is found in the traced processes' memory, which is only read. What cannot be found is left out:
+//! the outputs then show a dispatch without its kernel's name or agent, and say so.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use gputrace_capture::{
+    Meta,
+    gpu::{Agent, AgentKind, CodeObject, Kernel},
+    meta::Notice,
+};
+use gputrace_codeobj::{Cache, CodeObjects};
+use gputrace_collect::clocks;
+use gputrace_kfd::{
+    Paths,
+    clock::Sampler,
+    topology::{AgentType, AgentValue, Topology},
+};
+
+/// Code objects are described in documents of at most so many kernels.
+const KERNELS_PER_DOCUMENT: usize = 4096;
+
+/// What the recording knows of GPUs.
+#[derive(Debug, Default)]
+pub(crate) struct Gpus {
+    agents: Vec<Agent>,
+    cache: Arc<Cache>,
+    objects: HashMap<u32, CodeObjects>,
+    told: HashSet<String>,
+}
+
+impl Gpus {
+    /// Reads the node's topology. The second part is for reading clocks; the third what is to be said.
+    pub(crate) fn find() -> (Self, Option<Sampler>, Vec<String>) {
+        let paths = Paths::default();
+        let mut remarks = Vec::new();
+        let topology = Topology::read(&paths).unwrap_or_else(|error| {
+            remarks.push(format!("no GPU is described: {error}"));
+            Topology::default()
+        });
+        remarks.extend(
+            topology
+                .problems
+                .iter()
+                .map(|problem| format!("GPU topology: {problem}")),
+        );
+        let agents = topology.agents(&paths).iter().map(describe_agent).collect();
+        let gpus = topology.gpu_ids();
+        let sampler = if gpus.is_empty() {
+            remarks.push(
+                "KFD shows no GPU, so GPU times cannot be put on the host's clock; they stay bounds"
+                    .to_owned(),
+            );
+            None
+        } else {
+            match Sampler::open(&paths, gpus) {
+                Ok(sampler) => Some(sampler),
+                Err(error) => {
+                    remarks.push(format!(
+                        "the GPUs' clocks cannot be read, so GPU times stay bounds: {error}"
+                    ));
+                    None
+                }
+            }
+        };
+        let found = Self {
+            agents,
+            ..Self::default()
+        };
+        (found, sampler, remarks)
+    }
+
+    /// The agents as the capture describes them.
+    pub(crate) fn agents(&self) -> impl Iterator<Item = Meta> + '_ {
+        self.agents.iter().cloned().map(Meta::from)
+    }
+
+    /// Topology node and kind of each.
+    pub(crate) fn nodes(&self) -> Vec<(u32, AgentKind)> {
+        self.agents
+            .iter()
+            .map(|agent| (agent.node_id, agent.kind))
+            .collect()
+    }
+
+    /// Reads what code objects a process has loaded since it was last looked at.
+    pub(crate) fn code_objects(&mut self, pid: u32) -> Vec<Meta> {
+        if !self.objects.contains_key(&pid) {
+            match CodeObjects::open(pid, Arc::clone(&self.cache)) {
+                Ok(objects) => {
+                    self.objects.insert(pid, objects);
+                }
+                Err(error) => {
+                    tracing::debug!("code objects of process {pid}: {error}");
+                    return Vec::new();
+                }
+            }
+        }
+        let Some(objects) = self.objects.get_mut(&pid) else {
+            return Vec::new();
+        };
+        let time = clocks::now();
+        let update = match objects.update() {
+            Ok(update) => update,
+            Err(error) => {
+                tracing::debug!("code objects of process {pid}: {error}");
+                self.objects.remove(&pid);
+                return Vec::new();
+            }
+        };
+        let mut news: Vec<Meta> = update
+            .added
+            .iter()
+            .flat_map(|object| describe_code_object(pid, time, object))
+            .collect();
+        for problem in update.problems {
+            let text = format!("process {pid}: {problem}");
+            if self.told.insert(text.clone()) {
+                news.push(Notice { time, text }.into());
+            }
+        }
+        news
+    }
+
+    /// Whether a kernel is in a code object that has been described.
+    pub(crate) fn knows(&self, pid: u32, kernel_object: u64) -> bool {
+        let objects = self.objects.get(&pid);
+        objects.is_some_and(|objects| objects.kernel(kernel_object).is_some())
+    }
+
+    /// Forgets a process that has ended or executed another program.
+    pub(crate) fn ended(&mut self, pid: u32) {
+        self.objects.remove(&pid);
+    }
+}
+
+fn describe_agent(agent: &gputrace_kfd::topology::Agent) -> Agent {
+    let numbers = agent
+        .columns()
+        .into_iter()
+        .filter_map(|(name, value)| match value {
+            AgentValue::Number(number) => Some((name.to_owned(), number)),
+            AgentValue::Text(_) => None,
+        });
+    Agent {
+        node_id: agent.node_id,
+        gpu_id: agent.gpu_id,
+        kind: match agent.agent_type {
+            AgentType::Gpu => AgentKind::Gpu,
+            _ => AgentKind::Cpu,
+        },
+        name: agent.name.clone(),
+        vendor_name: agent.vendor_name.clone(),
+        product_name: agent.product_name.clone(),
+        model_name: agent.model_name.clone(),
+        info: numbers.collect(),
+    }
+}
+
+/// A code object as the capture describes it: in several documents if it has very many kernels.
+fn describe_code_object(pid: u32, time: u64, object: &gputrace_codeobj::CodeObject) -> Vec<Meta> {
+    let mut kernels: Vec<Kernel> = object
+        .kernels()
+        .map(|(handle, kernel)| {
+            let registers = kernel.registers.unwrap_or_default();
+            Kernel {
+                object: handle,
+                name: kernel.name.clone(),
+                kernarg_size: kernel.kernarg_segment_size(),
+                kernarg_alignment: kernel.kernarg_segment_align(),
+                group_size: kernel.group_segment_size(),
+                private_size: kernel.private_segment_size(),
+                sgpr_count: registers.sgpr,
+                arch_vgpr_count: registers.arch_vgpr,
+                accum_vgpr_count: registers.accum_vgpr,
+            }
+        })
+        .collect();
+    let mut documents = Vec::new();
+    loop {
+        let rest = kernels.split_off(kernels.len().min(KERNELS_PER_DOCUMENT));
+        documents.push(
+            CodeObject {
+                pid,
+                time,
+                uri: object.uri.clone(),
+                load_base: object.load_base,
+                load_size: object.load_size,
+                load_delta: object.load_delta.cast_signed(),
+                target: object
+                    .contents
+                    .target_id
+                    .clone()
+                    .unwrap_or_else(|| object.contents.target.to_string()),
+                kernels: std::mem::replace(&mut kernels, rest),
+            }
+            .into(),
+        );
+        if kernels.is_empty() {
+            return documents;
+        }
+    }
+}
