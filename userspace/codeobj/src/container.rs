@@ -19,7 +19,7 @@ use zerocopy::{
     little_endian::{U16, U32, U64},
 };
 
-use crate::uri::Range;
+use crate::{elf::SectionHeader, uri::Range};
 
 /// Why a bundle cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -382,21 +382,6 @@ struct FileHeader {
     section_header_size: U16,
     section_header_count: U16,
     section_names: U16,
-}
-
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct SectionHeader {
-    name: U32,
-    kind: U32,
-    flags: U64,
-    address: U64,
-    offset: U64,
-    size: U64,
-    link: U32,
-    info: U32,
-    align: U64,
-    entry_size: U64,
 }
 
 /// `SHT_NOBITS`.

@@ -109,13 +109,13 @@ struct ProgramHeader {
 
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct SectionHeader {
-    name: U32,
-    kind: U32,
+pub(crate) struct SectionHeader {
+    pub(crate) name: U32,
+    pub(crate) kind: U32,
     flags: U64,
     address: U64,
-    offset: U64,
-    size: U64,
+    pub(crate) offset: U64,
+    pub(crate) size: U64,
     link: U32,
     info: U32,
     align: U64,

@@ -280,7 +280,11 @@ fn head(memory: &impl Memory, address: u64) -> Result<Head, MemoryError> {
     })
 }
 
-fn read(memory: &impl Memory, address: u64) -> Result<Snapshot, MemoryError> {
+/// Reads a list whose head is at an address, wherever it was found.
+///
+/// # Errors
+/// [`MemoryError`] if not even its beginning can be read.
+pub fn read(memory: &impl Memory, address: u64) -> Result<Snapshot, MemoryError> {
     let mut attempts = 0;
     let mut before: Option<Vec<Listed>> = None;
     loop {

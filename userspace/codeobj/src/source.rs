@@ -277,3 +277,109 @@ fn reopen(place: &OwnedFd, path: &Path) -> Result<File, SourceError> {
     let file = rustix::fs::open(link, flags, Mode::empty()).map_err(failed)?;
     Ok(File::from(file))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gputrace_target::process::maps;
+    use rustix::{
+        fs::{CWD, FileType},
+        mm::{MapFlags, ProtFlags},
+    };
+    use std::{ffi::c_void, os::unix::fs::symlink};
+
+    fn read(path: &Path, range: Option<Range>, mappings: &[Mapping]) -> Result<Vec<u8>, SourceError> {
+        FilePart::open(std::process::id(), path, range, mappings)?.read()
+    }
+
+    #[test]
+    fn files_and_parts_of_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a b");
+        std::fs::write(&file, "0123456789").unwrap();
+        let part = |offset, size| read(&file, Some(Range { offset, size }), &[]);
+        assert_eq!(read(&file, None, &[]).unwrap(), b"0123456789");
+        assert_eq!(part(3, 4).unwrap(), b"3456");
+        assert!(matches!(part(8, 3), Err(SourceError::Short { .. })));
+        assert!(part(u64::MAX - 1, 1).is_err());
+        assert!(matches!(
+            part(0, MAX_CODE_OBJECT + 1),
+            Err(SourceError::TooLarge { .. })
+        ));
+        let link = directory.path().join("link");
+        symlink(&file, &link).unwrap();
+        assert_eq!(read(&link, None, &[]).unwrap(), b"0123456789");
+    }
+
+    #[test]
+    fn only_regular_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = directory.path().join("pipe");
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        for path in [&pipe, directory.path(), Path::new("/dev/zero")] {
+            assert!(matches!(
+                read(path, None, &[]),
+                Err(SourceError::NotRegular { .. })
+            ));
+        }
+        // What leads out of the file system as the process sees it.
+        for path in ["/proc/self/exe", "/proc/self/root/etc/passwd", "/nowhere"] {
+            let refused = read(Path::new(path), None, &[]);
+            assert!(matches!(refused, Err(SourceError::Open { .. })), "{path}");
+        }
+        assert!(matches!(
+            read(Path::new("some/file"), None, &[]),
+            Err(SourceError::Relative { .. })
+        ));
+    }
+
+    /// A file of this process that is mapped as long as this exists.
+    struct Mapped(*mut c_void);
+
+    impl Mapped {
+        fn new(file: &Path) -> Self {
+            let file = File::open(file).unwrap();
+            let (protection, flags) = (ProtFlags::READ, MapFlags::PRIVATE);
+            // SAFETY: a new mapping at an address that the kernel chooses; it is never read.
+            let at = unsafe { rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, flags, &file, 0) };
+            Self(at.unwrap())
+        }
+    }
+
+    impl Drop for Mapped {
+        fn drop(&mut self) {
+            // SAFETY: our own mapping, which nothing refers to.
+            unsafe { rustix::mm::munmap(self.0, 4096) }.unwrap();
+        }
+    }
+
+    #[test]
+    fn mapped_files_are_those_that_were_mapped() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("mapped");
+        std::fs::write(&file, "old").unwrap();
+        let mapped = Mapped::new(&file);
+        let mappings = || maps::of_process(std::process::id()).unwrap();
+        assert_eq!(read(&file, None, &mappings()).unwrap(), b"old");
+        let parent = directory.path().file_name().unwrap();
+        let relative = Path::new("..").join(parent).join("mapped");
+        assert_eq!(read(&relative, None, &mappings()).unwrap(), b"old");
+
+        // Replaced and deleted. Without privileges there is no way to it; in no case is it another file.
+        let newer = directory.path().join("newer");
+        std::fs::write(&newer, "new").unwrap();
+        std::fs::rename(&newer, &file).unwrap();
+        for _ in 0..2 {
+            match read(&file, None, &mappings()) {
+                Ok(bytes) => assert_eq!(bytes, b"old"),
+                Err(error) => assert!(
+                    matches!(error, SourceError::Replaced { .. } | SourceError::Open { .. }),
+                    "{error}"
+                ),
+            }
+            // The second time there is nothing by that name.
+            let _ = std::fs::remove_file(&file);
+        }
+        drop(mapped);
+    }
+}

@@ -11,11 +11,12 @@ use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use gputrace_codeobj::{Cache, CodeObject, CodeObjects, Layout, Storage, registry::State};
 use gputrace_softgpu::truth::Dispatch;
-use support::{Hanging, compile, hipcc, program, run, workload};
+use support::{Hanging, Running, compile, hipcc, program, run, workload};
 
 /// Opens a process and reads its lists; fails on anything that could not be read.
 fn look(pid: u32) -> CodeObjects {
@@ -188,4 +189,41 @@ fn with_kernel<'a>(objects: &'a CodeObjects, name: &str) -> (u64, &'a Arc<CodeOb
         Some((kernel_object, object))
     };
     objects.loaded().find_map(find).unwrap()
+}
+
+/// A program that loads and unloads all the time is watched without being told of changes: not everything is
+/// seen then, but nothing is ever taken for something else.
+#[test]
+fn names_are_right_while_code_comes_and_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let jit = program("jit", directory.path(), &["hiprtc"]);
+    // Long enough to be looked at, some of them.
+    let rule = "[[kernel]]\nname = 'compiled_*'\nduration = { fixed_ns = 100_000_000 }";
+    let mut running = Running::start(rule, &jit, &["6"]);
+    let mut seen = BTreeSet::new();
+    let mut watched = None;
+    while running.is_running() {
+        let Some(objects) = &mut watched else {
+            // Not before the runtime is loaded.
+            watched = CodeObjects::open(running.pid(), Arc::default()).ok();
+            continue;
+        };
+        let Ok(update) = objects.update() else { break };
+        // Nothing tells of changes here, and the machine has other things to do.
+        std::thread::sleep(Duration::from_millis(2));
+        for object in &update.added {
+            for (kernel_object, kernel) in object.kernels() {
+                if kernel.name.starts_with("compiled_") {
+                    seen.insert((kernel_object, kernel.name.clone()));
+                }
+            }
+        }
+    }
+    let truth: BTreeSet<(u64, String)> = running
+        .dispatches()
+        .into_iter()
+        .map(|dispatch| (dispatch.kernel_object, dispatch.kernel.to_string()))
+        .collect();
+    assert!(seen.len() >= 3, "{seen:?}");
+    assert!(seen.is_subset(&truth), "{seen:?} {truth:?}");
 }

@@ -115,10 +115,87 @@ pub fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// A program on the software GPU. Killed when dropped.
+pub struct Running {
+    child: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Running {
+    /// Starts a program on a software GPU of this configuration.
+    pub fn start(toml: &str, program: &Path, arguments: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let config = directory.path().join("softgpu.toml");
+        let truth = directory.path().join("truth");
+        let log = directory.path().join("log");
+        std::fs::write(&config, toml).unwrap();
+        std::fs::create_dir(&truth).unwrap();
+        let mut command = Command::new(program);
+        if let Some(libraries) = libraries() {
+            command.env("LD_LIBRARY_PATH", libraries);
+        }
+        let child = command
+            .args(arguments)
+            .env("LD_PRELOAD", mock())
+            .env("SOFTGPU_CONFIG", &config)
+            .env("SOFTGPU_LOG", &truth)
+            .env("WORKLOAD_LOG", directory.path().join("said"))
+            .env("GPU_FORCE_BLIT_COPY_SIZE", "0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        Self { child, directory }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has not ended; fails the test if it ended badly.
+    pub fn is_running(&mut self) -> bool {
+        match self.child.try_wait().unwrap() {
+            None => true,
+            Some(status) => {
+                assert!(status.success(), "{status}: {}", self.said());
+                false
+            }
+        }
+    }
+
+    /// What it wrote to its standard error.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    /// What the GPU did so far.
+    fn truth(&self) -> Vec<Record<'static>> {
+        // A log that is being written may end within a line.
+        read_directory(&self.directory.path().join("truth")).unwrap_or_default()
+    }
+
+    /// Kernels that the GPU executed so far.
+    pub fn dispatches(&self) -> Vec<Dispatch> {
+        let dispatch = |record| match record {
+            Record::Dispatch(dispatch) => Some(dispatch),
+            _ => None,
+        };
+        self.truth().into_iter().filter_map(dispatch).collect()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// A program that hangs in a kernel.
 pub struct Hanging {
-    child: Child,
-    _directory: tempfile::TempDir,
+    program: Running,
     /// What the software GPU executed until then.
     pub dispatches: Vec<Dispatch>,
 }
@@ -131,74 +208,21 @@ impl Hanging {
 
     /// The same on a software GPU of this configuration.
     pub fn start_on(toml: &str, program: &Path, arguments: &[&str], kernel: &str, nth: u32) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let config = directory.path().join("softgpu.toml");
-        let truth = directory.path().join("truth");
-        let log = directory.path().join("log");
         let rule = format!("{toml}\n[[fault]]\nkind = 'never_ends'\nkernel = '{kernel}'\nnth = {nth}\n");
-        std::fs::write(&config, rule).unwrap();
-        std::fs::create_dir(&truth).unwrap();
-        let mut command = Command::new(program);
-        if let Some(libraries) = libraries() {
-            command.env("LD_LIBRARY_PATH", libraries);
-        }
-        let mut child = command
-            .args(arguments)
-            .env("LD_PRELOAD", mock())
-            .env("SOFTGPU_CONFIG", &config)
-            .env("SOFTGPU_LOG", &truth)
-            .env("WORKLOAD_LOG", directory.path().join("said"))
-            .env("GPU_FORCE_BLIT_COPY_SIZE", "0")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(std::fs::File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
+        let mut program = Running::start(&rule, program, arguments);
         let deadline = Instant::now() + PATIENCE;
-        loop {
-            let status = child.try_wait().unwrap();
-            let records = read_directory(&truth).unwrap_or_default();
-            if records
-                .iter()
-                .any(|record| matches!(record, Record::Fault { .. }))
-            {
-                let dispatch = |record| match record {
-                    Record::Dispatch(dispatch) => Some(dispatch),
-                    _ => None,
-                };
-                return Self {
-                    child,
-                    _directory: directory,
-                    dispatches: records.into_iter().filter_map(dispatch).collect(),
-                };
-            }
-            let said = || std::fs::read_to_string(&log).unwrap_or_default();
-            assert!(
-                status.is_none(),
-                "{} ended: {status:?} {}",
-                program.display(),
-                said()
-            );
-            assert!(
-                Instant::now() < deadline,
-                "{} does not hang: {}",
-                program.display(),
-                said()
-            );
+        let hangs = |record: &Record<'_>| matches!(record, Record::Fault { .. });
+        while !program.truth().iter().any(hangs) {
+            assert!(program.is_running(), "it ended without coming to {kernel}");
+            assert!(Instant::now() < deadline, "it does not hang: {}", program.said());
             // Polling a log: there is nothing to wait on.
             std::thread::sleep(Duration::from_millis(5));
         }
+        let dispatches = program.dispatches();
+        Self { program, dispatches }
     }
 
     pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-impl Drop for Hanging {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.program.pid()
     }
 }

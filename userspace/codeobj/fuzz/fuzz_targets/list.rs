@@ -1,0 +1,29 @@
+//! Lists of code objects in arbitrary memory. Words are small, so that many of them are addresses of others.
+
+#![no_main]
+
+use gputrace_codeobj::{
+    memory::{Memory, MemoryError},
+    registry,
+};
+use libfuzzer_sys::fuzz_target;
+
+struct Fake(Vec<u8>);
+
+impl Memory for Fake {
+    fn read_some(&self, address: u64, buffer: &mut [u8]) -> Result<usize, MemoryError> {
+        let begin = usize::try_from(address).unwrap_or(usize::MAX);
+        let there = self.0.get(begin..).unwrap_or_default();
+        let size = there.len().min(buffer.len());
+        buffer[..size].copy_from_slice(&there[..size]);
+        Ok(size)
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let words = bytes.iter().flat_map(|byte| (u64::from(*byte) * 8).to_le_bytes());
+    let memory = Fake(words.collect());
+    if let Ok(snapshot) = registry::read(&memory, 0) {
+        assert!(snapshot.objects.len() <= bytes.len() * 8);
+    }
+});
