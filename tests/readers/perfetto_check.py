@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks a trace of gputrace with the official Perfetto protos.
 
-usage: perfetto_check.py TRACE [--csv-hip FILE] [--csv-hsa FILE] [--json]
+usage: perfetto_check.py TRACE [--csv-hip FILE] [--csv-hsa FILE] [--csv-kernel FILE] [--csv-copy FILE] [--json]
 
 Prints what is in the trace. Exit status: 0 if all is well, 1 if a rule is broken (the rules that are go
 to stderr), 2 if the files cannot be read.
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gpu_check
 import pftrace
 
 CSV_COLUMNS = (
@@ -41,12 +42,16 @@ def main() -> int:
     parser.add_argument("trace", type=Path)
     parser.add_argument("--csv-hip", type=Path, help="NAME_hip_api_trace.csv of the same recording")
     parser.add_argument("--csv-hsa", type=Path, help="NAME_hsa_api_trace.csv of the same recording")
+    parser.add_argument("--csv-kernel", type=Path, help="NAME_kernel_trace.csv of the same recording")
+    parser.add_argument("--csv-copy", type=Path, help="NAME_memory_copy_trace.csv of the same recording")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     try:
         trace = pftrace.read(arguments.trace)
         files = {"hip_api": arguments.csv_hip, "hsa_api": arguments.csv_hsa}
         rows = {category: list(read_csv(path)) for category, path in files.items() if path}
+        gpu_files = {"kernel_dispatch": arguments.csv_kernel, "memory_copy": arguments.csv_copy}
+        gpu_rows = {category: list(read_csv(path)) for category, path in gpu_files.items() if path}
     except (OSError, ValueError) as error:
         print(f"perfetto_check: {error}", file=sys.stderr)
         return 2
@@ -55,9 +60,15 @@ def main() -> int:
     violations = trace.violations
     violations += check_clocks(trace)
     violations += check_calls(trace, calls)
+    found = ledgers(trace)
+    # A call that was lost can be missing at the other end of a flow.
+    complete = len(found) == 1 and found[0].notes["complete"] and found[0].notes["lost"] == 0
+    violations += gpu_check.check(trace, calls, complete)
     violations += check_ledger(trace, calls)
     for category, expected in rows.items():
         violations += check_csv(trace, calls, category, expected)
+    for category, expected in gpu_rows.items():
+        violations += gpu_check.check_csv(trace, category, expected)
 
     summary = summarise(trace, calls)
     summary["violations"] = violations
@@ -88,8 +99,9 @@ def check_clocks(trace: pftrace.Trace) -> Iterator[str]:
 
 
 def check_calls(trace: pftrace.Trace, calls: list[pftrace.Slice]) -> Iterator[str]:
-    if len(calls) != len(trace.slices):
-        yield f"{len(trace.slices) - len(calls)} slices are not API calls"
+    others = len(trace.slices) - len(calls) - sum(event.category in gpu_check.CATEGORIES for event in trace.slices)
+    if others:
+        yield f"{others} slices are neither API calls nor GPU work"
     known: dict[int, pftrace.Slice] = {}
     for call in calls:
         if (number := call.notes.get("corr_id")) is None:
@@ -142,6 +154,9 @@ def check_ledger(trace: pftrace.Trace, calls: list[pftrace.Slice]) -> Iterator[s
     shown = Counter((call.notes["kind"], "unfinished" in call.notes) for call in calls)
     accounts = Counter()
     for row in rows:
+        if row["domain"] in gpu_check.DOMAINS:
+            # Its records are no calls, and several of them can be about one kernel.
+            continue
         accounts[row["domain"], False] += row["written"]
         accounts[row["domain"], True] += row["unfinished"]
     for domain, unfinished in shown.keys() | accounts.keys():
@@ -194,6 +209,7 @@ def summarise(trace: pftrace.Trace, calls: list[pftrace.Slice]) -> dict[str, Any
         "functions": dict(Counter(call.name for call in calls).most_common()),
         "domains": dict(Counter(call.notes.get("kind") for call in calls).most_common()),
         "threads": dict(threads.most_common()),
+        "gpu": gpu_check.summarise(trace),
         "instants": dict(Counter(event.category for event in trace.instants).most_common()),
         "ledger": ledger[0] if ledger else None,
     }

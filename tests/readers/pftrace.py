@@ -26,6 +26,8 @@ INTERNED = {
     "event_names": "name",
     "debug_annotation_names": "name",
     "debug_annotation_string_values": "str",
+    "gpu_specifications": "name",
+    "graphics_contexts": "pid",
 }
 
 
@@ -39,6 +41,7 @@ class Slice:
     begin: int
     end: int
     notes: dict[str, Any]
+    flows: list[int] = field(default_factory=list)
     depth: int = 0
     parent: Slice | None = None
 
@@ -54,6 +57,17 @@ class Track:
     tid: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Native:
+    """A GPU event in Perfetto's own form. Times in ns."""
+
+    begin: int
+    duration: int
+    queue: str
+    stage: str
+    pid: int
+
+
 @dataclass
 class Trace:
     """A decoded trace."""
@@ -66,6 +80,9 @@ class Trace:
     # In order of begin.
     slices: list[Slice] = field(default_factory=list)
     instants: list[Slice] = field(default_factory=list)
+    # Track -> (time, value), in order of time.
+    counters: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    native: list[Native] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
 
     def thread_of(self, event: Slice) -> tuple[int, int] | None:
@@ -133,7 +150,7 @@ class _Sequence:
     def __init__(self) -> None:
         self.valid = False
         self.clock = 0
-        self.tables: dict[str, dict[int, str]] = {table: {} for table in INTERNED}
+        self.tables: dict[str, dict[int, Any]] = {table: {} for table in INTERNED}
 
     def clear(self) -> None:
         self.valid = True
@@ -169,6 +186,8 @@ class _Reader:
                 self.descriptor(packet.track_descriptor)
             case "track_event":
                 self.event(packet, sequence)
+            case "gpu_render_stage_event":
+                self.native(packet, sequence)
             case "clock_snapshot":
                 snapshot = packet.clock_snapshot
                 self.trace.primary_clocks.add(snapshot.primary_trace_clock)
@@ -196,18 +215,34 @@ class _Reader:
             self.wrong(f"track {track.uuid} has two meanings: {known} and {track}")
         self.trace.tracks[track.uuid] = track
 
+    def clock(self, packet: protos.TracePacket, sequence: _Sequence, where: str) -> None:
+        if (packet.timestamp_clock_id or sequence.clock) != BOOTTIME:
+            self.wrong(f"{where}: its time is not of BOOTTIME")
+
+    def native(self, packet: protos.TracePacket, sequence: _Sequence) -> None:
+        event = packet.gpu_render_stage_event
+        where = f"packet {self.trace.packets}"
+        self.clock(packet, sequence, where)
+        queue = self.resolve(sequence, "gpu_specifications", event.hw_queue_iid, where)
+        stage = self.resolve(sequence, "gpu_specifications", event.stage_iid, where)
+        pid = self.resolve(sequence, "graphics_contexts", event.context, where)
+        self.trace.native.append(Native(packet.timestamp, event.duration, queue, stage, pid))
+
     def event(self, packet: protos.TracePacket, sequence: _Sequence) -> None:
         event = packet.track_event
         where = f"packet {self.trace.packets}"
-        if (packet.timestamp_clock_id or sequence.clock) != BOOTTIME:
-            self.wrong(f"{where}: its time is not of BOOTTIME")
+        self.clock(packet, sequence, where)
         if event.track_uuid not in self.trace.tracks:
             self.wrong(f"{where}: track {event.track_uuid} is not described before")
+        if event.type == event.TYPE_COUNTER:
+            self.trace.counters[event.track_uuid].append((packet.timestamp, event.counter_value))
+            return
         shown = None
         if event.type != event.TYPE_SLICE_END:
             name = event.name or self.resolve(sequence, "event_names", event.name_iid, where)
             categories = [self.resolve(sequence, "event_categories", iid, where) for iid in event.category_iids]
             shown = Slice(event.track_uuid, name, ",".join(categories), packet.timestamp, packet.timestamp, {})
+            shown.flows.extend(event.flow_ids)
             for annotation in event.debug_annotations:
                 key, value = self.annotation(annotation, sequence, where)
                 if key in shown.notes:
@@ -215,7 +250,7 @@ class _Reader:
                 shown.notes[key] = value
         self.events[event.track_uuid].append((packet.timestamp, event.type, shown))
 
-    def resolve(self, sequence: _Sequence, table: str, iid: int, where: str) -> str:
+    def resolve(self, sequence: _Sequence, table: str, iid: int, where: str) -> Any:
         text = sequence.tables[table].get(iid)
         if text is None:
             self.wrong(f"{where}: {table} {iid} is not interned")
@@ -242,6 +277,8 @@ class _Reader:
             # Stable, like trace processor's.
             events.sort(key=lambda event: event[0])
             self.pair(track, events)
+        for values in trace.counters.values():
+            values.sort(key=lambda value: value[0])
         for track in trace.tracks.values():
             if track.parent and track.parent not in trace.tracks:
                 self.wrong(f"track {track.uuid}: its parent {track.parent} is not described")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+import gpu_check
 import pftrace
 
 WIDTH = 1200
@@ -64,6 +65,8 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=12, help="at most so many, those with most calls")
     arguments = parser.parse_args()
     trace = pftrace.read(arguments.trace)
+    # What is no call is on tracks of its own, and not in this picture.
+    trace.slices = [event for event in trace.slices if event.category not in gpu_check.CATEGORIES]
     if trace.violations or not trace.slices:
         print(f"render_trace: {(trace.violations or ['there are no calls in it'])[0]}", file=sys.stderr)
         return 1

@@ -15,8 +15,8 @@ use gputrace_capture::{
     ledger::{Ledger, LedgerRow},
     meta::{ArgSlot, ClockSnapshot, End, Function, Notice, Parameter, Recording, ValueKind},
 };
-use gputrace_export::{Exporter, OutputDir, csv::CsvExporter};
-use gputrace_perfetto::PerfettoExporter;
+use gputrace_export::{Exporter, OutputDir, csv::CsvExporter, synthetic};
+use gputrace_perfetto::{GpuGrouping, PerfettoExporter, PerfettoOptions};
 use gputrace_timeline::event::{
     Call, CallEnd, Event, FunctionInfo, Lifetime, LifetimeChange, ProcessInfo, ThreadInfo,
 };
@@ -92,6 +92,60 @@ fn the_official_protos_find_everything_and_agree_with_csv() {
                 summary.lines().any(|found| found == line),
                 "{line:?} in\n{summary}"
             );
+        }
+    }
+}
+
+#[test]
+fn the_official_protos_find_all_gpu_work_and_agree_with_csv() {
+    for grouping in [GpuGrouping::Queues, GpuGrouping::Streams] {
+        let place = tempfile::tempdir().unwrap();
+        let directory = OutputDir::open(place.path(), None).unwrap();
+        let options = PerfettoOptions {
+            grouping,
+            ..PerfettoOptions::default()
+        };
+        let mut exporters: [Box<dyn Exporter>; 2] = [
+            Box::new(PerfettoExporter::with_options(&directory, "app.pftrace", options).unwrap()),
+            Box::new(CsvExporter::new(directory, "app")),
+        ];
+        for event in synthetic::events() {
+            for exporter in &mut exporters {
+                exporter.event(&event).unwrap();
+            }
+        }
+        for exporter in exporters {
+            exporter.finish().unwrap();
+        }
+        let file = |name: &str| place.path().join(name).display().to_string();
+        let output = python(&[
+            "perfetto_check.py",
+            &file("app.pftrace"),
+            "--csv-hip",
+            &file("app_hip_api_trace.csv"),
+            "--csv-kernel",
+            &file("app_kernel_trace.csv"),
+            "--csv-copy",
+            &file("app_memory_copy_trace.csv"),
+        ]);
+        if let Some(output) = output {
+            assert_success(&output);
+            let summary = String::from_utf8(output.stdout).unwrap();
+            for line in [
+                "4  KERNEL_DISPATCH exact",
+                "1  KERNEL_DISPATCH sampled",
+                "1  KERNEL_DISPATCH bounded",
+                "2  KERNEL_DISPATCH submitted",
+                "2  MEMORY_COPY exact",
+                "2  flows",
+                "7  native",
+                "1  unfinished GPU work",
+            ] {
+                assert!(
+                    summary.lines().any(|found| found.trim() == line),
+                    "{line:?} in\n{summary}"
+                );
+            }
         }
     }
 }
