@@ -13,6 +13,33 @@ pub const PACKET_SIZE: usize = 64;
 /// beyond that.
 pub const PACKETS_PER_DOORBELL: usize = 32;
 
+/// Type of a packet in its header's low byte (`hsa_packet_type_t`): a vendor's own, none (or consumed), a kernel.
+pub const TYPE_VENDOR_SPECIFIC: u64 = 0;
+/// See [`TYPE_VENDOR_SPECIFIC`].
+pub const TYPE_INVALID: u64 = 1;
+/// See [`TYPE_VENDOR_SPECIFIC`].
+pub const TYPE_KERNEL_DISPATCH: u64 = 2;
+
+/// AMD's format of a vendor packet that dispatches a kernel (ROCm 7), in the byte behind the header.
+pub const FORMAT_EXT_KERNEL_DISPATCH: u64 = 3;
+
+/// Whether a packet dispatches a kernel, also one whose type its consumer has overwritten already: the rest
+/// stays. Dimensions, size of a workgroup, size of the grid and a kernel are what no other packet has in those
+/// places.
+#[must_use]
+pub const fn is_kernel_dispatch(packet: &[u64; 8]) -> bool {
+    let [head, grid, _, _, kernel, ..] = *packet;
+    match head & 0xff {
+        TYPE_KERNEL_DISPATCH => true,
+        TYPE_VENDOR_SPECIFIC => (head >> 16) & 0xff == FORMAT_EXT_KERNEL_DISPATCH,
+        TYPE_INVALID => {
+            let (dimensions, workgroup) = ((head >> 16) & 3, (head >> 32) & 0xffff);
+            dimensions != 0 && workgroup != 0 && grid >> 32 != 0 && kernel != 0
+        }
+        _ => false,
+    }
+}
+
 /// What a probed function means for the GPU; four bits of a [`Cookie`].
 pub mod role {
     /// Nothing.
@@ -33,6 +60,8 @@ pub mod role {
     /// `hsa_amd_memory_async_copy_rect(dst*, dst_offset*, src*, src_offset*, range*, copy_agent, direction,
     /// num_dep, dep*, completion)`.
     pub const COPY_RECT: u8 = 7;
+    /// `hsa_shut_down()`: the runtime frees signals that nobody has destroyed.
+    pub const SHUT_DOWN: u8 = 8;
 }
 
 shared! {
@@ -89,7 +118,7 @@ pub mod completion_reason {
     pub const REARM: u32 = 1;
     /// The runtime destroyed it.
     pub const DESTROY: u32 = 2;
-    /// The process is about to end.
+    /// The runtime is shut down, or the process is about to end.
     pub const EXIT: u32 = 3;
     /// The collector looked.
     pub const POLL: u32 = 4;

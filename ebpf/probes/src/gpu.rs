@@ -14,8 +14,8 @@ use gputrace_abi::{
     domain::Domain,
     frame::MAX_DEPTH,
     gpu::{
-        PACKET_RECORD_SIZE, PACKETS_PER_DOORBELL, Packet, QUEUE_STATE_SIZE, QueueState, packet_flags,
-        queue_reason, role,
+        PACKET_RECORD_SIZE, PACKETS_PER_DOORBELL, Packet, QUEUE_STATE_SIZE, QueueState, TYPE_INVALID,
+        is_kernel_dispatch, packet_flags, queue_reason, role,
     },
     record::{RecordHeader, kind},
 };
@@ -139,15 +139,15 @@ impl Hit {
 #[inline(never)]
 pub(crate) fn observe(hit: &Hit) -> u64 {
     let [first, ..] = hit.args;
-    let done = match hit.cookie.role() {
-        role::DOORBELL => signal_stored(hit),
+    match hit.cookie.role() {
+        role::DOORBELL => signal_stored(hit).map_or(0, |()| 1),
         role::REARM => signals::rearmed(hit.id, hit.time, first),
         role::SIGNAL_DESTROY => signals::destroyed(hit.id, hit.time, first),
-        role::QUEUE_DESTROY => queue_destroyed(hit, first),
-        role::COPY | role::COPY_ON_ENGINE | role::COPY_RECT => copy(hit),
-        _ => None,
-    };
-    u64::from(done.is_some())
+        role::QUEUE_DESTROY => queue_destroyed(hit, first).map_or(0, |()| 1),
+        role::COPY | role::COPY_ON_ENGINE | role::COPY_RECT => copy(hit).map_or(0, |()| 1),
+        role::SHUT_DOWN => signals::sweep(hit.id),
+        _ => 0,
+    }
 }
 
 /// First words of an `amd_signal_t`.
@@ -193,7 +193,8 @@ fn signal_stored(hit: &Hit) -> Option<()> {
     };
     let [new, old] = DOORBELL_KINDS;
     if head.kind != new && head.kind != old {
-        return signals::rearmed(hit.id, hit.time, signal);
+        signals::rearmed(hit.id, hit.time, signal);
+        return None;
     }
     // SAFETY: the helper checks the address.
     let Ok(queue) = (unsafe { bpf_probe_read_user(head.queue as *const QueueHead) }) else {
@@ -279,14 +280,6 @@ fn new_queue(hit: &Hit, queue: &Ringing) {
     });
 }
 
-/// Type of a packet in the low byte of its header.
-const TYPE_VENDOR: u64 = 0;
-const TYPE_INVALID: u64 = 1;
-const TYPE_KERNEL_DISPATCH: u64 = 2;
-
-/// `AmdFormat` of a vendor packet that dispatches a kernel (`HSA_AMD_PACKET_TYPE_EXT_KERNEL_DISPATCH`).
-const FORMAT_EXT_KERNEL_DISPATCH: u64 = 3;
-
 /// Writes the record of the packet at `index`. One `before` the doorbell's own is passed over if it is not
 /// valid: its own doorbell is still to come.
 #[inline(never)]
@@ -309,9 +302,7 @@ fn packet(hit: &Hit, queue: &Ringing, index: u64) -> u64 {
     if before && header & 0xff == TYPE_INVALID {
         return 0;
     }
-    let is_kernel = header & 0xff == TYPE_KERNEL_DISPATCH
-        || header & 0xff == TYPE_VENDOR && (header >> 16) & 0xff == FORMAT_EXT_KERNEL_DISPATCH;
-    let domain = if is_kernel {
+    let domain = if is_kernel_dispatch(&words) {
         Domain::KernelDispatch.id()
     } else {
         Domain::QueuePacket.id()

@@ -53,20 +53,21 @@ pub(crate) fn used(key: Object) {
 
 /// The runtime is about to set a signal to its initial value again.
 #[inline(always)]
-pub(crate) fn rearmed(id: u64, time: u64, signal: u64) -> Option<()> {
+pub(crate) fn rearmed(id: u64, time: u64, signal: u64) -> u64 {
     let key = Object {
         process: id >> 32,
         address: signal,
     };
     if is_used(key) {
-        harvest(id, time, signal, completion_reason::REARM);
+        harvest(id, time, signal, completion_reason::REARM)
+    } else {
+        0
     }
-    Some(())
 }
 
 /// The runtime is about to destroy a signal.
 #[inline(always)]
-pub(crate) fn destroyed(id: u64, time: u64, signal: u64) -> Option<()> {
+pub(crate) fn destroyed(id: u64, time: u64, signal: u64) -> u64 {
     let key = Object {
         process: id >> 32,
         address: signal,
@@ -75,7 +76,7 @@ pub(crate) fn destroyed(id: u64, time: u64, signal: u64) -> Option<()> {
         harvest(id, time, signal, completion_reason::DESTROY);
         let _ = SIGNALS.remove(key);
     }
-    Some(())
+    0
 }
 
 /// A process ends itself: its memory is still there.
@@ -85,8 +86,16 @@ pub(crate) fn process_exits(_ctx: TracePointContext) -> Option<()> {
         return None;
     }
     let id = bpf_get_current_pid_tgid();
-    let process = (id >> 32) as u32;
-    let list = PROCESS_SIGNALS.get_ptr(process)?;
+    sweep(id);
+    PROCESS_SIGNALS.remove((id >> 32) as u32).ok()
+}
+
+/// Reads every completion signal of a process that is in use.
+#[inline(never)]
+pub(crate) fn sweep(id: u64) -> u64 {
+    let Some(list) = PROCESS_SIGNALS.get_ptr((id >> 32) as u32) else {
+        return 0;
+    };
     for place in 0..SIGNALS_PER_PROCESS {
         // SAFETY: a live map element, and the place is within it.
         let (count, address) = unsafe {
@@ -105,15 +114,15 @@ pub(crate) fn process_exits(_ctx: TracePointContext) -> Option<()> {
             process: id >> 32,
             address,
         };
-        if is_used(key) {
-            harvest(id, 0, address, completion_reason::EXIT);
+        // One that is complete has told everything; its memory may go before the next sweep.
+        if is_used(key) && harvest(id, 0, address, completion_reason::EXIT) != 0 {
             let _ = SIGNALS.remove(key);
         }
     }
-    PROCESS_SIGNALS.remove(process).ok()
+    1
 }
 
-/// Writes the record of a completion signal as it is now, or counts it as lost.
+/// Writes the record of a completion signal as it is now, or counts it as lost. Not 0 if it is complete.
 #[inline(never)]
 fn harvest(id: u64, time: u64, signal: u64, reason: u32) -> u64 {
     let domain = Domain::Completion.id();
@@ -154,14 +163,14 @@ fn harvest(id: u64, time: u64, signal: u64, reason: u32) -> u64 {
         (&raw mut (*record).reason).write(reason);
         (&raw mut (*record).time).write(time);
         (&raw mut (*record).signal).write(signal);
-        (&raw mut (*record).value).write(value as i64);
+        (&raw mut (*record).value).write(value.cast_signed());
         (&raw mut (*record).start).write(start);
         (&raw mut (*record).end).write(end);
         (&raw mut (*record).sdma_start).write(sdma_start);
         (&raw mut (*record).sdma_end).write(sdma_end);
     }
     slot.submit(reason != completion_reason::EXIT);
-    1
+    u64::from(value.cast_signed() <= 0)
 }
 
 /// Whether a signal is a completion signal of something that was seen.

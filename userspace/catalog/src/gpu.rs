@@ -18,6 +18,7 @@ const ROLES: &[(&str, u8, Option<Domain>)] = &[
     ("hsa_signal_silent_store_relaxed", role::REARM, None),
     ("hsa_signal_silent_store_screlease", role::REARM, None),
     ("hsa_signal_destroy", role::SIGNAL_DESTROY, None),
+    ("hsa_shut_down", role::SHUT_DOWN, None),
     ("hsa_amd_memory_async_copy", role::COPY, Some(Domain::MemoryCopy)),
     (
         "hsa_amd_memory_async_copy_on_engine",

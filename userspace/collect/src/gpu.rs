@@ -12,8 +12,8 @@ use std::{
 use gputrace_abi::{
     domain::Domain,
     gpu::{
-        Completion, Copy, Described, PACKET_SIZE, Packet, QueueState, completion_reason, packet_flags,
-        queue_reason,
+        Completion, Copy, Described, PACKET_SIZE, Packet, QueueState, completion_reason, is_kernel_dispatch,
+        packet_flags, queue_reason,
     },
     record::kind,
 };
@@ -32,10 +32,6 @@ const MOST_MISSING: u64 = 65_536;
 
 /// Rounds for which a missing packet's own doorbell is waited for.
 const PATIENCE: u32 = 2;
-
-/// AQL packet types in a header's low byte.
-const TYPE_INVALID: u64 = 1;
-const TYPE_KERNEL_DISPATCH: u64 = 2;
 
 /// What is known of queues, signals, kernels and agents.
 pub(crate) struct GpuBooks {
@@ -275,23 +271,14 @@ fn read_late(memory: Option<&ProcessMemory>, index: u64, next: u64, behind: &Pac
     Late::Found(packet)
 }
 
-/// Whether a packet, maybe one whose type has been overwritten by its consumer, dispatches a kernel.
-fn is_kernel_dispatch(words: &[u64; 8]) -> bool {
-    let [head, grid, _, _, kernel, ..] = words;
-    let dimensions = (head >> 16) & 3;
-    match head & 0xff {
-        TYPE_KERNEL_DISPATCH => true,
-        // Dimensions, size of a workgroup, size of the grid and a kernel: a barrier has none of the first two.
-        TYPE_INVALID => dimensions != 0 && (head >> 32) & 0xffff != 0 && grid >> 32 != 0 && *kernel != 0,
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
 
-    use gputrace_abi::{gpu::PACKET_RECORD_SIZE, record::RecordHeader};
+    use gputrace_abi::{
+        gpu::{PACKET_RECORD_SIZE, TYPE_INVALID},
+        record::RecordHeader,
+    };
     use zerocopy::{FromZeros as _, IntoBytes as _};
 
     use super::*;
