@@ -28,7 +28,8 @@ use crate::{clocks, gpu::News};
 /// without completion signals.
 const SAMPLE_EVERY: Duration = Duration::from_millis(1);
 
-/// For how long after its last packet without a signal a queue counts as busy.
+/// For how long after its last packet without a signal, or the last step of its read index, a queue counts as
+/// busy. A queue that hangs is looked at less often.
 const BUSY_FOR: Duration = Duration::from_millis(200);
 
 /// How often everything else is looked after.
@@ -128,6 +129,8 @@ struct Process {
 struct Queue {
     busy_until: Instant,
     read_index: Option<u64>,
+    /// Whether packets without signals are, or were when it was last looked at, in it.
+    is_followed: bool,
 }
 
 impl State {
@@ -140,8 +143,9 @@ impl State {
                 Ok(Watch::Stop) | Err(RecvTimeoutError::Disconnected) => break,
             }
             let now = Instant::now();
-            self.sample(|queue| queue.busy_until > now);
-            if now >= self.look_due {
+            let all = now >= self.look_due;
+            self.sample(|queue| queue.is_followed && (all || queue.busy_until > now));
+            if all {
                 self.look_due = now + LOOK_EVERY;
                 self.look_at_signals(|since| now.duration_since(since) > OPEN_FOR, SIGNALS_PER_LOOK);
             }
@@ -165,7 +169,7 @@ impl State {
             .processes
             .values()
             .flat_map(|process| process.queues.values());
-        queues.any(|queue| queue.busy_until > now)
+        queues.any(|queue| queue.is_followed && queue.busy_until > now)
     }
 
     fn learn(&mut self, news: &[(u32, News)]) {
@@ -194,9 +198,11 @@ impl State {
                     let queue = process.queues.entry(*address).or_insert(Queue {
                         busy_until: now,
                         read_index: None,
+                        is_followed: false,
                     });
                     if matches!(news, News::Unsignalled(_)) {
                         queue.busy_until = now + BUSY_FOR;
+                        queue.is_followed = true;
                     }
                 }
                 News::QueueGone(address) => {
@@ -232,6 +238,7 @@ impl State {
                 };
                 let (write_index, read_index) = (word(0), word(BETWEEN));
                 if queue.read_index.replace(read_index) != Some(read_index) {
+                    queue.busy_until = Instant::now() + BUSY_FOR;
                     let state = QueueState {
                         header: header(QUEUE_STATE_SIZE, kind::QUEUE, 0),
                         pid: *pid,
@@ -243,6 +250,7 @@ impl State {
                     };
                     records.extend_from_slice(state.as_bytes());
                 }
+                queue.is_followed &= read_index < write_index || queue.busy_until > Instant::now();
             }
             process.memory.is_alive().unwrap_or(true)
         });
