@@ -51,6 +51,8 @@ struct Running {
     /// When it completes (ns), at its end or later; `None` for never.
     completes_ns: Option<u64>,
     scratch_once: bool,
+    /// Address of the arguments.
+    kernarg: u64,
 }
 
 /// What a look at the queue came to.
@@ -173,8 +175,10 @@ impl Aql {
         let Running {
             dispatch,
             scratch_once,
+            kernarg,
             ..
         } = running;
+        self.shared.host.kernel_ended(&dispatch.kernel, kernarg);
         if dispatch.stamped
             && let Some(end) = dispatch.end
         {
@@ -360,6 +364,7 @@ impl Aql {
             dispatch,
             completes_ns,
             scratch_once,
+            kernarg: kernel.kernarg,
         };
         match fault {
             Some(Fault::QueueError { code }) => {

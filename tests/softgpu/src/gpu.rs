@@ -26,6 +26,12 @@ pub trait Host: Send + Sync {
     /// The name of the kernel whose descriptor is at this address, without `.kd`.
     fn kernel_name(&self, kernel_object: u64) -> Option<Arc<str>>;
 
+    /// A kernel has ended and is about to be reported complete: the moment to bring about by other means what
+    /// it would have computed. `kernarg` is the address of its arguments.
+    fn kernel_ended(&self, kernel: &str, kernarg: u64) {
+        let _ = (kernel, kernarg);
+    }
+
     /// The agent was reset; its queues have stopped.
     fn gpu_reset(&self, agent: u32);
 

@@ -242,6 +242,8 @@ pub struct Kernel {
     pub private_segment: u32,
     /// LDS bytes per workgroup.
     pub group_segment: u32,
+    /// Address of the arguments.
+    pub kernarg: u64,
     /// Signal to wait for first, 0 for none.
     pub dependency: u64,
 }
@@ -318,6 +320,7 @@ impl From<KernelDispatch> for Kernel {
             private_segment,
             group_segment,
             kernel_object,
+            kernarg,
             ..
         } = packet;
         Self {
@@ -326,6 +329,7 @@ impl From<KernelDispatch> for Kernel {
             workgroup,
             private_segment,
             group_segment,
+            kernarg,
             dependency: 0,
         }
     }
@@ -351,6 +355,7 @@ impl From<ExtKernelDispatch> for Kernel {
             workgroup: packet.workgroup,
             private_segment: packet.private_segment,
             group_segment: packet.group_segment,
+            kernarg: packet.kernarg,
             dependency: packet.dep_signal,
         }
     }

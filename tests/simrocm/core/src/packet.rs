@@ -1,0 +1,26 @@
+//! Barrier packets to be written. The formats of kernel dispatches are [`gputrace_softgpu::packet`]'s.
+
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::abi::Signal;
+
+/// `hsa_barrier_and_packet_t` (`hsa.h`).
+#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct Barrier {
+    /// Type, barrier bit, fences.
+    pub header: u16,
+    /// Reserved.
+    pub reserved: [u16; 3],
+    /// What to wait for, 0 for nothing.
+    pub dependencies: [Signal; 5],
+    /// Reserved.
+    pub reserved2: u64,
+    /// Completion signal, 0 for none.
+    pub completion: Signal,
+}
+
+/// Header bits 9 and 10, 11 and 12: acquire and release at system scope.
+pub const SYSTEM_FENCES: u16 = 2 << 9 | 2 << 11;
+
+const _: () = assert!(size_of::<Barrier>() == 64);
