@@ -8,6 +8,17 @@
 use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_capture::ledger::{Ledger, LedgerRow};
 
+/// What the account counts, in the singular: calls, or records if there are others among them.
+#[must_use]
+pub fn noun(ledger: &Ledger) -> &'static str {
+    let is_api = |row: &LedgerRow| Domain::from_id(row.domain).is_none_or(Domain::is_api);
+    if ledger.rows.iter().all(is_api) {
+        "call"
+    } else {
+        "record"
+    }
+}
+
 /// The columns.
 pub(crate) fn columns() -> Vec<String> {
     let reasons = DropReason::ALL

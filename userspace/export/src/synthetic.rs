@@ -8,7 +8,7 @@ use gputrace_capture::{
     meta::{ClockSnapshot, End, EndReason, Function, Mode, Recording},
 };
 use gputrace_timeline::{
-    event::{Call, Event, FunctionInfo, ProcessInfo},
+    event::{Call, CallEnd, Event, FunctionInfo, ProcessInfo},
     gpu::{AgentInfo, Copy, Direction, Dispatch, GpuTime, KernelInfo, Origin, Quality, QueueInfo, Window},
     synthetic::call,
 };
@@ -119,6 +119,7 @@ pub fn events() -> Vec<Event> {
         ..Recording::default()
     }))];
     for (id, name, domain) in [
+        (2, "hipDeviceSynchronize", Domain::HipRuntime),
         (0, "hipLaunchKernel", Domain::HipRuntime),
         (1, "hsa_signal_store_relaxed", Domain::HsaCore),
     ] {
@@ -193,6 +194,12 @@ pub fn events() -> Vec<Event> {
             .map(|dispatch| Event::Dispatch(Box::new(dispatch))),
     );
     events.extend([launch(0, 1, at(5), at(19)), launch(1, 2, at(6), at(18))]);
+    events.push(Event::Call(Call {
+        function: 2,
+        tid: 101,
+        how: CallEnd::RecordingStopped,
+        ..call(3, at(450), at(500))
+    }));
     events.extend(copies().map(|copy| Event::Copy(Box::new(copy))));
     events.push(Event::Ledger(Box::new(Ledger {
         time: at(500),
@@ -205,8 +212,9 @@ pub fn events() -> Vec<Event> {
         ]
         .map(|(domain, count)| LedgerRow {
             domain: domain.id(),
-            seen: count,
+            seen: count + u64::from(domain == Domain::HipRuntime),
             written: count,
+            unfinished: u64::from(domain == Domain::HipRuntime),
             ..LedgerRow::default()
         })
         .to_vec(),

@@ -71,6 +71,7 @@ fn outputs_are_as_in_the_golden_files() {
             "gpu_memory_copy_trace.csv",
             "gpu_memory_copy_trace_quality.csv",
             "gpu_summary.txt",
+            "gpu_unfinished_calls.csv",
         ]
     );
     for name in names {

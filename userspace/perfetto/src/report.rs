@@ -7,6 +7,7 @@ use gputrace_capture::{
     ledger::{Ledger, LedgerRow},
     meta::{End, EndReason, Mode, Notice, Recording},
 };
+use gputrace_export::loss;
 use gputrace_timeline::event::FunctionInfo;
 use perfetto_protos::{
     system_info::{SystemInfo, Utsname},
@@ -109,10 +110,11 @@ pub(crate) fn notice<W: Write>(out: &mut Sequence<W>, notice: &Notice) -> io::Re
 pub(crate) fn ledger<W: Write>(out: &mut Sequence<W>, ledger: &Ledger) -> io::Result<()> {
     let total = ledger.total();
     let name = format!(
-        "loss ledger{}: {} of {} calls lost",
+        "loss ledger{}: {} of {} {}s lost",
         if ledger.complete { "" } else { " (not final)" },
         total.lost(),
         total.seen,
+        loss::noun(ledger),
     );
     instant(out, OwnTrack::Ledger, ledger.time, &name, |annotations| {
         annotations.named("complete", Value::Bool(ledger.complete));

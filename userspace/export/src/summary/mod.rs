@@ -1,10 +1,12 @@
 //! The summary for people: where the time went, what hangs, what was lost.
 //!
 //! [`Summary`] takes events and renders text; [`SummaryExporter`] does so within an export and writes the
-//! text where it is told to. Memory grows with the number of functions, processes and remarks, not with
-//! the number of calls.
+//! text where it is told to. Memory grows with the number of functions, kernels, queues, processes and
+//! remarks, not with the number of calls or dispatches.
 
+mod gpu;
 mod render;
+mod render_gpu;
 mod stats;
 mod text;
 
@@ -50,6 +52,7 @@ pub struct Summary {
     end: Option<End>,
     /// Earliest begin and latest end of a call.
     span: Option<(u64, u64)>,
+    gpu: gpu::GpuUse,
 }
 
 /// A process that made calls.
@@ -63,7 +66,10 @@ impl Summary {
     /// Takes an event.
     pub fn event(&mut self, event: &Event) {
         match event {
-            Event::Recording(recording) => self.recording = (**recording).clone(),
+            Event::Recording(recording) => {
+                self.gpu.recording(recording);
+                self.recording = (**recording).clone();
+            }
             Event::Function(info) => self.functions.learn(info),
             Event::Process(process) => {
                 self.processes
@@ -84,12 +90,30 @@ impl Summary {
             | Event::CodeObject(_)
             | Event::Kernel(_)
             | Event::Dispatch(_)
-            | Event::Copy(_) => {}
+            | Event::Copy(_) => self.gpu.event(event),
             Event::Thread(_) | Event::Lifetime(_) | Event::Clocks(_) => {}
         }
     }
 
+    /// Takes note that no more events come. Until then, busy times and queue depths are not complete.
+    pub fn finish(&mut self) {
+        self.gpu.finish(self.stopped());
+    }
+
+    /// When the recording stopped, or the latest moment known, ns `CLOCK_BOOTTIME`.
+    fn stopped(&self) -> u64 {
+        let last_call = self.span.map(|(_, end)| end);
+        let end = self.end.as_ref().map(|end| end.time).or(last_call);
+        end.unwrap_or(self.recording.clocks.boottime)
+    }
+
+    /// How long the recording took, ns.
+    fn recorded(&self) -> u64 {
+        self.stopped().saturating_sub(self.recording.clocks.boottime)
+    }
+
     fn call(&mut self, call: &Call) {
+        self.gpu.call(call);
         self.processes.entry(call.pid).or_default().calls += 1;
         let (begin, end) = self.span.unwrap_or((call.begin, call.end));
         self.span = Some((begin.min(call.begin), end.max(call.end)));
@@ -168,7 +192,8 @@ impl Exporter for SummaryExporter {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<Vec<Output>, ExportError> {
+    fn finish(mut self: Box<Self>) -> Result<Vec<Output>, ExportError> {
+        self.summary.finish();
         match self.to {
             Destination::Stream(mut stream) => {
                 write!(stream, "{}", self.summary)?;

@@ -13,13 +13,13 @@ use gputrace_capture::{
 use gputrace_timeline::event::CallEnd;
 
 use super::{
-    Durations, Summary,
+    Durations, Summary, render_gpu,
     text::{
         Align::{Left, Right},
         count, duration, plain, table,
     },
 };
-use crate::functions::group_title;
+use crate::{functions::group_title, loss};
 
 /// Processes that are listed: those with the most calls.
 const LISTED_PROCESSES: usize = 20;
@@ -29,11 +29,12 @@ pub(super) fn render(summary: &Summary, out: &mut impl Write) -> fmt::Result {
     for (group, functions) in &summary.groups {
         durations(&group_title(group), functions, out)?;
     }
+    render_gpu::render(summary, out)?;
     processes(summary, out)?;
     unfinished(summary, out)?;
     notices(summary, out)?;
     account(summary, out)?;
-    if summary.groups.is_empty() && summary.unfinished_calls == 0 {
+    if summary.groups.is_empty() && summary.unfinished_calls == 0 && !summary.gpu.any() {
         nothing(summary, out)?;
     }
     Ok(())
@@ -49,13 +50,6 @@ fn heading(summary: &Summary, out: &mut impl Write) -> fmt::Result {
         }
         Mode::Node => "every process".to_owned(),
     };
-    let start = recording.clocks.boottime;
-    let end = summary
-        .end
-        .as_ref()
-        .map(|end| end.time)
-        .or(summary.span.map(|(_, end)| end))
-        .unwrap_or(start);
     let how = match summary.end.as_ref().map(|end| &end.reason) {
         Some(EndReason::Interrupted) => "until it was interrupted".to_owned(),
         Some(EndReason::DurationOver) => "as long as asked".to_owned(),
@@ -63,7 +57,7 @@ fn heading(summary: &Summary, out: &mut impl Write) -> fmt::Result {
         Some(EndReason::Failed(error)) => format!("until it failed: {error}"),
         None => "until the recorder was killed or ran out of disk space".to_owned(),
     };
-    let length = duration(end.saturating_sub(start) as f64);
+    let length = duration(summary.recorded() as f64);
     let host = if recording.hostname.is_empty() {
         "an unnamed host"
     } else {
@@ -216,6 +210,7 @@ fn account(summary: &Summary, out: &mut impl Write) -> fmt::Result {
             " (NOT FINAL: the recorder could not write a later one)"
         }
     )?;
+    let noun = loss::noun(ledger);
     let domains = ledger.by_domain();
     let width = domains
         .iter()
@@ -246,21 +241,21 @@ fn account(summary: &Summary, out: &mut impl Write) -> fmt::Result {
                 out,
                 "  DOES NOT BALANCE: {} unaccounted for. This is a defect of gputrace; please report it with the \
                  NAME_loss.csv file.",
-                count(calls, "call")
+                count(calls, noun)
             )?;
         }
     } else {
         writeln!(
             out,
             "  {} still open, or on the way to the capture, when this account was written.",
-            count(total.imbalance().unsigned_abs(), "call")
+            count(total.imbalance().unsigned_abs(), noun)
         )?;
     }
     if total.lost() > 0 {
         writeln!(
             out,
             "  LOST: {} missing in every output.{}",
-            count(total.lost(), "call"),
+            count(total.lost(), noun),
             remedy(&total)
         )?;
     }

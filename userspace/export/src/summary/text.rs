@@ -19,6 +19,16 @@ pub(crate) fn duration(ns: f64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
+/// A number of bytes with a decimal unit, e.g. `1.05 MB`.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [(f64, &str); 4] = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    let count = count as f64;
+    match UNITS.iter().find(|(size, _)| count >= size * 0.9995) {
+        Some((size, unit)) => format!("{:.2} {unit}", count / size),
+        None => format!("{count} B"),
+    }
+}
+
 /// How a column is aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
@@ -95,6 +105,19 @@ mod tests {
             (123_456e9, "123456 s"),
         ] {
             assert_eq!(duration(ns), text, "{ns}");
+        }
+    }
+
+    #[test]
+    fn bytes_have_decimal_units() {
+        for (count, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_048_576, "1.05 MB"),
+            (999_999, "1.00 MB"),
+            (u64::MAX, "18446744.07 TB"),
+        ] {
+            assert_eq!(bytes(count), text);
         }
     }
 

@@ -1,0 +1,474 @@
+//! What the summary knows of GPU work.
+//!
+//! Durations, rates, busy times and latencies come only from times that are real (quality `exact`, or `sampled`
+//! where said); everything else is counted by quality. Memory is bounded: what comes very late counts less, and
+//! the text says how often that happened.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::meta::Recording;
+use gputrace_timeline::{
+    event::{Call, Event},
+    gpu::{Copy, Direction, Dispatch, GpuTime, Origin, Quality},
+};
+
+use super::stats::Durations;
+use crate::{
+    gpu::{Gpus, in_flight},
+    intervals::Intervals,
+    levels::Levels,
+};
+
+/// Unfinished work that is listed one by one: the oldest.
+const LISTED_WORK: usize = 20;
+
+/// Busy intervals of an agent that are kept open for what comes late.
+const OPEN_INTERVALS: usize = 1 << 14;
+
+/// Changes of a queue's depth that are kept open.
+const OPEN_CHANGES: usize = 1 << 14;
+
+/// Outermost calls whose dispatches may come later.
+const KEPT_CALLS: usize = 1 << 17;
+
+/// Dispatches whose outermost call may come later.
+const KEPT_DISPATCHES: usize = 1 << 17;
+
+/// How many there are of each quality.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Qualities([u64; 4]);
+
+impl Qualities {
+    fn add(&mut self, quality: Quality) {
+        if let Some(count) = self.0.get_mut(quality as usize) {
+            *count += 1;
+        }
+    }
+
+    pub(super) fn of(&self, quality: Quality) -> u64 {
+        self.0.get(quality as usize).copied().unwrap_or(0)
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Those with real times.
+    pub(super) fn timed(&self) -> u64 {
+        BEST_FIRST
+            .into_iter()
+            .filter(|quality| quality.is_drawn())
+            .map(|quality| self.of(quality))
+            .sum()
+    }
+}
+
+/// All qualities, best first.
+pub(super) const BEST_FIRST: [Quality; 4] = [
+    Quality::Exact,
+    Quality::Sampled,
+    Quality::Bounded,
+    Quality::Submitted,
+];
+
+/// Work of one name.
+#[derive(Debug, Default)]
+pub(super) struct WorkUse {
+    pub(super) durations: Durations,
+    pub(super) qualities: Qualities,
+    /// Bytes of all, and of those with real times.
+    pub(super) bytes: u64,
+    pub(super) timed_bytes: u64,
+}
+
+impl WorkUse {
+    fn add(&mut self, time: &GpuTime, bytes: u64) {
+        self.qualities.add(time.quality);
+        self.bytes = self.bytes.saturating_add(bytes);
+        if time.quality.is_drawn() {
+            self.durations.add(time.end.saturating_sub(time.begin));
+            self.timed_bytes = self.timed_bytes.saturating_add(bytes);
+        }
+    }
+}
+
+/// When an agent executed kernels: the union of their spans.
+#[derive(Debug, Default)]
+pub(super) struct Busy {
+    open: Intervals,
+    /// End of the last interval that is settled.
+    settled: Option<u64>,
+    pub(super) busy: u64,
+    /// Between one interval and the next.
+    pub(super) gaps: Durations,
+    pub(super) kernels: u64,
+    pub(super) untimed: u64,
+    /// Spans that began before what was settled.
+    pub(super) late: u64,
+}
+
+impl Busy {
+    fn add(&mut self, time: &GpuTime) {
+        self.kernels += 1;
+        if !time.quality.is_drawn() {
+            self.untimed += 1;
+            return;
+        }
+        let settled = self.settled.unwrap_or(0);
+        self.late += u64::from(time.begin < settled);
+        self.open.insert(time.begin.max(settled), time.end);
+        while self.open.len() > OPEN_INTERVALS {
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) -> bool {
+        let Some((begin, end)) = self.open.pop_first() else {
+            return false;
+        };
+        if let Some(gap) = self
+            .settled
+            .and_then(|last| begin.checked_sub(last))
+            .filter(|gap| *gap > 0)
+        {
+            self.gaps.add(gap);
+        }
+        self.busy += end - begin;
+        self.settled = Some(end);
+        true
+    }
+}
+
+/// A queue of a process.
+#[derive(Debug)]
+pub(super) struct QueueUse {
+    pub(super) pid: u32,
+    pub(super) node: Option<u32>,
+    pub(super) dispatches: u64,
+    pub(super) unfinished: u64,
+    /// Highest index of a dispatch.
+    pub(super) last_index: u64,
+    levels: Levels,
+    depth: Depth,
+    /// When what is unfinished was submitted.
+    open: Vec<u64>,
+}
+
+/// Dispatches that were submitted and had not ended.
+#[derive(Debug, Default)]
+pub(super) struct Depth {
+    last: Option<(u64, i64)>,
+    pub(super) most: i64,
+    /// Sum over time, and the time in which there was any, ns.
+    area: u128,
+    time: u64,
+}
+
+impl Depth {
+    fn change(&mut self, time: u64, level: i64) {
+        if let Some((since, before)) = self.last.filter(|(_, before)| *before > 0) {
+            let passed = time.saturating_sub(since);
+            self.time += passed;
+            self.area += u128::from(passed) * u128::from(before.unsigned_abs());
+        }
+        self.last = Some((time, level));
+        self.most = self.most.max(level);
+    }
+
+    /// On average while there was any.
+    pub(super) fn mean(&self) -> f64 {
+        if self.time == 0 {
+            0.0
+        } else {
+            self.area as f64 / self.time as f64
+        }
+    }
+}
+
+impl QueueUse {
+    pub(super) fn depth(&self) -> &Depth {
+        &self.depth
+    }
+}
+
+/// From the begin of an outermost call to that of the dispatch that it made; either may come first.
+#[derive(Debug, Default)]
+struct Launches {
+    calls: HashMap<u64, u64>,
+    order: VecDeque<u64>,
+    /// Begins of dispatches by the call they wait for.
+    waiting: HashMap<u64, Vec<u64>>,
+    waiting_count: usize,
+}
+
+impl Launches {
+    fn call(&mut self, call: &Call, latency: &mut Durations) {
+        for begin in self.waiting.remove(&call.correlation).unwrap_or_default() {
+            self.waiting_count -= 1;
+            latency.add(begin.saturating_sub(call.begin));
+        }
+        if self.order.len() >= KEPT_CALLS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.calls.remove(&oldest);
+        }
+        self.calls.insert(call.correlation, call.begin);
+        self.order.push_back(call.correlation);
+    }
+
+    fn dispatch(&mut self, correlation: u64, begin: u64, latency: &mut Durations) {
+        if let Some(call) = self.calls.get(&correlation) {
+            latency.add(begin.saturating_sub(*call));
+        } else if self.waiting_count < KEPT_DISPATCHES {
+            self.waiting_count += 1;
+            self.waiting.entry(correlation).or_default().push(begin);
+        }
+    }
+}
+
+/// Work that had not ended when the recording stopped.
+#[derive(Clone, Debug)]
+pub(super) struct Unfinished {
+    pub(super) name: String,
+    pub(super) origin: Origin,
+    pub(super) node: Option<u32>,
+    /// Queue and index of a dispatch's packet.
+    pub(super) packet: Option<(u32, u64)>,
+}
+
+/// Everything about GPU work. Grows with the number of kernels, agents and queues.
+#[derive(Debug, Default)]
+pub(super) struct GpuUse {
+    pub(super) gpus: Gpus,
+    /// Whether it was asked for.
+    asked: bool,
+    pub(super) kernels: HashMap<String, WorkUse>,
+    pub(super) copies: BTreeMap<Direction, WorkUse>,
+    pub(super) kernel_qualities: Qualities,
+    pub(super) copy_qualities: Qualities,
+    pub(super) agents: BTreeMap<Option<u32>, Busy>,
+    pub(super) queues: BTreeMap<u32, QueueUse>,
+    launches: Launches,
+    /// From the begin of the outermost call.
+    pub(super) since_call: Durations,
+    /// From the submission.
+    pub(super) since_submission: Durations,
+    /// The oldest, oldest first.
+    pub(super) unfinished: Vec<Unfinished>,
+    pub(super) unfinished_work: u64,
+}
+
+impl GpuUse {
+    pub(super) fn recording(&mut self, recording: &Recording) {
+        let asked = |domain: &Domain| recording.domains.iter().any(|name| name == domain.name());
+        self.asked = [Domain::KernelDispatch, Domain::MemoryCopy].iter().any(asked);
+    }
+
+    /// Whether there is anything to say.
+    pub(super) fn is_relevant(&self) -> bool {
+        self.asked || self.any()
+    }
+
+    /// Whether there was any work.
+    pub(super) fn any(&self) -> bool {
+        self.kernel_qualities.total() + self.copy_qualities.total() > 0
+    }
+
+    /// Takes an event that is not a call.
+    pub(super) fn event(&mut self, event: &Event) {
+        self.gpus.learn(event);
+        match event {
+            Event::Dispatch(dispatch) => self.dispatch(dispatch),
+            Event::Copy(copy) => self.copy(copy),
+            _ => {}
+        }
+    }
+
+    /// Takes a call.
+    pub(super) fn call(&mut self, call: &Call) {
+        if self.asked && call.parent == 0 {
+            self.launches.call(call, &mut self.since_call);
+        }
+    }
+
+    fn dispatch(&mut self, dispatch: &Dispatch) {
+        let time = &dispatch.time;
+        let node = self.gpus.node_of(dispatch);
+        let name = self.gpus.kernel_name(dispatch);
+        if !self.kernels.contains_key(&*name) {
+            self.kernels.insert(name.clone().into_owned(), WorkUse::default());
+        }
+        if let Some(kernel) = self.kernels.get_mut(&*name) {
+            kernel.add(time, 0);
+        }
+        let name = time.unfinished.then(|| name.into_owned());
+        self.kernel_qualities.add(time.quality);
+        self.agents.entry(node).or_default().add(time);
+        if time.quality == Quality::Exact {
+            let submitted = dispatch.origin.time;
+            if submitted != 0 {
+                self.since_submission.add(time.begin.saturating_sub(submitted));
+            }
+            if dispatch.origin.outermost != 0 {
+                self.launches
+                    .dispatch(dispatch.origin.outermost, time.begin, &mut self.since_call);
+            }
+        }
+        let queue = self.queues.entry(dispatch.queue).or_insert_with(|| QueueUse {
+            pid: dispatch.origin.pid,
+            node,
+            dispatches: 0,
+            unfinished: 0,
+            last_index: 0,
+            levels: Levels::with_limit(OPEN_CHANGES),
+            depth: Depth::default(),
+            open: Vec::new(),
+        });
+        queue.dispatches += 1;
+        queue.unfinished += u64::from(time.unfinished);
+        queue.last_index = queue.last_index.max(dispatch.index);
+        if time.unfinished && queue.open.len() < OPEN_CHANGES {
+            queue.open.push(dispatch.origin.time);
+        }
+        if let Some((begin, end)) = in_flight(dispatch.origin.time, time) {
+            let QueueUse { levels, depth, .. } = queue;
+            levels.add(begin, end, 1, |time, level| depth.change(time, level));
+        }
+        if let Some(name) = name {
+            self.hangs(Unfinished {
+                name,
+                origin: dispatch.origin,
+                node,
+                packet: Some((dispatch.queue, dispatch.index)),
+            });
+        }
+    }
+
+    fn copy(&mut self, copy: &Copy) {
+        self.copy_qualities.add(copy.time.quality);
+        self.copies
+            .entry(copy.direction)
+            .or_default()
+            .add(&copy.time, copy.bytes);
+        if copy.time.unfinished {
+            self.hangs(Unfinished {
+                name: copy.direction.name().to_owned(),
+                origin: copy.origin,
+                node: crate::gpu::copy_node(copy),
+                packet: None,
+            });
+        }
+    }
+
+    fn hangs(&mut self, work: Unfinished) {
+        self.unfinished_work += 1;
+        let at = self
+            .unfinished
+            .partition_point(|other| other.origin.time <= work.origin.time);
+        if at < LISTED_WORK {
+            self.unfinished.insert(at, work);
+            self.unfinished.truncate(LISTED_WORK);
+        }
+    }
+
+    /// Settles what is open; nothing comes after this. `stopped` is when the recording stopped, ns.
+    pub(super) fn finish(&mut self, stopped: u64) {
+        for busy in self.agents.values_mut() {
+            while busy.settle() {}
+        }
+        for QueueUse {
+            levels, depth, open, ..
+        } in self.queues.values_mut()
+        {
+            for begin in std::mem::take(open) {
+                levels.add(begin, stopped, 1, |time, level| depth.change(time, level));
+            }
+            levels.finish(|time, level| depth.change(time, level));
+        }
+    }
+
+    /// Work that came too late to count in full in busy times and depths.
+    pub(super) fn late(&self) -> u64 {
+        let busy: u64 = self.agents.values().map(|busy| busy.late).sum();
+        let depths: u64 = self.queues.values().map(|queue| queue.levels.late()).sum();
+        busy.max(depths)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_timeline::synthetic::call;
+
+    use super::*;
+    use crate::synthetic::{START, dispatch, exact};
+
+    fn used(spans: &[(u64, u64)]) -> GpuUse {
+        let mut gpu = GpuUse::default();
+        for ((begin, end), id) in spans.iter().zip(1..) {
+            let work = dispatch(
+                id,
+                START + begin.saturating_sub(20),
+                exact(START + begin, START + end),
+            );
+            gpu.event(&Event::Dispatch(Box::new(work)));
+        }
+        gpu.finish(0);
+        gpu
+    }
+
+    #[test]
+    fn busy_is_the_union_and_gaps_are_what_is_between() {
+        let gpu = used(&[(500, 600), (0, 100), (50, 150), (700, 800), (150, 200)]);
+        let busy = &gpu.agents[&Some(1)];
+        assert_eq!((busy.busy, busy.kernels, busy.late), (400, 5, 0));
+        assert_eq!((busy.gaps.calls, busy.gaps.min, busy.gaps.max), (2, 100, 300));
+        let depth = gpu.queues[&0].depth();
+        assert_eq!(depth.most, 2);
+        let in_order = used(&[(0, 100), (50, 150), (150, 200), (500, 600), (700, 800)]);
+        assert_eq!(in_order.queues[&0].depth().mean(), depth.mean());
+        assert_eq!(depth.mean(), (450.0 + 4.0 * 20.0) / (200.0 + 2.0 * 120.0));
+    }
+
+    #[test]
+    fn a_long_recording_settles_on_the_way() {
+        let spans: Vec<(u64, u64)> = (0..100_000).map(|n| (n * 10, n * 10 + 5)).collect();
+        let gpu = used(&spans);
+        let busy = &gpu.agents[&Some(1)];
+        assert_eq!((busy.busy, busy.gaps.calls, gpu.late()), (500_000, 99_999, 0));
+        let mut late = spans;
+        late.push((0, 7));
+        let gpu = used(&late);
+        assert_eq!(gpu.agents[&Some(1)].busy, 500_000);
+        assert_eq!(gpu.late(), 1);
+    }
+
+    #[test]
+    fn launches_find_their_call_before_and_after() {
+        let outer = Call {
+            tid: 101,
+            ..call(1, START, START + 50)
+        };
+        let work = |id| {
+            Event::Dispatch(Box::new(dispatch(
+                id,
+                START + 10,
+                exact(START + 100, START + 200),
+            )))
+        };
+        let mut gpu = GpuUse {
+            asked: true,
+            ..GpuUse::default()
+        };
+        gpu.event(&work(1));
+        assert_eq!(gpu.since_call.calls, 0);
+        gpu.call(&outer);
+        gpu.event(&work(2));
+        gpu.finish(0);
+        assert_eq!(
+            (gpu.since_call.calls, gpu.since_call.min, gpu.since_call.max),
+            (2, 100, 100)
+        );
+        assert_eq!((gpu.since_submission.calls, gpu.since_submission.max), (2, 90));
+    }
+}

@@ -1,0 +1,365 @@
+//! The summary's text about GPU work.
+
+use std::{
+    cmp::Reverse,
+    fmt::{self, Write},
+};
+
+use super::{
+    Summary,
+    gpu::{BEST_FIRST, Busy, GpuUse, Qualities, WorkUse},
+    stats::Durations,
+    text::{
+        Align::{self, Left, Right},
+        bytes, count, duration, table,
+    },
+};
+use crate::gpu::queue_id;
+
+/// Kernels and queues that are listed: those with most time or work.
+const LISTED: usize = 20;
+
+pub(super) fn render(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+    let gpu = &summary.gpu;
+    if !gpu.is_relevant() {
+        return Ok(());
+    }
+    kernels(gpu, out)?;
+    copies(gpu, out)?;
+    agents(summary, out)?;
+    queues(gpu, out)?;
+    latencies(gpu, out)?;
+    unfinished(summary, out)?;
+    qualities(gpu, out)
+}
+
+/// Writes a table whose first column is text and the others numbers, but for `left` at the end.
+fn numbers(out: &mut impl Write, left: usize, rows: &[Vec<String>]) -> fmt::Result {
+    let columns = rows.first().map_or(0, Vec::len);
+    let align: Vec<Align> = (0..columns)
+        .map(|column| {
+            if column == 0 || column + left >= columns {
+                Left
+            } else {
+                Right
+            }
+        })
+        .collect();
+    table(out, &align, rows)
+}
+
+fn heading<const N: usize>(names: [&str; N]) -> Vec<String> {
+    names.map(str::to_owned).to_vec()
+}
+
+fn percentiles(durations: &Durations) -> impl Iterator<Item = String> {
+    let at = |percent| durations.percentile(percent);
+    [at(50.0), at(95.0), at(99.0), durations.max]
+        .map(|ns| duration(ns as f64))
+        .into_iter()
+}
+
+/// `exact 4, bounded 1`.
+fn mix(qualities: &Qualities) -> String {
+    let parts: Vec<String> = BEST_FIRST
+        .into_iter()
+        .filter(|quality| qualities.of(*quality) > 0)
+        .map(|quality| format!("{} {}", quality.name(), qualities.of(quality)))
+        .collect();
+    parts.join(", ")
+}
+
+fn more(out: &mut impl Write, all: usize) -> fmt::Result {
+    match all.checked_sub(LISTED) {
+        Some(more) if more > 0 => writeln!(out, "  and {more} more"),
+        _ => Ok(()),
+    }
+}
+
+fn kernels(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
+    if gpu.kernels.is_empty() {
+        return Ok(());
+    }
+    let mut kernels: Vec<(&String, &WorkUse)> = gpu.kernels.iter().collect();
+    kernels
+        .sort_by_key(|(name, kernel)| (Reverse((kernel.durations.total, kernel.qualities.total())), *name));
+    let all: u128 = kernels.iter().map(|(_, kernel)| kernel.durations.total).sum();
+    let mut rows = vec![heading([
+        "Name", "Calls", "Total", "Average", "%", "p50", "p95", "p99", "Max", "Times",
+    ])];
+    for (name, kernel) in kernels.iter().take(LISTED) {
+        let times = &kernel.durations;
+        let mut row = vec![(*name).clone(), kernel.qualities.total().to_string()];
+        if times.calls == 0 {
+            row.extend(heading(["-"; 7]));
+        } else {
+            row.extend([
+                duration(times.total as f64),
+                duration(times.average()),
+                format!("{:.2}", percent(times.total as f64, all as f64)),
+            ]);
+            row.extend(percentiles(times));
+        }
+        row.push(mix(&kernel.qualities));
+        rows.push(row);
+    }
+    writeln!(
+        out,
+        "\nKernels (durations of those whose times are exact or sampled)"
+    )?;
+    numbers(out, 1, &rows)?;
+    more(out, kernels.len())
+}
+
+fn copies(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
+    if gpu.copies.is_empty() {
+        return Ok(());
+    }
+    let mut rows = vec![heading([
+        "Direction",
+        "Copies",
+        "Bytes",
+        "Total",
+        "p50",
+        "p95",
+        "p99",
+        "Max",
+        "GB/s",
+        "Times",
+    ])];
+    for (direction, copies) in &gpu.copies {
+        let times = &copies.durations;
+        let mut row = vec![
+            direction.name().to_owned(),
+            copies.qualities.total().to_string(),
+            bytes(copies.bytes),
+        ];
+        if times.calls == 0 {
+            row.extend(heading(["-"; 6]));
+        } else {
+            row.push(duration(times.total as f64));
+            row.extend(percentiles(times));
+            // Bytes per ns are GB per s.
+            row.push(match times.total {
+                0 => "-".to_owned(),
+                total => format!("{:.2}", copies.timed_bytes as f64 / total as f64),
+            });
+        }
+        row.push(mix(&copies.qualities));
+        rows.push(row);
+    }
+    writeln!(
+        out,
+        "\nCopies (durations and rates of those whose times are exact or sampled)"
+    )?;
+    numbers(out, 1, &rows)
+}
+
+fn agents(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+    let gpu = &summary.gpu;
+    if gpu.agents.is_empty() {
+        return Ok(());
+    }
+    let recorded = summary.recorded() as f64;
+    let mut rows = vec![heading([
+        "GPU",
+        "Kernels",
+        "Busy",
+        "% of recording",
+        "Idle gaps",
+        "p50",
+        "p95",
+        "p99",
+        "Longest",
+    ])];
+    let (mut untimed, mut late) = (0, 0);
+    for (node, busy) in &gpu.agents {
+        let Busy {
+            gaps,
+            busy: ns,
+            kernels,
+            ..
+        } = busy;
+        untimed += busy.untimed;
+        late += busy.late;
+        let mut row = vec![
+            gpu.gpus.agent_title(*node),
+            kernels.to_string(),
+            duration(*ns as f64),
+            format!("{:.2}", percent(*ns as f64, recorded)),
+            gaps.calls.to_string(),
+        ];
+        if gaps.calls == 0 {
+            row.extend(heading(["-"; 4]));
+        } else {
+            row.extend(percentiles(gaps));
+        }
+        rows.push(row);
+    }
+    writeln!(
+        out,
+        "\nGPUs (executing at least one kernel whose times are exact or sampled)"
+    )?;
+    numbers(out, 0, &rows)?;
+    if untimed > 0 {
+        writeln!(
+            out,
+            "  AT LEAST: {} not counted as busy, because their times are not known.",
+            match untimed {
+                1 => "1 kernel is".to_owned(),
+                _ => format!("{untimed} kernels are"),
+            }
+        )?;
+    }
+    if late > 0 || gpu.late() > 0 {
+        writeln!(
+            out,
+            "  {} became known too late to count in full in busy times, gaps and queue depths.",
+            count(gpu.late(), "kernel")
+        )?;
+    }
+    Ok(())
+}
+
+fn queues(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
+    if gpu.queues.is_empty() {
+        return Ok(());
+    }
+    let mut queues: Vec<_> = gpu.queues.iter().collect();
+    queues.sort_by_key(|(number, queue)| (Reverse(queue.dispatches), **number));
+    let mut rows = vec![heading([
+        "Queue",
+        "Process",
+        "Dispatches",
+        "Depth",
+        "Deepest",
+        "Unfinished",
+        "GPU",
+    ])];
+    for (number, queue) in queues.iter().take(LISTED) {
+        rows.push(vec![
+            queue_id(**number).to_string(),
+            queue.pid.to_string(),
+            queue.dispatches.to_string(),
+            format!("{:.1}", queue.depth().mean()),
+            queue.depth().most.to_string(),
+            queue.unfinished.to_string(),
+            gpu.gpus.agent_title(queue.node),
+        ]);
+    }
+    writeln!(
+        out,
+        "\nQueues (depth: dispatches submitted and not ended, on average while there are any)"
+    )?;
+    numbers(out, 1, &rows)?;
+    more(out, queues.len())
+}
+
+fn latencies(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
+    let mut rows = vec![heading(["From", "Dispatches", "p50", "p95", "p99", "Max"])];
+    for (name, latency) in [
+        ("begin of the API call", &gpu.since_call),
+        ("submission to the queue", &gpu.since_submission),
+    ] {
+        if latency.calls > 0 {
+            let mut row = vec![name.to_owned(), latency.calls.to_string()];
+            row.extend(percentiles(latency));
+            rows.push(row);
+        }
+    }
+    if rows.len() == 1 {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\nLaunch latency (to the begin on the GPU; exact times only)"
+    )?;
+    numbers(out, 0, &rows)
+}
+
+fn unfinished(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+    let gpu = &summary.gpu;
+    if gpu.unfinished_work == 0 {
+        return Ok(());
+    }
+    let end = summary.stopped();
+    let mut rows = vec![heading([
+        "Name",
+        "Age",
+        "Process",
+        "Queue",
+        "Packet",
+        "Last packet",
+        "In queue",
+        "GPU",
+        "Call that waits",
+    ])];
+    for work in &gpu.unfinished {
+        let waits = summary.unfinished.iter().find(|call| call.pid == work.origin.pid);
+        let mut row = vec![
+            work.name.clone(),
+            duration(end.saturating_sub(work.origin.time) as f64),
+            work.origin.pid.to_string(),
+        ];
+        match work
+            .packet
+            .and_then(|(number, index)| Some((number, index, gpu.queues.get(&number)?)))
+        {
+            Some((number, index, queue)) => row.extend([
+                queue_id(number).to_string(),
+                index.to_string(),
+                queue.last_index.to_string(),
+                format!("{} unfinished", queue.unfinished),
+            ]),
+            None => row.extend(heading(["-"; 4])),
+        }
+        row.push(gpu.gpus.agent_title(work.node));
+        row.push(waits.map_or_else(
+            || "-".to_owned(),
+            |call| format!("{} (thread {})", summary.functions.name(call.function), call.tid),
+        ));
+        rows.push(row);
+    }
+    let what = match gpu.unfinished_work {
+        1 => "1 kernel or copy".to_owned(),
+        more => format!("{more} kernels or copies"),
+    };
+    writeln!(
+        out,
+        "\nUnfinished on GPUs: {what} had not ended when the recording stopped"
+    )?;
+    numbers(out, 2, &rows)?;
+    match gpu.unfinished_work.checked_sub(gpu.unfinished.len() as u64) {
+        Some(more) if more > 0 => writeln!(out, "  and {more} more, submitted later"),
+        _ => Ok(()),
+    }
+}
+
+/// Always printed: how much of the rest is worth what.
+fn qualities(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
+    writeln!(out, "\nQuality of GPU times")?;
+    let mut rows = vec![heading(["", "All", "exact", "sampled", "bounded", "submitted"])];
+    for (name, qualities) in [
+        ("kernels", &gpu.kernel_qualities),
+        ("copies", &gpu.copy_qualities),
+    ] {
+        let mut row = vec![name.to_owned(), qualities.total().to_string()];
+        row.extend(BEST_FIRST.map(|quality| qualities.of(quality).to_string()));
+        rows.push(row);
+    }
+    numbers(out, 0, &rows)?;
+    let all = gpu.kernel_qualities.total() + gpu.copy_qualities.total();
+    let timed = gpu.kernel_qualities.timed() + gpu.copy_qualities.timed();
+    if timed < all {
+        writeln!(
+            out,
+            "  {} of {all} have no times of their own: only bounds, or when they were submitted.",
+            all - timed
+        )?;
+    }
+    Ok(())
+}
+
+fn percent(part: f64, whole: f64) -> f64 {
+    if whole == 0.0 { 0.0 } else { part * 100.0 / whole }
+}
