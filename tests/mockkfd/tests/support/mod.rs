@@ -109,7 +109,7 @@ pub struct Run {
 }
 
 /// The longest a workload may take, start of the runtime included.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Cargo's directory of this profile's build: tests are in `deps` there, examples in `examples`.
 fn profile() -> PathBuf {
@@ -134,7 +134,7 @@ fn target_tmpdir() -> PathBuf {
 }
 
 /// Runs a command with the library loaded, on a software GPU of this configuration. Kills it once `enough` holds for
-/// its ground truth, and after a minute.
+/// its ground truth, and after three minutes.
 pub fn run_until(command: &mut Command, toml: &str, enough: impl Fn(&[Record<'static>]) -> bool) -> Run {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("softgpu.toml");
