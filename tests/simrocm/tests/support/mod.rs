@@ -112,7 +112,7 @@ pub struct Runner<'a> {
     program: PathBuf,
     arguments: Vec<&'a str>,
     toml: &'a str,
-    environment: Vec<(&'a str, &'a str)>,
+    environment: Vec<(&'a str, String)>,
 }
 
 impl<'a> Runner<'a> {
@@ -136,8 +136,8 @@ impl<'a> Runner<'a> {
         self
     }
 
-    pub fn env(mut self, name: &'a str, value: &'a str) -> Self {
-        self.environment.push((name, value));
+    pub fn env(mut self, name: &'a str, value: &str) -> Self {
+        self.environment.push((name, value.to_owned()));
         self
     }
 
@@ -158,7 +158,7 @@ impl<'a> Runner<'a> {
             .env("SOFTGPU_CONFIG", at("softgpu.toml"))
             .env("SOFTGPU_LOG", at("truth"))
             .env("WORKLOAD_LOG", at("said"))
-            .envs(self.environment.iter().copied())
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stderr(std::fs::File::create(at("stderr")).unwrap())
             .spawn()
