@@ -39,6 +39,8 @@ COLOURS = {
     "HSA_AMD_EXT_API": ("#7fb7be", "HSA AMD extension"),
     "HSA_IMAGE_EXT_API": ("#a5a58d", "HSA image"),
     "HSA_FINALIZE_EXT_API": ("#b8b8d1", "HSA finalizer"),
+    "KERNEL_DISPATCH": ("#6a994e", "kernels"),
+    "MEMORY_COPY": ("#a7c957", "copies"),
 }
 OTHER = ("#c0c0c0", "other")
 INK, FAINT, BAND = "#24292f", "#6e7781", "#f6f8fa"
@@ -65,24 +67,27 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=12, help="at most so many, those with most calls")
     arguments = parser.parse_args()
     trace = pftrace.read(arguments.trace)
-    # What is no call is on tracks of its own, and not in this picture.
+    work = [event for event in trace.slices if event.category in gpu_check.TIMED]
     trace.slices = [event for event in trace.slices if event.category not in gpu_check.CATEGORIES]
     if trace.violations or not trace.slices:
         print(f"render_trace: {(trace.violations or ['there are no calls in it'])[0]}", file=sys.stderr)
         return 1
     first = trace.slices[0].begin
     begin = first + int((arguments.begin or 0) * 1e6)
-    end = max(call.end for call in trace.slices) if arguments.end is None else first + int(arguments.end * 1e6)
+    end = max(event.end for event in (*trace.slices, *work)) if arguments.end is None else first + int(arguments.end * 1e6)
     if begin >= end:
         print("render_trace: nothing between --from and --to", file=sys.stderr)
         return 1
     title = arguments.title or arguments.trace.name
-    arguments.out.write_text(Picture(trace, first, begin, end).draw(title, arguments.threads))
+    arguments.out.write_text(Picture(trace, work, first, begin, end).draw(title, arguments.threads))
     return 0
 
 
 class Picture:
-    def __init__(self, trace: pftrace.Trace, first: int, begin: int, end: int) -> None:
+    def __init__(
+        self, trace: pftrace.Trace, work: list[pftrace.Slice], first: int, begin: int, end: int
+    ) -> None:
+        self.work = work
         self.trace, self.first, self.begin, self.end = trace, first, begin, end
         self.scale = (WIDTH - LABELS - RIGHT) / (end - begin)
         self.parts: list[str] = []
@@ -107,9 +112,31 @@ class Picture:
                 self.text(12, y + 15, name, size=12, weight=600)
                 y += 23
             y = self.thread(track, tid, calls[track], y) + 8
+        y = self.gpus(y)
         shown = sum(len(calls[track]) for track in tracks)
         threads = set(ids.values())
         return self.frame(title, y, shown, len(threads), len({pid for pid, _ in threads}))
+
+    def gpus(self, y: float) -> float:
+        """Kernels and copies with real times, lane by lane below the name of their row."""
+        rows: dict[str, dict[int, list[pftrace.Slice]]] = defaultdict(lambda: defaultdict(list))
+        for event in self.work:
+            if event.end > self.begin and event.begin < self.end:
+                rows[self.trace.tracks[event.track].name][event.track].append(event)
+        for name in sorted(rows):
+            self.text(12, y + 15, name, size=12, weight=600)
+            y += 23
+            for lane in sorted(rows[name]):
+                y = self.lane(rows[name][lane], y) + 2
+            y += 6
+        return y
+
+    def lane(self, events: list[pftrace.Slice], y: float) -> float:
+        self.bands.append((y, ROW))
+        for boxes in self.boxes(events).values():
+            for box in boxes:
+                self.box(box, y)
+        return y + ROW
 
     def thread(self, track: int, tid: int, calls: list[pftrace.Slice], y: float) -> float:
         height = ROW * (max(call.depth for call in calls) + 1)
@@ -148,7 +175,7 @@ class Picture:
             self.merged += len(box.calls)
         call = box.calls[0]
         unfinished = call.notes.get("unfinished")
-        tip = f"{len(box.calls)} calls"
+        tip = f"{len(box.calls)} calls, kernels or copies"
         if len(box.calls) == 1:
             tip = f"{call.name}, {(call.end - call.begin) / 1e3:,.1f} µs"
         if unfinished:

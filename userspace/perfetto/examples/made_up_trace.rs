@@ -1,4 +1,4 @@
-//! Writes a trace of made-up calls and says how fast: `made_up_trace FILE [CALLS]`.
+//! Writes a trace of made-up calls and kernels and says how fast: `made_up_trace FILE [CALLS [DISPATCHES]]`.
 
 use std::{env, error::Error, fs::File, hint::black_box, time::Instant};
 
@@ -8,15 +8,21 @@ use gputrace_capture::{
     meta::{ArgSlot, ClockSnapshot, End, Function, Parameter, Recording, ValueKind},
 };
 use gputrace_perfetto::TraceWriter;
-use gputrace_timeline::event::{Call, CallEnd, Event, FunctionInfo};
+use gputrace_timeline::{
+    event::{Call, CallEnd, Event, FunctionInfo},
+    gpu::{Dispatch, GpuTime, Origin, Quality, Window},
+};
 
 const THREADS: u32 = 8;
 const START: u64 = 1_000_000_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
-    let path = arguments.next().ok_or("usage: made_up_trace FILE [CALLS]")?;
+    let path = arguments
+        .next()
+        .ok_or("usage: made_up_trace FILE [CALLS [DISPATCHES]]")?;
     let calls: u64 = arguments.next().map_or(Ok(1_000_000), |count| count.parse())?;
+    let dispatches: u64 = arguments.next().map_or(Ok(0), |count| count.parse())?;
 
     let mut trace = TraceWriter::new(File::create(&path)?)?;
     trace.event(&Event::Recording(Box::new(Recording {
@@ -41,6 +47,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         trace.event(black_box(&Event::Call(call(index))))?;
     }
     let took = before.elapsed();
+    let before = Instant::now();
+    for index in 0..dispatches {
+        trace.event(black_box(&Event::Dispatch(Box::new(dispatch(index)))))?;
+    }
+    let dispatches_took = before.elapsed();
     let rows = [Domain::HipRuntime, Domain::HsaAmdExt].map(|domain| {
         let written = if domain == Domain::HipRuntime {
             calls.div_ceil(2)
@@ -67,9 +78,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     }))?;
     let bytes = trace.finish()?.metadata()?.len();
     eprintln!(
-        "{calls} calls in {took:.2?}: {:.2} M calls/s, {} bytes per call",
+        "{calls} calls in {took:.2?}: {:.2} M calls/s, {} bytes per event",
         calls as f64 / took.as_secs_f64() / 1e6,
-        bytes / calls.max(1),
+        bytes / (calls + dispatches).max(1),
+    );
+    eprintln!(
+        "{dispatches} dispatches in {dispatches_took:.2?}: {:.2} M dispatches/s",
+        dispatches as f64 / dispatches_took.as_secs_f64() / 1e6,
     );
     Ok(())
 }
@@ -104,6 +119,48 @@ fn call(index: u64) -> Call {
             0,
         ],
         stack: [0; 8],
+    }
+}
+
+/// Kernels of 12 µs, one every 3 µs on each of four queues, so that four run at once; one in 16 becomes known
+/// 1000 later than it should.
+fn dispatch(index: u64) -> Dispatch {
+    let place = if index % 16 == 0 {
+        index.saturating_sub(1000)
+    } else {
+        index
+    };
+    let begin = START + place / 4 * 3_000;
+    let window = |time| Window {
+        earliest: time - 200,
+        latest: Some(time + 200),
+    };
+    Dispatch {
+        id: index + 1,
+        origin: Origin {
+            pid: 100,
+            tid: 100,
+            time: begin - 5_000,
+            innermost: 2 * index + 2,
+            outermost: 2 * index + 1,
+            stream: Some(0),
+        },
+        queue: (place % 4) as u32,
+        node_id: Some(1),
+        index,
+        kernel: None,
+        kernel_object: 0x7f00_0000_1000 + index % 100 * 64,
+        workgroup: [256, 1, 1],
+        grid: [65_536, 1, 1],
+        time: GpuTime {
+            quality: Quality::Exact,
+            begin,
+            end: begin + 12_000,
+            begin_window: window(begin),
+            end_window: window(begin + 12_000),
+            unfinished: false,
+        },
+        ..Dispatch::default()
     }
 }
 

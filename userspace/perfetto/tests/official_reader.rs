@@ -147,6 +147,15 @@ fn the_official_protos_find_all_gpu_work_and_agree_with_csv() {
                 );
             }
         }
+        if let Some(output) = python(&["render_trace.py", &file("app.pftrace"), &file("app.svg")]) {
+            assert_success(&output);
+            let picture = std::fs::read_to_string(file("app.svg")).unwrap();
+            assert!(picture.contains(">COMPUTE Agent 1 "), "{picture}");
+            assert!(
+                picture.contains("<title>add(float*, float*), 50.0 µs</title>"),
+                "{picture}"
+            );
+        }
     }
 }
 
