@@ -125,7 +125,7 @@ fn call(index: u64) -> Call {
 /// Kernels of 12 µs, one every 3 µs on each of four queues, so that four run at once; one in 16 becomes known
 /// 1000 later than it should.
 fn dispatch(index: u64) -> Dispatch {
-    let place = if index % 16 == 0 {
+    let place = if index.is_multiple_of(16) {
         index.saturating_sub(1000)
     } else {
         index
