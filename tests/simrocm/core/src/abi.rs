@@ -259,6 +259,13 @@ pub fn cell64(address: u64) -> &'static AtomicU64 {
     unsafe { &*(address as *const AtomicU64) }
 }
 
+/// A signed 64-bit word of memory that the runtime has allocated.
+#[must_use]
+pub fn cell_i64(address: u64) -> &'static AtomicI64 {
+    // SAFETY: as for `cell64`.
+    unsafe { &*(address as *const AtomicI64) }
+}
+
 /// A 32-bit word of memory that the runtime has allocated.
 #[must_use]
 pub fn cell32(address: u64) -> &'static AtomicU32 {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use gputrace_simrocm_core::abi::{AgentHandle, SharedSignal, Signal, cell64, signal_kind};
+use gputrace_simrocm_core::abi::{AgentHandle, SharedSignal, Signal, cell_i64, signal_kind};
 use gputrace_simrocm_core::ffi::{In, Out, Untyped};
 use gputrace_simrocm_core::status::Status;
 
@@ -66,7 +66,8 @@ fn store(signal: Signal, value: i64, order: Ordering, tell: bool) {
     let Some(signal) = signal.get() else { return };
     if signal.kind.load(Ordering::Relaxed) == signal_kind::DOORBELL {
         let doorbell = signal.value.load(Ordering::Relaxed).cast_unsigned();
-        cell64(doorbell).store(value.cast_unsigned(), Ordering::Release);
+        // Of two threads the one with the lower index may be the later: nothing announced is taken back.
+        cell_i64(doorbell).fetch_max(value, Ordering::Release);
         return;
     }
     signal.value.store(value, order);
