@@ -7,6 +7,8 @@
     reason = "a test fails by panicking"
 )]
 
+pub mod gpu;
+
 use std::io::Cursor;
 
 use gputrace_abi::{
@@ -18,7 +20,7 @@ use gputrace_capture::{
     ledger::{Ledger, LedgerRow},
     meta::{Function, Library, Recording},
 };
-use zerocopy::IntoBytes;
+use zerocopy::{Immutable, IntoBytes};
 
 use crate::event::{Call, CallEnd};
 
@@ -63,6 +65,11 @@ impl Synthetic {
     pub fn raw(&mut self, record: &[u8]) -> &mut Self {
         self.writer.records(record).expect("memory does not fill up");
         self
+    }
+
+    /// Adds a record of any kind.
+    pub fn record(&mut self, record: &(impl IntoBytes + Immutable)) -> &mut Self {
+        self.raw(record.as_bytes())
     }
 
     /// Adds a call.

@@ -3,9 +3,11 @@
 
 use std::collections::HashMap;
 
+use gputrace_abi::domain::Domain;
 use gputrace_capture::{
     Meta,
     gpu::{Agent, AgentKind, CodeObject, Queue},
+    ledger::Ledger,
 };
 use gputrace_kfd::clock::{ClockModel, ClockSample};
 
@@ -23,6 +25,20 @@ pub(crate) struct Knowledge {
     /// Node by process and handle.
     handles: HashMap<(u32, u64), u32>,
     none: ClockModel,
+    /// Times, from and to, between two accounts of which the second has more losses.
+    losses: Vec<(u64, u64, Losses)>,
+}
+
+/// What was lost of the records that say what a signal stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Losses {
+    /// Nothing, as far as is known.
+    #[default]
+    None,
+    /// Packets: the indices of those that follow show it.
+    Packets,
+    /// Copies: nothing shows which.
+    Copies,
 }
 
 /// Metadata in the making.
@@ -32,6 +48,8 @@ pub(crate) struct Collected {
     samples: HashMap<u32, Vec<ClockSample>>,
     knowledge: Knowledge,
     code_objects: Vec<CodeObject>,
+    /// Time of the last account, and packets and copies lost until then.
+    accounted: (u64, u64, u64),
 }
 
 impl Collected {
@@ -54,8 +72,31 @@ impl Collected {
                 handles.insert((handle.pid, handle.handle), handle.node_id);
             }
             Meta::CodeObject(object) => self.code_objects.push(*object),
+            Meta::Ledger(ledger) => self.account(&ledger),
             _ => {}
         }
+    }
+
+    fn account(&mut self, ledger: &Ledger) {
+        let lost = |domains: &[Domain]| {
+            let rows = ledger.rows.iter();
+            let rows = rows.filter(|row| domains.iter().any(|domain| domain.id() == row.domain));
+            rows.fold(0_u64, |sum, row| sum.saturating_add(row.lost()))
+        };
+        let (from, packets_before, copies_before) = self.accounted;
+        let packets = lost(&[Domain::KernelDispatch, Domain::QueuePacket]);
+        let copies = lost(&[Domain::MemoryCopy]);
+        let losses = if copies > copies_before {
+            Losses::Copies
+        } else if packets > packets_before {
+            Losses::Packets
+        } else {
+            Losses::None
+        };
+        if losses > Losses::None {
+            self.knowledge.losses.push((from, ledger.time, losses));
+        }
+        self.accounted = (ledger.time, packets, copies);
     }
 
     /// What is known, and the code objects in the order in which they were found.
@@ -65,6 +106,7 @@ impl Collected {
             samples,
             mut knowledge,
             mut code_objects,
+            ..
         } = self;
         // The last description of a node counts.
         agents.reverse();
@@ -116,6 +158,14 @@ impl Knowledge {
         self.handles.get(&(pid, handle)).copied()
     }
 
+    /// What was lost in a time, from the accounts that the recorder wrote every now and then.
+    pub(crate) fn losses(&self, from: u64, to: u64) -> Losses {
+        let first = self.losses.partition_point(|(_, until, _)| *until < from);
+        let within = self.losses.get(first..).unwrap_or_default().iter();
+        let within = within.take_while(|(since, ..)| *since <= to);
+        within.map(|(.., losses)| *losses).max().unwrap_or_default()
+    }
+
     /// Whether a node is a CPU or a GPU.
     pub(crate) fn kind_of(&self, node: u32) -> Option<AgentKind> {
         self.agent(node).map(|agent| agent.kind)
@@ -146,7 +196,10 @@ impl Knowledge {
 
 #[cfg(test)]
 mod tests {
-    use gputrace_capture::gpu::{AgentHandle, GpuClock};
+    use gputrace_capture::{
+        gpu::{AgentHandle, GpuClock},
+        ledger::LedgerRow,
+    };
 
     use super::*;
 
@@ -206,6 +259,44 @@ mod tests {
         let two = known([agent(1, 10, "gpu"), agent(2, 20, "gpu"), clock(10)]);
         assert!(two.clock(None).is_empty());
         assert!(two.clock(Some(2)).is_empty());
+    }
+
+    #[test]
+    fn losses_lie_between_two_accounts() {
+        let ledger = |time, packets, copies| {
+            let row = |domain: Domain, lost| LedgerRow {
+                domain: domain.id(),
+                dropped: vec![0, lost],
+                ..LedgerRow::default()
+            };
+            Meta::Ledger(Box::new(Ledger {
+                time,
+                rows: vec![
+                    row(Domain::HipRuntime, time),
+                    row(Domain::QueuePacket, packets),
+                    row(Domain::MemoryCopy, copies),
+                ],
+                ..Ledger::default()
+            }))
+        };
+        let known = known([
+            ledger(100, 0, 0),
+            ledger(200, 1, 0),
+            ledger(300, 1, 0),
+            ledger(400, 2, 5),
+        ]);
+        use Losses::{Copies, None, Packets};
+        let spans = [
+            (0, 99),
+            (50, 100),
+            (150, 160),
+            (201, 299),
+            (201, 300),
+            (120, 500),
+            (401, 900),
+        ];
+        let found = spans.map(|(from, to)| known.losses(from, to));
+        assert_eq!(found, [None, Packets, Packets, None, Copies, Copies, None]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ mod queue;
 mod records;
 mod signal;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use gputrace_abi::gpu::{self, Completion, QueueState, completion_reason, packet_flags, queue_reason};
 use gputrace_kfd::clock::Unresolved;
@@ -38,7 +38,7 @@ use self::{
     copies::OpenCopy,
     evidence::Exact,
     kernels::Kernels,
-    knowledge::{Collected, Knowledge},
+    knowledge::{Collected, Knowledge, Losses},
     packet::Kind,
     queue::{Inserted, LAST_LOOK, Queue, Settle, Settled},
     records::Records,
@@ -92,6 +92,8 @@ struct Process {
     queues: HashMap<(u64, u64), u32>,
     /// The one that now is at an address.
     current: HashMap<u64, u32>,
+    /// Addresses at which a queue has been.
+    addresses: HashSet<u64>,
 }
 
 impl Work {
@@ -154,6 +156,9 @@ impl Work {
             .values()
             .flat_map(|process| process.signals.values())
             .filter_map(|signal| signal.unfinished(since))
+            // The signal may stand for something whose record was lost.
+            .filter(|(_, from, to)| self.knowledge.losses(*from, *to) == Losses::None)
+            .map(|(user, ..)| user)
             .collect();
         for user in unfinished {
             match user {
@@ -227,6 +232,7 @@ impl Work {
         let number = self.queues.len() as u32;
         process.queues.insert(key, number);
         let replaced = process.current.insert(packet.queue, number);
+        let reuses = !process.addresses.insert(packet.queue);
         if let Some(replaced) = replaced.and_then(|number| self.queues.get_mut(number as usize)) {
             replaced.retired.get_or_insert(packet.time);
         }
@@ -241,7 +247,7 @@ impl Work {
             node_id: known.and_then(|known| known.node_id),
             packets: packet.ring_packets,
         };
-        self.queues.push(Queue::new(info, packet.time));
+        self.queues.push(Queue::new(info, packet.time, reuses));
         events.push_back(Event::Queue(info));
         number
     }
@@ -260,7 +266,8 @@ impl Work {
             outermost: packet.outermost,
             stream: (packet.flags & packet_flags::STREAM != 0).then_some(packet.stream),
         };
-        let inserted = queue.insert(packet, origin);
+        let losses = self.knowledge.losses(packet.time, packet.time) > Losses::None;
+        let inserted = queue.insert(packet, origin, losses);
         queue.sample(packet.read_index, packet.time);
         if inserted == Inserted::Known {
             self.duplicates += 1;
@@ -417,7 +424,7 @@ impl Work {
         let (node, earliest) = match used.user {
             User::Packet { queue, index } => {
                 let queue = self.queues.get(queue as usize)?;
-                (queue.info.node_id, queue.slot(index)?.evidence.earliest)
+                (queue.info.node_id, queue.earliest(index)?)
             }
             User::Copy(id) => {
                 let copy = self.copies.get(&id)?;
@@ -426,9 +433,15 @@ impl Work {
         };
         match fit(used, reading, self.knowledge.clock(node), earliest) {
             Fit::Own(exact) => {
+                // The use whose stamps they really are may have been lost.
+                let losses = self.knowledge.losses(used.prepared, reading.time);
                 let can_be = match used.user {
-                    User::Packet { queue, index } => self.queues.get(queue as usize)?.can_be(index, &exact),
-                    User::Copy(_) => true,
+                    _ if losses == Losses::Copies => false,
+                    User::Packet { queue, index } => {
+                        let queue = self.queues.get(queue as usize)?;
+                        queue.can_be(index, &exact, losses > Losses::None)
+                    }
+                    User::Copy(_) => losses == Losses::None,
                 };
                 can_be.then_some(Some(exact))
             }

@@ -3,7 +3,9 @@
 //! A queue takes its packets in order. A packet with the barrier bit begins after all packets before it have
 //! ended; without it, packets overlap as they like. So:
 //!
-//! * No packet begins before a doorbell with its index or a higher one rang.
+//! * No packet begins before a doorbell with its index or a higher one rang. Where the record of such a doorbell
+//!   may have been lost, only the packet's header tells: one that was still valid had not been taken.
+//! * Packets are taken in order, so one does not begin before another before it was seen not to be taken.
 //! * A packet with the barrier bit begins after the earliest possible ends of all packets before it.
 //! * A read index beyond a packet proves that it has begun. One that has not moved proves nothing: hardware may
 //!   report it late.
@@ -19,6 +21,7 @@ use crate::{
         evidence::{Bound, Evidence, Exact},
         gaps::Gaps,
         packet::{Aql, Kind},
+        signal::READING,
     },
 };
 
@@ -28,6 +31,10 @@ const GRACE: u64 = 100_000_000;
 
 /// Changes of the read index that are remembered for packets whose records come late.
 const SAMPLES: usize = 1024;
+
+/// The longest time between two threads' doorbells for neighbouring packets, ns; what is known of a packet that
+/// had been taken before its own doorbell while records of others are missing.
+const HURRY: u64 = 1_000_000_000;
 
 /// Packets behind one whose begins are asked whether its stamps can be true.
 const NEIGHBOURS: usize = 64;
@@ -53,8 +60,12 @@ pub(crate) struct Slot {
     /// Whether its signal may still tell something.
     pub(crate) open: bool,
     pub(crate) evidence: Evidence,
+    /// When it was last seen that it had not been taken: its header was valid.
+    untaken: Option<u64>,
     /// Whether its own doorbell may still ring.
     before_doorbell: bool,
+    /// Whether records of packets were lost about then.
+    losses: bool,
 }
 
 impl Slot {
@@ -103,15 +114,22 @@ pub(crate) struct Queue {
     samples: VecDeque<(u64, u64)>,
     /// The last look at the queue by the recorder: when, and the read index.
     last_look: Option<(u64, u64)>,
-    /// When the first packet was submitted.
+    /// A time before all packets: [`HURRY`] before the first record of one.
     since: u64,
+    /// Looks before this may have been at the queue that had the address before.
+    looks_from: u64,
     /// Packets below have been settled, and did not all end before `floor`.
     settled: u64,
     floor: u64,
+    /// When the last of them was seen that had not been taken.
+    untaken: u64,
 }
 
 impl Queue {
-    pub(crate) fn new(info: QueueInfo, since: u64) -> Self {
+    /// A queue whose first packet was submitted at `first`; `reuses` says whether another queue was at its
+    /// address before.
+    pub(crate) fn new(info: QueueInfo, first: u64, reuses: bool) -> Self {
+        let since = first.saturating_sub(HURRY);
         Self {
             info,
             retired: None,
@@ -120,8 +138,10 @@ impl Queue {
             samples: VecDeque::new(),
             last_look: None,
             since,
+            looks_from: if reuses { first.saturating_add(READING) } else { 0 },
             settled: 0,
             floor: 0,
+            untaken: since,
         }
     }
 
@@ -138,6 +158,30 @@ impl Queue {
         self.slots.get_mut(&index)
     }
 
+    /// The packet at `index` did not begin before this, ns.
+    pub(crate) fn earliest(&self, index: u64) -> Option<u64> {
+        let slot = self.slots.get(&index)?;
+        if self.is_announced(index, slot) {
+            return Some(slot.evidence.earliest);
+        }
+        let before = self.slots.range(..index).rev().take(NEIGHBOURS);
+        let untaken = before.filter_map(|(_, slot)| slot.untaken).next();
+        let untaken = untaken.unwrap_or(if index < self.settled {
+            self.since
+        } else {
+            self.untaken
+        });
+        Some(untaken.min(slot.evidence.earliest))
+    }
+
+    /// Whether the doorbell that first announced a packet is certainly known: its own, at which it had not been
+    /// taken, or a later packet's of which none is missing.
+    fn is_announced(&self, index: u64, slot: &Slot) -> bool {
+        let above = index.saturating_add(1);
+        let all_above = || self.seen.after(index).is_none() && self.slots.range(above..).next().is_some();
+        slot.untaken.is_some() || !slot.losses && all_above()
+    }
+
     /// Nothing will be heard of its signals any more.
     pub(crate) fn abandon(&mut self, time: u64) {
         self.retired.get_or_insert(time);
@@ -146,8 +190,8 @@ impl Queue {
         }
     }
 
-    /// Adds a packet. `origin` is that of the record.
-    pub(crate) fn insert(&mut self, packet: &Packet, origin: Origin) -> Inserted {
+    /// Adds a packet. `origin` is that of the record; `losses` says whether records were lost about then.
+    pub(crate) fn insert(&mut self, packet: &Packet, origin: Origin, losses: bool) -> Inserted {
         let (index, time) = (packet.index, packet.time);
         let before_doorbell = packet.flags & packet_flags::BEFORE_DOORBELL != 0;
         let aql = Aql(packet.packet);
@@ -158,6 +202,9 @@ impl Queue {
             {
                 slot.before_doorbell = false;
                 slot.origin = origin;
+                if aql.has_type() {
+                    slot.untaken = slot.untaken.max(Some(time));
+                }
                 if aql.has_type() && !slot.aql.has_type() {
                     slot.aql = aql;
                     slot.barrier = aql.barrier();
@@ -194,7 +241,9 @@ impl Queue {
                 consumed: self.samples.get(sample).map(|(_, time)| *time),
                 ..Evidence::default()
             },
+            untaken: aql.has_type().then_some(time),
             before_doorbell,
+            losses,
         };
         self.slots.insert(index, slot);
         Inserted::New
@@ -218,25 +267,32 @@ impl Queue {
 
     /// The recorder has looked at the queue.
     pub(crate) fn look(&mut self, read_index: u64, time: u64) {
+        if time < self.looks_from {
+            return;
+        }
         self.sample(read_index, time);
         self.last_look = Some((time, read_index));
     }
 
     /// Whether stamps can be those of the packet at `index`, or must be those of a later use of its signal whose
     /// record was lost: they would contradict what the queue proves, or could as well be those of a packet that
-    /// is missing.
-    pub(crate) fn can_be(&self, index: u64, exact: &Exact) -> bool {
+    /// is missing. With `losses`, that may be the one behind the last one seen, or one before that still ran.
+    pub(crate) fn can_be(&self, index: u64, exact: &Exact, losses: bool) -> bool {
         let Some(slot) = self.slots.get(&index) else {
             return false;
         };
+        if losses && !slot.barrier {
+            return false;
+        }
         let begun = slot.evidence.consumed;
         let neighbours = self.slots.range(index.saturating_add(1)..).take(NEIGHBOURS);
         let followed = neighbours
             .filter(|(_, slot)| slot.barrier)
             .find_map(|(_, slot)| slot.begun(None));
-        let missing = self.seen.after(index).and_then(|missing| {
-            let (_, below) = self.slots.range(..missing).next_back()?;
-            Some(below.evidence.earliest)
+        let missing = self.seen.after(index).or(losses.then_some(u64::MAX));
+        let missing = missing.and_then(|missing| {
+            let (below, _) = self.slots.range(..missing).next_back()?;
+            self.earliest(*below)
         });
         begun.is_none_or(|begun| exact.begin.low() <= begun)
             && followed.is_none_or(|followed| exact.end.low() <= followed.time)
@@ -271,9 +327,8 @@ impl Queue {
         let mut waits = false;
         let mut count = 0;
         // Forwards: which are final, and when can those behind them have begun?
-        while let Some(entry) = self.slots.first_entry() {
+        while let Some((&index, slot)) = self.slots.first_key_value() {
             let (followed, open_since) = behind.pop().unwrap_or_default();
-            let slot = entry.get();
             let ripe = !slot.open
                 && (!slot.before_doorbell || now >= slot.origin.time.saturating_add(GRACE))
                 && (slot.evidence.exact.is_some()
@@ -283,8 +338,10 @@ impl Queue {
             if !ripe && !is_over && count >= at_least {
                 break;
             }
-            let (index, mut slot) = entry.remove_entry();
-            let mut earliest = slot.evidence.earliest;
+            let mut earliest = self.earliest(index).unwrap_or(self.since);
+            let Some(mut slot) = self.slots.remove(&index) else {
+                break;
+            };
             // A record that came this late says nothing about its neighbours.
             if slot.barrier && index >= self.settled {
                 earliest = earliest.max(self.floor);
@@ -297,6 +354,9 @@ impl Queue {
             let time = slot.evidence.time(earliest, followed);
             waits |= time.unfinished;
             self.floor = self.floor.max(slot.evidence.ends_after(earliest));
+            if let Some(untaken) = slot.untaken.filter(|_| index >= self.settled) {
+                self.untaken = self.untaken.max(untaken);
+            }
             self.settled = self.settled.max(index.saturating_add(1));
             count += 1;
             settled.push(Settled { index, slot, time });

@@ -10,8 +10,8 @@ use gputrace_kfd::clock::{ClockModel, Unresolved, Window};
 
 use crate::work::evidence::{Exact, Stamp};
 
-/// A reading may lie so much before the moment that it bears, ns: programs take the time first.
-const READING: u64 = 1_000_000;
+/// What was read and the time that it bears may be so far apart, ns.
+pub(crate) const READING: u64 = 1_000_000;
 
 /// What uses a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub(crate) struct Use {
     pub(crate) user: User,
     /// When it was submitted, with the signal prepared for it.
     pub(crate) time: u64,
+    /// When the signal was prepared for it, and maybe for others before it; 0 if that was not seen.
+    pub(crate) prepared: u64,
     /// Stamps that the signal held before: not this use's.
     before: Readings,
     /// Whether the signal was complete when last read and nobody has seen it prepared since: its value
@@ -58,6 +60,7 @@ impl Readings {
 pub(crate) struct Signal {
     pub(crate) uses: Vec<Use>,
     last: Option<Completion>,
+    prepared: u64,
     /// Whether it was seen below 0: the program counts on from there, so its value proves nothing.
     negative: bool,
 }
@@ -69,6 +72,7 @@ impl Signal {
         self.uses.push(Use {
             user,
             time,
+            prepared: self.prepared,
             before: last.map(Readings::of).unwrap_or_default(),
             doubtful: last.is_some_and(|last| {
                 let looked = matches!(last.reason, completion_reason::POLL | completion_reason::EXIT);
@@ -82,6 +86,9 @@ impl Signal {
     pub(crate) fn read(&mut self, reading: &Completion) -> Vec<Use> {
         self.negative |= reading.value < 0;
         self.last = Some(*reading);
+        if reading.reason == completion_reason::REARM {
+            self.prepared = reading.time;
+        }
         let (mut earlier, later) = std::mem::take(&mut self.uses)
             .into_iter()
             .partition::<Vec<Use>, _>(|used| used.time < reading.time);
@@ -107,12 +114,12 @@ impl Signal {
     }
 
     /// The use that was not over when the recorder last looked, after `since`; `None` if that is not known of
-    /// any single one.
-    pub(crate) fn unfinished(&self, since: u64) -> Option<User> {
+    /// any single one. With when it was submitted, and that look.
+    pub(crate) fn unfinished(&self, since: u64) -> Option<(User, u64, u64)> {
         let last = self.last.as_ref()?;
         let looked = last.reason == completion_reason::POLL && last.time >= since && last.value > 0;
         match self.uses.as_slice() {
-            [used] if looked && used.time < last.time => Some(used.user),
+            [used] if looked && used.time < last.time => Some((used.user, used.time, last.time)),
             _ => None,
         }
     }
@@ -327,7 +334,10 @@ mod tests {
         let (mut signal, used) = one_use(User::Copy(7));
         assert_eq!(signal.unfinished(0), None);
         signal.uses = signal.read(&reading(60 * MS, completion_reason::POLL, 1, (0, 0), (0, 0)));
-        assert_eq!(signal.unfinished(55 * MS), Some(User::Copy(7)));
+        assert_eq!(
+            signal.unfinished(55 * MS),
+            Some((User::Copy(7), 50 * MS, 60 * MS))
+        );
         assert_eq!(signal.unfinished(65 * MS), None, "not at the end");
         signal.uses.push(used);
         assert_eq!(signal.unfinished(55 * MS), None, "one of two");

@@ -1,0 +1,164 @@
+//! Records and metadata about a GPU, for [`super::Synthetic::record`] and [`super::Synthetic::meta`].
+
+use gputrace_abi::{
+    domain::Domain,
+    gpu::{
+        COMPLETION_SIZE, COPY_SIZE, Completion, Copy, PACKET_RECORD_SIZE, Packet, QUEUE_STATE_SIZE,
+        QueueState, role,
+    },
+    record::{RecordHeader, kind},
+};
+use gputrace_capture::{
+    gpu::{Agent, AgentHandle, AgentKind, CodeObject, GpuClock, Kernel},
+    ledger::{Ledger, LedgerRow},
+};
+use zerocopy::FromZeros;
+
+/// Process of all records here.
+pub const PID: u32 = 100;
+/// Node, and KFD's id, of the GPU of [`agents`].
+pub const GPU_NODE: u32 = 1;
+/// `hsa_agent_t` of the CPU in [`handles`].
+pub const CPU_HANDLE: u64 = 0xc000;
+/// `hsa_agent_t` of the GPU in [`handles`].
+pub const GPU_HANDLE: u64 = 0xd000;
+/// `kernel_object` of the kernel in [`code_object`], which is that of [`packet`].
+pub const KERNEL_OBJECT: u64 = 0x7f00_0000;
+
+fn header(size: usize, kind: u8, domain: Domain) -> RecordHeader {
+    RecordHeader {
+        size: size as u16,
+        kind,
+        domain: domain.id(),
+        cpu: 0,
+    }
+}
+
+/// A dispatch of [`KERNEL_OBJECT`] with the barrier bit, to be changed where a test cares: packet `index` of the
+/// queue at 0x1000, whose doorbell rang at `time`, with a completion signal unless that is 0.
+#[must_use]
+pub fn packet(index: u64, time: u64, signal: u64) -> Packet {
+    let mut packet = Packet::new_zeroed();
+    packet.header = header(PACKET_RECORD_SIZE, kind::PACKET, Domain::KernelDispatch);
+    (packet.pid, packet.tid) = (PID, PID);
+    (packet.queue, packet.ring, packet.ring_packets) = (0x1000, 0x10_0000, 1024);
+    (packet.index, packet.time) = (index, time);
+    packet.packet = [
+        2 | 1 << 8 | 1 << 16 | 64 << 32 | 1 << 48,
+        1 | 640 << 32,
+        1 | 1 << 32,
+        16 | 32 << 32,
+        KERNEL_OBJECT,
+        0x5000,
+        0,
+        signal,
+    ];
+    packet
+}
+
+/// A reading of `signal` with its stamps: begin and end in ticks.
+#[must_use]
+pub fn completion(signal: u64, time: u64, reason: u32, value: i64, ticks: (u64, u64)) -> Completion {
+    let mut reading = Completion::new_zeroed();
+    reading.header = header(COMPLETION_SIZE, kind::COMPLETION, Domain::Completion);
+    (reading.pid, reading.reason, reading.time) = (PID, reason, time);
+    (reading.signal, reading.value) = (signal, value);
+    (reading.start, reading.end) = ticks;
+    reading
+}
+
+/// A copy of 4096 bytes from the CPU to the GPU.
+#[must_use]
+pub fn copy(time: u64, signal: u64) -> Copy {
+    let mut copy = Copy::new_zeroed();
+    copy.header = header(COPY_SIZE, kind::COPY, Domain::MemoryCopy);
+    (copy.pid, copy.tid, copy.time) = (PID, PID, time);
+    (copy.destination, copy.source, copy.bytes) = (0xd_0000, 0xc_0000, 4096);
+    (copy.destination_agent, copy.source_agent) = (GPU_HANDLE, CPU_HANDLE);
+    (copy.role, copy.signal) = (role::COPY.into(), signal);
+    copy
+}
+
+/// A look at the queue at 0x1000; `reason` is one of [`gputrace_abi::gpu::queue_reason`].
+#[must_use]
+pub fn queue_state(time: u64, reason: u32, read_index: u64, write_index: u64) -> QueueState {
+    let mut state = QueueState::new_zeroed();
+    state.header = header(QUEUE_STATE_SIZE, kind::QUEUE, Domain::HipRuntime);
+    (state.pid, state.reason, state.time) = (PID, reason, time);
+    (state.queue, state.read_index, state.write_index) = (0x1000, read_index, write_index);
+    state
+}
+
+/// A CPU of node 0 and a GPU of node [`GPU_NODE`].
+#[must_use]
+pub fn agents() -> [Agent; 2] {
+    let agent = |node_id, kind, name: &str| Agent {
+        node_id,
+        gpu_id: node_id,
+        kind,
+        name: name.to_owned(),
+        ..Agent::default()
+    };
+    [
+        agent(0, AgentKind::Cpu, "cpu"),
+        agent(GPU_NODE, AgentKind::Gpu, "gfx90a"),
+    ]
+}
+
+/// What the handles of [`copy`] stand for.
+#[must_use]
+pub fn handles() -> [AgentHandle; 2] {
+    [(CPU_HANDLE, 0), (GPU_HANDLE, GPU_NODE)].map(|(handle, node_id)| AgentHandle {
+        pid: PID,
+        handle,
+        node_id,
+    })
+}
+
+/// A sample of the GPU's clock that is right to 100 ns.
+#[must_use]
+pub fn clock(tick: u64, boottime: u64) -> GpuClock {
+    GpuClock {
+        gpu_id: GPU_NODE,
+        tick,
+        boottime,
+        uncertainty: 100,
+    }
+}
+
+/// A code object with the kernel `void scale<float>(float*, int)` at [`KERNEL_OBJECT`].
+#[must_use]
+pub fn code_object(time: u64) -> CodeObject {
+    CodeObject {
+        pid: PID,
+        time,
+        uri: "file:///tmp/scale.co".to_owned(),
+        kernels: vec![Kernel {
+            object: KERNEL_OBJECT,
+            name: "_Z5scaleIfEvPT_i".to_owned(),
+            group_size: 32,
+            private_size: 16,
+            ..Kernel::default()
+        }],
+        ..CodeObject::default()
+    }
+}
+
+/// Adds a record to the account, as seen and written.
+pub fn count(ledger: &mut Ledger, header: &RecordHeader) {
+    let rows = &mut ledger.rows;
+    let key = (header.domain, header.cpu);
+    let row = rows.iter().position(|row| (row.domain, row.cpu) == key);
+    let row = row.unwrap_or_else(|| {
+        rows.push(LedgerRow {
+            domain: header.domain,
+            cpu: header.cpu,
+            dropped: vec![0; 6],
+            ..LedgerRow::default()
+        });
+        rows.len() - 1
+    });
+    rows[row].seen += 1;
+    rows[row].written += 1;
+    rows.sort_by_key(|row| (row.domain, row.cpu));
+}
