@@ -141,9 +141,8 @@ fn dispatch(index: u64) -> Dispatch {
             pid: 100,
             tid: 100,
             time: begin - 5_000,
-            innermost: 2 * index + 2,
-            outermost: 2 * index + 1,
             stream: Some(0),
+            ..Origin::default()
         },
         queue: (place % 4) as u32,
         node_id: Some(1),
