@@ -31,6 +31,11 @@ impl OpenCopy {
         self.copy.signal
     }
 
+    /// Whether a thread of ROCr's copies: its stamps are of no GPU's clock.
+    pub(crate) fn is_by_cpu(&self) -> bool {
+        self.copy.direction == Direction::HostToHost
+    }
+
     /// With what is known by now.
     pub(crate) fn event(self) -> Event {
         Event::Copy(Box::new(Copy {

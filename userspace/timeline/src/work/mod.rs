@@ -428,6 +428,9 @@ impl Work {
             }
             User::Copy(id) => {
                 let copy = self.copies.get(&id)?;
+                if copy.is_by_cpu() {
+                    return Some(None);
+                }
                 (copy.engine_node, copy.evidence.earliest)
             }
         };
