@@ -5,7 +5,8 @@
 //! process's own memory, which only this thread's function is about to read as well, so it is there.
 
 use aya_ebpf::helpers::{
-    bpf_get_smp_processor_id, bpf_probe_read_user, generated::bpf_probe_read_user as read_user,
+    bpf_get_smp_processor_id, bpf_probe_read_user,
+    generated::{bpf_ktime_get_boot_ns, bpf_probe_read_user as read_user},
 };
 use gputrace_abi::{
     REGISTER_ARGS, STACK_ARGS,
@@ -141,8 +142,8 @@ pub(crate) fn observe(hit: &Hit) -> u64 {
     let [first, ..] = hit.args;
     match hit.cookie.role() {
         role::DOORBELL => signal_stored(hit).map_or(0, |()| 1),
-        role::REARM => signals::rearmed(hit.id, hit.time, first),
-        role::SIGNAL_DESTROY => signals::destroyed(hit.id, hit.time, first),
+        role::REARM => signals::rearmed(hit.id, first),
+        role::SIGNAL_DESTROY => signals::destroyed(hit.id, first),
         role::QUEUE_DESTROY => queue_destroyed(hit, first).map_or(0, |()| 1),
         role::COPY | role::COPY_ON_ENGINE | role::COPY_RECT => copy(hit).map_or(0, |()| 1),
         role::SHUT_DOWN => signals::sweep(hit.id),
@@ -193,7 +194,7 @@ fn signal_stored(hit: &Hit) -> Option<()> {
     };
     let [new, old] = DOORBELL_KINDS;
     if head.kind != new && head.kind != old {
-        signals::rearmed(hit.id, hit.time, signal);
+        signals::rearmed(hit.id, signal);
         return None;
     }
     // SAFETY: the helper checks the address.
@@ -213,6 +214,9 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         packets: queue.size,
         read_index,
         value,
+        // After the read index, which tells what had been consumed by then; the doorbell has still not rung.
+        // SAFETY: a helper without arguments.
+        time: unsafe { bpf_ktime_get_boot_ns() },
     };
     let key = hit.object(head.queue);
     let mut first = value;
@@ -267,13 +271,15 @@ struct Ringing {
     read_index: u64,
     /// What is stored into the doorbell: the index of the packet that it is about.
     value: u64,
+    /// When, ns `CLOCK_BOOTTIME`.
+    time: u64,
 }
 
 #[inline(always)]
 fn new_queue(hit: &Hit, queue: &Ringing) {
     agents::queue(&Seen {
         pid: hit.pid(),
-        time: hit.time,
+        time: queue.time,
         queue: queue.address,
         queue_id: queue.id,
         ring_packets: queue.packets,
@@ -331,7 +337,7 @@ fn packet(hit: &Hit, queue: &Ringing, index: u64) -> u64 {
         });
         (&raw mut (*record).pid).write(hit.pid());
         (&raw mut (*record).tid).write(hit.id as u32);
-        (&raw mut (*record).time).write(hit.time);
+        (&raw mut (*record).time).write(queue.time);
         (&raw mut (*record).queue).write(queue.address);
         (&raw mut (*record).queue_id).write(queue.id);
         (&raw mut (*record).ring).write(queue.ring);
@@ -383,7 +389,8 @@ fn queue_destroyed(hit: &Hit, address: u64) -> Option<()> {
         });
         (&raw mut (*record).pid).write(hit.pid());
         (&raw mut (*record).reason).write(queue_reason::DESTROY);
-        (&raw mut (*record).time).write(hit.time);
+        // After the indices, which tell what had been consumed by then.
+        (&raw mut (*record).time).write(bpf_ktime_get_boot_ns());
         (&raw mut (*record).queue).write(address);
         (&raw mut (*record).read_index).write(read_index);
         (&raw mut (*record).write_index).write(write_index);

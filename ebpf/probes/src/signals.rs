@@ -53,13 +53,13 @@ pub(crate) fn used(key: Object) {
 
 /// The runtime is about to set a signal to its initial value again.
 #[inline(always)]
-pub(crate) fn rearmed(id: u64, time: u64, signal: u64) -> u64 {
+pub(crate) fn rearmed(id: u64, signal: u64) -> u64 {
     let key = Object {
         process: id >> 32,
         address: signal,
     };
     if is_used(key) {
-        harvest(id, time, signal, completion_reason::REARM)
+        harvest(id, signal, completion_reason::REARM)
     } else {
         0
     }
@@ -67,13 +67,13 @@ pub(crate) fn rearmed(id: u64, time: u64, signal: u64) -> u64 {
 
 /// The runtime is about to destroy a signal.
 #[inline(always)]
-pub(crate) fn destroyed(id: u64, time: u64, signal: u64) -> u64 {
+pub(crate) fn destroyed(id: u64, signal: u64) -> u64 {
     let key = Object {
         process: id >> 32,
         address: signal,
     };
     if is_used(key) {
-        harvest(id, time, signal, completion_reason::DESTROY);
+        harvest(id, signal, completion_reason::DESTROY);
         let _ = SIGNALS.remove(key);
     }
     0
@@ -115,7 +115,7 @@ pub(crate) fn sweep(id: u64) -> u64 {
             address,
         };
         // One that is complete has told everything; its memory may go before the next sweep.
-        if is_used(key) && harvest(id, 0, address, completion_reason::EXIT) != 0 {
+        if is_used(key) && harvest(id, address, completion_reason::EXIT) != 0 {
             let _ = SIGNALS.remove(key);
         }
     }
@@ -124,7 +124,7 @@ pub(crate) fn sweep(id: u64) -> u64 {
 
 /// Writes the record of a completion signal as it is now, or counts it as lost. Not 0 if it is complete.
 #[inline(never)]
-fn harvest(id: u64, time: u64, signal: u64, reason: u32) -> u64 {
+fn harvest(id: u64, signal: u64, reason: u32) -> u64 {
     let domain = Domain::Completion.id();
     // SAFETY: a helper without arguments.
     let cpu = unsafe { bpf_get_smp_processor_id() };
@@ -145,12 +145,9 @@ fn harvest(id: u64, time: u64, signal: u64, reason: u32) -> u64 {
     };
     let record = slot.as_mut_ptr();
     let [_, value, _, _, start, end, _, _, sdma_start, _, _, _, sdma_end] = words;
-    let time = if time == 0 {
-        // SAFETY: a helper without arguments.
-        unsafe { bpf_ktime_get_boot_ns() }
-    } else {
-        time
-    };
+    // After the value: one that is complete proves that the work had ended by then, not by the call's beginning.
+    // SAFETY: a helper without arguments.
+    let time = unsafe { bpf_ktime_get_boot_ns() };
     // SAFETY: the slot is as large as a `Completion`.
     unsafe {
         (&raw mut (*record).header).write(RecordHeader {
