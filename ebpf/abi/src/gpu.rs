@@ -9,8 +9,8 @@ use crate::{cookie::Cookie, record::RecordHeader};
 /// Bytes of an AQL packet.
 pub const PACKET_SIZE: usize = 64;
 
-/// Packets between two values of a doorbell that a program reads by itself. The collector reads what is
-/// beyond that.
+/// Packets between two values of a doorbell that a program reads by itself. The collector reads the rest, of up to
+/// 256 that ROCm 7 announces at once: each one more costs the verifier some thousand steps.
 pub const PACKETS_PER_DOORBELL: usize = 32;
 
 /// Type of a packet in its header's low byte (`hsa_packet_type_t`): a vendor's own, none (or consumed), a kernel.
@@ -60,8 +60,6 @@ pub mod role {
     /// `hsa_amd_memory_async_copy_rect(dst*, dst_offset*, src*, src_offset*, range*, copy_agent, direction,
     /// num_dep, dep*, completion)`.
     pub const COPY_RECT: u8 = 7;
-    /// `hsa_shut_down()`: the runtime frees signals that nobody has destroyed.
-    pub const SHUT_DOWN: u8 = 8;
 }
 
 shared! {

@@ -146,7 +146,6 @@ pub(crate) fn observe(hit: &Hit) -> u64 {
         role::SIGNAL_DESTROY => signals::destroyed(hit.id, first),
         role::QUEUE_DESTROY => queue_destroyed(hit, first).map_or(0, |()| 1),
         role::COPY | role::COPY_ON_ENGINE | role::COPY_RECT => copy(hit).map_or(0, |()| 1),
-        role::SHUT_DOWN => signals::sweep(hit.id),
         _ => 0,
     }
 }
@@ -178,7 +177,8 @@ struct QueueHead {
     id: u64,
 }
 
-/// Offset of `read_dispatch_id` in an `amd_queue_t`.
+/// Offsets of `write_dispatch_id` and `read_dispatch_id` in an `amd_queue_t`.
+const WRITE_INDEX: u64 = 56;
 const READ_INDEX: u64 = 128;
 
 /// The largest ring that HSA allows has a million packets.
@@ -207,7 +207,7 @@ fn signal_stored(hit: &Hit) -> Option<()> {
     // SAFETY: the helper checks the address.
     let read_index = unsafe { bpf_probe_read_user((head.queue + READ_INDEX) as *const u64) }.unwrap_or(0);
 
-    let ringing = Ringing {
+    let mut ringing = Ringing {
         address: head.queue,
         id: queue.id,
         ring: queue.base,
@@ -217,18 +217,27 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         // After the read index, which tells what had been consumed by then; the doorbell has still not rung.
         // SAFETY: a helper without arguments.
         time: unsafe { bpf_ktime_get_boot_ns() },
+        is_cut: false,
     };
     let key = hit.object(head.queue);
-    let mut first = value;
+    // At the first doorbell that is seen of a queue, packets before its own are new only if none has been consumed:
+    // else they were announced before anybody looked.
+    let mut first = if read_index == 0 && value < PACKETS_PER_DOORBELL as u64 {
+        0
+    } else {
+        value
+    };
     if let Some(progress) = QUEUES.get_ptr_mut(key) {
         // SAFETY: a live map element; threads that race here at worst have packets read twice or not at all,
         // which the collector notices by their indices.
         unsafe {
             if (*progress).id == queue.id {
                 let next = (*progress).next;
+                first = value;
                 if next <= value {
                     let most = value - next;
-                    let most = if most >= PACKETS_PER_DOORBELL as u64 {
+                    ringing.is_cut = most >= PACKETS_PER_DOORBELL as u64;
+                    let most = if ringing.is_cut {
                         PACKETS_PER_DOORBELL as u64 - 1
                     } else {
                         most
@@ -273,6 +282,8 @@ struct Ringing {
     value: u64,
     /// When, ns `CLOCK_BOOTTIME`.
     time: u64,
+    /// Whether there are more packets before it than are read here.
+    is_cut: bool,
 }
 
 #[inline(always)]
@@ -350,7 +361,12 @@ fn packet(hit: &Hit, queue: &Ringing, index: u64) -> u64 {
         (&raw mut (*record).stream).write(hit.stream);
         (&raw const words).copy_to_nonoverlapping(&raw mut (*record).packet, 1);
     }
-    slot.submit(true);
+    if queue.is_cut && !before {
+        // The ring holds the others only until it comes round.
+        slot.submit_now();
+    } else {
+        slot.submit(true);
+    }
     1
 }
 
@@ -378,7 +394,7 @@ fn queue_destroyed(hit: &Hit, address: u64) -> Option<()> {
         // SAFETY: the helper checks the address.
         unsafe { bpf_probe_read_user((address + offset) as *const u64) }.unwrap_or(0)
     };
-    let (read_index, write_index) = (word(READ_INDEX), word(56));
+    let (read_index, write_index) = (word(READ_INDEX), word(WRITE_INDEX));
     // SAFETY: the slot is as large as a `QueueState`; a helper without arguments.
     unsafe {
         (&raw mut (*record).header).write(RecordHeader {

@@ -85,25 +85,9 @@ pub(crate) static AGENTS: LruHashMap<Object, u32, 4096> = LruHashMap::new();
 #[btf_map]
 pub(crate) static SIGNALS: LruHashMap<Object, u32, 65536> = LruHashMap::new();
 
-/// Completion signals that are read when a process ends, the latest. A power of two.
-pub(crate) const SIGNALS_PER_PROCESS: usize = 256;
-
-/// Completion signals of a process.
-#[repr(C)]
-pub(crate) struct SignalList {
-    /// Signals ever put in; one goes to the place of its number, modulo [`SIGNALS_PER_PROCESS`].
-    pub(crate) count: u64,
-    /// `amd_signal_t`s.
-    pub(crate) addresses: [u64; SIGNALS_PER_PROCESS],
-}
-
-/// Completion signals by process: key tgid.
+/// Processes with completion signals: key tgid. The value means nothing.
 #[btf_map]
-pub(crate) static PROCESS_SIGNALS: LruHashMap<u32, SignalList, 1024> = LruHashMap::new();
-
-/// An empty [`SignalList`] to insert: too large for the 512 bytes of stack.
-#[btf_map]
-pub(crate) static EMPTY_SIGNALS: Array<SignalList, 1> = Array::new();
+pub(crate) static SIGNALLING: LruHashMap<u32, u32, 4096> = LruHashMap::new();
 
 /// The settings.
 #[inline(always)]
@@ -214,4 +198,3 @@ unsafe fn fetch_add(field: *mut u64, n: u64) -> u64 {
 
 const _: () = assert!(DOMAINS.is_power_of_two());
 const _: () = assert!((DropReason::MemoryUnreadable as usize) < KERNEL_REASONS);
-const _: () = assert!(SIGNALS_PER_PROCESS.is_power_of_two());

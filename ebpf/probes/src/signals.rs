@@ -1,14 +1,16 @@
 //! Which completion signals are in use, so that they are read before their stamps are lost: when the
 //! runtime uses them again, destroys them, or the process ends.
 
+use core::ffi::c_void;
+
 use aya_ebpf::{
     bindings::BPF_NOEXIST,
     helpers::{
         bpf_get_current_pid_tgid, bpf_get_smp_processor_id,
-        generated::{bpf_ktime_get_boot_ns, bpf_probe_read_user as read_user},
+        generated::{bpf_for_each_map_elem, bpf_ktime_get_boot_ns, bpf_probe_read_user as read_user},
     },
-    macros::tracepoint,
-    programs::TracePointContext,
+    macros::{tracepoint, uprobe},
+    programs::{ProbeContext, TracePointContext},
 };
 use gputrace_abi::{
     counters::DropReason,
@@ -18,7 +20,7 @@ use gputrace_abi::{
 };
 
 use crate::{
-    maps::{Counters, EMPTY_SIGNALS, Object, PROCESS_SIGNALS, SIGNALS, SIGNALS_PER_PROCESS, stopped},
+    maps::{Counters, Object, SIGNALLING, SIGNALS, stopped},
     ring::Slot,
 };
 
@@ -28,27 +30,8 @@ pub(crate) fn used(key: Object) {
     if is_used(key) || SIGNALS.insert(key, 0, u64::from(BPF_NOEXIST)).is_err() {
         return;
     }
-    let process = key.process as u32;
-    if PROCESS_SIGNALS.get_ptr(process).is_none()
-        && let Some(empty) = EMPTY_SIGNALS.get(0)
-    {
-        // Another thread may just have done it.
-        let _ = PROCESS_SIGNALS.insert(process, empty, u64::from(BPF_NOEXIST));
-    }
-    let Some(list) = PROCESS_SIGNALS.get_ptr_mut(process) else {
-        return;
-    };
-    // SAFETY: a live map element. Threads that race for a place at worst lose a signal, which the collector
-    // then finds completed by looking.
-    unsafe {
-        let count = (*list).count;
-        (&raw mut (*list).count).write_volatile(count + 1);
-        let place = (count & (SIGNALS_PER_PROCESS as u64 - 1)) as usize;
-        (&raw mut (*list).addresses)
-            .cast::<u64>()
-            .add(place)
-            .write_volatile(key.address);
-    }
+    // So that the end of other processes costs nothing. Without room, the collector finds what is complete.
+    let _ = SIGNALLING.insert(key.process as u32, 0, 0);
 }
 
 /// The runtime is about to set a signal to its initial value again.
@@ -82,44 +65,46 @@ pub(crate) fn destroyed(id: u64, signal: u64) -> u64 {
 /// A process ends itself: its memory is still there.
 #[tracepoint(category = "syscalls", name = "sys_enter_exit_group")]
 pub(crate) fn process_exits(_ctx: TracePointContext) -> Option<()> {
+    sweep()
+}
+
+/// On entry of `hsa_shut_down`: the runtime is about to free signals that nobody has destroyed.
+#[uprobe]
+pub(crate) fn runtime_ends(_ctx: ProbeContext) -> Option<()> {
+    sweep()
+}
+
+/// Reads every completion signal of the current process that is in use.
+#[inline(always)]
+fn sweep() -> Option<()> {
     if stopped() {
         return None;
     }
-    let id = bpf_get_current_pid_tgid();
-    sweep(id);
-    PROCESS_SIGNALS.remove((id >> 32) as u32).ok()
+    let mut id = bpf_get_current_pid_tgid();
+    // Nothing is read through the pointer.
+    SIGNALLING.get_ptr((id >> 32) as u32)?;
+    // SAFETY: the map is one that can be walked, `visit` has the signature that the helper asks for, and `id` lives
+    // through the call.
+    unsafe {
+        bpf_for_each_map_elem(
+            core::ptr::from_ref(&SIGNALS).cast_mut().cast(),
+            visit as *mut c_void,
+            (&raw mut id).cast(),
+            0,
+        )
+    };
+    Some(())
 }
 
-/// Reads every completion signal of a process that is in use.
-#[inline(never)]
-pub(crate) fn sweep(id: u64) -> u64 {
-    let Some(list) = PROCESS_SIGNALS.get_ptr((id >> 32) as u32) else {
-        return 0;
-    };
-    for place in 0..SIGNALS_PER_PROCESS {
-        // SAFETY: a live map element, and the place is within it.
-        let (count, address) = unsafe {
-            (
-                (*list).count,
-                (&raw const (*list).addresses)
-                    .cast::<u64>()
-                    .add(place)
-                    .read_volatile(),
-            )
-        };
-        if place as u64 >= count {
-            break;
-        }
-        let key = Object {
-            process: id >> 32,
-            address,
-        };
-        // One that is complete has told everything; its memory may go before the next sweep.
-        if is_used(key) && harvest(id, address, completion_reason::EXIT) != 0 {
-            let _ = SIGNALS.remove(key);
-        }
+/// Reads the signal `key` if it is of the process of thread `id`.
+extern "C" fn visit(_map: *mut c_void, key: *const Object, _value: *mut u32, id: *const u64) -> i64 {
+    // SAFETY: the helper hands over a live key and what was given to it.
+    let (key, id) = unsafe { (*key, *id) };
+    // One that is complete has told everything; its memory may go before the next sweep.
+    if key.process == id >> 32 && harvest(id, key.address, completion_reason::EXIT) != 0 {
+        let _ = SIGNALS.remove(key);
     }
-    1
+    0
 }
 
 /// Writes the record of a completion signal as it is now, or counts it as lost. Not 0 if it is complete.

@@ -18,7 +18,6 @@ const ROLES: &[(&str, u8, Option<Domain>)] = &[
     ("hsa_signal_silent_store_relaxed", role::REARM, None),
     ("hsa_signal_silent_store_screlease", role::REARM, None),
     ("hsa_signal_destroy", role::SIGNAL_DESTROY, None),
-    ("hsa_shut_down", role::SHUT_DOWN, None),
     ("hsa_amd_memory_async_copy", role::COPY, Some(Domain::MemoryCopy)),
     (
         "hsa_amd_memory_async_copy_on_engine",
@@ -34,6 +33,9 @@ const ROLES: &[(&str, u8, Option<Domain>)] = &[
 
 /// The function after whose return the code objects of an executable are loaded.
 pub const CODE_OBJECTS_LOADED: &str = "hsa_executable_freeze";
+
+/// The function that frees what the runtime still has, completion signals among it.
+pub const RUNTIME_ENDS: &str = "hsa_shut_down";
 
 /// What the function means for the GPU's work ([`gputrace_abi::gpu::role`]), if any of the domains asked for
 /// needs to know.
@@ -81,6 +83,7 @@ mod tests {
             assert!(signature(name).is_some(), "{name}");
         }
         assert!(signature(CODE_OBJECTS_LOADED).is_some());
+        assert!(signature(RUNTIME_ENDS).is_some());
     }
 
     #[test]

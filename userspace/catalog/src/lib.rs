@@ -39,7 +39,7 @@ use std::sync::LazyLock;
 pub use domains::{
     LibraryPattern, classify, is_polling, library_domains, library_patterns, plain_name, polling_prefixes,
 };
-pub use gpu::{CODE_OBJECTS_LOADED, gpu_role, is_gpu_traced, stream_word};
+pub use gpu::{CODE_OBJECTS_LOADED, RUNTIME_ENDS, gpu_role, is_gpu_traced, stream_word};
 pub use signature::Signature;
 
 use table::Table;

@@ -33,7 +33,8 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 use crate::{
     accounts::Accounts,
     clocks,
-    gpu::{GpuBooks, Late},
+    gpu::GpuBooks,
+    late::Late,
     rings::{Checked, CpuRing, check},
     tasks::Relevant,
     watch::Watcher,
@@ -424,7 +425,9 @@ impl Books {
                         && task.op == task_op::EXIT
                         && task.pid == task.tid
                     {
-                        gpu.ended(task.pid);
+                        for _ in 0..gpu.ended(task.pid) {
+                            self.accounts.unreadable(Domain::QueuePacket.id());
+                        }
                     }
                     (self.tell)(Happening::Task(task));
                 }

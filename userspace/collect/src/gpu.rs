@@ -12,8 +12,8 @@ use std::{
 use gputrace_abi::{
     domain::Domain,
     gpu::{
-        Completion, Copy, Described, PACKET_SIZE, Packet, QueueState, completion_reason, is_kernel_dispatch,
-        packet_flags, queue_reason,
+        Completion, Copy, Described, PACKETS_PER_DOORBELL, Packet, QueueState, completion_reason,
+        queue_reason,
     },
     record::kind,
 };
@@ -21,10 +21,13 @@ use gputrace_capture::{
     Meta,
     gpu::{AgentHandle, AgentKind},
 };
-use gputrace_codeobj::memory::{Memory as _, ProcessMemory};
 use zerocopy::FromBytes as _;
 
-use crate::{Happening, watch::Watch};
+use crate::{
+    Happening,
+    late::{self, Late},
+    watch::Watch,
+};
 
 /// Packets that may be missing at once in one queue; more are given up, which the timeline's count of
 /// indices shows.
@@ -67,14 +70,6 @@ struct Queue {
     missing: BTreeMap<u64, (Packet, u32)>,
     /// Whether the watcher has been told of a packet without a signal since the last round.
     unsignalled: bool,
-}
-
-/// A packet that was missing and has been found, or is lost for good.
-pub(crate) enum Late {
-    /// Its record.
-    Found(Packet),
-    /// Its memory could not be read, or holds a later packet.
-    Gone,
 }
 
 impl GpuBooks {
@@ -145,8 +140,11 @@ impl GpuBooks {
         if let Some(queue) = self.queues.get_mut(&key) {
             if packet.index >= queue.next {
                 let first = queue.next.max(packet.index.saturating_sub(MOST_MISSING));
+                // So many are not those of other threads whose doorbells are about to ring.
+                let is_cut = packet.index - queue.next >= PACKETS_PER_DOORBELL as u64;
+                let rounds = if is_cut { PATIENCE } else { 0 };
                 for index in first..packet.index {
-                    queue.missing.insert(index, (*packet, 0));
+                    queue.missing.insert(index, (*packet, rounds));
                 }
                 queue.next = packet.index.saturating_add(1);
             } else {
@@ -215,16 +213,16 @@ impl GpuBooks {
             if queue.missing.is_empty() {
                 continue;
             }
-            let memory = ProcessMemory::open(*pid).ok();
-            let next = queue.next;
+            let mut due = Vec::new();
             queue.missing.retain(|index, (behind, rounds)| {
                 *rounds += 1;
                 let waits = *rounds <= PATIENCE && !all;
                 if !waits {
-                    late.push(read_late(memory.as_ref(), *index, next, behind));
+                    due.push((*index, *behind));
                 }
                 waits
             });
+            late::read(*pid, &due, &mut late);
         }
         if let Some(watcher) = &self.watcher
             && !self.news.is_empty()
@@ -235,50 +233,27 @@ impl GpuBooks {
         late
     }
 
-    /// Forgets a process that has ended.
-    pub(crate) fn ended(&mut self, pid: u32) {
-        self.queues.retain(|(owner, _), _| *owner != pid);
+    /// Forgets a process that has ended. Returns how many packets were still missing, which nobody can read
+    /// any more.
+    pub(crate) fn ended(&mut self, pid: u32) -> usize {
+        let mut missing = 0;
+        self.queues.retain(|(owner, _), queue| {
+            let ended = *owner == pid;
+            if ended {
+                missing += queue.missing.len();
+            }
+            !ended
+        });
         self.kernels.retain(|(owner, _)| *owner != pid);
+        missing
     }
-}
-
-/// Reads the packet at `index` from its ring. Its header has been consumed, its body stays until the ring
-/// comes round.
-fn read_late(memory: Option<&ProcessMemory>, index: u64, next: u64, behind: &Packet) -> Late {
-    let packets = u64::from(behind.ring_packets);
-    let Some(memory) = memory.filter(|_| packets.is_power_of_two() && next - index <= packets) else {
-        return Late::Gone;
-    };
-    let place = (index & (packets - 1))
-        .checked_mul(PACKET_SIZE as u64)
-        .and_then(|offset| behind.ring.checked_add(offset));
-    let words = place
-        .and_then(|place| memory.array::<PACKET_SIZE>(place).ok())
-        .and_then(|bytes| <[u64; 8]>::read_from_bytes(&bytes).ok());
-    let Some(words) = words else {
-        return Late::Gone;
-    };
-    let domain = if is_kernel_dispatch(&words) {
-        Domain::KernelDispatch
-    } else {
-        Domain::QueuePacket
-    };
-    let mut packet = *behind;
-    packet.header.domain = domain.id();
-    packet.flags |= packet_flags::BEFORE_DOORBELL | packet_flags::READ_LATER;
-    packet.index = index;
-    packet.packet = words;
-    Late::Found(packet)
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
 
-    use gputrace_abi::{
-        gpu::{PACKET_RECORD_SIZE, TYPE_INVALID},
-        record::RecordHeader,
-    };
+    use gputrace_abi::{gpu::PACKET_RECORD_SIZE, record::RecordHeader};
     use zerocopy::{FromZeros as _, IntoBytes as _};
 
     use super::*;
@@ -334,10 +309,14 @@ mod tests {
     #[test]
     fn missing_packets_are_waited_for_and_then_read() {
         let ring: Vec<u64> = (0..64u64).flat_map(|_| packet(0, 9).packet).collect();
+        // With a write index of 15.
+        let mut descriptor = vec![0u64; 32];
+        descriptor[7] = 15;
         let mut books = GpuBooks::new(Vec::new(), None);
         let at = |index| {
             let mut packet = packet(index, 0);
             packet.ring = ring.as_ptr() as u64;
+            packet.queue = descriptor.as_ptr() as u64;
             packet
         };
         take(&mut books, &at(10));
@@ -369,23 +348,5 @@ mod tests {
         let late = books.round(true);
         assert_eq!(late.len(), 189);
         assert!(late.iter().all(|late| matches!(late, Late::Gone)));
-    }
-
-    #[test]
-    fn consumed_packets_are_told_by_their_bodies() {
-        let mut dispatch = packet(0, 0).packet;
-        dispatch[0] = dispatch[0] & !0xff | TYPE_INVALID;
-        assert!(is_kernel_dispatch(&dispatch));
-        // A barrier-AND packet: header, dependent signals, completion signal.
-        assert!(!is_kernel_dispatch(&[
-            TYPE_INVALID | 1 << 8,
-            0x7000,
-            0x8000,
-            0,
-            0,
-            0,
-            0,
-            0x9000
-        ]));
     }
 }

@@ -16,6 +16,7 @@ pub mod accounts;
 pub mod clocks;
 mod collector;
 mod gpu;
+mod late;
 mod rings;
 mod tasks;
 mod watch;

@@ -157,6 +157,8 @@ impl State {
                 report(std::mem::take(&mut self.found));
             }
         }
+        // Also those that have not changed: the reader is to know how things stood.
+        self.forget_samples();
         self.sample(|_| true);
         self.look_at_signals(|_| true, usize::MAX);
         self.read_clocks();
@@ -214,6 +216,14 @@ impl State {
                 News::Read(signal) => {
                     process.open.remove(signal);
                 }
+            }
+        }
+    }
+
+    fn forget_samples(&mut self) {
+        for process in self.processes.values_mut() {
+            for queue in process.queues.values_mut() {
+                queue.read_index = None;
             }
         }
     }

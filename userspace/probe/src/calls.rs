@@ -31,12 +31,13 @@ use crate::{
 static OBJECT: &[u8] = include_bytes!(env!("GPUTRACE_PROBES_OBJECT"));
 
 /// Programs that are attached to functions, as opposed to tracepoints.
-const FUNCTION_PROGRAMS: [&str; 5] = [
+const FUNCTION_PROGRAMS: [&str; 6] = [
     "call_enter",
     "call_leave",
     "gpu_enter",
     "linker_changed",
     "code_objects_changed",
+    "runtime_ends",
 ];
 
 /// Programs on tracepoints: program, category, name.
@@ -305,6 +306,17 @@ impl Calls {
     pub fn watch_code_objects(&self, path: &Path, scope: Scope, offset: u64) -> Result<Probes, ProbeError> {
         let point = Point { offset, cookie: 0 };
         self.attach_side("code_objects_changed", path, scope, Side::Return, &[point])
+    }
+
+    /// Has completion signals read before the runtime frees them: `offset` is that of `hsa_shut_down` in the file
+    /// at `path`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the kernel refuses.
+    pub fn watch_runtime_end(&self, path: &Path, scope: Scope, offset: u64) -> Result<Probes, ProbeError> {
+        let point = Point { offset, cookie: 0 };
+        self.attach_side("runtime_ends", path, scope, Side::Entry, &[point])
     }
 
     fn attach_side(

@@ -36,6 +36,8 @@ struct Instrumented {
     observed: Vec<Point>,
     /// Where code objects are loaded, if that is of interest.
     code_objects: Option<u64>,
+    /// Where the runtime ends, likewise.
+    runtime_end: Option<u64>,
     /// One entry for each scope that has probes.
     probes: Vec<(Scope, Probes)>,
     /// What the user has been told.
@@ -155,6 +157,10 @@ impl Instruments {
             let probes = self.calls.watch_code_objects(&path, scope, offset)?;
             library.probes.push((scope, probes));
         }
+        if let Some(offset) = library.runtime_end {
+            let probes = self.calls.watch_runtime_end(&path, scope, offset)?;
+            library.probes.push((scope, probes));
+        }
         let probes = self.calls.attach(&path, scope, &library.points)?;
         if let Some(first) = probes.failures.first() {
             if probes.failures.len() >= library.points.len() && library.observed.is_empty() {
@@ -204,10 +210,14 @@ impl Instruments {
             })
             .collect();
         let observed = observed(&file, &plan, &self.domains).map_err(process::ProcessError::from)?;
-        let code_objects = gputrace_catalog::is_gpu_traced(&self.domains)
-            .then(|| file.plan_symbol(gputrace_catalog::CODE_OBJECTS_LOADED).ok())
-            .flatten()
-            .map(|site| site.file_offset);
+        let is_gpu_traced = gputrace_catalog::is_gpu_traced(&self.domains);
+        // Libraries other than HSA's do not have them.
+        let place = |function| {
+            let site = is_gpu_traced.then(|| file.plan_symbol(function).ok()).flatten()?;
+            Some(site.file_offset)
+        };
+        let code_objects = place(gputrace_catalog::CODE_OBJECTS_LOADED);
+        let runtime_end = place(gputrace_catalog::RUNTIME_ENDS);
         self.next_function = functions.last().map_or(first, |last| last.id + 1);
         let library = Library {
             id: self.next_library,
@@ -236,6 +246,7 @@ impl Instruments {
             points,
             observed,
             code_objects,
+            runtime_end,
             probes: Vec::new(),
             announced: false,
         })
