@@ -19,6 +19,7 @@ mod build;
 mod demo;
 mod ebpf;
 mod exec;
+mod fidelity;
 mod gen_catalog;
 mod lint;
 mod progress;
@@ -67,6 +68,8 @@ commands! {
     Demo => demo,
     /// Print the figures: cost per call, attaching, throughput, memory, export
     Bench => bench,
+    /// Hold recordings of GPU work against what the software GPU really did
+    Fidelity => fidelity,
     /// Fetch real ROCm releases and run programs on them, without installing any
     Rocm => rocm,
     /// Make userspace/catalog/data from the public headers of several ROCm releases

@@ -1,0 +1,57 @@
+//! Where a program stood when the recorder came.
+
+use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt as _};
+
+use anyhow::{Context as _, Result};
+
+use crate::truth::AqlQueue;
+
+/// Offset of `write_dispatch_id` in an `amd_queue_t` (`amd_hsa_queue.h`).
+const WRITE_INDEX: u64 = 56;
+
+/// The moment from which a recording must be complete: the program was stopped then.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// When, ns `CLOCK_BOOTTIME`.
+    pub time: u64,
+    /// Write indices of the queues there were, by process and KFD's number.
+    pub write_indices: BTreeMap<(u32, u32), u64>,
+    /// Threads of each process.
+    pub threads: BTreeMap<u32, usize>,
+}
+
+impl Cut {
+    /// Reads where stopped processes stand.
+    ///
+    /// # Errors
+    ///
+    /// When the memory of one cannot be read.
+    pub fn take(time: u64, pids: &[u32], queues: &[AqlQueue]) -> Result<Self> {
+        let mut cut = Self {
+            time,
+            ..Self::default()
+        };
+        for pid in pids {
+            let threads = std::fs::read_dir(format!("/proc/{pid}/task")).context("a stopped process")?;
+            cut.threads.insert(*pid, threads.count());
+        }
+        for queue in queues.iter().filter(|queue| pids.contains(&queue.pid)) {
+            let memory = File::open(format!("/proc/{}/mem", queue.pid)).context("a stopped process")?;
+            let mut word = [0; 8];
+            memory
+                .read_exact_at(&mut word, queue.address + WRITE_INDEX)
+                .with_context(|| format!("the write index of queue {}", queue.number))?;
+            cut.write_indices
+                .insert((queue.pid, queue.number), u64::from_le_bytes(word));
+        }
+        Ok(cut)
+    }
+
+    /// Whether the packet at `index` of a queue was certainly submitted after the cut.
+    #[must_use]
+    pub fn is_after(&self, pid: u32, queue: u32, index: u64) -> bool {
+        self.write_indices
+            .get(&(pid, queue))
+            .is_none_or(|write_index| index >= *write_index)
+    }
+}

@@ -1,0 +1,256 @@
+//! What came of comparisons, summed up over runs.
+
+use std::collections::BTreeMap;
+
+use gputrace_timeline::gpu::Quality;
+
+/// What can be wrong with a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Flaw {
+    /// The run itself failed: there is nothing to compare.
+    NotRun,
+    /// The GPU executed it, the recording does not have it.
+    Missing,
+    /// The recording has it more than once.
+    Twice,
+    /// The recording has it, the GPU never executed it.
+    Invented,
+    /// Wrong kernel name, or none.
+    Kernel,
+    /// Wrong size of grid or workgroup.
+    Size,
+    /// Wrong agent, or none.
+    Agent,
+    /// Wrong completion signal.
+    Signal,
+    /// Wrong addresses, bytes or direction of a copy.
+    Route,
+    /// Not the call that asked for it.
+    Parent,
+    /// A call has more or fewer dispatches than it should.
+    Count,
+    /// Dispatches in another order than they were launched.
+    Order,
+    /// The truth lies outside what the recording says is proven.
+    Window,
+    /// The accounts do not balance.
+    Accounts,
+    /// Something was lost, and counted.
+    Lost,
+}
+
+impl Flaw {
+    /// In words, for the report.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::NotRun => "the run failed",
+            Self::Missing => "missing from the recording",
+            Self::Twice => "more than once in the recording",
+            Self::Invented => "in the recording, never executed",
+            Self::Kernel => "wrong kernel",
+            Self::Size => "wrong grid or workgroup",
+            Self::Agent => "wrong agent",
+            Self::Signal => "wrong completion signal",
+            Self::Route => "wrong addresses, bytes or direction",
+            Self::Parent => "wrong or no API call",
+            Self::Count => "an API call with the wrong number of dispatches",
+            Self::Order => "wrong order",
+            Self::Window => "window violated",
+            Self::Accounts => "accounts out of balance",
+            Self::Lost => "records lost and counted",
+        }
+    }
+}
+
+/// One kind of flaw, as often as it was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// How often.
+    pub count: u64,
+    /// The first few, in words.
+    pub examples: Vec<String>,
+}
+
+/// Examples that are kept of each kind.
+const EXAMPLES: usize = 3;
+
+/// Dispatches or copies: how many, and how well their times are known. Lengths of time are in ns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// The GPU executed so many that must be in the recording.
+    pub required: u64,
+    /// So many of these are in it.
+    pub found: u64,
+    /// So many others are in it: under way when the recorder came.
+    pub early: u64,
+    /// So many are excepted by the crate's rules.
+    pub excepted: u64,
+    /// Required ones by quality, least first.
+    pub quality: [u64; 4],
+    /// Of all in the recording, so many were stamped by the GPU.
+    pub stamped: u64,
+    /// So many of these are exact.
+    pub stamped_found: u64,
+    /// How far exact begins are from the truth.
+    pub begin_errors: Vec<u64>,
+    /// How far exact ends are from the truth.
+    pub end_errors: Vec<u64>,
+    /// From the earliest begin to the latest end of what is sampled or bounded.
+    pub widths: Vec<u64>,
+}
+
+impl Work {
+    /// Share of the required ones that are found, 0 to 1; 1 if none is required.
+    #[must_use]
+    pub fn completeness(&self) -> f64 {
+        share(self.found, self.required)
+    }
+
+    /// Share of `quality` among those found.
+    #[must_use]
+    pub fn share_of(&self, quality: Quality) -> f64 {
+        let [submitted, bounded, sampled, exact] = self.quality;
+        let count = match quality {
+            Quality::Submitted => submitted,
+            Quality::Bounded => bounded,
+            Quality::Sampled => sampled,
+            Quality::Exact => exact,
+        };
+        share(count, self.quality.iter().sum())
+    }
+
+    /// Share of exact ones among those that the GPU stamped, 0 to 1; 1 if it stamped none.
+    #[must_use]
+    pub fn stamped_exact(&self) -> f64 {
+        share(self.stamped_found, self.stamped)
+    }
+
+    pub(crate) fn count(&mut self, quality: Quality) {
+        let [submitted, bounded, sampled, exact] = &mut self.quality;
+        *match quality {
+            Quality::Submitted => submitted,
+            Quality::Bounded => bounded,
+            Quality::Sampled => sampled,
+            Quality::Exact => exact,
+        } += 1;
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.required += other.required;
+        self.found += other.found;
+        self.early += other.early;
+        self.excepted += other.excepted;
+        for (mine, theirs) in self.quality.iter_mut().zip(other.quality) {
+            *mine += theirs;
+        }
+        self.stamped += other.stamped;
+        self.stamped_found += other.stamped_found;
+        self.begin_errors.extend(&other.begin_errors);
+        self.end_errors.extend(&other.end_errors);
+        self.widths.extend(&other.widths);
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        1.0
+    } else {
+        part as f64 / whole as f64
+    }
+}
+
+/// The outcome of one run or of many.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Runs.
+    pub runs: u64,
+    /// Kernel dispatches.
+    pub dispatches: Work,
+    /// Copies.
+    pub copies: Work,
+    /// Dispatches and copies whose API call was checked.
+    pub parents: u64,
+    /// Those whose call began before the recorder came.
+    pub parents_before: u64,
+    /// What was wrong.
+    pub flaws: BTreeMap<Flaw, Found>,
+    /// Records that were lost and counted, over all domains.
+    pub lost: u64,
+    /// gputrace's own CPU time while the program ran, as a share of one core, of each run that it attached to.
+    pub cpu: Vec<f64>,
+}
+
+impl Figures {
+    /// Notes something wrong.
+    pub fn flaw(&mut self, flaw: Flaw, what: impl FnOnce() -> String) {
+        let found = self.flaws.entry(flaw).or_default();
+        found.count += 1;
+        if found.examples.len() < EXAMPLES {
+            found.examples.push(what());
+        }
+    }
+
+    /// How often something was wrong in this way.
+    #[must_use]
+    pub fn count(&self, flaw: Flaw) -> u64 {
+        self.flaws.get(&flaw).map_or(0, |found| found.count)
+    }
+
+    /// Adds the outcome of other runs; `name` goes before their examples.
+    pub fn add(&mut self, other: &Self, name: &str) {
+        self.runs += other.runs;
+        self.dispatches.add(&other.dispatches);
+        self.copies.add(&other.copies);
+        self.parents += other.parents;
+        self.parents_before += other.parents_before;
+        self.lost += other.lost;
+        self.cpu.extend(&other.cpu);
+        for (flaw, theirs) in &other.flaws {
+            let mine = self.flaws.entry(*flaw).or_default();
+            mine.count += theirs.count;
+            let room = EXAMPLES.saturating_sub(mine.examples.len());
+            let examples = theirs.examples.iter().take(room);
+            mine.examples
+                .extend(examples.map(|example| format!("{name}: {example}")));
+        }
+    }
+}
+
+/// The value below which `share` (0 to 1) of the values lie; `None` if there are none.
+#[must_use]
+pub fn quantile(values: &[u64], share: f64) -> Option<u64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    let last = sorted.len().checked_sub(1)?;
+    let place = (share.clamp(0.0, 1.0) * last as f64).ceil() as usize;
+    sorted.get(place).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles() {
+        let values: Vec<u64> = (0..=100).rev().collect();
+        assert_eq!(quantile(&values, 0.5), Some(50));
+        assert_eq!(quantile(&values, 0.99), Some(99));
+        assert_eq!(quantile(&values, 1.0), Some(100));
+        assert_eq!(quantile(&[], 0.5), None);
+    }
+
+    #[test]
+    fn examples_are_few_and_named() {
+        let mut one = Figures::default();
+        for number in 0..10 {
+            one.flaw(Flaw::Missing, || number.to_string());
+        }
+        let mut sum = Figures::default();
+        sum.add(&one, "here");
+        sum.add(&one, "there");
+        let found = &sum.flaws[&Flaw::Missing];
+        assert_eq!((found.count, found.examples.len()), (20, EXAMPLES));
+        assert_eq!(found.examples[0], "here: 0");
+    }
+}

@@ -1,0 +1,48 @@
+//! How true are gputrace's recordings of GPU work? Programs run on the software GPU, which writes down what it
+//! really executed and when; gputrace records them from outside and knows nothing of that log; this crate holds
+//! one against the other.
+//!
+//! The pieces, in the order in which a comparison uses them:
+//!
+//! * [`scenario`]: what to run: a workload, on a release, launched or attached to in mid-run, with a clock and a
+//!   way of reporting read indices;
+//! * [`release`]: the ROCm releases that are there, and the workloads built for them;
+//! * [`run`]: runs the program and gputrace, and notes where the program stood when the recorder came ([`cut`]);
+//! * [`truth`]: what the software GPU and the workload wrote down;
+//! * [`mod@compare`]: dispatch by dispatch and copy by copy, in [`dispatches`], [`copies`] and [`parents`];
+//! * [`figures`]: what came of it, summed up over runs;
+//! * [`report`]: all of it as Markdown.
+//!
+//! # The rules of the comparison
+//!
+//! They are stated here because a comparison is worth what its exceptions are.
+//!
+//! * A dispatch is identified by process, `hsa_queue_t::id` and packet index. Every dispatch that the GPU executed
+//!   must be in the recording exactly once, and nothing else may be in it.
+//! * **Excepted are ROCr's own queues**: queues that carried nothing but kernels of code that ROCr lists nowhere (its
+//!   blit kernels). ROCr rings their doorbells itself and not through an exported function. They are counted. A
+//!   queue with a single kernel that is listed is not excepted.
+//! * After attaching to a running program, the dispatches with an index at or above the queue's write index at that
+//!   moment must be in the recording; the program is stopped while gputrace attaches, so that this moment is one.
+//!   Packets below may be in it, and are then compared like all others.
+//! * A copy is identified by process, completion signal and order. Copies that were asked for before attaching and
+//!   begin after it are **in flight**: they are those, of each process, that begin before its first recorded copy,
+//!   two for each of its threads at most. They are counted.
+//! * A window is violated if the true begin or end lies outside it by a nanosecond. There is no tolerance.
+//! * The call that a dispatch or copy belongs to must be of the same thread, enclose the submission, be a function
+//!   that launches or copies, have arguments that agree with what ran, and have as many dispatches as it should.
+
+pub mod compare;
+pub mod copies;
+pub mod cut;
+pub mod dispatches;
+pub mod figures;
+pub mod parents;
+pub mod release;
+pub mod report;
+pub mod run;
+pub mod scenario;
+pub mod truth;
+
+pub use compare::{Evidence, compare};
+pub use figures::{Figures, Flaw};

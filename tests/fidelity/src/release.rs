@@ -1,0 +1,174 @@
+//! The ROCm releases that are there, and how a workload is started on one.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::scenario::Workload;
+
+/// Releases of `cargo xtask rocm`, oldest first.
+pub const NAMES: [&str; 3] = ["5.2.3", "5.7.1", "6.4.3"];
+
+/// The stand-ins' name.
+pub const SIMROCM: &str = "simrocm";
+
+/// Where Debian has libraries, seen from a root.
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+
+/// A ROCm that workloads can run on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// Its number, or [`SIMROCM`].
+    pub name: String,
+    /// Where its libraries are.
+    libraries: PathBuf,
+    /// Where the workloads built for it are.
+    workloads: PathBuf,
+    /// Where their code objects are.
+    objects: PathBuf,
+    /// Whether it needs the preloaded library to find the software GPU; the stand-ins have it inside.
+    preload: bool,
+}
+
+impl Release {
+    /// Finds a release in the cache of `cargo xtask rocm`, and builds the workloads for it. The ROCm of this machine's
+    /// own Debian 12 stands for 5.2.3 where that was not fetched.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there, or the workloads cannot be built; says what to do.
+    pub fn find(name: &str) -> Result<Self> {
+        let cached = cache().map(|cache| cache.join(name).join("root"));
+        // Written last: without it the root is not whole.
+        let cached = cached.filter(|root| root.join("PACKAGES").is_file());
+        let machine = || {
+            let root = PathBuf::from("/");
+            let is_there = root.join(LIBRARIES).join("libamdhip64.so.5").exists();
+            (name == "5.2.3" && is_there).then_some(root)
+        };
+        let Some(root) = cached.or_else(machine) else {
+            bail!("ROCm {name} is not there; `cargo xtask rocm --release {name} --fetch` gets it");
+        };
+        let workloads = built().join(name);
+        let objects = built().join("objects");
+        build(&workloads, &root, &objects)?;
+        Ok(Self {
+            name: name.to_owned(),
+            libraries: root.join(LIBRARIES),
+            workloads,
+            objects,
+            preload: true,
+        })
+    }
+
+    /// The stand-ins, staged in `libraries`, for programs built on this machine's ROCm.
+    ///
+    /// # Errors
+    ///
+    /// When they are not there, or the workloads cannot be built.
+    pub fn simrocm(libraries: &Path) -> Result<Self> {
+        ensure!(
+            libraries.join("libamdhip64.so.5").exists(),
+            "{} does not hold the stand-ins",
+            libraries.display()
+        );
+        let workloads = built().join("machine");
+        let objects = built().join("objects");
+        build(&workloads, Path::new("/"), &objects)?;
+        Ok(Self {
+            name: SIMROCM.to_owned(),
+            libraries: libraries.to_owned(),
+            workloads,
+            objects,
+            preload: false,
+        })
+    }
+
+    /// Whether a workload can run on it.
+    #[must_use]
+    pub fn runs(&self, workload: &Workload) -> bool {
+        self.preload || !workload.compiles
+    }
+
+    /// Whether HIP knows `GPU_FORCE_QUEUE_PROFILING` (5.4 and later), by which every kernel is stamped.
+    #[must_use]
+    pub fn stamps_all(&self) -> bool {
+        self.name != "5.2.3"
+    }
+
+    /// A command that runs a workload with these arguments.
+    #[must_use]
+    pub fn program(&self, name: &str, arguments: &[&str]) -> Command {
+        // By env, so that a gputrace that starts it does not use the release's libraries itself.
+        let mut command = Command::new("env");
+        if !self.preload {
+            command.args(["-u", "LD_PRELOAD"]);
+        }
+        command
+            .arg(format!("LD_LIBRARY_PATH={}", self.libraries.display()))
+            // Later releases do small copies by kernels, which are not copies then.
+            .arg("GPU_FORCE_BLIT_COPY_SIZE=0")
+            .arg(self.workloads.join(name));
+        let objects = self.objects.to_string_lossy();
+        let arguments = arguments.iter().map(|word| word.replace("{objects}", &objects));
+        command.args(arguments);
+        command
+    }
+}
+
+/// The library that makes a process see the software GPU as KFD's.
+///
+/// # Errors
+///
+/// When it is not built.
+pub fn preload() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("this program's path")?;
+    // Tests are in cargo's directory of dependencies, where the library is, too; binaries above it.
+    let candidates = program.ancestors().skip(1).take(2);
+    let libraries = candidates.flat_map(|directory| {
+        ["libgputrace_mockkfd.so", "deps/libgputrace_mockkfd.so"].map(|name| directory.join(name))
+    });
+    let mut libraries = libraries.filter(|library| library.exists());
+    libraries
+        .next()
+        .context("libgputrace_mockkfd.so is not built: `cargo build -p gputrace-mockkfd`")
+}
+
+/// The directory of `cargo xtask rocm`, by the XDG rules.
+fn cache() -> Option<PathBuf> {
+    let absolute = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(cache.join("gputrace/rocm"))
+}
+
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Where workloads are built.
+fn built() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR");
+    let target = target.map_or_else(|| checkout().join("target"), PathBuf::from);
+    target.join("tmp/gpu-workloads")
+}
+
+fn build(directory: &Path, root: &Path, objects: &Path) -> Result<()> {
+    let script = checkout().join("tests/workloads/gpu/build.sh");
+    let status = Command::new(&script)
+        .args([directory, root, objects])
+        .status()
+        .with_context(|| script.display().to_string())?;
+    ensure!(
+        status.success(),
+        "{} failed; it says above what is missing",
+        script.display()
+    );
+    Ok(())
+}

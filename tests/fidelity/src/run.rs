@@ -1,0 +1,391 @@
+//! Runs a program and gputrace, and collects what both left behind.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use gputrace_e2e::{Running, Trace, process};
+use rustix::process::Signal;
+
+use crate::{
+    compare::{Evidence, compare},
+    cut::Cut,
+    figures::{Figures, Flaw},
+    release::{Release, preload},
+    scenario::{Mode, Moment, Scenario},
+    truth::Truth,
+};
+
+/// The longest a run may take from one step to the next.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What is waited for is looked at so often: it cannot be blocked on.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Runs a scenario and compares. What fails is a flaw of the outcome.
+#[must_use]
+pub fn measure(scenario: &Scenario, release: &Release, gputrace: &Path) -> Figures {
+    // The harness of the end-to-end tests says what it waited for in vain by a panic.
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(scenario, release, gputrace)));
+    let failed = |error: &anyhow::Error| {
+        let mut figures = Figures {
+            runs: 1,
+            ..Figures::default()
+        };
+        figures.flaw(Flaw::NotRun, || format!("{error:#}"));
+        figures
+    };
+    match outcome {
+        Ok(Ok((evidence, cpu))) => {
+            let mut figures = compare(&evidence);
+            figures.cpu.extend(cpu);
+            figures
+        }
+        Ok(Err(error)) => failed(&error),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+            failed(&anyhow!(text.unwrap_or_else(|| "a panic".to_owned())))
+        }
+    }
+}
+
+/// The files of a run.
+struct Place {
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn at(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Has a command see the software GPU and write logs here.
+    fn prepare(&self, command: &mut Command) -> Result<()> {
+        command
+            .env("LD_PRELOAD", preload()?)
+            .env("SOFTGPU_CONFIG", self.at("softgpu.toml"))
+            .env("SOFTGPU_LOG", self.at("truth"))
+            .env("WORKLOAD_LOG", self.at("said"))
+            .current_dir(self.directory.path());
+        Ok(())
+    }
+
+    fn truth(&self) -> Result<Truth> {
+        Truth::read(&self.at("truth"), &self.at("said"))
+    }
+
+    /// gputrace, recording everything; the caller says what.
+    fn gputrace(&self, gputrace: &Path) -> Result<Command> {
+        let mut command = Command::new(gputrace);
+        command
+            .arg("-d")
+            .arg(self.at("out"))
+            .args(["-o", "run", "-s", "-f", "csv"]);
+        self.prepare(&mut command)?;
+        Ok(command)
+    }
+}
+
+/// Runs a scenario. The second part is gputrace's CPU time as a share of a core, if it attached.
+fn run(scenario: &Scenario, release: &Release, gputrace: &Path) -> Result<(Evidence, Option<f64>)> {
+    let place = Place {
+        directory: tempfile::tempdir()?,
+    };
+    fs::create_dir(place.at("truth"))?;
+    fs::write(place.at("softgpu.toml"), scenario.toml(process::now()))?;
+    let program = release.program(scenario.workload.program, scenario.arguments());
+    let (cut, cpu) = match scenario.mode {
+        Mode::Launch => {
+            launch(&place, gputrace, &program)?;
+            (None, None)
+        }
+        Mode::Attach => {
+            let (cut, cpu) = attach(&place, gputrace, program, scenario.workload.moment)?;
+            (Some(cut), Some(cpu))
+        }
+    };
+    let evidence = Evidence {
+        truth: place.truth()?,
+        trace: Trace::try_read(&place.at("out/run.gtcap"))?,
+        cut,
+        one_thread: scenario.workload.one_thread,
+        graph_nodes: scenario.workload.graph_nodes,
+    };
+    keep(&place, scenario, release)?;
+    Ok((evidence, cpu))
+}
+
+/// Copies the files of a run into the directory that `GPUTRACE_FIDELITY_KEEP` names, if it does.
+fn keep(place: &Place, scenario: &Scenario, release: &Release) -> Result<()> {
+    let Some(to) = std::env::var_os("GPUTRACE_FIDELITY_KEEP") else {
+        return Ok(());
+    };
+    let name = format!("{} {scenario}", release.name).replace([' ', ','], "_");
+    let to = PathBuf::from(to).join(name);
+    for directory in ["", "truth", "out"] {
+        fs::create_dir_all(to.join(directory))?;
+        for entry in fs::read_dir(place.at(directory))? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                fs::copy(entry.path(), to.join(directory).join(entry.file_name()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn launch(place: &Place, gputrace: &Path, program: &Command) -> Result<()> {
+    let mut command = place.gputrace(gputrace)?;
+    command
+        .arg("--")
+        .arg(program.get_program())
+        .args(program.get_args());
+    let mut gputrace = Running::start("gputrace", &mut command);
+    let status = gputrace.wait_within(PATIENCE);
+    ensure!(status.success(), "{status}: {}", gputrace.describe());
+    Ok(())
+}
+
+/// Starts the program, stops it in mid-run, attaches, and lets it go on to its end.
+fn attach(place: &Place, gputrace: &Path, mut program: Command, moment: Moment) -> Result<(Cut, f64)> {
+    place.prepare(&mut program)?;
+    let mut program = Running::start("the workload", &mut program);
+    let deadline = Instant::now() + PATIENCE;
+    let mut progress = Progress::default();
+    while !progress.has_come(moment) {
+        progress.follow(&place.at("truth"))?;
+        ensure!(program.is_running(), "it ended too early: {}", program.describe());
+        ensure!(
+            Instant::now() < deadline,
+            "it did not get far: {}",
+            program.describe()
+        );
+        thread::sleep(LOOK);
+    }
+    program.signal_group(Signal::STOP);
+    let pids = stopped_group(program.pid(), deadline)?;
+    let time = process::now();
+    let cut = Cut::take(time, &pids, &place.truth_of_stopped()?.queues)?;
+
+    let mut command = place.gputrace(gputrace)?;
+    for pid in &pids {
+        command.arg("-p").arg(pid.to_string());
+    }
+    let mut gputrace = Running::start("gputrace", &mut command);
+    gputrace.wait_for_stderr("recording");
+    let before = (Instant::now(), cpu_time(gputrace.pid())?);
+    program.signal_group(Signal::CONT);
+    let mut after = before;
+    while program.is_running() {
+        ensure!(
+            Instant::now() < deadline,
+            "it does not end: {}",
+            program.describe()
+        );
+        if let Ok(time) = cpu_time(gputrace.pid()) {
+            after = (Instant::now(), time);
+        }
+        thread::sleep(10 * LOOK);
+    }
+    program.finish();
+    let status = gputrace.wait_within(PATIENCE);
+    ensure!(status.success(), "{status}: {}", gputrace.describe());
+    let wall = after.0.duration_since(before.0).as_secs_f64();
+    let busy = after.1.saturating_sub(before.1).as_secs_f64();
+    Ok((cut, if wall > 0.0 { busy / wall } else { 0.0 }))
+}
+
+impl Place {
+    /// The truth up to now. What a stopped program is in the middle of writing is left out.
+    fn truth_of_stopped(&self) -> Result<Truth> {
+        let whole = tempfile::tempdir()?;
+        for entry in fs::read_dir(self.at("truth"))? {
+            let entry = entry?;
+            let bytes = fs::read(entry.path())?;
+            let used = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+            let used = bytes.get(..used).unwrap_or_default();
+            let lines = used
+                .iter()
+                .rposition(|byte| *byte == b'\n')
+                .map_or(0, |end| end + 1);
+            fs::write(
+                whole.path().join(entry.file_name()),
+                used.get(..lines).unwrap_or_default(),
+            )?;
+        }
+        Truth::read(whole.path(), Path::new(""))
+    }
+}
+
+/// Follows the logs of the software GPU while they grow. Only counts, because a program at work writes many
+/// thousands of lines a second.
+#[derive(Default)]
+struct Progress {
+    /// How much of each log has been read.
+    read: HashMap<PathBuf, u64>,
+    dispatches: usize,
+    copies: usize,
+    queues: usize,
+}
+
+impl Progress {
+    /// Reads what has been added. A line that is not whole yet is left for the next time.
+    fn follow(&mut self, directory: &Path) -> Result<()> {
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            let read = self.read.entry(path.clone()).or_default();
+            let mut file = BufReader::new(fs::File::open(&path)?);
+            file.seek(SeekFrom::Start(*read))?;
+            let mut line = Vec::new();
+            loop {
+                line.clear();
+                // The unused part of a log is zeros up to its end, without a line's end.
+                let length = (&mut file).take(MOST_OF_A_LINE).read_until(b'\n', &mut line)?;
+                if line.last() != Some(&b'\n') {
+                    break;
+                }
+                *read += length as u64;
+                let line = String::from_utf8_lossy(&line);
+                if line.starts_with(r#"{"record":"dispatch""#) && !line.contains(r#""kernel":"","#) {
+                    self.dispatches += 1;
+                } else if line.starts_with(r#"{"record":"copy""#) {
+                    self.copies += 1;
+                } else if line.starts_with(r#"{"record":"queue","#) && line.contains(r#""kind":"aql""#) {
+                    self.queues += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn has_come(&self, moment: Moment) -> bool {
+        match moment {
+            Moment::Dispatches(count) => self.dispatches >= count,
+            Moment::Copies(count) => self.copies >= count,
+            Moment::Queues(count) => self.queues >= count,
+        }
+    }
+}
+
+/// No line of a log is longer: a copy of very many pieces.
+const MOST_OF_A_LINE: u64 = 1 << 20;
+
+/// Waits until all threads of a process group are stopped; returns its processes.
+fn stopped_group(leader: u32, deadline: Instant) -> Result<Vec<u32>> {
+    loop {
+        let members = group(leader)?;
+        let mut running = BTreeSet::new();
+        for pid in &members {
+            for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+                let stat = fs::read_to_string(entry?.path().join("stat"))?;
+                let (state, _) = fields(&stat).context("the state of a thread")?;
+                if !"TtZ".contains(state) {
+                    running.insert(*pid);
+                }
+            }
+        }
+        if running.is_empty() {
+            return Ok(members);
+        }
+        if Instant::now() > deadline {
+            bail!("processes {running:?} do not stop");
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// The processes of a group that have not ended.
+fn group(leader: u32) -> Result<Vec<u32>> {
+    let mut members = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // One that has gone in the meantime is no member any more.
+        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+            continue;
+        };
+        if let Some((state, group)) = fields(&stat)
+            && group == leader
+            && state != "Z"
+        {
+            members.push(pid);
+        }
+    }
+    Ok(members)
+}
+
+/// State and process group in `/proc/PID/stat`; the name before them may hold anything.
+fn fields(stat: &str) -> Option<(&str, u32)> {
+    let mut words = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = words.next()?;
+    Some((state, words.nth(1)?.parse().ok()?))
+}
+
+/// CPU time of all threads of a process.
+fn cpu_time(pid: u32) -> Result<Duration> {
+    let mut sum = 0;
+    for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let text = fs::read_to_string(entry?.path().join("schedstat"))?;
+        let time = text.split_whitespace().next().context("an empty schedstat")?;
+        sum += time.parse::<u64>()?;
+    }
+    Ok(Duration::from_nanos(sum))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_processes_may_hold_anything() {
+        assert_eq!(fields("12 (a) b (c) T 1 77 77 0"), Some(("T", 77)));
+        assert_eq!(fields("12"), None);
+    }
+
+    #[test]
+    fn progress_is_what_has_been_added() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("truth-1.jsonl");
+        let mut progress = Progress::default();
+        let mut log = br#"{"record":"queue","pid":1,"kind":"aql"}
+{"record":"queue","pid":1,"kind":"sdma"}
+{"record":"dispatch","kernel":"a","x":1}
+{"record":"dispatch","kernel":"","x":1}
+{"record":"copy","by"#
+            .to_vec();
+        let mut write = |more: &[u8]| {
+            log.extend_from_slice(more);
+            let mut whole = log.clone();
+            whole.extend([0; 5000]);
+            fs::write(&path, whole).unwrap();
+        };
+        write(b"");
+        progress.follow(directory.path()).unwrap();
+        assert_eq!((progress.queues, progress.dispatches, progress.copies), (1, 1, 0));
+        write(b"tes\":1}\n");
+        progress.follow(directory.path()).unwrap();
+        assert_eq!((progress.queues, progress.dispatches, progress.copies), (1, 1, 1));
+    }
+
+    #[test]
+    fn cpu_time_grows() {
+        let pid = std::process::id();
+        let before = cpu_time(pid).unwrap();
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(30) {
+            std::hint::spin_loop();
+        }
+        assert!(cpu_time(pid).unwrap() > before);
+    }
+}

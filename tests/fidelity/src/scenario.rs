@@ -1,0 +1,347 @@
+//! What to run: the axes of the matrix.
+
+use std::fmt;
+
+/// How the recorder comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// `gputrace -- program`.
+    Launch,
+    /// `gputrace -p PID`, while the program is at work.
+    Attach,
+}
+
+impl Mode {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Launch, Self::Attach];
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Launch => "launch",
+            Self::Attach => "attach",
+        })
+    }
+}
+
+/// What the GPUs' clocks do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Clock {
+    /// They run at their nominal rate from 0 on.
+    Plain,
+    /// They began elsewhere and run 80 ppm too fast.
+    Drift,
+    /// As [`Clock::Drift`], and they leap, forwards and backwards, every 0.7 s.
+    Jump,
+}
+
+impl Clock {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Plain, Self::Drift, Self::Jump];
+
+    /// The clock's table in the software GPU's configuration. `now` is ns `CLOCK_BOOTTIME`, `hz` the nominal rate.
+    fn toml(self, now: u64, hz: u64) -> String {
+        let (offset, drift) = match self {
+            Self::Plain => (0, 0),
+            Self::Drift | Self::Jump => (0x1234_5678_9abc_i64, 80_000),
+        };
+        let seconds = i64::try_from(hz).unwrap_or(i64::MAX);
+        let jumps: Vec<String> = match self {
+            Self::Plain | Self::Drift => Vec::new(),
+            Self::Jump => (0..LEAPS)
+                .map(|leap| {
+                    let ticks = match leap % 3 {
+                        0 => 10 * seconds,
+                        1 => -3 * seconds,
+                        _ => -7 * seconds / 1000,
+                    };
+                    format!("{{ at_ns = {}, ticks = {ticks} }}", now + (leap + 1) * LEAP_EVERY)
+                })
+                .collect(),
+        };
+        format!(
+            "clock = {{ frequency_hz = {hz}, offset_ticks = {offset}, drift_ppb = {drift}, jumps = [{}] }}",
+            jumps.join(", ")
+        )
+    }
+}
+
+/// Leaps of a clock: enough for the longest run.
+const LEAPS: u64 = 60;
+
+/// From one leap to the next, ns.
+const LEAP_EVERY: u64 = 700_000_000;
+
+impl fmt::Display for Clock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Plain => "plain",
+            Self::Drift => "offset+drift",
+            Self::Jump => "jump",
+        })
+    }
+}
+
+/// How the GPU reports its queues' read indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReadIndex {
+    /// After each packet, at once.
+    Prompt,
+    /// Every 16 packets, 300 µs late.
+    Late,
+}
+
+impl ReadIndex {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Prompt, Self::Late];
+}
+
+impl fmt::Display for ReadIndex {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Prompt => "prompt",
+            Self::Late => "late, in steps",
+        })
+    }
+}
+
+/// When, by what the GPU has done, the recorder attaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// After so many dispatches.
+    Dispatches(usize),
+    /// After so many copies.
+    Copies(usize),
+    /// When so many AQL queues have come.
+    Queues(usize),
+}
+
+/// A program and how it is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// For the report.
+    pub title: &'static str,
+    /// Program of `tests/workloads/gpu`.
+    pub program: &'static str,
+    /// Its arguments when launched, `{objects}` being the directory of code objects.
+    pub arguments: &'static [&'static str],
+    /// Its arguments when attached to: it must go on for a while.
+    pub attach_arguments: &'static [&'static str],
+    /// How long a kernel takes when launched, as the configuration has it.
+    pub duration: &'static str,
+    /// How long a kernel takes when attached to.
+    pub attach_duration: &'static str,
+    /// When to attach.
+    pub moment: Moment,
+    /// GPUs.
+    pub gpus: u32,
+    /// Whether it launches kernels from one thread of one process.
+    pub one_thread: bool,
+    /// Kernels of a graph.
+    pub graph_nodes: usize,
+    /// Whether it uses HIP; else HSA only.
+    pub is_hip: bool,
+    /// Whether it needs a runtime with a compiler inside.
+    pub compiles: bool,
+}
+
+const DRAWN: &str = "{ uniform_ns = [1_000, 30_000] }";
+
+const fn workload(title: &'static str, program: &'static str, moment: Moment) -> Workload {
+    Workload {
+        title,
+        program,
+        arguments: &[],
+        attach_arguments: &[],
+        duration: DRAWN,
+        attach_duration: DRAWN,
+        moment,
+        gpus: 1,
+        one_thread: true,
+        graph_nodes: 0,
+        is_hip: true,
+        compiles: false,
+    }
+}
+
+/// All workloads.
+pub const WORKLOADS: [Workload; 9] = [
+    Workload {
+        arguments: &["5000"],
+        // More than a queue holds, so that the program has to wait.
+        attach_arguments: &["40000"],
+        ..workload(
+            "many kernels, one stream",
+            "many_kernels",
+            Moment::Dispatches(200),
+        )
+    },
+    Workload {
+        attach_duration: "{ fixed_ns = 300_000 }",
+        ..workload("four streams", "streams", Moment::Queues(4))
+    },
+    Workload {
+        arguments: &["50", "40"],
+        attach_arguments: &["50", "600"],
+        graph_nodes: 50,
+        ..workload("graph, captured and replayed", "graph", Moment::Dispatches(100))
+    },
+    Workload {
+        gpus: 2,
+        one_thread: false,
+        ..workload("two GPUs, a thread each", "devices", Moment::Dispatches(4))
+    },
+    Workload {
+        gpus: 2,
+        ..workload("two GPUs, copies between", "peers", Moment::Copies(3))
+    },
+    Workload {
+        arguments: &["1"],
+        attach_arguments: &["1"],
+        one_thread: false,
+        attach_duration: "{ fixed_ns = 300_000 }",
+        ..workload("two processes", "processes", Moment::Queues(3))
+    },
+    workload("copies", "copies", Moment::Copies(8)),
+    Workload {
+        arguments: &["{objects}/module-gfx906.hsaco"],
+        attach_arguments: &["{objects}/module-gfx906.hsaco"],
+        attach_duration: "{ fixed_ns = 2_000_000 }",
+        is_hip: false,
+        ..workload(
+            "HSA only, many packets a doorbell",
+            "hsa_dispatch",
+            Moment::Dispatches(1),
+        )
+    },
+    Workload {
+        compiles: true,
+        ..workload("module made by hipRTC", "rtc", Moment::Queues(2))
+    },
+];
+
+/// One run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scenario {
+    /// What runs.
+    pub workload: &'static Workload,
+    /// How the recorder comes.
+    pub mode: Mode,
+    /// What the clocks do.
+    pub clock: Clock,
+    /// How read indices are reported.
+    pub read_index: ReadIndex,
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{}, {}, clock {}, read index {}",
+            self.workload.program, self.mode, self.clock, self.read_index
+        )
+    }
+}
+
+impl Scenario {
+    /// All combinations; with `quick` each value of each axis a few times.
+    #[must_use]
+    pub fn matrix(quick: bool) -> Vec<Self> {
+        let mut scenarios = Vec::new();
+        for (place, workload) in WORKLOADS.iter().enumerate() {
+            for mode in Mode::ALL {
+                for (turn, clock) in Clock::ALL.into_iter().enumerate() {
+                    for read_index in ReadIndex::ALL {
+                        let chosen = (place + turn + usize::from(mode == Mode::Attach)) % 3 == 0
+                            && (place % 2 == 0) == (read_index == ReadIndex::Prompt);
+                        if chosen || !quick {
+                            scenarios.push(Self {
+                                workload,
+                                mode,
+                                clock,
+                                read_index,
+                            });
+                        }
+                    }
+                }
+            }
+        }
+        scenarios
+    }
+
+    /// The software GPU's configuration. `now` is ns `CLOCK_BOOTTIME`.
+    #[must_use]
+    pub fn toml(&self, now: u64) -> String {
+        let duration = match self.mode {
+            Mode::Launch => self.workload.duration,
+            Mode::Attach => self.workload.attach_duration,
+        };
+        let mut toml = format!("default_duration = {duration}\n");
+        // Tables come after plain keys. A GPU takes no packet before its doorbell has rung; the software GPU does so
+        // after a while, because it may miss a doorbell. On a busy machine a thread can be that late.
+        toml.push_str("[queue]\nmissed_doorbell_ns = 2_000_000_000\n");
+        if self.read_index == ReadIndex::Late {
+            toml.push_str("read_index_step = 16\nread_index_delay_ns = 300_000\n");
+        }
+        for gpu in 0..self.workload.gpus {
+            toml.push_str("[[agent]]\n");
+            let hz = if gpu == 0 {
+                100_000_000
+            } else {
+                toml.push_str("gfx = 'gfx1030'\ndevice_id = 0x73bf\n");
+                25_000_000
+            };
+            toml.push_str(&self.clock.toml(now, hz));
+            toml.push('\n');
+        }
+        toml
+    }
+
+    /// The program's arguments.
+    #[must_use]
+    pub fn arguments(&self) -> &'static [&'static str] {
+        match self.mode {
+            Mode::Launch => self.workload.arguments,
+            Mode::Attach => self.workload.attach_arguments,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_quick_matrix_has_every_value_of_every_axis() {
+        let (quick, all) = (Scenario::matrix(true), Scenario::matrix(false));
+        assert_eq!(all.len(), WORKLOADS.len() * 12);
+        assert_eq!(quick.len(), WORKLOADS.len() * 2);
+        for one in &all {
+            assert!(
+                quick
+                    .iter()
+                    .any(|it| it.workload == one.workload && it.mode == one.mode)
+            );
+            assert!(
+                quick
+                    .iter()
+                    .any(|it| (it.mode, it.clock) == (one.mode, one.clock))
+            );
+            assert!(
+                quick
+                    .iter()
+                    .any(|it| (it.mode, it.read_index) == (one.mode, one.read_index))
+            );
+        }
+    }
+
+    #[test]
+    fn configurations_are_the_software_gpu_s() {
+        for scenario in Scenario::matrix(false) {
+            let toml = scenario.toml(1_000_000_000_000);
+            let parsed = gputrace_softgpu::config::Config::parse(&toml, "softgpu.toml".as_ref());
+            assert!(parsed.is_ok(), "{toml}: {parsed:?}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What really happened: the logs of the software GPU and of the workloads.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use gputrace_softgpu::truth::{Copy, Dispatch, QueueKind, Record, read_directory};
+use serde::Deserialize;
+
+/// A kernel that a workload launched, by its own account.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub struct Launch {
+    /// Name in the code object.
+    pub kernel: String,
+    /// GPU, counted from 0.
+    pub device: u32,
+    /// Work-items.
+    pub grid: [u32; 3],
+    /// Work-items of a workgroup.
+    pub workgroup: [u32; 3],
+}
+
+/// One line of a workload's log, as far as it matters here.
+#[derive(Deserialize)]
+#[serde(tag = "said", rename_all = "snake_case")]
+enum Said {
+    Kernel(Launch),
+    #[serde(other)]
+    Other,
+}
+
+/// An AQL queue that the software GPU was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AqlQueue {
+    /// Process id.
+    pub pid: u32,
+    /// Number, as KFD has it.
+    pub number: u32,
+    /// Address of `amd_queue_t` in the process.
+    pub address: u64,
+    /// When it came, ns `CLOCK_BOOTTIME`.
+    pub since: u64,
+}
+
+/// Everything that was written down while a workload ran.
+#[derive(Debug, Default)]
+pub struct Truth {
+    /// Kernels that the GPU executed.
+    pub dispatches: Vec<Dispatch>,
+    /// Copies that the GPU's engines did.
+    pub copies: Vec<Copy>,
+    /// AQL queues.
+    pub queues: Vec<AqlQueue>,
+    /// What the workload says it launched, in its order.
+    pub launches: Vec<Launch>,
+    /// Queues of ROCr's own, by process and KFD's number: see the crate's rules.
+    pub internal: BTreeSet<(u32, u32)>,
+    /// What the software GPU did not know.
+    pub unknown: Vec<String>,
+}
+
+impl Truth {
+    /// Reads the software GPU's logs in `directory`, and the workload's log `said`, which may be missing.
+    ///
+    /// # Errors
+    ///
+    /// When a log cannot be read.
+    pub fn read(directory: &Path, said: &Path) -> Result<Self> {
+        let mut truth = Self::default();
+        for record in read_directory(directory)? {
+            match record {
+                Record::Dispatch(dispatch) => truth.dispatches.push(dispatch),
+                Record::Copy(copy) => truth.copies.push(copy),
+                Record::Queue {
+                    pid,
+                    queue,
+                    kind: QueueKind::Aql,
+                    address,
+                    ns,
+                    ..
+                } => truth.queues.push(AqlQueue {
+                    pid,
+                    number: queue,
+                    address,
+                    since: ns,
+                }),
+                Record::Unknown { what, .. } => truth.unknown.push(what.into_owned()),
+                _ => {}
+            }
+        }
+        truth.internal = internal(&truth.dispatches);
+        if said.exists() {
+            let text = std::fs::read_to_string(said).context("the workload's log")?;
+            for line in text.lines() {
+                match serde_json::from_str(line).with_context(|| line.to_owned())? {
+                    Said::Kernel(launch) => truth.launches.push(launch),
+                    Said::Other => {}
+                }
+            }
+        }
+        Ok(truth)
+    }
+
+    /// Checks that the workload did what it says: else there is nothing to compare a recording with.
+    ///
+    /// # Errors
+    ///
+    /// Says what differs.
+    pub fn check(&self) -> Result<()> {
+        ensure!(self.unknown.is_empty(), "the software GPU met {:?}", self.unknown);
+        let own = self.dispatches.iter().filter(|dispatch| is_own(&dispatch.kernel));
+        let mut ran: Vec<Launch> = own.map(launch_of).collect();
+        let mut said = self.launches.clone();
+        ran.sort();
+        said.sort();
+        ensure!(
+            ran == said,
+            "the program says that it launched {} kernels, the GPU executed {}",
+            said.len(),
+            ran.len()
+        );
+        Ok(())
+    }
+
+    /// Whether a dispatch was in a queue of ROCr's own.
+    #[must_use]
+    pub fn is_internal(&self, dispatch: &Dispatch) -> bool {
+        self.internal
+            .contains(&(dispatch.place.pid, dispatch.place.queue))
+    }
+}
+
+/// Whether a kernel is the program's own, by its name: HIP's names for its kernels begin with two underscores, and
+/// those of ROCr's are unknown.
+#[must_use]
+pub fn is_own(kernel: &str) -> bool {
+    !kernel.is_empty() && !kernel.starts_with("__")
+}
+
+/// A dispatch in the words of a workload's log.
+#[must_use]
+pub fn launch_of(dispatch: &Dispatch) -> Launch {
+    Launch {
+        kernel: dispatch.kernel.to_string(),
+        device: dispatch.place.agent,
+        grid: dispatch.grid,
+        workgroup: dispatch.workgroup.map(u32::from),
+    }
+}
+
+/// Queues with nothing but kernels of code that is listed nowhere.
+fn internal(dispatches: &[Dispatch]) -> BTreeSet<(u32, u32)> {
+    let mut named: BTreeMap<(u32, u32), bool> = BTreeMap::new();
+    for dispatch in dispatches {
+        *named
+            .entry((dispatch.place.pid, dispatch.place.queue))
+            .or_default() |= !dispatch.kernel.is_empty();
+    }
+    let unnamed = named.into_iter().filter(|(_, named)| !named);
+    unnamed.map(|(queue, _)| queue).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_softgpu::truth::{Place, Stamp};
+
+    use super::*;
+
+    fn dispatch(queue: u32, kernel: &str) -> Dispatch {
+        Dispatch {
+            place: Place {
+                pid: 1,
+                agent: 0,
+                queue,
+                index: 0,
+            },
+            hsa_queue: 0,
+            kernel_object: 0,
+            kernel: kernel.into(),
+            grid: [1; 3],
+            workgroup: [1; 3],
+            begin: Stamp::default(),
+            end: None,
+            signal: 0,
+            stamped: false,
+            fault: None,
+        }
+    }
+
+    #[test]
+    fn a_queue_with_one_listed_kernel_is_not_internal() {
+        let found = internal(&[
+            dispatch(1, ""),
+            dispatch(2, ""),
+            dispatch(2, "listed"),
+            dispatch(3, "__amd_rocclr_copyBuffer"),
+        ]);
+        assert_eq!(found, BTreeSet::from([(1, 1)]));
+    }
+
+    #[test]
+    fn what_ran_must_be_what_was_launched() {
+        let mut truth = Truth {
+            dispatches: vec![dispatch(1, "a"), dispatch(1, "__amd_rocclr_fillBuffer")],
+            ..Truth::default()
+        };
+        assert!(truth.check().is_err());
+        truth.launches.push(launch_of(&dispatch(9, "a")));
+        truth.check().unwrap();
+    }
+}
