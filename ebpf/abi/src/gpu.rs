@@ -206,6 +206,8 @@ shared! {
         pub read_index: u64,
         /// `write_dispatch_id`: packets below have been reserved.
         pub write_index: u64,
+        /// When the look before was, at which the read index was another; ns, `CLOCK_BOOTTIME`. 0 if there was none.
+        pub looked: u64,
     }
 }
 
@@ -292,7 +294,7 @@ pub const QUEUE_STATE_SIZE: usize = size_of::<QueueState>();
 const _: () = assert!(PACKET_RECORD_SIZE == 160);
 const _: () = assert!(COMPLETION_SIZE == 72);
 const _: () = assert!(COPY_SIZE == 112);
-const _: () = assert!(QUEUE_STATE_SIZE == 48);
+const _: () = assert!(QUEUE_STATE_SIZE == 56);
 const _: () = assert!(DESCRIBED_SIZE == 64);
 
 #[cfg(test)]

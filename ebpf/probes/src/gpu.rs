@@ -410,6 +410,7 @@ fn queue_destroyed(hit: &Hit, address: u64) -> Option<()> {
         (&raw mut (*record).queue).write(address);
         (&raw mut (*record).read_index).write(read_index);
         (&raw mut (*record).write_index).write(write_index);
+        (&raw mut (*record).looked).write(0);
     }
     slot.submit(false);
     Some(())

@@ -129,6 +129,8 @@ struct Process {
 struct Queue {
     busy_until: Instant,
     read_index: Option<u64>,
+    /// When the read index was last looked at, ns `CLOCK_BOOTTIME`; 0 if never.
+    looked: u64,
     /// Whether packets without signals are, or were when it was last looked at, in it.
     is_followed: bool,
 }
@@ -200,6 +202,7 @@ impl State {
                     let queue = process.queues.entry(*address).or_insert(Queue {
                         busy_until: now,
                         read_index: None,
+                        looked: 0,
                         is_followed: false,
                     });
                     if matches!(news, News::Unsignalled(_)) {
@@ -247,16 +250,19 @@ impl State {
                     u64::read_from_bytes(bytes).unwrap_or(0)
                 };
                 let (write_index, read_index) = (word(0), word(BETWEEN));
+                let time = clocks::now();
+                let looked = std::mem::replace(&mut queue.looked, time);
                 if queue.read_index.replace(read_index) != Some(read_index) {
                     queue.busy_until = Instant::now() + BUSY_FOR;
                     let state = QueueState {
                         header: header(QUEUE_STATE_SIZE, kind::QUEUE, 0),
                         pid: *pid,
                         reason: queue_reason::SAMPLE,
-                        time: clocks::now(),
+                        time,
                         queue: *address,
                         read_index,
                         write_index,
+                        looked,
                     };
                     records.extend_from_slice(state.as_bytes());
                 }

@@ -11,7 +11,8 @@ pub enum Quality {
     Submitted,
     /// Between its submission and something later on the same queue whose time is exact.
     Bounded,
-    /// As [`Quality::Bounded`], narrowed by watching the queue's read index.
+    /// As [`Quality::Bounded`], narrowed by watching the queue's read index. Begin and end are estimates by its pace,
+    /// within what is proven.
     Sampled,
     /// The GPU wrote its begin and end into the completion signal.
     Exact,
@@ -50,10 +51,10 @@ pub struct Window {
 pub struct GpuTime {
     /// What the rest is worth.
     pub quality: Quality,
-    /// Begin, ns `CLOCK_BOOTTIME`. With [`Quality::Exact`] it is right within the windows; with less it is the
-    /// earliest possible.
+    /// Begin, ns `CLOCK_BOOTTIME`. With [`Quality::Exact`] it is right within the windows; with [`Quality::Sampled`]
+    /// it is the most likely one of its window; with less it is the earliest possible.
     pub begin: u64,
-    /// End, not before `begin`: exact, or the latest proven; without any proof equal to `begin`.
+    /// End, not before `begin`: exact, most likely, or the latest proven; without any proof equal to `begin`.
     pub end: u64,
     /// When it began.
     pub begin_window: Window,

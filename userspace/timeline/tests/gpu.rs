@@ -361,7 +361,7 @@ fn record() -> impl Strategy<Value = Vec<u8>> {
             }
             1 => filled(gpu::completion(0, 0, 0, 0, (0, 0)).header.as_bytes(), 72),
             2 => filled(gpu::copy(0, 0).header.as_bytes(), 112),
-            _ => filled(gpu::queue_state(0, 0, 0, 0).header.as_bytes(), 48),
+            _ => filled(gpu::queue_state(0, 0, 0, 0).header.as_bytes(), 56),
         }
     })
 }

@@ -64,6 +64,8 @@ pub(crate) struct Evidence {
     pub(crate) earliest: u64,
     /// The first time that the queue's read index was seen beyond it: it had begun.
     pub(crate) consumed: Option<u64>,
+    /// When it began by the pace of the read index: no proof.
+    pub(crate) estimate: Option<u64>,
     /// The first time that its signal was seen complete.
     pub(crate) ended_by: Option<u64>,
     /// Its stamps.
@@ -144,6 +146,25 @@ impl Evidence {
     }
 }
 
+/// Puts estimates in the place of the bounds of a sampled time: `begin`, and for the end when the next packet
+/// began that waited for it.
+pub(crate) fn estimated(time: GpuTime, begin: Option<u64>, next: Option<u64>) -> GpuTime {
+    let (Quality::Sampled, Some(begin)) = (time.quality, begin) else {
+        return time;
+    };
+    let within = |estimate: u64, window: Window| {
+        let latest = window.latest.unwrap_or(u64::MAX);
+        estimate.clamp(window.earliest.min(latest), latest)
+    };
+    let begin = within(begin, time.begin_window);
+    let end = within(next.unwrap_or(time.end), time.end_window);
+    GpuTime {
+        begin,
+        end: end.max(begin),
+        ..time
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,6 +237,24 @@ mod tests {
         let time = consumed.time(120, Some(Bound::told(140)));
         assert_eq!(time.quality, Quality::Bounded, "the sample says nothing more");
         assert_eq!(time.begin_window.latest, Some(140));
+    }
+
+    #[test]
+    fn estimates_stay_within_what_is_proven() {
+        let evidence = Evidence {
+            consumed: Some(150),
+            ..Evidence::default()
+        };
+        let time = evidence.time(100, Some(Bound::sampled(200)));
+        let both = |time: GpuTime| (time.begin, time.end);
+        assert_eq!(both(time), (100, 200));
+        assert_eq!(both(estimated(time, Some(140), Some(160))), (140, 160));
+        assert_eq!(both(estimated(time, Some(90), Some(300))), (100, 200));
+        assert_eq!(both(estimated(time, Some(170), Some(120))), (150, 150));
+        assert_eq!(both(estimated(time, Some(140), None)), (140, 200));
+        assert_eq!(both(estimated(time, None, Some(160))), (100, 200));
+        let exact = exact(110, 120, 1).time(100, None);
+        assert_eq!(estimated(exact, Some(140), Some(160)), exact);
     }
 
     #[test]

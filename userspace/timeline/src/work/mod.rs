@@ -268,7 +268,7 @@ impl Work {
         };
         let losses = self.knowledge.losses(packet.time, packet.time) > Losses::None;
         let inserted = queue.insert(packet, origin, losses);
-        queue.sample(packet.read_index, packet.time);
+        queue.sample(packet.read_index, packet.time, 0);
         if inserted == Inserted::Known {
             self.duplicates += 1;
             return;
@@ -321,10 +321,10 @@ impl Work {
             return;
         };
         if is_end {
-            queue.sample(state.read_index, state.time);
+            queue.sample(state.read_index, state.time, state.looked);
             queue.retired.get_or_insert(state.time);
         } else {
-            queue.look(state.read_index, state.time);
+            queue.look(state.read_index, state.time, state.looked);
         }
         self.changed.insert(number);
     }

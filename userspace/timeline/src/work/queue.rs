@@ -18,7 +18,7 @@ use gputrace_abi::gpu::{Packet, packet_flags};
 use crate::{
     gpu::{GpuTime, Origin, QueueInfo},
     work::{
-        evidence::{Bound, Evidence, Exact},
+        evidence::{Bound, Evidence, Exact, estimated},
         gaps::Gaps,
         packet::{Aql, Kind},
         signal::READING,
@@ -112,6 +112,8 @@ pub(crate) struct Queue {
     seen: Gaps,
     /// Read indices that were higher than all before, with when.
     samples: VecDeque<(u64, u64)>,
+    /// When the read index was last read by anybody.
+    observed: u64,
     /// The last look at the queue by the recorder: when, and the read index.
     last_look: Option<(u64, u64)>,
     /// A time before all packets: [`HURRY`] before the first record of one.
@@ -136,6 +138,7 @@ impl Queue {
             slots: BTreeMap::new(),
             seen: Gaps::default(),
             samples: VecDeque::new(),
+            observed: 0,
             last_look: None,
             since,
             looks_from: if reuses { first.saturating_add(READING) } else { 0 },
@@ -249,15 +252,28 @@ impl Queue {
         Inserted::New
     }
 
-    /// The read index was at least `read_index` at `time`.
-    pub(crate) fn sample(&mut self, read_index: u64, time: u64) {
+    /// The read index was at least `read_index` at `time`, and less when it was `looked` at before (0 if nobody says).
+    pub(crate) fn sample(&mut self, read_index: u64, time: u64, looked: u64) {
+        let looked = looked.max(self.observed);
+        self.observed = self.observed.max(time);
         let before = self.samples.back().map_or(0, |(read, _)| *read);
         if read_index <= before {
             return;
         }
-        for (_, slot) in self.slots.range_mut(before..read_index) {
+        // As if they had begun at equal distances since then.
+        let steps = u128::from(read_index - before);
+        let width = u128::from(if looked == 0 {
+            0
+        } else {
+            time.saturating_sub(looked)
+        });
+        for (index, slot) in self.slots.range_mut(before..read_index) {
             let first = slot.evidence.consumed.map_or(time, |known| known.min(time));
             slot.evidence.consumed = Some(first);
+            if looked != 0 && slot.evidence.estimate.is_none() {
+                let left = u128::from(read_index - 1 - index) * width / steps;
+                slot.evidence.estimate = Some(time.saturating_sub(left as u64));
+            }
         }
         self.samples.push_back((read_index, time));
         if self.samples.len() > SAMPLES {
@@ -266,11 +282,11 @@ impl Queue {
     }
 
     /// The recorder has looked at the queue.
-    pub(crate) fn look(&mut self, read_index: u64, time: u64) {
+    pub(crate) fn look(&mut self, read_index: u64, time: u64, looked: u64) {
         if time < self.looks_from {
             return;
         }
-        self.sample(read_index, time);
+        self.sample(read_index, time, looked);
         self.last_look = Some((time, read_index));
     }
 
@@ -356,7 +372,13 @@ impl Queue {
                     stuck_from.is_some_and(|(from, until)| index >= from && slot.origin.time <= until);
                 slot.evidence.unfinished |= stuck || waits && slot.barrier;
             }
-            let time = slot.evidence.time(earliest, followed);
+            let next = self.slots.first_key_value().filter(|(_, next)| next.barrier);
+            let next = next.and_then(|(_, next)| next.evidence.estimate);
+            let time = estimated(
+                slot.evidence.time(earliest, followed),
+                slot.evidence.estimate,
+                next,
+            );
             waits |= time.unfinished;
             self.floor = self.floor.max(slot.evidence.ends_after(earliest));
             if let Some(untaken) = slot.untaken.filter(|_| index >= self.settled) {
@@ -453,7 +475,7 @@ mod tests {
         insert(&mut queue, &packet(0, MS, 0));
         insert(&mut queue, &packet(1, 2 * MS, 8));
         insert(&mut queue, &packet(2, 3 * MS, 0));
-        queue.sample(3, 10 * MS);
+        queue.sample(3, 10 * MS, 0);
         assert_eq!(
             settle(&mut queue, 20 * MS, Settle::Ripe),
             [],
@@ -515,7 +537,7 @@ mod tests {
             "packet 2's record is missing"
         );
         assert!(queue.can_be(0, &exact(MS, 4 * MS), false), "packet 2 came later");
-        queue.sample(1, 6 * MS);
+        queue.sample(1, 6 * MS, 0);
         assert!(
             !queue.can_be(0, &exact(7 * MS, 8 * MS), false),
             "it had begun before"
@@ -529,7 +551,7 @@ mod tests {
             insert(&mut queue, &packet(index, (index + 1) * MS, 0));
         }
         insert(&mut queue, &packet(4, 2_999 * MS, 0));
-        queue.look(2, 3_000 * MS);
+        queue.look(2, 3_000 * MS, 0);
         let settled = settle(&mut queue, 3_000 * MS, Settle::All(3_000 * MS));
         let unfinished: Vec<bool> = settled.iter().map(|(_, time)| time.unfinished).collect();
         assert_eq!(
