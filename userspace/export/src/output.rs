@@ -201,7 +201,6 @@ impl OutputDir {
             .map_err(|error| OutputError::new("create", &path, error))?;
         let file = OutputFile {
             writer: BufWriter::with_capacity(BUFFER, File::from(descriptor)),
-            bytes: 0,
             directory: self.clone(),
             temporary: Some(temporary),
             name: name.to_owned(),
@@ -226,6 +225,25 @@ impl OutputDir {
             .map_err(|error| OutputError::new("open", &file.path, error))?;
         file.publish()?;
         Ok(handle)
+    }
+
+    /// A file without a name, for data that an output needs only while it is made. It takes space in the
+    /// directory until it is closed.
+    ///
+    /// # Errors
+    /// [`OutputError`] if it cannot be created.
+    pub fn scratch(&self) -> Result<File, OutputError> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let nameless = rustix::fs::openat(&*self.descriptor, ".", flags, Mode::from_raw_mode(0o600));
+        let descriptor = nameless.or_else(|_| -> Result<OwnedFd, Errno> {
+            // Not every file system has nameless files; one that loses its name at once is the same.
+            let (descriptor, temporary) = self.temporary("scratch")?;
+            rustix::fs::unlinkat(&*self.descriptor, &temporary, AtFlags::empty())?;
+            Ok(descriptor)
+        });
+        descriptor
+            .map(File::from)
+            .map_err(|error| OutputError::new("create a temporary file in", &self.path, error))
     }
 
     fn temporary(&self, name: &str) -> Result<(OwnedFd, String), Errno> {
@@ -259,7 +277,6 @@ fn give(descriptor: impl std::os::fd::AsFd, owner: Option<FileOwner>) -> Result<
 #[derive(Debug)]
 pub struct OutputFile {
     writer: BufWriter<File>,
-    bytes: u64,
     directory: OutputDir,
     temporary: Option<String>,
     name: String,
@@ -273,16 +290,35 @@ impl OutputFile {
         &self.path
     }
 
+    /// A second handle of the file, for a writer that goes to and fro in it. What it writes and what is
+    /// written through [`Write`] must not be mixed.
+    ///
+    /// # Errors
+    /// [`OutputError`] if the process has too many open files.
+    pub fn handle(&self) -> Result<File, OutputError> {
+        let file = self.writer.get_ref();
+        file.try_clone()
+            .map_err(|error| OutputError::new("open", &self.path, error))
+    }
+
+    /// The error of a writer that has a [`OutputFile::handle`], with the file's name.
+    #[must_use]
+    pub fn error(&self, source: io::Error) -> OutputError {
+        OutputError::new("write", &self.path, source)
+    }
+
     /// Writes what is buffered and gives the file its final name. `content` describes it for people.
     ///
     /// # Errors
     /// [`OutputError`] if writing or renaming fails; the file is removed then.
     pub fn finish(mut self, content: &str) -> Result<Output, OutputError> {
         self.flush()?;
+        let size = self.writer.get_ref().metadata();
+        let bytes = size.map_err(|error| self.error(error))?.len();
         self.publish()?;
         Ok(Output {
             path: self.path.clone(),
-            bytes: self.bytes,
+            bytes,
             content: content.to_owned(),
         })
     }
@@ -301,10 +337,7 @@ impl OutputFile {
 impl Write for OutputFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.writer.write(bytes) {
-            Ok(count) => {
-                self.bytes += count as u64;
-                Ok(count)
-            }
+            Ok(count) => Ok(count),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
             Err(error) => Err(OutputError::new("write", &self.path, error).into_io()),
         }

@@ -1,0 +1,132 @@
+//! API calls: a region, its event and its arguments.
+
+use std::fmt::Write as _;
+
+use gputrace_export::{ExportError, functions::UNKNOWN_FUNCTION};
+use gputrace_timeline::{
+    args::{self, ArgValue},
+    event::Call,
+};
+use rusqlite::params;
+use serde::Serialize;
+
+use crate::{
+    exporter::{Context, category, int, json, reason},
+    schema::Identity,
+};
+
+/// Type of an argument of a function that the catalogue does not know: a register.
+const REGISTER: &str = "uint64_t";
+
+/// What an event of a call has no column for.
+#[derive(Serialize)]
+struct Ext<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    returned: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unfinished: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct StreamExt {
+    stream_id: i64,
+}
+
+/// Writes calls.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    regions: i64,
+    region_sql: String,
+    argument_sql: String,
+    stream_argument_sql: String,
+    unfinished_sql: String,
+    /// For the text of values.
+    text: String,
+}
+
+impl Calls {
+    pub(crate) fn new(identity: &Identity) -> Self {
+        Self {
+            regions: 0,
+            region_sql: identity.fill(
+                "INSERT INTO rocpd_region{uuid} (id, nid, pid, tid, start, \"end\", name_id, event_id) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            ),
+            argument_sql: identity.fill(
+                "INSERT INTO rocpd_arg{uuid} (event_id, position, type, name, value) VALUES (?, ?, ?, ?, ?)",
+            ),
+            stream_argument_sql: identity.fill(
+                "INSERT INTO rocpd_arg{uuid} (event_id, position, type, name, value, extdata) VALUES (?, ?, ?, ?, ?, ?)",
+            ),
+            unfinished_sql: identity.fill("INSERT INTO gputrace_unfinished_call{uuid} (id, reason) VALUES (?, ?)"),
+            text: String::new(),
+        }
+    }
+
+    pub(crate) fn call(&mut self, context: &mut Context, call: &Call) -> Result<(), ExportError> {
+        context.who.seen(call.pid, call.tid);
+        let unfinished = reason(call.how);
+        self.text.clear();
+        let returned = context
+            .functions
+            .get(call.function)
+            .and_then(|info| args::returned(info, call));
+        if let Some(value) = returned {
+            let _ = write!(self.text, "{value}");
+        }
+        let extdata = json(&Ext {
+            returned: returned.is_some().then_some(&self.text),
+            unfinished,
+        });
+        let event = context.event(category(call), (call.correlation, call.parent), &extdata)?;
+        let info = context.functions.get(call.function);
+        let name = info.map_or(UNKNOWN_FUNCTION, |info| info.function.name.as_str());
+        let name = context.strings.id(&context.database, name)?;
+        self.regions += 1;
+        let (node, begin, end) = (context.node, int(call.begin), int(call.end));
+        let values = params![self.regions, node, call.pid, call.tid, begin, end, name, event];
+        context.database.insert(&self.region_sql, values)?;
+        self.arguments(context, call, event)?;
+        match unfinished {
+            Some(reason) => context
+                .database
+                .insert(&self.unfinished_sql, params![self.regions, reason]),
+            None => Ok(()),
+        }
+    }
+
+    fn arguments(&mut self, context: &mut Context, call: &Call, event: i64) -> Result<(), ExportError> {
+        let Context {
+            functions,
+            database,
+            streams,
+            main,
+            ..
+        } = context;
+        let Some(info) = functions.get(call.function) else {
+            return Ok(());
+        };
+        let parameters = info.function.parameters.as_deref().unwrap_or_default();
+        for (position, (name, value)) in args::decoded(info, call).enumerate() {
+            let kind = parameters
+                .get(position)
+                .map_or(REGISTER, |parameter| parameter.c_type.as_str());
+            self.text.clear();
+            let _ = write!(self.text, "{value}");
+            let position = position as i64;
+            match value {
+                ArgValue::Hex(handle) if name == "stream" => {
+                    let stream_id = streams.id(*main, call.pid, Some(handle));
+                    let extdata = json(&StreamExt { stream_id });
+                    let values = params![event, position, kind, name, self.text, extdata];
+                    database.insert(&self.stream_argument_sql, values)?;
+                }
+                _ => {
+                    let values = params![event, position, kind, name, self.text];
+                    database.insert(&self.argument_sql, values)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

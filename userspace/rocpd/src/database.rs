@@ -1,0 +1,122 @@
+//! The database while it is written: one transaction, no journal, statements prepared once.
+
+use std::{error::Error, fs::File};
+
+use gputrace_export::{ExportError, OutputDir, OutputError, OutputFile};
+use rusqlite::{Connection, OpenFlags, Params};
+
+use crate::{
+    FORMAT,
+    schema::Identity,
+    vfs::{DATABASE, Vfs},
+};
+
+/// Statements that are kept prepared: more than there are.
+const STATEMENTS: usize = 64;
+
+/// Set before anything is written. Without a journal a failure leaves rubbish, but the file has its
+/// final name only when it is complete. The page cache (KiB, negative) bounds memory: pages that do not
+/// fit go to the file early.
+const SETTINGS: &str = "
+    PRAGMA page_size = 8192;
+    PRAGMA journal_mode = OFF;
+    PRAGMA synchronous = OFF;
+    PRAGMA locking_mode = EXCLUSIVE;
+    PRAGMA foreign_keys = OFF;
+    PRAGMA temp_store = FILE;
+    PRAGMA cache_size = -32768;
+    PRAGMA application_id = 0x726f6364;
+    BEGIN EXCLUSIVE;
+";
+
+/// A database in the making.
+#[derive(Debug)]
+pub(crate) struct Database {
+    // Before the file system, so that it is closed first.
+    connection: Connection,
+    vfs: Vfs,
+    file: OutputFile,
+    /// What its tables are called.
+    pub(crate) identity: Identity,
+}
+
+impl Database {
+    /// Begins a database in `file`, with all tables.
+    pub(crate) fn create(
+        file: OutputFile,
+        directory: &OutputDir,
+        identity: Identity,
+    ) -> Result<Self, ExportError> {
+        let handle: File = file.handle()?;
+        let vfs = Vfs::new(handle, directory.clone())?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags_and_vfs(DATABASE, flags, vfs.name())
+            .map_err(|error| failure(&error, &vfs, &file))?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        let this = Self {
+            connection,
+            vfs,
+            file,
+            identity,
+        };
+        this.batch(SETTINGS)?;
+        this.batch(&this.identity.tables())?;
+        Ok(this)
+    }
+
+    /// Executes statements without parameters.
+    pub(crate) fn batch(&self, sql: &str) -> Result<(), ExportError> {
+        self.check(self.connection.execute_batch(sql))
+    }
+
+    /// Adds a row. `sql` must be one of a few texts, each of which is prepared once.
+    pub(crate) fn insert(&self, sql: &str, values: impl Params) -> Result<(), ExportError> {
+        let statement = self.connection.prepare_cached(sql);
+        self.check(
+            statement
+                .and_then(|mut statement| statement.execute(values))
+                .map(drop),
+        )
+    }
+
+    /// Completes the database: indexes, views, end of the transaction.
+    pub(crate) fn finish(self) -> Result<OutputFile, ExportError> {
+        self.batch(&self.identity.indexes())?;
+        self.batch(&self.identity.views())?;
+        self.batch("COMMIT; PRAGMA optimize;")?;
+        let Self {
+            connection,
+            vfs,
+            file,
+            ..
+        } = self;
+        match connection.close() {
+            Ok(()) => Ok(file),
+            Err((_, error)) => Err(failure(&error, &vfs, &file)),
+        }
+    }
+
+    fn check(&self, result: rusqlite::Result<()>) -> Result<(), ExportError> {
+        result.map_err(|error| failure(&error, &self.vfs, &self.file))
+    }
+}
+
+/// The error of the file, if that is what went wrong: SQLite tells less of it.
+fn failure(error: &rusqlite::Error, vfs: &Vfs, file: &OutputFile) -> ExportError {
+    match vfs.take_error() {
+        Some(source)
+            if source
+                .get_ref()
+                .is_some_and(<dyn Error + Send + Sync>::is::<OutputError>) =>
+        {
+            source.into()
+        }
+        Some(source) if source.raw_os_error().is_some() => file.error(source).into(),
+        _ => ExportError::Encode {
+            format: FORMAT,
+            reason: error.to_string(),
+        },
+    }
+}

@@ -1,0 +1,244 @@
+//! The exporter: events in, rows out.
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::meta::Recording;
+use gputrace_export::{
+    ExportError, Exporter, Functions, Output, OutputDir, OutputError, OutputFile, gpu::Gpus,
+};
+use gputrace_timeline::event::{Call, CallEnd, Event};
+use rusqlite::params;
+use serde::Serialize;
+
+use crate::{
+    FORMAT,
+    calls::Calls,
+    database::Database,
+    names::{Streams, Strings, Who},
+    report,
+    schema::Identity,
+    work::Work,
+};
+
+/// Exporter of a rocpd database.
+///
+/// Memory grows with the number of processes, threads, functions, kernels, queues and streams, not with
+/// that of calls, dispatches or copies.
+#[derive(Debug)]
+pub struct RocpdExporter {
+    directory: OutputDir,
+    /// Until the first event, which says what the tables are called.
+    file: Option<OutputFile>,
+    writer: Option<Writer>,
+}
+
+impl RocpdExporter {
+    /// Starts the database `file_name` (e.g. `app_results.db`) in `directory`.
+    ///
+    /// # Errors
+    /// [`OutputError`] if the file cannot be created.
+    pub fn new(directory: &OutputDir, file_name: &str) -> Result<Self, OutputError> {
+        Ok(Self {
+            directory: directory.clone(),
+            file: Some(directory.file(file_name)?),
+            writer: None,
+        })
+    }
+
+    /// The database, begun with `recording` if it is not yet.
+    fn writer(&mut self, recording: &Recording) -> Result<&mut Writer, ExportError> {
+        if let Some(file) = self.file.take() {
+            self.writer = Some(Writer::begin(file, &self.directory, recording)?);
+        }
+        self.writer.as_mut().ok_or_else(|| ExportError::Encode {
+            format: FORMAT,
+            reason: "the database could not be begun".to_owned(),
+        })
+    }
+}
+
+impl Exporter for RocpdExporter {
+    fn format(&self) -> &'static str {
+        FORMAT
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), ExportError> {
+        match event {
+            Event::Recording(recording) => self.writer(recording).map(drop),
+            other => self.writer(&Recording::default())?.event(other),
+        }
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Vec<Output>, ExportError> {
+        self.writer(&Recording::default())?;
+        match self.writer {
+            Some(writer) => {
+                let file = writer.finish()?;
+                Ok(vec![file.finish("rocpd database (SQLite)")?])
+            }
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// What all parts of the writer share.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) database: Database,
+    pub(crate) strings: Strings,
+    pub(crate) who: Who,
+    pub(crate) streams: Streams,
+    pub(crate) functions: Functions,
+    pub(crate) gpus: Gpus,
+    /// Row of the node.
+    pub(crate) node: i64,
+    /// The process to which belongs what belongs to none: agents, the null stream. On a whole node the first one.
+    pub(crate) main: u32,
+    events: i64,
+    event_sql: String,
+}
+
+impl Context {
+    /// Adds a row to `rocpd_event` and returns its number. `stack` and `parent` are correlation ids of calls.
+    pub(crate) fn event(
+        &mut self,
+        category: &str,
+        (stack, parent): (u64, u64),
+        extdata: &str,
+    ) -> Result<i64, ExportError> {
+        let category = self.strings.id(&self.database, category)?;
+        self.events += 1;
+        let values = params![self.events, category, int(stack), int(parent), extdata];
+        self.database.insert(&self.event_sql, values)?;
+        Ok(self.events)
+    }
+
+    /// The number of a stream.
+    pub(crate) fn stream(&mut self, pid: u32, handle: Option<u64>) -> i64 {
+        self.streams.id(self.main, pid, handle)
+    }
+}
+
+/// The parts of the writer.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) context: Context,
+    calls: Calls,
+    pub(crate) work: Work,
+    pub(crate) end: report::Ending,
+}
+
+impl Writer {
+    fn begin(file: OutputFile, directory: &OutputDir, recording: &Recording) -> Result<Self, ExportError> {
+        let seed = serde_json::to_vec(recording).unwrap_or_default();
+        let identity = Identity::new(recording.clocks.realtime, &seed);
+        let database = Database::create(file, directory, identity)?;
+        let identity = &database.identity;
+        let event_sql = identity.fill(
+            "INSERT INTO rocpd_event{uuid} (id, category_id, stack_id, parent_stack_id, correlation_id, extdata) \
+             VALUES (?, ?, ?, ?, 0, ?)",
+        );
+        let (calls, work) = (Calls::new(identity), Work::new(identity));
+        let mut context = Context {
+            strings: Strings::default(),
+            who: Who::default(),
+            streams: Streams::default(),
+            functions: Functions::default(),
+            gpus: Gpus::default(),
+            node: report::node_number(recording),
+            main: recording.main_pid.unwrap_or(0),
+            events: 0,
+            event_sql,
+            database,
+        };
+        // The empty string is what a kernel's row refers to when it was not renamed.
+        context.strings.id(&context.database, "")?;
+        report::recording(&mut context, recording)?;
+        Ok(Self {
+            context,
+            calls,
+            work,
+            end: report::Ending::default(),
+        })
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), ExportError> {
+        let context = &mut self.context;
+        context.gpus.learn(event);
+        match event {
+            Event::Recording(_) | Event::Agent(_) => Ok(()),
+            Event::Function(info) => {
+                context.functions.learn(info);
+                report::function(context, info)
+            }
+            Event::Process(info) => {
+                if context.main == 0 {
+                    context.main = info.pid;
+                }
+                context.who.describe(info);
+                Ok(())
+            }
+            Event::Thread(info) => {
+                context.who.rename(info.pid, info.tid, &info.name);
+                Ok(())
+            }
+            Event::Lifetime(lifetime) => {
+                context.who.lifetime(lifetime);
+                Ok(())
+            }
+            Event::Call(call) => self.calls.call(context, call),
+            Event::Queue(queue) => {
+                self.work.queue(queue);
+                Ok(())
+            }
+            Event::CodeObject(info) => {
+                self.work.code_object(info);
+                Ok(())
+            }
+            Event::Kernel(info) => self.work.kernel(context, info),
+            Event::Dispatch(dispatch) => self.work.dispatch(context, dispatch),
+            Event::Copy(copy) => self.work.copy(context, copy),
+            Event::Clocks(clocks) => report::clocks(context, clocks),
+            Event::Notice(notice) => report::notice(context, notice),
+            Event::Ledger(ledger) => {
+                self.end.ledger = true;
+                report::ledger(context, ledger)
+            }
+            Event::End(end) => {
+                self.end.time = Some(end.time);
+                report::end(context, end)
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result<OutputFile, ExportError> {
+        self.work.finish(&mut self.context)?;
+        report::finish(&mut self.context, &self.end)?;
+        self.context.database.finish()
+    }
+}
+
+/// SQLite's integers are signed: numbers above 2^63, which only addresses can be, become negative.
+pub(crate) fn int(value: u64) -> i64 {
+    value as i64
+}
+
+/// As text for an `extdata` column.
+pub(crate) fn json(value: &impl Serialize) -> String {
+    // A struct of numbers and strings always has a text.
+    serde_json::to_string(value).unwrap_or_else(|_| "{}".to_owned())
+}
+
+/// The name of a call's kind.
+pub(crate) fn category(call: &Call) -> &'static str {
+    Domain::from_id(call.domain).map_or("UNKNOWN_API", Domain::name)
+}
+
+/// Why a call had not returned.
+pub(crate) fn reason(how: CallEnd) -> Option<&'static str> {
+    match how {
+        CallEnd::Returned(_) => None,
+        CallEnd::ThreadExited => Some("thread_exited"),
+        CallEnd::Executed => Some("process_executed"),
+        CallEnd::RecordingStopped => Some("recording_stopped"),
+    }
+}

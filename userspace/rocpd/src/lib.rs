@@ -1,0 +1,58 @@
+//! rocpd: the SQLite database that rocprofv3 writes by default, so that the `rocpd` tools, scripts and plain
+//! SQL that were made for its databases work on a recording of gputrace.
+//!
+//! [`RocpdExporter`] takes events and writes `NAME_results.db`, schema version 3:
+//!
+//! * API calls are rows of `rocpd_region` with their arguments in `rocpd_arg`; what they returned is in the
+//!   event's `extdata`.
+//! * Dispatches and copies whose times are real (quality `exact` or `sampled`) are rows of
+//!   `rocpd_kernel_dispatch` and `rocpd_memory_copy`; quality and uncertainty are in `extdata`.
+//! * All views of rocpd answer, those of domains that were not recorded with no rows.
+//!
+//! As in rocprofv3's databases, `stack_id` of an event is the correlation id of the call, or of the innermost call that
+//! submitted the work, and `correlation_id` is what the program pushed, 0 if nothing.
+//!
+//! # What rocpd has no place for
+//!
+//! It is in tables whose names begin with `gputrace_`, which readers that do not know them pass over: every dispatch
+//! and copy with the windows in which it is proven to have begun and ended (`gputrace_dispatch`,
+//! `gputrace_copy`), calls that had not returned (`gputrace_unfinished_call`), the account of losses
+//! (`gputrace_loss`), how the recording was made (`gputrace_recording`, `gputrace_clock`,
+//! `gputrace_function`), and the recorder's remarks (`gputrace_notice`). `src/sql/tables.sql` describes
+//! their columns.
+//!
+//! The views join by inner joins, which leave out rows that refer to nothing. So an agent that could not be told is
+//! agent -1, `unknown agent`, and a kernel that was not found has a negative id and its address for a name.
+//!
+//! # How it is written
+//!
+//! In one transaction without a journal, statements prepared once, indexes last, in bounded memory. SQLite
+//! never opens a file by name (module `vfs`), and the file has its name only when it is complete.
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//! use gputrace_export::{OutputDir, run};
+//! use gputrace_rocpd::RocpdExporter;
+//! use gputrace_timeline::Timeline;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let directory = OutputDir::open(".".as_ref(), None)?;
+//! let exporter = RocpdExporter::new(&directory, "app_results.db")?;
+//! let timeline = Timeline::open("app.gtcap".as_ref())?;
+//! run(timeline, vec![Box::new(exporter)], &mut |_| ControlFlow::Continue(()));
+//! # Ok(()) }
+//! ```
+
+mod calls;
+mod database;
+mod exporter;
+mod names;
+mod report;
+mod schema;
+mod vfs;
+mod work;
+
+pub use exporter::RocpdExporter;
+
+/// Name of the format.
+const FORMAT: &str = "rocpd";

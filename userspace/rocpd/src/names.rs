@@ -1,0 +1,213 @@
+//! Rows that others refer to by number: strings, processes, threads, streams.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gputrace_export::ExportError;
+use gputrace_timeline::event::{Lifetime, LifetimeChange, ProcessInfo};
+use rusqlite::params;
+
+use crate::database::Database;
+
+/// Numbers of the strings in `rocpd_string`. Only names of functions and kinds come here, so it stays small.
+#[derive(Debug, Default)]
+pub(crate) struct Strings {
+    known: HashMap<String, i64>,
+    sql: String,
+}
+
+impl Strings {
+    /// The number of `text`, which gets a row if it is new.
+    pub(crate) fn id(&mut self, database: &Database, text: &str) -> Result<i64, ExportError> {
+        if let Some(id) = self.known.get(text) {
+            return Ok(*id);
+        }
+        if self.sql.is_empty() {
+            let sql = "INSERT INTO rocpd_string{uuid} (id, string) VALUES (?, ?)";
+            self.sql = database.identity.fill(sql);
+        }
+        let id = self.known.len() as i64 + 1;
+        database.insert(&self.sql, params![id, text])?;
+        self.known.insert(text.to_owned(), id);
+        Ok(id)
+    }
+}
+
+/// From when to when something lived, ns `CLOCK_BOOTTIME`, as far as it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Life {
+    pub(crate) start: Option<u64>,
+    pub(crate) end: Option<u64>,
+}
+
+/// What will be a row of `rocpd_info_process`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Process {
+    pub(crate) info: ProcessInfo,
+    pub(crate) life: Life,
+}
+
+/// What will be a row of `rocpd_info_thread`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Thread {
+    pub(crate) pid: u32,
+    pub(crate) name: String,
+    pub(crate) life: Life,
+}
+
+/// The processes and threads. As in rocprofv3's databases their rows are numbered by process and thread id; where
+/// the kernel used an id again during the recording, the row describes the last bearer.
+#[derive(Debug, Default)]
+pub(crate) struct Who {
+    pub(crate) processes: BTreeMap<u32, Process>,
+    pub(crate) threads: BTreeMap<u32, Thread>,
+    /// Seen last, because the next event is often of the same thread.
+    last: Option<(u32, u32)>,
+}
+
+impl Who {
+    /// Sees to it that the thread and its process will have rows.
+    pub(crate) fn seen(&mut self, pid: u32, tid: u32) {
+        if self.last == Some((pid, tid)) {
+            return;
+        }
+        self.last = Some((pid, tid));
+        self.process(pid);
+        self.thread(pid, tid);
+    }
+
+    /// Sees to it that the process will have a row.
+    pub(crate) fn process(&mut self, pid: u32) -> &mut Process {
+        let process = self.processes.entry(pid).or_default();
+        process.info.pid = pid;
+        process
+    }
+
+    fn thread(&mut self, pid: u32, tid: u32) -> &mut Thread {
+        let thread = self.threads.entry(tid).or_default();
+        thread.pid = pid;
+        thread
+    }
+
+    /// Takes a description of a process.
+    pub(crate) fn describe(&mut self, info: &ProcessInfo) {
+        let process = self.process(info.pid);
+        if info.start != 0 {
+            process.life.start = Some(info.start);
+        }
+        // An exec may leave out what is still true.
+        let before = std::mem::replace(&mut process.info, info.clone());
+        if process.info.executable.is_empty() && process.info.name == before.name {
+            process.info.executable = before.executable;
+            process.info.command = before.command;
+        }
+    }
+
+    /// Takes a thread's name.
+    pub(crate) fn rename(&mut self, pid: u32, tid: u32, name: &str) {
+        self.process(pid);
+        name.clone_into(&mut self.thread(pid, tid).name);
+    }
+
+    /// Takes a beginning or an end.
+    pub(crate) fn lifetime(&mut self, lifetime: &Lifetime) {
+        let Lifetime { time, pid, tid, .. } = *lifetime;
+        match lifetime.what {
+            LifetimeChange::ProcessStarted { .. } => {
+                let life = Life {
+                    start: Some(time),
+                    end: None,
+                };
+                self.process(pid).life = life;
+                self.thread(pid, tid).life = life;
+            }
+            LifetimeChange::ThreadStarted => {
+                self.process(pid);
+                self.thread(pid, tid).life = Life {
+                    start: Some(time),
+                    end: None,
+                };
+            }
+            LifetimeChange::Exited => {
+                self.thread(pid, tid).life.end = Some(time);
+                // A process lives on while other threads of its do; the last one to go counts.
+                self.process(pid).life.end = Some(time);
+            }
+            LifetimeChange::Executed { .. } | LifetimeChange::Renamed { .. } => {}
+        }
+    }
+}
+
+/// Numbers of the streams: unique in the database, which those of [`gputrace_export::gpu::Gpus`] are only in a process.
+/// 0 is the null stream of the main process and, as in rocprofv3's databases, whatever stream is not known.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    known: HashMap<(u32, u64), i64>,
+    /// Process and handle of each, in order of their numbers, from 1.
+    pub(crate) rows: Vec<(u32, u64)>,
+}
+
+impl Streams {
+    /// The number of a stream of process `pid`.
+    pub(crate) fn id(&mut self, main: u32, pid: u32, handle: Option<u64>) -> i64 {
+        let Some(handle) = handle.filter(|handle| *handle != 0 || pid != main) else {
+            return 0;
+        };
+        *self.known.entry((pid, handle)).or_insert_with(|| {
+            self.rows.push((pid, handle));
+            self.rows.len() as i64
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_unique_among_processes() {
+        let mut streams = Streams::default();
+        let used = [
+            (1, None),
+            (1, Some(0)),
+            (1, Some(0xa0)),
+            (2, Some(0xa0)),
+            (2, Some(0)),
+            (2, None),
+            (1, Some(0xa0)),
+        ];
+        let ids = used.map(|(pid, handle)| streams.id(1, pid, handle));
+        assert_eq!(ids, [0, 0, 1, 2, 3, 0, 1]);
+        assert_eq!(streams.rows, [(1, 0xa0), (2, 0xa0), (2, 0)]);
+    }
+
+    #[test]
+    fn an_id_that_is_used_again_describes_its_last_bearer() {
+        let mut who = Who::default();
+        let change = |time, what| Lifetime {
+            time,
+            pid: 7,
+            tid: 7,
+            what,
+        };
+        who.lifetime(&change(10, LifetimeChange::ProcessStarted { parent: 1 }));
+        who.rename(7, 7, "first");
+        who.lifetime(&change(20, LifetimeChange::Exited));
+        assert_eq!(
+            who.processes[&7].life,
+            Life {
+                start: Some(10),
+                end: Some(20)
+            }
+        );
+        who.lifetime(&change(30, LifetimeChange::ProcessStarted { parent: 1 }));
+        who.rename(7, 7, "second");
+        assert_eq!(
+            who.threads[&7].life,
+            Life {
+                start: Some(30),
+                end: None
+            }
+        );
+        assert_eq!(who.threads[&7].name, "second");
+    }
+}

@@ -1,0 +1,398 @@
+-- The tables of rocpd, schema version 3. {uuid} is the suffix of every name, {guid} what identifies the recording.
+
+CREATE TABLE rocpd_metadata{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    tag TEXT NOT NULL,
+    value TEXT NOT NULL
+);
+
+CREATE TABLE rocpd_string{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    string TEXT NOT NULL UNIQUE
+);
+
+CREATE TABLE rocpd_info_node{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    hash BIGINT NOT NULL UNIQUE,
+    machine_id TEXT NOT NULL UNIQUE,
+    system_name TEXT,
+    hostname TEXT,
+    release TEXT,
+    version TEXT,
+    hardware_name TEXT,
+    domain_name TEXT
+);
+
+CREATE TABLE rocpd_info_process{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
+    ppid INTEGER,
+    pid INTEGER NOT NULL,
+    init BIGINT,
+    fini BIGINT,
+    start BIGINT,
+    "end" BIGINT,
+    command TEXT,
+    environment JSONB NOT NULL DEFAULT '{}',
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_info_thread{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
+    ppid INTEGER,
+    pid INTEGER NOT NULL REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
+    tid INTEGER NOT NULL,
+    name TEXT,
+    start BIGINT,
+    "end" BIGINT,
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_info_agent{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
+    pid INTEGER NOT NULL REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
+    type TEXT CHECK (type IN ('CPU', 'GPU')),
+    absolute_index INTEGER,
+    logical_index INTEGER,
+    type_index INTEGER,
+    uuid INTEGER,
+    name TEXT,
+    model_name TEXT,
+    vendor_name TEXT,
+    product_name TEXT,
+    user_name TEXT,
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_info_queue{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
+    pid INTEGER NOT NULL REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
+    name TEXT,
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_info_stream{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
+    pid INTEGER NOT NULL REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
+    name TEXT,
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_info_pmc{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
+    pid INTEGER NOT NULL REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
+    agent_id INTEGER REFERENCES rocpd_info_agent{uuid} (id) ON UPDATE CASCADE,
+    target_arch TEXT CHECK (target_arch IN ('CPU', 'GPU')),
+    event_code INT,
+    instance_id INTEGER,
+    name TEXT NOT NULL,
+    symbol TEXT NOT NULL,
+    description TEXT,
+    long_description TEXT DEFAULT '',
+    component TEXT,
+    units TEXT DEFAULT '',
+    value_type TEXT CHECK (value_type IN ('ABS', 'ACCUM', 'RELATIVE')),
+    block TEXT,
+    expression TEXT,
+    is_constant INTEGER,
+    is_derived INTEGER,
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_info_code_object{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
+    pid INTEGER NOT NULL REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
+    agent_id INTEGER REFERENCES rocpd_info_agent{uuid} (id) ON UPDATE CASCADE,
+    uri TEXT,
+    load_base BIGINT,
+    load_size BIGINT,
+    load_delta BIGINT,
+    storage_type TEXT CHECK (storage_type IN ('FILE', 'MEMORY')),
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_info_kernel_symbol{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
+    pid INTEGER NOT NULL REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
+    code_object_id INTEGER NOT NULL REFERENCES rocpd_info_code_object{uuid} (id) ON UPDATE CASCADE,
+    kernel_name TEXT,
+    display_name TEXT,
+    kernel_object INTEGER,
+    kernarg_segment_size INTEGER,
+    kernarg_segment_alignment INTEGER,
+    group_segment_size INTEGER,
+    private_segment_size INTEGER,
+    sgpr_count INTEGER,
+    arch_vgpr_count INTEGER,
+    accum_vgpr_count INTEGER,
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_track{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
+    pid INTEGER REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
+    tid INTEGER REFERENCES rocpd_info_thread{uuid} (id) ON UPDATE CASCADE,
+    name_id INTEGER REFERENCES rocpd_string{uuid} (id) ON UPDATE CASCADE,
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_event{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    category_id INTEGER REFERENCES rocpd_string{uuid} (id) ON UPDATE CASCADE,
+    stack_id INTEGER,
+    parent_stack_id INTEGER,
+    correlation_id INTEGER,
+    call_stack JSONB NOT NULL DEFAULT '{}',
+    line_info JSONB NOT NULL DEFAULT '{}',
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_arg{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    event_id INTEGER NOT NULL REFERENCES rocpd_event{uuid} (id) ON UPDATE CASCADE,
+    position INTEGER NOT NULL,
+    type TEXT NOT NULL,
+    name TEXT NOT NULL,
+    value TEXT,
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_pmc_event{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    event_id INTEGER REFERENCES rocpd_event{uuid} (id) ON UPDATE CASCADE,
+    pmc_id INTEGER NOT NULL REFERENCES rocpd_info_pmc{uuid} (id) ON UPDATE CASCADE,
+    value REAL DEFAULT 0.0,
+    extdata JSONB DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_region{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
+    pid INTEGER NOT NULL REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
+    tid INTEGER NOT NULL REFERENCES rocpd_info_thread{uuid} (id) ON UPDATE CASCADE,
+    start BIGINT NOT NULL,
+    "end" BIGINT NOT NULL,
+    name_id INTEGER NOT NULL REFERENCES rocpd_string{uuid} (id) ON UPDATE CASCADE,
+    event_id INTEGER REFERENCES rocpd_event{uuid} (id) ON UPDATE CASCADE,
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_sample{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    track_id INTEGER NOT NULL REFERENCES rocpd_track{uuid} (id) ON UPDATE CASCADE,
+    timestamp BIGINT NOT NULL,
+    event_id INTEGER REFERENCES rocpd_event{uuid} (id) ON UPDATE CASCADE,
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_kernel_dispatch{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
+    pid INTEGER NOT NULL REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
+    tid INTEGER REFERENCES rocpd_info_thread{uuid} (id) ON UPDATE CASCADE,
+    agent_id INTEGER NOT NULL REFERENCES rocpd_info_agent{uuid} (id) ON UPDATE CASCADE,
+    kernel_id INTEGER NOT NULL REFERENCES rocpd_info_kernel_symbol{uuid} (id) ON UPDATE CASCADE,
+    dispatch_id INTEGER NOT NULL,
+    queue_id INTEGER NOT NULL REFERENCES rocpd_info_queue{uuid} (id) ON UPDATE CASCADE,
+    stream_id INTEGER NOT NULL REFERENCES rocpd_info_stream{uuid} (id) ON UPDATE CASCADE,
+    start BIGINT NOT NULL,
+    "end" BIGINT NOT NULL,
+    private_segment_size INTEGER,
+    group_segment_size INTEGER,
+    workgroup_size_x INTEGER NOT NULL,
+    workgroup_size_y INTEGER NOT NULL,
+    workgroup_size_z INTEGER NOT NULL,
+    grid_size_x INTEGER NOT NULL,
+    grid_size_y INTEGER NOT NULL,
+    grid_size_z INTEGER NOT NULL,
+    region_name_id INTEGER REFERENCES rocpd_string{uuid} (id) ON UPDATE CASCADE,
+    event_id INTEGER REFERENCES rocpd_event{uuid} (id) ON UPDATE CASCADE,
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_memory_copy{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
+    pid INTEGER NOT NULL REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
+    tid INTEGER REFERENCES rocpd_info_thread{uuid} (id) ON UPDATE CASCADE,
+    start BIGINT NOT NULL,
+    "end" BIGINT NOT NULL,
+    name_id INTEGER NOT NULL REFERENCES rocpd_string{uuid} (id) ON UPDATE CASCADE,
+    dst_agent_id INTEGER REFERENCES rocpd_info_agent{uuid} (id) ON UPDATE CASCADE,
+    dst_address INTEGER,
+    src_agent_id INTEGER REFERENCES rocpd_info_agent{uuid} (id) ON UPDATE CASCADE,
+    src_address INTEGER,
+    size INTEGER NOT NULL,
+    queue_id INTEGER REFERENCES rocpd_info_queue{uuid} (id) ON UPDATE CASCADE,
+    stream_id INTEGER REFERENCES rocpd_info_stream{uuid} (id) ON UPDATE CASCADE,
+    region_name_id INTEGER REFERENCES rocpd_string{uuid} (id) ON UPDATE CASCADE,
+    event_id INTEGER REFERENCES rocpd_event{uuid} (id) ON UPDATE CASCADE,
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+CREATE TABLE rocpd_memory_allocate{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    nid INTEGER NOT NULL REFERENCES rocpd_info_node{uuid} (id) ON UPDATE CASCADE,
+    pid INTEGER NOT NULL REFERENCES rocpd_info_process{uuid} (id) ON UPDATE CASCADE,
+    tid INTEGER REFERENCES rocpd_info_thread{uuid} (id) ON UPDATE CASCADE,
+    agent_id INTEGER REFERENCES rocpd_info_agent{uuid} (id) ON UPDATE CASCADE,
+    type TEXT CHECK (type IN ('ALLOC', 'FREE', 'REALLOC', 'RECLAIM')),
+    level TEXT CHECK (level IN ('REAL', 'VIRTUAL', 'SCRATCH')),
+    start BIGINT NOT NULL,
+    "end" BIGINT NOT NULL,
+    address INTEGER,
+    size INTEGER NOT NULL,
+    queue_id INTEGER REFERENCES rocpd_info_queue{uuid} (id) ON UPDATE CASCADE,
+    stream_id INTEGER REFERENCES rocpd_info_stream{uuid} (id) ON UPDATE CASCADE,
+    event_id INTEGER REFERENCES rocpd_event{uuid} (id) ON UPDATE CASCADE,
+    extdata JSONB NOT NULL DEFAULT '{}'
+);
+
+-- What rocpd has no place for. Times are ns of CLOCK_BOOTTIME; addresses above 2^63 are negative.
+
+-- How the recording was made, as tags and values.
+CREATE TABLE gputrace_recording{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    tag TEXT NOT NULL,
+    value TEXT NOT NULL
+);
+
+-- Every dispatch, also those whose times are not known well enough for rocpd_kernel_dispatch.
+CREATE TABLE gputrace_dispatch{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,            -- dispatch_id
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    event_id INTEGER,                           -- rocpd_event of its row in rocpd_kernel_dispatch; NULL if it has none
+    quality TEXT NOT NULL,                      -- exact, sampled, bounded, submitted
+    unfinished INTEGER NOT NULL,                -- 1: known not to have ended when the recording stopped
+    pid INTEGER NOT NULL,
+    tid INTEGER NOT NULL,
+    agent_id INTEGER NOT NULL,
+    queue_id INTEGER NOT NULL,
+    stream_id INTEGER NOT NULL,
+    stream_handle INTEGER,                      -- hipStream_t; NULL if not known
+    kernel_id INTEGER NOT NULL,
+    kernel_object INTEGER NOT NULL,
+    packet_index INTEGER NOT NULL,
+    stack_id INTEGER NOT NULL,                  -- stack_id of the innermost call that submitted it, 0 if none is recorded
+    outermost_stack_id INTEGER NOT NULL,
+    submit BIGINT NOT NULL,
+    start BIGINT NOT NULL,                      -- with bounded and submitted the earliest possible
+    "end" BIGINT NOT NULL,                      -- with bounded the latest proven
+    start_earliest BIGINT NOT NULL,
+    start_latest BIGINT,                        -- NULL if nothing proves that it began
+    end_earliest BIGINT NOT NULL,
+    end_latest BIGINT,                          -- NULL if nothing proves that it ended
+    kernarg_address INTEGER NOT NULL,
+    completion_signal INTEGER NOT NULL,
+    barrier INTEGER NOT NULL,
+    read_later INTEGER NOT NULL                 -- 1: the packet was read after its doorbell
+);
+
+-- Every copy, likewise.
+CREATE TABLE gputrace_copy{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,            -- as rocpd_memory_copy.id
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    event_id INTEGER,
+    quality TEXT NOT NULL,
+    unfinished INTEGER NOT NULL,
+    direction TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    tid INTEGER NOT NULL,
+    dst_agent_id INTEGER NOT NULL,
+    dst_address INTEGER NOT NULL,
+    src_agent_id INTEGER NOT NULL,
+    src_address INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    stream_id INTEGER NOT NULL,
+    stream_handle INTEGER,
+    engine_mask INTEGER NOT NULL,               -- 0 if the runtime chose
+    stack_id INTEGER NOT NULL,
+    outermost_stack_id INTEGER NOT NULL,
+    submit BIGINT NOT NULL,
+    start BIGINT NOT NULL,
+    "end" BIGINT NOT NULL,
+    start_earliest BIGINT NOT NULL,
+    start_latest BIGINT,
+    end_earliest BIGINT NOT NULL,
+    end_latest BIGINT,
+    completion_signal INTEGER NOT NULL
+);
+
+-- Calls that had not returned; "end" of their rows in rocpd_region is the moment up to which they were open.
+CREATE TABLE gputrace_unfinished_call{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,            -- rocpd_region.id
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    reason TEXT NOT NULL                        -- thread_exited, process_executed, recording_stopped
+);
+
+-- The account of losses: seen = written + unfinished + lost + unaccounted.
+CREATE TABLE gputrace_loss{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    domain TEXT NOT NULL,
+    cpu INTEGER NOT NULL,
+    seen INTEGER NOT NULL,
+    written INTEGER NOT NULL,
+    unfinished INTEGER NOT NULL,
+    lost INTEGER NOT NULL,
+    unaccounted INTEGER NOT NULL,
+    dropped JSONB NOT NULL DEFAULT '{}',        -- numbers by reason
+    complete INTEGER NOT NULL                   -- 0: the recorder was killed, this is its last account
+);
+
+-- Remarks of the recorder.
+CREATE TABLE gputrace_notice{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    time BIGINT NOT NULL,
+    text TEXT NOT NULL
+);
+
+-- The same moments on several clocks, ns.
+CREATE TABLE gputrace_clock{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    boottime BIGINT NOT NULL,
+    monotonic BIGINT NOT NULL,
+    monotonic_raw BIGINT NOT NULL,
+    realtime BIGINT NOT NULL,
+    uncertainty BIGINT NOT NULL
+);
+
+-- The functions that had a probe.
+CREATE TABLE gputrace_function{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    name TEXT NOT NULL,
+    domain TEXT NOT NULL,
+    library TEXT NOT NULL,
+    build_id TEXT NOT NULL
+);

@@ -1,0 +1,521 @@
+//! The GPU's work: dispatches and copies, and what they refer to.
+
+use std::collections::{BTreeMap, HashMap};
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::gpu::AgentKind;
+use gputrace_export::{
+    ExportError,
+    gpu::{queue_id, uncertainty},
+};
+use gputrace_timeline::gpu::{CodeObjectInfo, Copy, Dispatch, GpuTime, KernelInfo, QueueInfo};
+use rusqlite::params;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    exporter::{Context, int, json as text},
+    schema::Identity,
+};
+
+/// Row of the agent that stands for one that could not be told: the views leave out what refers to none.
+const UNKNOWN_AGENT: i64 = -1;
+
+/// Row of the code object of kernels that were not found.
+const UNKNOWN_CODE_OBJECT: i64 = 0;
+
+/// Kernels that were not found and have rows of their own. More, which only a damaged capture has, share the last.
+const UNKNOWN_KERNELS: usize = 1 << 16;
+
+/// What a row of work with times says of them.
+#[derive(Serialize)]
+struct Ext {
+    quality: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_uncertainty: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    end_uncertainty: Option<u64>,
+}
+
+impl Ext {
+    fn new(time: &GpuTime) -> Self {
+        Self {
+            quality: time.quality.name(),
+            start_uncertainty: uncertainty(time.begin, &time.begin_window),
+            end_uncertainty: uncertainty(time.end, &time.end_window),
+        }
+    }
+}
+
+/// Writes dispatches and copies, and remembers what has rows that can only be written at the end.
+#[derive(Debug)]
+pub(crate) struct Work {
+    dispatch_sql: String,
+    all_dispatches_sql: String,
+    copy_sql: String,
+    all_copies_sql: String,
+    kernel_sql: String,
+    /// Process and description of the queues in use, by [`QueueInfo::number`].
+    queues: BTreeMap<u32, (u32, Option<QueueInfo>)>,
+    code_objects: Vec<CodeObjectInfo>,
+    /// Code objects to which kernels refer, and their processes.
+    referred: BTreeMap<i64, u32>,
+    /// Node on which kernels of a code object ran first.
+    nodes: HashMap<u32, u32>,
+    /// Rows of kernels that were not found, by address.
+    unknown_kernels: HashMap<u64, i64>,
+    unknown_agent: bool,
+}
+
+impl Work {
+    pub(crate) fn new(identity: &Identity) -> Self {
+        Self {
+            dispatch_sql: identity.fill(
+                "INSERT INTO rocpd_kernel_dispatch{uuid} (id, nid, pid, tid, agent_id, kernel_id, dispatch_id, queue_id, \
+                 stream_id, start, \"end\", private_segment_size, group_segment_size, workgroup_size_x, workgroup_size_y, \
+                 workgroup_size_z, grid_size_x, grid_size_y, grid_size_z, region_name_id, event_id, extdata) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?1, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
+            ),
+            all_dispatches_sql: identity.fill(
+                "INSERT INTO gputrace_dispatch{uuid} (id, event_id, quality, unfinished, pid, tid, agent_id, queue_id, \
+                 stream_id, stream_handle, kernel_id, kernel_object, packet_index, stack_id, outermost_stack_id, submit, \
+                 start, \"end\", start_earliest, start_latest, end_earliest, end_latest, kernarg_address, completion_signal, \
+                 barrier, read_later) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ),
+            copy_sql: identity.fill(
+                "INSERT INTO rocpd_memory_copy{uuid} (id, nid, pid, tid, start, \"end\", name_id, dst_agent_id, dst_address, \
+                 src_agent_id, src_address, size, stream_id, event_id, extdata) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ),
+            all_copies_sql: identity.fill(
+                "INSERT INTO gputrace_copy{uuid} (id, event_id, quality, unfinished, direction, pid, tid, dst_agent_id, \
+                 dst_address, src_agent_id, src_address, size, stream_id, stream_handle, engine_mask, stack_id, \
+                 outermost_stack_id, submit, start, \"end\", start_earliest, start_latest, end_earliest, end_latest, \
+                 completion_signal) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ),
+            kernel_sql: identity.fill(
+                "INSERT OR REPLACE INTO rocpd_info_kernel_symbol{uuid} (id, nid, pid, code_object_id, kernel_name, \
+                 display_name, kernel_object, kernarg_segment_size, kernarg_segment_alignment, group_segment_size, \
+                 private_segment_size, sgpr_count, arch_vgpr_count, accum_vgpr_count, extdata) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ),
+            queues: BTreeMap::new(),
+            code_objects: Vec::new(),
+            referred: BTreeMap::new(),
+            nodes: HashMap::new(),
+            unknown_kernels: HashMap::new(),
+            unknown_agent: false,
+        }
+    }
+
+    pub(crate) fn queue(&mut self, queue: &QueueInfo) {
+        self.queues.insert(queue.number, (queue.pid, Some(*queue)));
+    }
+
+    pub(crate) fn code_object(&mut self, info: &CodeObjectInfo) {
+        self.code_objects.push(info.clone());
+    }
+
+    pub(crate) fn kernel(&mut self, context: &mut Context, info: &KernelInfo) -> Result<(), ExportError> {
+        let kernel = &info.kernel;
+        let shown = if info.demangled.is_empty() {
+            &kernel.name
+        } else {
+            &info.demangled
+        };
+        let extdata = json!({
+            "kernel_id": info.id,
+            "formatted_kernel_name": shown,
+            "demangled_kernel_name": shown,
+            "kernel_address": {"handle": kernel.object},
+        });
+        context.who.process(info.pid);
+        self.referred.insert(info.code_object.into(), info.pid);
+        let values = params![
+            info.id,
+            context.node,
+            info.pid,
+            info.code_object,
+            kernel.name,
+            shown,
+            int(kernel.object),
+            kernel.kernarg_size,
+            kernel.kernarg_alignment,
+            kernel.group_size,
+            kernel.private_size,
+            kernel.sgpr_count,
+            kernel.arch_vgpr_count,
+            kernel.accum_vgpr_count,
+            extdata.to_string(),
+        ];
+        context.database.insert(&self.kernel_sql, values)
+    }
+
+    /// The row of a dispatch's kernel.
+    fn kernel_row(&mut self, context: &mut Context, dispatch: &Dispatch) -> Result<i64, ExportError> {
+        if let Some(info) = context.gpus.kernel(dispatch) {
+            return Ok(info.id.into());
+        }
+        let object = dispatch.kernel_object;
+        if let Some(row) = self.unknown_kernels.get(&object) {
+            return Ok(*row);
+        }
+        if self.unknown_kernels.len() >= UNKNOWN_KERNELS {
+            return Ok(-(self.unknown_kernels.len() as i64));
+        }
+        let row = -(self.unknown_kernels.len() as i64) - 1;
+        self.unknown_kernels.insert(object, row);
+        self.referred.insert(UNKNOWN_CODE_OBJECT, context.main);
+        let name = context.gpus.kernel_name(dispatch).into_owned();
+        let (node, pid) = (context.node, dispatch.origin.pid);
+        let none = None::<u32>;
+        let values = params![
+            row,
+            node,
+            pid,
+            UNKNOWN_CODE_OBJECT,
+            name,
+            name,
+            int(object),
+            none,
+            none,
+            none,
+            none,
+            none,
+            none,
+            none,
+            "{\"unknown\":true}",
+        ];
+        context.database.insert(&self.kernel_sql, values)?;
+        Ok(row)
+    }
+
+    fn agent(&mut self, context: &Context, node: Option<u32>) -> i64 {
+        match node {
+            Some(node) if context.gpus.agent(node).is_some() => node.into(),
+            _ => {
+                self.unknown_agent = true;
+                UNKNOWN_AGENT
+            }
+        }
+    }
+
+    pub(crate) fn dispatch(&mut self, context: &mut Context, dispatch: &Dispatch) -> Result<(), ExportError> {
+        let Dispatch { origin, time, .. } = dispatch;
+        context.who.seen(origin.pid, origin.tid);
+        self.queues.entry(dispatch.queue).or_insert((origin.pid, None));
+        let node = context.gpus.node_of(dispatch);
+        let agent = self.agent(context, node);
+        if let (Some(node), Some(kernel)) = (node, context.gpus.kernel(dispatch)) {
+            self.nodes.entry(kernel.code_object).or_insert(node);
+        }
+        let kernel = self.kernel_row(context, dispatch)?;
+        let queue = int(queue_id(dispatch.queue));
+        let stream = context.stream(origin.pid, origin.stream);
+        let event = if time.quality.is_drawn() {
+            let stack = (origin.innermost, origin.innermost);
+            let event = context.event(Domain::KernelDispatch.name(), stack, "{}")?;
+            let region = context.strings.id(&context.database, "")?;
+            let [workgroup_x, workgroup_y, workgroup_z] = dispatch.workgroup;
+            let [grid_x, grid_y, grid_z] = dispatch.grid;
+            let values = params![
+                int(dispatch.id),
+                context.node,
+                origin.pid,
+                origin.tid,
+                agent,
+                kernel,
+                queue,
+                stream,
+                int(time.begin),
+                int(time.end),
+                dispatch.private_size,
+                dispatch.group_size,
+                workgroup_x,
+                workgroup_y,
+                workgroup_z,
+                grid_x,
+                grid_y,
+                grid_z,
+                region,
+                event,
+                text(&Ext::new(time)),
+            ];
+            context.database.insert(&self.dispatch_sql, values)?;
+            Some(event)
+        } else {
+            None
+        };
+        let values = params![
+            int(dispatch.id),
+            event,
+            time.quality.name(),
+            time.unfinished,
+            origin.pid,
+            origin.tid,
+            agent,
+            queue,
+            stream,
+            origin.stream.map(int),
+            kernel,
+            int(dispatch.kernel_object),
+            int(dispatch.index),
+            int(origin.innermost),
+            int(origin.outermost),
+            int(origin.time),
+            int(time.begin),
+            int(time.end),
+            int(time.begin_window.earliest),
+            time.begin_window.latest.map(int),
+            int(time.end_window.earliest),
+            time.end_window.latest.map(int),
+            int(dispatch.kernarg),
+            int(dispatch.signal),
+            dispatch.barrier,
+            dispatch.read_later,
+        ];
+        context.database.insert(&self.all_dispatches_sql, values)
+    }
+
+    pub(crate) fn copy(&mut self, context: &mut Context, copy: &Copy) -> Result<(), ExportError> {
+        let Copy { origin, time, .. } = copy;
+        context.who.seen(origin.pid, origin.tid);
+        let to = self.agent(context, copy.destination_node);
+        let from = self.agent(context, copy.source_node);
+        let stream = context.stream(origin.pid, origin.stream);
+        let direction = copy.direction.name();
+        let event = if time.quality.is_drawn() {
+            let stack = (origin.innermost, origin.innermost);
+            let event = context.event(Domain::MemoryCopy.name(), stack, "{}")?;
+            let name = context.strings.id(&context.database, direction)?;
+            let values = params![
+                int(copy.id),
+                context.node,
+                origin.pid,
+                origin.tid,
+                int(time.begin),
+                int(time.end),
+                name,
+                to,
+                int(copy.destination),
+                from,
+                int(copy.source),
+                int(copy.bytes),
+                stream,
+                event,
+                text(&Ext::new(time)),
+            ];
+            context.database.insert(&self.copy_sql, values)?;
+            Some(event)
+        } else {
+            None
+        };
+        let values = params![
+            int(copy.id),
+            event,
+            time.quality.name(),
+            time.unfinished,
+            direction,
+            origin.pid,
+            origin.tid,
+            to,
+            int(copy.destination),
+            from,
+            int(copy.source),
+            int(copy.bytes),
+            stream,
+            origin.stream.map(int),
+            copy.engine,
+            int(origin.innermost),
+            int(origin.outermost),
+            int(origin.time),
+            int(time.begin),
+            int(time.end),
+            int(time.begin_window.earliest),
+            time.begin_window.latest.map(int),
+            int(time.end_window.earliest),
+            time.end_window.latest.map(int),
+            int(copy.signal),
+        ];
+        context.database.insert(&self.all_copies_sql, values)
+    }
+
+    /// Writes the rows to which those of the work refer.
+    pub(crate) fn finish(&mut self, context: &mut Context) -> Result<(), ExportError> {
+        self.write_queues(context)?;
+        write_streams(context)?;
+        self.write_code_objects(context)?;
+        self.write_agents(context)
+    }
+
+    fn write_queues(&self, context: &mut Context) -> Result<(), ExportError> {
+        let sql = "INSERT INTO rocpd_info_queue{uuid} (id, nid, pid, name, extdata) VALUES (?, ?, ?, ?, ?)";
+        let sql = context.database.identity.fill(sql);
+        let (node, main) = (context.node, context.main);
+        let default = params![0, node, main, "Default Queue", "{}"];
+        context.database.insert(&sql, default)?;
+        for (number, (pid, info)) in &self.queues {
+            context.who.process(*pid);
+            let extdata = info.map_or_else(
+                || json!({}),
+                |info| json!({"hsa_queue_id": info.id, "node_id": info.node_id, "packets": info.packets}),
+            );
+            let id = int(queue_id(*number));
+            let values = params![id, node, pid, format!("Queue {id}"), extdata.to_string()];
+            context.database.insert(&sql, values)?;
+        }
+        Ok(())
+    }
+
+    fn write_code_objects(&mut self, context: &mut Context) -> Result<(), ExportError> {
+        let sql = "INSERT OR REPLACE INTO rocpd_info_code_object{uuid} \
+                   (id, nid, pid, agent_id, uri, load_base, load_size, load_delta, storage_type, extdata) \
+                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        let sql = context.database.identity.fill(sql);
+        for info in std::mem::take(&mut self.code_objects) {
+            let object = &info.code_object;
+            context.who.process(object.pid);
+            self.referred.remove(&info.id.into());
+            let node = self.nodes.get(&info.id).copied();
+            let node = node.or_else(|| node_of_target(context, &object.target));
+            let agent = self.agent(context, node);
+            let (storage, number) = match object.uri.split_once("://") {
+                Some(("file", _)) => (Some("FILE"), Some(1)),
+                Some(("memory", _)) => (Some("MEMORY"), Some(2)),
+                _ => (None, None),
+            };
+            let extdata = json!({
+                "code_object_id": info.id,
+                "storage_type": number,
+                "target": object.target,
+                "load_time": object.time,
+            });
+            let values = params![
+                info.id,
+                context.node,
+                object.pid,
+                agent,
+                object.uri,
+                int(object.load_base),
+                int(object.load_size),
+                object.load_delta,
+                storage,
+                extdata.to_string(),
+            ];
+            context.database.insert(&sql, values)?;
+        }
+        // What no event described.
+        let none = None::<i64>;
+        for (id, pid) in std::mem::take(&mut self.referred) {
+            context.who.process(pid);
+            let agent = self.agent(context, None);
+            let extdata = "{\"unknown\":true}";
+            let values = params![
+                id,
+                context.node,
+                pid,
+                agent,
+                none,
+                none,
+                none,
+                none,
+                none,
+                extdata
+            ];
+            context.database.insert(&sql, values)?;
+        }
+        Ok(())
+    }
+
+    fn write_agents(&self, context: &mut Context) -> Result<(), ExportError> {
+        let sql = "INSERT INTO rocpd_info_agent{uuid} (id, nid, pid, type, absolute_index, logical_index, type_index, uuid, \
+                   name, model_name, vendor_name, product_name, user_name, extdata) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?11, ?12)";
+        let sql = context.database.identity.fill(sql);
+        let (node, main) = (context.node, context.main);
+        let none = None::<i64>;
+        for info in context.gpus.agents() {
+            let agent = &info.agent;
+            let kind = match agent.kind {
+                AgentKind::Cpu => "CPU",
+                AgentKind::Gpu => "GPU",
+            };
+            let mut extdata: Map<String, Value> = Map::new();
+            extdata.insert("node_id".to_owned(), agent.node_id.into());
+            extdata.insert("gpu_id".to_owned(), agent.gpu_id.into());
+            extdata.extend(
+                agent
+                    .info
+                    .iter()
+                    .map(|(name, value)| (name.to_lowercase(), (*value).into())),
+            );
+            let values = params![
+                agent.node_id,
+                node,
+                main,
+                kind,
+                info.absolute_index,
+                info.type_index,
+                agent.gpu_id,
+                agent.name,
+                agent.model_name,
+                agent.vendor_name,
+                agent.product_name,
+                Value::Object(extdata).to_string(),
+            ];
+            context.database.insert(&sql, values)?;
+        }
+        if self.unknown_agent {
+            let name = "unknown agent";
+            let values = params![
+                UNKNOWN_AGENT,
+                node,
+                main,
+                None::<&str>,
+                UNKNOWN_AGENT,
+                UNKNOWN_AGENT,
+                none,
+                name,
+                name,
+                "",
+                "",
+                "{\"unknown\":true}",
+            ];
+            context.database.insert(&sql, values)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_streams(context: &mut Context) -> Result<(), ExportError> {
+    let sql = "INSERT INTO rocpd_info_stream{uuid} (id, nid, pid, name, extdata) VALUES (?, ?, ?, ?, ?)";
+    let sql = context.database.identity.fill(sql);
+    let (node, main) = (context.node, context.main);
+    let default = params![0, node, main, "Default Stream", "{}"];
+    context.database.insert(&sql, default)?;
+    for ((pid, handle), id) in std::mem::take(&mut context.streams.rows).into_iter().zip(1_i64..) {
+        context.who.process(pid);
+        let name = if handle == 0 {
+            format!("Default Stream of process {pid}")
+        } else {
+            format!("Stream {id}")
+        };
+        let extdata = json!({"handle": handle}).to_string();
+        let values = params![id, node, pid, name, extdata];
+        context.database.insert(&sql, values)?;
+    }
+    Ok(())
+}
+
+/// The first GPU of the kind for which a code object was made: its target ends in `--gfx90a:xnack-` and the like.
+fn node_of_target(context: &Context, target: &str) -> Option<u32> {
+    let kind = target.rsplit_once("--").map_or(target, |(_, kind)| kind);
+    let kind = kind.split(':').next().unwrap_or_default();
+    let fits = |info: &&gputrace_timeline::gpu::AgentInfo| {
+        info.agent.kind == AgentKind::Gpu && info.agent.name.split(':').next() == Some(kind)
+    };
+    let agent = context.gpus.agents().iter().find(fits)?;
+    Some(agent.agent.node_id)
+}

@@ -1,0 +1,330 @@
+//! Databases of made-up recordings, read back by SQLite here and by Python's `sqlite3` (`tests/readers`).
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    env, fs,
+    io::Cursor,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use gputrace_abi::{domain::Domain, record::task_op};
+use gputrace_capture::{
+    CaptureReader, Meta,
+    meta::{ArgSlot, Function, Library, Parameter, Process, Recording, ValueKind},
+};
+use gputrace_export::{ExportError, Exporter, OutputDir, OutputError, run, synthetic};
+use gputrace_rocpd::RocpdExporter;
+use gputrace_timeline::{
+    Timeline,
+    event::{CallEnd, Event},
+    synthetic::{Synthetic, call, ledger},
+};
+use rusqlite::{Connection, OpenFlags};
+
+fn export(events: &[Event], directory: &Path) -> PathBuf {
+    let out = OutputDir::open(directory, None).unwrap();
+    let mut exporter = Box::new(RocpdExporter::new(&out, "app_results.db").unwrap());
+    for event in events {
+        exporter.event(event).unwrap();
+    }
+    let [output] = &exporter.finish().unwrap()[..] else {
+        unreachable!("one file is made")
+    };
+    assert_eq!(output.bytes, fs::metadata(&output.path).unwrap().len());
+    output.path.clone()
+}
+
+fn open(path: &Path) -> Connection {
+    Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap()
+}
+
+fn number(database: &Connection, sql: &str) -> i64 {
+    database.query_one(sql, (), |row| row.get(0)).unwrap()
+}
+
+fn text(database: &Connection, sql: &str) -> String {
+    database.query_one(sql, (), |row| row.get(0)).unwrap()
+}
+
+/// Only what belongs to the output is in the directory.
+fn assert_files(directory: &Path, expected: &[&str]) {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, expected);
+}
+
+/// Has Python run every view, if there is one.
+fn check(path: &Path) {
+    let Some(python) = env::var_os("GPUTRACE_TEST_PYTHON") else {
+        eprintln!("SKIPPED: GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
+        return;
+    };
+    let output = Command::new(python)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/readers/rocpd_check.py"))
+        .arg(path)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+fn gpu_work_is_where_rocpd_has_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let events = synthetic::events();
+    let path = export(&events, directory.path());
+    assert_files(directory.path(), &["app_results.db"]);
+    check(&path);
+    let database = open(&path);
+
+    let count = |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count() as i64;
+    let dispatches = count(|event| matches!(event, Event::Dispatch(_)));
+    let drawn = count(|event| matches!(event, Event::Dispatch(work) if work.time.quality.is_drawn()));
+    assert!(0 < drawn && drawn < dispatches);
+    assert_eq!(number(&database, "SELECT count(*) FROM kernels"), drawn);
+    assert_eq!(
+        number(&database, "SELECT count(*) FROM gputrace_dispatch"),
+        dispatches
+    );
+    let drawn_copies = count(|event| matches!(event, Event::Copy(work) if work.time.quality.is_drawn()));
+    assert_eq!(
+        number(&database, "SELECT count(*) FROM memory_copies"),
+        drawn_copies
+    );
+    assert_eq!(
+        number(&database, "SELECT count(*) FROM gputrace_copy"),
+        count(|event| matches!(event, Event::Copy(_)))
+    );
+    let calls = count(|event| matches!(event, Event::Call(_)));
+    assert_eq!(number(&database, "SELECT count(*) FROM regions"), calls);
+    assert_eq!(
+        text(
+            &database,
+            "SELECT reason FROM gputrace_unfinished_call JOIN regions USING (id) WHERE name = 'hipDeviceSynchronize'"
+        ),
+        "recording_stopped"
+    );
+
+    let kernel = "FROM kernels WHERE dispatch_id = 1";
+    assert_eq!(
+        text(&database, &format!("SELECT name {kernel}")),
+        "add(float*, float*)"
+    );
+    assert_eq!(text(&database, &format!("SELECT queue {kernel}")), "Queue 1");
+    assert_eq!(
+        text(&database, &format!("SELECT category {kernel}")),
+        "KERNEL_DISPATCH"
+    );
+    assert_eq!(number(&database, &format!("SELECT duration {kernel}")), 20_000);
+    assert_eq!(number(&database, &format!("SELECT grid_x {kernel}")), 1024);
+    // The call that submitted it.
+    assert_eq!(
+        text(
+            &database,
+            "SELECT r.name FROM kernels AS k JOIN regions AS r USING (stack_id) WHERE dispatch_id = 1"
+        ),
+        "hsa_signal_store_relaxed"
+    );
+    assert_eq!(
+        text(
+            &database,
+            "SELECT extdata FROM rocpd_kernel_dispatch WHERE id = 1"
+        ),
+        r#"{"quality":"exact","start_uncertainty":300,"end_uncertainty":300}"#
+    );
+    // The kernel that was not found, and the agent of another queue.
+    assert_eq!(
+        text(&database, "SELECT name FROM kernels WHERE kernel_id < 0"),
+        "(unknown kernel 0x7f001000)"
+    );
+    assert_eq!(
+        number(
+            &database,
+            "SELECT agent_abs_index FROM kernels WHERE dispatch_id = 7"
+        ),
+        2
+    );
+    assert_eq!(
+        text(
+            &database,
+            "SELECT dst_device || '<' || src_device FROM memory_copies WHERE id = 1"
+        ),
+        "gfx90a<AMD EPYC, \"7713\""
+    );
+    assert_eq!(
+        number(
+            &database,
+            "SELECT total_calls FROM top WHERE name = 'MEMORY_COPY_HOST_TO_DEVICE'"
+        ),
+        1
+    );
+    assert_eq!(number(&database, "SELECT sum(lost) FROM gputrace_loss"), 0);
+}
+
+#[test]
+fn calls_have_arguments_results_and_streams() {
+    let parameter = |name: &str, c_type: &str, kind, at| Parameter {
+        name: name.to_owned(),
+        c_type: c_type.to_owned(),
+        kind,
+        at: ArgSlot::Register(at),
+    };
+    let mut capture = Synthetic::new(&Recording {
+        main_pid: Some(100),
+        hostname: "node7".to_owned(),
+        domains: vec![Domain::HipRuntime.name().to_owned()],
+        ..Recording::default()
+    });
+    capture.meta(Meta::Library(Box::new(Library {
+        path: "/opt/rocm/lib/libamdhip64.so.6".to_owned(),
+        functions: vec![Function {
+            name: "hipMemcpyAsync".to_owned(),
+            domain: Domain::HipRuntime.id(),
+            parameters: Some(vec![
+                parameter("dst", "void *", ValueKind::Pointer, 0),
+                parameter("sizeBytes", "size_t", ValueKind::Unsigned(8), 2),
+                parameter("stream", "hipStream_t", ValueKind::Pointer, 4),
+            ]),
+            returns: ValueKind::HipError,
+            ..Function::default()
+        }],
+        ..Library::default()
+    })));
+    capture.meta(Process {
+        pid: 100,
+        parent: 1,
+        name: "train".to_owned(),
+        executable: "/usr/bin/train".to_owned(),
+        command: vec!["train".to_owned(), "it's".to_owned()],
+        start: 5,
+        ..Process::default()
+    });
+    capture.task(task_op::THREAD, 10, 100, 101, 100, b"worker");
+    let mut calls = vec![call(1, 20, 30), call(2, 40, 40)];
+    calls[0].how = CallEnd::Returned(1);
+    calls[1].tid = 101;
+    calls[1].args = [u64::MAX, 0, 7, 0, 0, 0];
+    for call in &calls {
+        capture.call(call);
+    }
+    capture.task(task_op::EXIT, 50, 100, 101, 0, b"worker");
+    capture.meta(Meta::Ledger(Box::new(ledger(&calls, &[(0, 0, 0, 3)]))));
+    let directory = tempfile::tempdir().unwrap();
+    let out = OutputDir::open(directory.path(), None).unwrap();
+    let timeline = Timeline::new(CaptureReader::new(Cursor::new(capture.bytes())).unwrap()).unwrap();
+    let exporter = Box::new(RocpdExporter::new(&out, "app_results.db").unwrap());
+    let report = run(timeline, vec![exporter], &mut |_| ControlFlow::Continue(()));
+    assert!(report.failures.is_empty(), "{:?}", report.failures);
+    let path = &report.outputs[0].path;
+    check(path);
+    let database = open(path);
+    assert_eq!(
+        text(
+            &database,
+            "SELECT group_concat(type || ' ' || name || '=' || value, ', ') FROM region_args WHERE id = 1"
+        ),
+        "void * dst=0x1, size_t sizeBytes=3, hipStream_t stream=0x5"
+    );
+    assert_eq!(
+        text(
+            &database,
+            "SELECT group_concat(arg_value || ':' || stream_name, ', ') FROM stream_args"
+        ),
+        "0x5:Stream 1, 0x0:Default Stream"
+    );
+    assert_eq!(
+        text(&database, "SELECT extdata FROM regions WHERE stack_id = 1"),
+        r#"{"returned":"1 hipErrorInvalidValue"}"#
+    );
+    assert_eq!(
+        number(&database, "SELECT duration FROM regions WHERE stack_id = 2"),
+        0
+    );
+    assert_eq!(
+        text(
+            &database,
+            "SELECT name || ' ' || start || '-' || \"end\" FROM threads WHERE tid = 101"
+        ),
+        "worker 10-50"
+    );
+    assert_eq!(text(&database, "SELECT command FROM processes"), "train it's");
+    assert_eq!(number(&database, "SELECT sum(lost) FROM gputrace_loss"), 3);
+    assert_eq!(
+        text(
+            &database,
+            "SELECT value FROM gputrace_recording WHERE tag = 'end_reason'"
+        ),
+        "the capture was cut off"
+    );
+}
+
+#[test]
+fn the_same_recording_has_the_same_identity() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [first, second] = directories
+        .each_ref()
+        .map(|directory| fs::read(export(&synthetic::events(), directory.path())).unwrap());
+    assert!(first == second);
+}
+
+#[test]
+fn a_recording_without_events_is_a_database_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = export(&[], directory.path());
+    check(&path);
+    assert_eq!(number(&open(&path), "SELECT count(*) FROM regions"), 0);
+}
+
+#[test]
+fn an_exporter_that_is_dropped_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = OutputDir::open(directory.path(), None).unwrap();
+    let mut exporter = RocpdExporter::new(&out, "app_results.db").unwrap();
+    for event in synthetic::events() {
+        exporter.event(&event).unwrap();
+    }
+    drop(exporter);
+    assert_files(directory.path(), &[]);
+}
+
+const FULL_DISK: &str = "GPUTRACE_TEST_FULL_DISK";
+
+#[test]
+fn a_full_disk_leaves_no_partial_file_and_is_named() {
+    if let Some(directory) = env::var_os(FULL_DISK) {
+        return fill(directory.as_ref());
+    }
+    // The limit and the ignored signal are inherited, so this program is run again below a shell.
+    let directory = tempfile::tempdir().unwrap();
+    let status = Command::new("sh")
+        .args(["-c", "trap '' XFSZ && ulimit -f 2048 && exec \"$0\" a_full_disk"])
+        .arg(env::current_exe().unwrap())
+        .env(FULL_DISK, directory.path())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    assert_files(directory.path(), &[]);
+}
+
+fn fill(directory: &Path) {
+    let out = OutputDir::open(directory, None).unwrap();
+    let mut exporter = Box::new(RocpdExporter::new(&out, "app_results.db").unwrap());
+    let result = (1..200_000)
+        .try_for_each(|number| exporter.event(&Event::Call(call(number, number, number + 1))))
+        .and_then(|()| exporter.finish().map(drop));
+    let error = result.unwrap_err();
+    assert!(
+        matches!(&error, ExportError::Output(OutputError::Full { path, .. }) if path.ends_with("app_results.db")),
+        "{error:?}"
+    );
+}
