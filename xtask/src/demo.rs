@@ -1,90 +1,140 @@
-//! `cargo xtask demo`: from a clean clone to a first trace that one can open.
+//! `cargo xtask demo`: from a clean clone to a first trace that one can open, with work of a GPU in it.
+//!
+//! It takes the best that the machine has: ROCm's own libraries on a GPU of the machine; else the same libraries on
+//! the software GPU of `tests/softgpu`, which `tests/mockkfd` shows to them as a real one; and where ROCm cannot be
+//! installed, the stand-ins of `tests/simrocm`. It says which.
 
-use std::fs::{self, Permissions};
+mod gpu;
+mod program;
+
+use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
+use self::gpu::{Gpu, TOPOLOGY};
+use self::program::{Libraries, Program};
 use crate::build::{self, Profile};
 use crate::exec;
-use crate::progress::{self, Bytes, long_step};
+use crate::progress::{self, long_step};
 use crate::setup::{self, Purpose};
-use crate::test::build_workloads;
 use crate::workspace::Workspace;
 
 /// Arguments of `cargo xtask demo`.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
-
-/// The program that is traced, from `tests/workloads`: fifty rounds of HIP calls on each of three threads. Without a GPU
-/// they fail, which is what the trace then shows.
-const WORKLOAD: [&str; 4] = ["hip_calls", "threads", "3", "50"];
+pub(crate) struct Args {
+    /// Run the program on small stand-ins for ROCm's libraries, as where ROCm cannot be installed
+    #[arg(long)]
+    simrocm: bool,
+}
 
 impl Args {
-    #[expect(clippy::unused_self, reason = "every command is run by a method")]
     pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
-        setup::prepare(workspace, Purpose::Run).require(Purpose::Run)?;
+        let libraries = self.libraries(workspace)?;
+        let gpu = match libraries {
+            Libraries::Installed => Gpu::find(Path::new(TOPOLOGY)),
+            Libraries::StandIns => Gpu::Software,
+        };
         // Not --release: dependencies are optimised anyway, and link-time optimisation would add minutes to a first run.
         build::build(workspace, Profile::Debug)?;
-        build_workloads(workspace)?;
+        let preload = match gpu {
+            Gpu::Real(_) => None,
+            Gpu::Software => Some(build_software_gpu(workspace)?),
+        };
+        let program = Program::build(workspace, libraries, &gpu)?;
+        progress::heading(format_args!("what will be seen"));
+        progress::note(format_args!("the libraries:  {libraries}"));
+        progress::note(format_args!("the GPU:        {gpu}"));
         let output = workspace.target.join("demo");
-        record(workspace, &output)?;
+        record(workspace, &program, preload.as_deref(), &output)?;
         show(workspace, &output)
+    }
+
+    /// Makes the machine ready, and finds out what the program can run on.
+    fn libraries(&self, workspace: &Workspace) -> Result<Libraries> {
+        if self.simrocm {
+            setup::prepare(workspace, Purpose::Trace).require(Purpose::Trace)?;
+            return Ok(Libraries::StandIns);
+        }
+        let report = setup::prepare(workspace, Purpose::Run);
+        report.require(Purpose::Trace)?;
+        Ok(match report.rocm_gap() {
+            None => Libraries::Installed,
+            Some(gap) => {
+                progress::note(format_args!(
+                    "ROCm cannot be had here: {gap}\nThe demo goes on with stand-ins for its libraries."
+                ));
+                Libraries::StandIns
+            }
+        })
     }
 }
 
-/// Runs gputrace on the workload, with its outputs in `output`.
-fn record(workspace: &Workspace, output: &Path) -> Result<()> {
-    // The program writes down its calls, for tests; here nobody reads that.
-    let log = workspace.target.join("demo-calls");
-    for directory in [output, &log] {
-        // What is left of an earlier demo must not be taken for this one's.
-        match fs::remove_dir_all(directory) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => fs::create_dir(directory),
-        }
-        .with_context(|| format!("cannot make {} anew", directory.display()))?;
-    }
-    // Under sudo gputrace runs the program as the user who called sudo.
-    fs::set_permissions(&log, Permissions::from_mode(0o1777))?;
+/// Builds the library by which programs see the software GPU.
+fn build_software_gpu(workspace: &Workspace) -> Result<PathBuf> {
+    let mut cargo = workspace.cargo();
+    cargo.args(["build", "--package", "gputrace-mockkfd", "--lib"]);
+    long_step(
+        "build the software GPU",
+        "this machine shows no AMD GPU, so that the demo brings one of its own",
+        || exec::stream(&mut cargo),
+    )?;
+    Ok(workspace.target.join("debug/libgputrace_mockkfd.so"))
+}
 
-    let [program, arguments @ ..] = WORKLOAD;
-    let program = workspace.workloads().join(program);
+/// Runs gputrace on the program, with its outputs in `output`.
+fn record(workspace: &Workspace, program: &Program, preload: Option<&Path>, output: &Path) -> Result<()> {
+    // What is left of an earlier demo must not be taken for this one's.
+    match fs::remove_dir_all(output) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => fs::create_dir(output),
+    }
+    .with_context(|| format!("cannot make {} anew", output.display()))?;
+
     let mut gputrace = Command::new(workspace.gputrace("debug"));
-    gputrace.current_dir(&workspace.root).env("WORKLOAD_LOG", &log);
+    gputrace.current_dir(&workspace.root);
+    if let Some(library) = preload {
+        // Into both: gputrace reads the clocks and the list of GPUs from the same driver as the program.
+        gputrace.env("LD_PRELOAD", library).env(
+            "SOFTGPU_CONFIG",
+            workspace.root.join("tests/workloads/demo/softgpu.toml"),
+        );
+        progress::note(format_args!(
+            "gputrace and the program are started with LD_PRELOAD={},\nwhich stands in for the driver. With a real \
+             GPU nothing is preloaded.",
+            workspace.relative(library).display()
+        ));
+    }
     gputrace
         .arg("-d")
         .arg(workspace.relative(output))
-        .args(["-o", "demo", "-S", "-f", "pftrace,csv", "--"]);
-    gputrace.arg(workspace.relative(&program)).args(arguments);
+        .args(["-o", "demo", "-S", "-f", "pftrace,csv", "--"])
+        .arg(workspace.relative(&program.file))
+        .arg(workspace.relative(&program.code_object));
     let typed = exec::describe(&gputrace);
     long_step("trace", &typed, || exec::stream(&mut gputrace))
 }
 
-/// Says what was written, and where to open it.
+/// Says what to open where.
 fn show(workspace: &Workspace, output: &Path) -> Result<()> {
-    progress::heading(format_args!("written"));
-    let mut files: Vec<_> = fs::read_dir(output)?.collect::<Result<_, _>>()?;
-    files.sort_by_key(fs::DirEntry::file_name);
-    let mut trace = None;
-    for file in files {
-        let path = file.path();
-        let size = Bytes(file.metadata()?.len());
-        progress::note(format_args!("{}, {size}", workspace.relative(&path).display()));
-        if path.extension().is_some_and(|extension| extension == "pftrace") {
-            trace = Some(path);
-        }
+    let trace = output.join("demo_results.pftrace");
+    if !trace.is_file() {
+        bail!("gputrace ended well but did not write {}", trace.display())
     }
-    let Some(trace) = trace else {
-        bail!("gputrace ended well but wrote no .pftrace file")
-    };
+    let directory = workspace.relative(output).display();
     progress::heading(format_args!("next"));
     progress::note(format_args!(
         "the trace:         open https://ui.perfetto.dev and drop {} on it",
         trace.display()
+    ));
+    progress::note(format_args!(
+        "its tables:        demo_kernel_trace.csv, demo_memory_copy_trace.csv, demo_hip_api_trace.csv in {directory}"
+    ));
+    progress::note(format_args!(
+        "the times:         exact where the GPU stamps its work, which ROCm 5.4 and later have it do for every kernel; \
+         else sampled from outside, or bounded"
     ));
     progress::note(format_args!(
         "your own program:  target/debug/gputrace -S -- ./app"

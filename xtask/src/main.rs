@@ -64,7 +64,7 @@ commands! {
     Test => test,
     /// Formatting, clippy and rustdoc, each with warnings as errors
     Lint => lint,
-    /// Trace a bundled HIP program on the real ROCm libraries and say where to look at the result
+    /// Trace a bundled GPU program, on a software GPU if there is no other, and say where to look at the result
     Demo => demo,
     /// Print the figures: cost per call, attaching, throughput, memory, export
     Bench => bench,

@@ -26,7 +26,9 @@ use crate::workspace::Workspace;
 pub(crate) enum Purpose {
     /// Building the tool
     Build,
-    /// Building and running it on real ROCm libraries
+    /// Building it and tracing on this kernel
+    Trace,
+    /// Building it and tracing programs on real ROCm libraries
     Run,
     /// Running all tests as well
     Test,
@@ -102,28 +104,28 @@ const PARTS: [Part; 8] = [
         run: |context| ebpf_tools::linker(context.workspace, &context.machine),
     },
     Part {
-        name: ROCM,
-        why: "the real libraries to trace, and hipcc for the programs that call them",
-        since: Purpose::Run,
-        run: |context| packages::ROCM.ensure(&context.machine),
-    },
-    Part {
         name: "tracefs",
         why: "tracepoint ids and formats are read there",
-        since: Purpose::Run,
+        since: Purpose::Trace,
         run: |context| mounts::TRACEFS.ensure(&context.machine),
     },
     Part {
         name: "bpffs",
         why: "where BPF objects can be pinned and seen",
-        since: Purpose::Run,
+        since: Purpose::Trace,
         run: |context| mounts::BPFFS.ensure(&context.machine),
     },
     Part {
         name: "bpf()",
         why: "tracing itself: ring buffer and probe program, tried on this kernel",
-        since: Purpose::Run,
+        since: Purpose::Trace,
         run: |context| Ok(bpf::check(&context.machine)),
+    },
+    Part {
+        name: ROCM,
+        why: "the real libraries to trace, and hipcc for the programs that call them",
+        since: Purpose::Run,
+        run: |context| packages::ROCM.ensure(&context.machine),
     },
     Part {
         name: "Python readers",
@@ -173,7 +175,13 @@ impl Report {
 
     /// Whether there is no ROCm to compile programs with.
     pub(crate) fn lacks_rocm(&self) -> bool {
-        self.missing.iter().any(|gap| gap.part == ROCM)
+        self.rocm_gap().is_some()
+    }
+
+    /// What is missing of ROCm, and how to get it, if something is.
+    pub(crate) fn rocm_gap(&self) -> Option<String> {
+        let gap = self.missing.iter().find(|gap| gap.part == ROCM)?;
+        Some(format!("{}\n-> {}", gap.what, gap.remedy))
     }
 }
 
@@ -185,6 +193,7 @@ pub(crate) fn prepare(workspace: &Workspace, purpose: Purpose) -> Report {
     };
     let verb = match purpose {
         Purpose::Build => "build",
+        Purpose::Trace => "build and trace",
         Purpose::Run => "build and run",
         Purpose::Test => "build, run and test",
     };
@@ -234,6 +243,7 @@ mod tests {
             missing: vec![gap(ROCM, Purpose::Run), gap("Python", Purpose::Test)],
         };
         report.require(Purpose::Build).unwrap();
+        report.require(Purpose::Trace).unwrap();
         let run = report.require(Purpose::Run).unwrap_err().to_string();
         assert!(
             run.contains("get ROCm") && !run.contains("Python") && run.contains("cargo xtask build"),
@@ -247,6 +257,7 @@ mod tests {
                 .contains("get Python")
         );
         assert!(report.lacks_rocm());
+        assert_eq!(report.rocm_gap().unwrap(), "not there\n-> get ROCm");
         let report = Report {
             missing: vec![gap("cc", Purpose::Build)],
         };
