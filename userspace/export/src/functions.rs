@@ -26,6 +26,11 @@ impl Functions {
         self.known.get(&id)
     }
 
+    /// All functions, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &FunctionInfo> {
+        self.known.values()
+    }
+
     /// Its exported name, or [`UNKNOWN_FUNCTION`].
     #[must_use]
     pub fn name(&self, id: u32) -> &str {

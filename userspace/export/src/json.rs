@@ -1,0 +1,557 @@
+//! JSON in rocprofv3's shape: `NAME_results.json`, for programs that read its document.
+//!
+//! The document is `{"rocprofiler-sdk-tool": [PROCESS, …], "gputrace": {…}}`. Each process has `metadata`,
+//! `agents`, `counters`, `strings`, `code_objects`, `kernel_symbols`, `host_functions`, `summary`,
+//! `callback_records` and `buffer_records`; names of kinds and operations are found as
+//! `strings.buffer_records[kind].operations[operation]`. Kinds have rocprofiler-sdk's numbers;
+//! operations are numbered as they are listed there, which differs from release to release of ROCm as well.
+//! Arrays of domains that were not recorded are empty.
+//!
+//! What rocprofv3's document has no place for is in members called `gputrace`, which readers that do not
+//! know them pass over:
+//!
+//! * of a record: how well its times are known and in which windows they lie; whether a call had not returned;
+//! * of a process: `untimed`, with the dispatches and copies whose times are not real (quality `bounded`
+//!   or `submitted`) and which therefore are not in `buffer_records`; `threads`;
+//! * of the document: `recording`, `clocks`, `functions`, `notices`, `loss` (the account, per domain and CPU) and `end`.
+//!
+//! An agent's `handle` is its KFD topology node; one that is not known has rocprofiler-sdk's null, 2^64 - 1.
+//! A kernel that was not found has `kernel_id` 0. `size` is that of rocprofiler-sdk's struct in records, and 0
+//! elsewhere.
+//!
+//! Nothing but metadata is kept in memory: records wait in a nameless file until their array's turn comes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    io::{self, Write},
+};
+
+use gputrace_abi::{counters::DropReason, domain::Domain};
+use gputrace_capture::{
+    gpu::AgentKind,
+    ledger::Ledger,
+    meta::{ClockSnapshot, End, Notice, Recording, ValueKind},
+};
+use gputrace_timeline::{
+    args,
+    event::{Call, CallEnd, Event, FunctionInfo, LifetimeChange, ProcessInfo},
+    gpu::{AgentInfo, CodeObjectInfo, Direction, KernelInfo},
+};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    exporter::{ExportError, Exporter, Output},
+    functions::{Functions, UNKNOWN_FUNCTION, group},
+    gpu::{Gpus, queue_id},
+    json_records::{
+        Argument, CALL_SIZE, CallNotes, CallRecord, CopyRecord, Correlation, DIRECTIONS, DISPATCH_OPERATIONS,
+        DispatchRecord, KINDS, Returned, kind,
+    },
+    json_spill::Spill,
+    output::{OutputDir, OutputFile},
+};
+
+const FORMAT: &str = "json";
+
+/// The arrays of `buffer_records` in rocprofv3's order; those of calls are called as their CSV files.
+const ARRAYS: &[&str] = &[
+    "kernel_dispatch",
+    "hip_api",
+    "hsa_api",
+    "marker_api",
+    "rccl_api",
+    "memory_copy",
+    "memory_allocation",
+    "scratch_memory",
+    "rocdecode_api",
+    "rocjpeg_api",
+    "pc_sample_host_trap",
+    "pc_sample_stochastic",
+];
+
+/// Arrays of a process's `gputrace.untimed`, by the names under which they wait.
+const UNTIMED: &[(&str, &str)] = &[
+    ("kernel_dispatch", "untimed kernel_dispatch"),
+    ("memory_copy", "untimed memory_copy"),
+];
+
+/// Calls of domains that this version does not know: in a process's `gputrace`.
+const OTHER: &str = "other_api";
+
+/// What is known of a process.
+#[derive(Clone, Debug, Default)]
+struct Process {
+    info: ProcessInfo,
+    end: Option<u64>,
+    /// Names by thread id.
+    threads: BTreeMap<u32, String>,
+}
+
+/// Exporter of the JSON document.
+#[derive(Debug)]
+pub struct JsonExporter {
+    file: OutputFile,
+    records: Spill<(u32, &'static str)>,
+    recording: Recording,
+    functions: Functions,
+    /// Names of the operations by kind.
+    operations: Vec<Vec<String>>,
+    /// Operation by function.
+    operation_of: HashMap<u32, usize>,
+    processes: BTreeMap<u32, Process>,
+    gpus: Gpus,
+    code_objects: BTreeMap<u32, CodeObjectInfo>,
+    kernels: BTreeMap<u32, KernelInfo>,
+    clocks: Vec<ClockSnapshot>,
+    notices: Vec<Notice>,
+    ledger: Option<Ledger>,
+    end: Option<End>,
+}
+
+impl JsonExporter {
+    /// Starts the document `file_name` (e.g. `app_results.json`) in `directory`.
+    ///
+    /// # Errors
+    /// If its file, or the one for what must wait, cannot be created.
+    pub fn new(directory: &OutputDir, file_name: &str) -> Result<Self, ExportError> {
+        let mut operations = vec![Vec::new(); KINDS.len()];
+        let named = [
+            (Domain::KernelDispatch, DISPATCH_OPERATIONS.to_vec()),
+            (Domain::MemoryCopy, DIRECTIONS.map(Direction::name).to_vec()),
+        ];
+        for (domain, names) in named {
+            if let Some(list) = operations.get_mut(kind(Some(domain))) {
+                *list = names.into_iter().map(str::to_owned).collect();
+            }
+        }
+        Ok(Self {
+            file: directory.file(file_name)?,
+            records: Spill::new(directory)?,
+            recording: Recording::default(),
+            functions: Functions::default(),
+            operations,
+            operation_of: HashMap::new(),
+            processes: BTreeMap::new(),
+            gpus: Gpus::default(),
+            code_objects: BTreeMap::new(),
+            kernels: BTreeMap::new(),
+            clocks: Vec::new(),
+            notices: Vec::new(),
+            ledger: None,
+            end: None,
+        })
+    }
+
+    fn process(&mut self, pid: u32) -> &mut Process {
+        let process = self.processes.entry(pid).or_default();
+        process.info.pid = pid;
+        process
+    }
+
+    /// The number of a function among those of its kind.
+    fn operation(&mut self, function: u32, kind: usize, name: &str) -> usize {
+        let Some(list) = self.operations.get_mut(kind) else {
+            return 0;
+        };
+        *self.operation_of.entry(function).or_insert_with(|| {
+            // Several libraries can export it.
+            list.iter().position(|known| known == name).unwrap_or_else(|| {
+                list.push(name.to_owned());
+                list.len() - 1
+            })
+        })
+    }
+
+    fn learn(&mut self, info: &FunctionInfo) {
+        self.functions.learn(info);
+        let kind = kind(info.domain);
+        self.operation(info.function.id, kind, &info.function.name);
+    }
+
+    fn call(&mut self, call: &Call) -> Result<(), ExportError> {
+        let kind = kind(Domain::from_id(call.domain));
+        let operation = match self.operation_of.get(&call.function) {
+            Some(operation) => *operation,
+            None => self.operation(call.function, kind, UNKNOWN_FUNCTION),
+        };
+        let info = self.functions.get(call.function);
+        let arguments = info.map_or_else(Vec::new, |info| arguments(info, call));
+        let returns = info.map_or(ValueKind::Word, |info| info.function.returns);
+        let (retval, unfinished) = match call.how {
+            CallEnd::Returned(_) if returns == ValueKind::Void => (None, None),
+            CallEnd::Returned(uint64_t_retval) => (Some(Returned { uint64_t_retval }), None),
+            CallEnd::ThreadExited => (None, Some("thread_exited")),
+            CallEnd::Executed => (None, Some("process_executed")),
+            CallEnd::RecordingStopped => (None, Some("recording_stopped")),
+        };
+        let record = CallRecord {
+            size: CALL_SIZE,
+            kind,
+            operation,
+            correlation_id: Correlation {
+                internal: call.correlation,
+                external: 0,
+                ancestor: Some(call.parent),
+            },
+            start_timestamp: call.begin,
+            end_timestamp: call.end,
+            thread_id: call.tid,
+            args: arguments,
+            retval,
+            gputrace: CallNotes {
+                unfinished,
+                cpu: call.cpu,
+                depth: call.depth,
+            },
+        };
+        let array = group(call.domain);
+        let array = ARRAYS.iter().find(|known| **known == array).unwrap_or(&OTHER);
+        Ok(self.records.push((call.pid, array), &record)?)
+    }
+
+    /// Writes the document: all that was waiting.
+    fn document(&mut self) -> io::Result<()> {
+        let pids: BTreeSet<u32> = self.records.keys().map(|(pid, _)| *pid).collect();
+        for pid in pids {
+            self.process(pid);
+        }
+        let strings = self.strings();
+        let agents: Vec<Value> = self.gpus.agents().iter().map(agent).collect();
+        let tail = self.about();
+        let Self {
+            file,
+            records,
+            processes,
+            code_objects,
+            kernels,
+            recording,
+            ..
+        } = self;
+        file.write_all(b"{\"rocprofiler-sdk-tool\": [")?;
+        for (index, (pid, process)) in processes.iter().enumerate() {
+            file.write_all(if index == 0 { b"\n{" } else { b",\n{" })?;
+            let objects = code_objects.values().filter(|info| info.code_object.pid == *pid);
+            let objects: Vec<Value> = objects.map(code_object).collect();
+            let symbols = kernels.values().filter(|info| info.pid == *pid);
+            let symbols: Vec<Value> = symbols.map(kernel).collect();
+            member(file, "metadata", &metadata(recording, process, self.end.as_ref()))?;
+            member(file, "agents", &agents)?;
+            member(file, "counters", &json!([]))?;
+            member(file, "strings", &strings)?;
+            member(file, "code_objects", &objects)?;
+            member(file, "kernel_symbols", &symbols)?;
+            member(file, "host_functions", &json!([]))?;
+            member(file, "summary", &json!([]))?;
+            member(file, "callback_records", &json!({"counter_collection": []}))?;
+            let arrays = ARRAYS.iter().map(|name| (*name, *name));
+            file.write_all(b"\"buffer_records\": ")?;
+            arrays_of(file, records, *pid, arrays)?;
+            file.write_all(b",\n\"gputrace\": {")?;
+            member(file, "name", &process.info.name)?;
+            member(file, "threads", &process.threads)?;
+            file.write_all(b"\"other_api\": ")?;
+            records.write(&(*pid, OTHER), file)?;
+            file.write_all(b",\n\"untimed\": ")?;
+            arrays_of(file, records, *pid, UNTIMED.iter().copied())?;
+            file.write_all(b"}}")?;
+        }
+        file.write_all(b"\n],\n\"gputrace\": ")?;
+        serde_json::to_writer(&mut *file, &tail)?;
+        file.write_all(b"}\n")
+    }
+
+    /// `strings` of each process: names by number.
+    fn strings(&self) -> Value {
+        let kinds = KINDS.iter().zip(&self.operations);
+        let names: Vec<Value> = kinds
+            .map(|(kind, operations)| json!({"kind": kind, "operations": operations}))
+            .collect();
+        json!({
+            "callback_records": [],
+            "buffer_records": names,
+            "marker_api": [],
+            "correlation_id": {"external": []},
+            "counters": {"dimension_ids": []},
+            "pc_sample_instructions": [],
+            "pc_sample_comments": [],
+            "att_filenames": [],
+            "code_object_snapshot_filenames": [],
+        })
+    }
+
+    /// The document's own `gputrace`.
+    fn about(&self) -> Value {
+        let loss = self.ledger.as_ref().map(loss);
+        let mut functions: Vec<&FunctionInfo> = self.functions.iter().collect();
+        functions.sort_by_key(|info| info.function.id);
+        let functions: Vec<Value> = functions
+            .into_iter()
+            .map(|info| {
+                json!({
+                    "name": info.function.name,
+                    "kind": Ledger::domain_name(info.function.domain),
+                    "library": info.library,
+                    "build_id": info.build_id,
+                })
+            })
+            .collect();
+        json!({
+            "format_version": 1,
+            "recording": self.recording,
+            "clocks": self.clocks,
+            "functions": functions,
+            "notices": self.notices,
+            "loss": loss,
+            "end": self.end,
+        })
+    }
+}
+
+impl Exporter for JsonExporter {
+    fn format(&self) -> &'static str {
+        FORMAT
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), ExportError> {
+        self.gpus.learn(event);
+        match event {
+            Event::Recording(recording) => self.recording.clone_from(recording),
+            Event::Function(info) => self.learn(info),
+            Event::Process(info) => {
+                let process = self.process(info.pid);
+                process.info.clone_from(info);
+                process.end = None;
+            }
+            Event::Thread(info) => {
+                let threads = &mut self.process(info.pid).threads;
+                threads.insert(info.tid, info.name.clone());
+            }
+            Event::Lifetime(lifetime) => {
+                if lifetime.what == LifetimeChange::Exited && lifetime.pid == lifetime.tid {
+                    self.process(lifetime.pid).end = Some(lifetime.time);
+                }
+            }
+            Event::Call(call) => self.call(call)?,
+            Event::CodeObject(info) => {
+                self.code_objects.insert(info.id, (**info).clone());
+            }
+            Event::Kernel(info) => {
+                self.kernels.insert(info.id, (**info).clone());
+            }
+            Event::Dispatch(dispatch) => {
+                let node = self.gpus.node_of(dispatch);
+                let stream = self.gpus.stream(dispatch.origin.pid, dispatch.origin.stream);
+                let record = DispatchRecord::new(dispatch, node, queue_id(dispatch.queue), stream);
+                let array = array("kernel_dispatch", dispatch.time.quality.is_drawn());
+                self.records.push((dispatch.origin.pid, array), &record)?;
+            }
+            Event::Copy(copy) => {
+                let stream = self.gpus.stream(copy.origin.pid, copy.origin.stream);
+                let array = array("memory_copy", copy.time.quality.is_drawn());
+                let record = CopyRecord::new(copy, stream);
+                self.records.push((copy.origin.pid, array), &record)?;
+            }
+            Event::Clocks(clocks) => self.clocks.push(*clocks),
+            Event::Notice(notice) => self.notices.push(notice.clone()),
+            Event::Ledger(ledger) => self.ledger = Some((**ledger).clone()),
+            Event::End(end) => self.end = Some(end.clone()),
+            Event::Agent(_) | Event::Queue(_) => {}
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Vec<Output>, ExportError> {
+        self.document()?;
+        Ok(vec![
+            self.file.finish("all records as JSON, in rocprofv3's shape")?,
+        ])
+    }
+}
+
+/// Where work waits, by whether its times are real.
+fn array(name: &'static str, drawn: bool) -> &'static str {
+    let untimed = UNTIMED.iter().find(|(known, _)| !drawn && *known == name);
+    untimed.map_or(name, |(_, waiting)| waiting)
+}
+
+/// Writes a member that another follows.
+fn member(out: &mut impl Write, name: &str, value: &impl Serialize) -> io::Result<()> {
+    write!(out, "\"{name}\": ")?;
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b",\n")
+}
+
+/// Writes an object of arrays: their names, and the names under which they waited.
+fn arrays_of(
+    out: &mut impl Write,
+    records: &Spill<(u32, &'static str)>,
+    pid: u32,
+    names: impl Iterator<Item = (&'static str, &'static str)>,
+) -> io::Result<()> {
+    out.write_all(b"{")?;
+    for (index, (name, waiting)) in names.enumerate() {
+        out.write_all(if index == 0 { b"\n" } else { b",\n" })?;
+        write!(out, "\"{name}\": ")?;
+        records.write(&(pid, waiting), out)?;
+    }
+    out.write_all(b"\n}")
+}
+
+/// A call's arguments with types.
+fn arguments<'a>(info: &'a FunctionInfo, call: &'a Call) -> Vec<Argument<'a>> {
+    let parameters = info.function.parameters.as_deref().unwrap_or_default();
+    let decoded = args::decoded(info, call).enumerate();
+    decoded
+        .map(|(position, (name, value))| Argument {
+            c_type: parameters
+                .get(position)
+                .map_or("uint64_t", |parameter| parameter.c_type.as_str()),
+            name,
+            value,
+        })
+        .collect()
+}
+
+fn metadata(recording: &Recording, process: &Process, end: Option<&End>) -> Value {
+    let info = &process.info;
+    json!({
+        "node": {
+            "machine_id": recording.hostname,
+            "system_name": "Linux",
+            "hostname": recording.hostname,
+            "release": recording.kernel_release,
+            "version": recording.kernel_version,
+            "hardware_name": recording.machine,
+            "domain_name": "(none)",
+        },
+        "pid": info.pid,
+        "init_time": if info.start == 0 { recording.clocks.boottime } else { info.start },
+        "fini_time": process.end.or(end.map(|end| end.time)).unwrap_or(0),
+        "command": info.command,
+        "config": {},
+    })
+}
+
+fn agent(info: &AgentInfo) -> Value {
+    let agent = &info.agent;
+    let mut members = Map::new();
+    members.insert("size".to_owned(), 0.into());
+    members.insert("id".to_owned(), json!({"handle": agent.node_id}));
+    // `rocprofiler_agent_type_t`.
+    let kind = match agent.kind {
+        AgentKind::Cpu => 1,
+        AgentKind::Gpu => 2,
+    };
+    members.insert("type".to_owned(), kind.into());
+    let mut dims: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for (name, value) in &agent.info {
+        let name = name.to_lowercase();
+        // Three columns in a table, one object here.
+        let dim = ["workgroup_max_dim", "grid_max_dim"]
+            .into_iter()
+            .find_map(|dim| Some((dim, name.strip_prefix(dim)?.strip_prefix('_')?)));
+        match dim {
+            Some((dim, axis)) => {
+                dims.entry(dim)
+                    .or_default()
+                    .insert(axis.to_owned(), (*value).into());
+            }
+            None => {
+                members.insert(name, (*value).into());
+            }
+        }
+    }
+    members.extend(dims.into_iter().map(|(dim, axes)| (dim.to_owned(), axes.into())));
+    let rest = json!({
+        "gpu_id": agent.gpu_id,
+        "name": agent.name,
+        "vendor_name": agent.vendor_name,
+        "product_name": agent.product_name,
+        "model_name": agent.model_name,
+        "node_id": agent.node_id,
+        "logical_node_id": info.absolute_index,
+        "logical_node_type_id": info.type_index,
+    });
+    if let Value::Object(rest) = rest {
+        members.extend(rest);
+    }
+    Value::Object(members)
+}
+
+fn code_object(info: &CodeObjectInfo) -> Value {
+    let object = &info.code_object;
+    // `rocprofiler_code_object_storage_type_t`.
+    let storage = match object.uri.split_once("://") {
+        Some(("file", _)) => 1,
+        Some(("memory", _)) => 2,
+        _ => 0,
+    };
+    json!({
+        "size": 0,
+        "code_object_id": info.id,
+        "uri": object.uri,
+        "load_base": object.load_base,
+        "load_size": object.load_size,
+        "load_delta": object.load_delta,
+        "storage_type": storage,
+        "gputrace": {"target": object.target, "load_time": object.time},
+    })
+}
+
+fn kernel(info: &KernelInfo) -> Value {
+    let kernel = &info.kernel;
+    let shown = if info.demangled.is_empty() {
+        &kernel.name
+    } else {
+        &info.demangled
+    };
+    json!({
+        "size": 0,
+        "kernel_id": info.id,
+        "code_object_id": info.code_object,
+        "kernel_name": kernel.name,
+        "kernel_object": kernel.object,
+        "kernarg_segment_size": kernel.kernarg_size,
+        "kernarg_segment_alignment": kernel.kernarg_alignment,
+        "group_segment_size": kernel.group_size,
+        "private_segment_size": kernel.private_size,
+        "sgpr_count": kernel.sgpr_count,
+        "arch_vgpr_count": kernel.arch_vgpr_count,
+        "accum_vgpr_count": kernel.accum_vgpr_count,
+        "formatted_kernel_name": shown,
+        "demangled_kernel_name": shown,
+    })
+}
+
+/// The account, for JSON formats: `seen = written + unfinished + lost + unaccounted` in each row.
+pub(crate) fn loss(ledger: &Ledger) -> Value {
+    let rows: Vec<Value> = ledger
+        .rows
+        .iter()
+        .map(|row| {
+            let dropped: Map<String, Value> = DropReason::ALL
+                .iter()
+                .map(|reason| (reason.name().to_owned(), row.dropped_for(*reason).into()))
+                .collect();
+            json!({
+                "domain": Ledger::domain_name(row.domain),
+                "cpu": row.cpu,
+                "seen": row.seen,
+                "written": row.written,
+                "unfinished": row.unfinished,
+                "dropped": dropped,
+                "lost": row.lost(),
+                "unaccounted": row.imbalance(),
+            })
+        })
+        .collect();
+    json!({
+        "complete": ledger.complete,
+        "rows": rows,
+        "unmatched_returns": ledger.unmatched_returns,
+        "unreadable_args": ledger.unreadable_args,
+        "task_events": ledger.task_events,
+        "task_events_lost": ledger.task_events_lost,
+    })
+}

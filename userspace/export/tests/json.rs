@@ -1,0 +1,202 @@
+//! JSON documents of made-up recordings, read back here and by Python's `json` (`tests/readers`).
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use gputrace_export::{ExportError, Exporter, OutputDir, OutputError, json::JsonExporter, synthetic};
+use gputrace_timeline::{
+    event::{Event, ThreadInfo},
+    synthetic::call,
+};
+use serde_json::{Value, json};
+
+fn export(events: &[Event], directory: &Path) -> (PathBuf, Value) {
+    let out = OutputDir::open(directory, None).unwrap();
+    let mut exporter = Box::new(JsonExporter::new(&out, "app_results.json").unwrap());
+    for event in events {
+        exporter.event(event).unwrap();
+    }
+    let path = exporter.finish().unwrap()[0].path.clone();
+    let document = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    (path, document)
+}
+
+fn check(path: &Path) {
+    let Some(python) = env::var_os("GPUTRACE_TEST_PYTHON") else {
+        eprintln!("SKIPPED: GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
+        return;
+    };
+    let output = Command::new(python)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/readers/json_check.py"))
+        .arg(path)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn is_empty(directory: &Path) -> bool {
+    fs::read_dir(directory).unwrap().next().is_none()
+}
+
+#[test]
+fn the_document_has_rocprofv3s_shape() {
+    let directory = tempfile::tempdir().unwrap();
+    let events = synthetic::events();
+    let (path, document) = export(&events, directory.path());
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    check(&path);
+    let process = &document["rocprofiler-sdk-tool"][0];
+    let length = |value: &Value| value.as_array().unwrap().len();
+    let count = |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count();
+    let records = &process["buffer_records"];
+    let untimed = &process["gputrace"]["untimed"];
+    assert_eq!(
+        length(&records["kernel_dispatch"]) + length(&untimed["kernel_dispatch"]),
+        count(|event| matches!(event, Event::Dispatch(_)))
+    );
+    assert_eq!(
+        length(&records["kernel_dispatch"]),
+        count(|event| matches!(event, Event::Dispatch(work) if work.time.quality.is_drawn()))
+    );
+    assert_eq!(
+        length(&records["memory_copy"]) + length(&untimed["memory_copy"]),
+        count(|event| matches!(event, Event::Copy(_)))
+    );
+    assert_eq!(length(&records["hip_api"]) + length(&records["hsa_api"]), 3);
+
+    let find = |id: u64| {
+        let all = records["kernel_dispatch"].as_array().unwrap();
+        all.iter()
+            .find(|record| record["dispatch_info"]["dispatch_id"] == id)
+            .unwrap()
+    };
+    let first = find(1);
+    assert_eq!(
+        first["dispatch_info"]["grid_size"],
+        json!({"x": 1024, "y": 4, "z": 1})
+    );
+    assert_eq!(first["correlation_id"], json!({"internal": 2, "external": 0}));
+    assert_eq!(first["gputrace"]["start_uncertainty"], 300);
+    let name = |record: &Value| {
+        let kind = &process["strings"]["buffer_records"][record["kind"].as_u64().unwrap() as usize];
+        let operation = &kind["operations"][record["operation"].as_u64().unwrap() as usize];
+        format!(
+            "{} {}",
+            kind["kind"].as_str().unwrap(),
+            operation.as_str().unwrap()
+        )
+    };
+    assert_eq!(name(first), "KERNEL_DISPATCH KERNEL_DISPATCH_COMPLETE");
+    assert_eq!(
+        name(&records["memory_copy"][0]),
+        "MEMORY_COPY MEMORY_COPY_HOST_TO_DEVICE"
+    );
+    assert_eq!(
+        name(&records["hsa_api"][0]),
+        "HSA_CORE_API hsa_signal_store_relaxed"
+    );
+    assert_eq!(name(&records["hip_api"][0]), "HIP_RUNTIME_API hipLaunchKernel");
+    assert_eq!(
+        records["hip_api"][1]["gputrace"]["unfinished"],
+        "recording_stopped"
+    );
+    assert!(records["hip_api"][1].get("retval").is_none());
+    assert_eq!(process["agents"][1]["type"], 2);
+    assert_eq!(
+        process["kernel_symbols"][0]["formatted_kernel_name"],
+        "add(float*, float*)"
+    );
+    assert_eq!(document["gputrace"]["loss"]["complete"], true);
+}
+
+#[test]
+fn each_process_has_its_own_records() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut events = Vec::new();
+    for number in 1..=30_u64 {
+        let mut call = call(number, number, number + 1);
+        call.pid = 100 + (number % 3) as u32;
+        events.push(Event::Thread(ThreadInfo {
+            pid: call.pid,
+            tid: call.tid,
+            name: "\"quoted\"\u{fffd}".to_owned(),
+        }));
+        events.push(Event::Call(call));
+    }
+    let (path, document) = export(&events, directory.path());
+    check(&path);
+    let processes = document["rocprofiler-sdk-tool"].as_array().unwrap();
+    assert_eq!(processes.len(), 3);
+    for process in processes {
+        let calls = process["buffer_records"]["hip_api"].as_array().unwrap();
+        assert_eq!(calls.len(), 10);
+        let pid = process["metadata"]["pid"].as_u64().unwrap();
+        assert!(
+            calls
+                .iter()
+                .all(|call| 100 + call["correlation_id"]["internal"].as_u64().unwrap() % 3 == pid)
+        );
+    }
+    assert_eq!(document["gputrace"]["loss"], Value::Null);
+}
+
+#[test]
+fn a_recording_without_events_is_a_document_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, document) = export(&[], directory.path());
+    check(&path);
+    assert_eq!(document["rocprofiler-sdk-tool"], json!([]));
+}
+
+const FULL_DISK: &str = "GPUTRACE_TEST_FULL_DISK";
+
+#[test]
+fn a_full_disk_leaves_no_partial_file_and_is_named() {
+    if let Some(directory) = env::var_os(FULL_DISK) {
+        return fill(directory.as_ref());
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let status = Command::new("sh")
+        .args(["-c", "trap '' XFSZ && ulimit -f 2048 && exec \"$0\" a_full_disk"])
+        .arg(env::current_exe().unwrap())
+        .env(FULL_DISK, directory.path())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    assert!(is_empty(directory.path()));
+}
+
+fn fill(directory: &Path) {
+    let out = OutputDir::open(directory, None).unwrap();
+    // Full while records wait, and full while the document is put together.
+    for records in [200_000, 4_000] {
+        let mut exporter = Box::new(JsonExporter::new(&out, "app_results.json").unwrap());
+        let result = (1..records)
+            .try_for_each(|number| exporter.event(&Event::Call(call(number, number, number + 1))))
+            .and_then(|()| {
+                for number in 0..40_000 {
+                    exporter.event(&Event::Thread(ThreadInfo {
+                        pid: 100,
+                        tid: number,
+                        name: "a thread with a name".to_owned(),
+                    }))?;
+                }
+                exporter.finish().map(drop)
+            });
+        let error = result.unwrap_err();
+        assert!(
+            matches!(error, ExportError::Output(OutputError::Full { .. })),
+            "{error:?}"
+        );
+    }
+}
