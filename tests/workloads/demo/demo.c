@@ -51,7 +51,7 @@ enum { STREAMS = 3, FRAMES = 60, WIDTH = 1024, HEIGHT = 512, PIXELS = WIDTH * HE
 struct lane {
     hipStream_t stream;
     hipEvent_t done;
-    float *host;
+    float *host, *host_sharp;
     unsigned *host_bins;
     void *frame, *blurred, *sharp, *bins;
 };
@@ -69,6 +69,7 @@ static void submit(struct lane *lane) {
     launch(blur, lane->stream, (void *[]){&lane->frame, &lane->blurred, &width, &pixels});
     launch(sharpen, lane->stream, (void *[]){&lane->frame, &lane->blurred, &lane->sharp, &pixels});
     launch(histogram, lane->stream, (void *[]){&lane->sharp, &lane->bins, &pixels});
+    HIP(hipMemcpyAsync(lane->host_sharp, lane->sharp, PIXELS * sizeof(float), hipMemcpyDeviceToHost, lane->stream));
     HIP(hipMemcpyAsync(lane->host_bins, lane->bins, BINS * sizeof(unsigned), hipMemcpyDeviceToHost, lane->stream));
     HIP(hipEventRecord(lane->done, lane->stream));
 }
@@ -90,6 +91,7 @@ int main(int argc, char **argv) {
         HIP(hipStreamCreateWithFlags(&lane->stream, hipStreamNonBlocking));
         HIP(hipEventCreate(&lane->done));
         HIP(hipHostMalloc((void **)&lane->host, PIXELS * sizeof(float), 0));
+        HIP(hipHostMalloc((void **)&lane->host_sharp, PIXELS * sizeof(float), 0));
         HIP(hipHostMalloc((void **)&lane->host_bins, BINS * sizeof(unsigned), 0));
         HIP(hipMalloc(&lane->frame, PIXELS * sizeof(float)));
         HIP(hipMalloc(&lane->blurred, PIXELS * sizeof(float)));
@@ -113,6 +115,7 @@ int main(int argc, char **argv) {
         HIP(hipFree(lane->sharp));
         HIP(hipFree(lane->bins));
         HIP(hipHostFree(lane->host));
+        HIP(hipHostFree(lane->host_sharp));
         HIP(hipHostFree(lane->host_bins));
         HIP(hipEventDestroy(lane->done));
         HIP(hipStreamDestroy(lane->stream));

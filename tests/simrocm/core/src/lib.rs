@@ -9,6 +9,7 @@
 //! # The parts
 //!
 //! * [`abi`]: signals, queues and rings, exactly as ROCr lays them out.
+//! * [`object`]: ROCr's own objects behind handles, which say which GPU a queue is of.
 //! * [`packet`]: barrier packets to be written; the other formats are the software GPU's.
 //! * [`ffi`]: pointers that C callers hand in, with checked access; raw memory is touched only there and in
 //!   [`abi`].
@@ -24,5 +25,6 @@ pub mod code_object;
 pub mod export;
 pub mod ffi;
 pub mod newer;
+pub mod object;
 pub mod packet;
 pub mod status;

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use gputrace_simrocm_core::abi::{
     AgentHandle, AmdQueue, QueueDescription, QueuePointer, Signal, cell64, queue_property, signal_kind,
 };
 use gputrace_simrocm_core::ffi::{In, Out};
+use gputrace_simrocm_core::object::CoreQueue;
 use gputrace_simrocm_core::status::Status;
 use gputrace_softgpu::gpu::QueueSpec;
 use gputrace_softgpu::layout;
@@ -21,13 +22,15 @@ use crate::{events, handler, memory, runtime};
 pub(crate) type Callback = extern "C" fn(Status, QueuePointer, u64);
 
 /// What the runtime keeps of a queue.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Known {
     /// The software GPU's number of it.
     number: u32,
     device: usize,
     doorbell: u64,
     ring_bytes: u64,
+    /// What the queue's structure points to.
+    _core: Arc<CoreQueue>,
 }
 
 static KNOWN: Mutex<Option<HashMap<QueuePointer, Known>>> = Mutex::new(None);
@@ -81,7 +84,8 @@ fn make(agent: AgentHandle, wanted: &Wanted) -> Result<QueuePointer, Status> {
     queue.read_dispatch_id_field_base_byte_offset = 128;
     *queue.queue_properties.get_mut() = queue_property::IS_PTR64;
     *queue.queue_inactive_signal.get_mut() = inactive.0;
-    *queue.core_queue.get_mut() = place.address();
+    let core = CoreQueue::new(agent);
+    *queue.core_queue.get_mut() = core.address();
     let spec = QueueSpec {
         agent: u32::try_from(device).map_err(|_| Status::INVALID_AGENT)?,
         kind: QueueKind::Aql,
@@ -106,6 +110,7 @@ fn make(agent: AgentHandle, wanted: &Wanted) -> Result<QueuePointer, Status> {
                 device,
                 doorbell,
                 ring_bytes,
+                _core: core,
             },
         )
     });
@@ -252,7 +257,7 @@ pub(crate) extern "C" fn destroy(pointer: QueuePointer) -> Status {
 
 /// `hsa_queue_inactivate`.
 pub(crate) extern "C" fn inactivate(pointer: QueuePointer) -> Status {
-    match (runtime::get(), known(|known| known.get(&pointer).copied())) {
+    match (runtime::get(), known(|known| known.get(&pointer).cloned())) {
         (Ok(runtime), Some(found)) => runtime.gpu.pause_queue(found.number, true).into(),
         _ => Status::INVALID_QUEUE,
     }

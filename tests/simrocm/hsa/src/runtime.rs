@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, Once, OnceLock, PoisonError, RwLock};
 
 use gputrace_simrocm_core::abi::AgentHandle;
 use gputrace_simrocm_core::blit;
 use gputrace_simrocm_core::ffi::{Untyped, die};
+use gputrace_simrocm_core::object::{CoreAgent, DeviceType};
 use gputrace_simrocm_core::status::Status;
 use gputrace_softgpu::bus::{Bus, Identity};
 use gputrace_softgpu::clock::boottime_ns;
@@ -141,22 +142,39 @@ pub(crate) fn get() -> Result<&'static Runtime, Status> {
     runtime.ok_or(Status::NOT_INITIALIZED)
 }
 
-/// The handle of the CPU agent; those of GPUs follow.
-const CPU: u64 = 0x5100;
+/// A CPU and as many GPUs as a configuration can have, in the order of their topology nodes.
+const AGENTS: usize = 17;
 
-/// The CPU agent.
-pub(crate) const fn cpu() -> AgentHandle {
-    AgentHandle(CPU)
+/// All agents, marked.
+fn agents() -> &'static [CoreAgent; AGENTS] {
+    static OBJECTS: [CoreAgent; AGENTS] = [const { CoreAgent::new() }; AGENTS];
+    static DESCRIBED: Once = Once::new();
+    DESCRIBED.call_once(|| {
+        let devices = std::iter::once(DeviceType::Cpu).chain(std::iter::repeat(DeviceType::Gpu));
+        for ((node, object), device) in (0..).zip(&OBJECTS).zip(devices) {
+            object.describe(node, device);
+        }
+    });
+    &OBJECTS
 }
 
-/// A GPU agent.
+/// The CPU agent.
+pub(crate) fn cpu() -> AgentHandle {
+    let [cpu, ..] = agents();
+    cpu.handle()
+}
+
+/// A GPU agent; no agent for a GPU beyond those that can be.
 pub(crate) fn gpu(index: usize) -> AgentHandle {
-    AgentHandle(CPU + 1 + index as u64)
+    agents().get(index + 1).map_or(AgentHandle(0), CoreAgent::handle)
 }
 
 /// Which GPU an agent is; `None` for the CPU and what is no agent.
 pub(crate) fn gpu_index(agent: AgentHandle) -> Option<usize> {
-    let index = usize::try_from(agent.0.checked_sub(CPU + 1)?).ok()?;
+    let index = agents()
+        .iter()
+        .skip(1)
+        .position(|object| object.handle() == agent)?;
     get()
         .is_ok_and(|runtime| index < runtime.devices.len())
         .then_some(index)
