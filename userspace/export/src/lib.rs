@@ -7,7 +7,8 @@
 //! * [`csv::CsvExporter`]: the files that rocprofv3 writes, what it cannot say of the GPU's times, and the
 //!   account of losses ([`loss`]);
 //! * [`summary::SummaryExporter`]: text for people;
-//! * other formats live in crates of their own (`gputrace-perfetto`).
+//! * [`json::JsonExporter`]: all records in one document, in rocprofv3's shape;
+//! * other formats live in crates of their own (`gputrace-perfetto`, `gputrace-rocpd`).
 //!
 //! What several formats need to name and measure the GPU's work is here too: [`gpu`], [`intervals`],
 //! [`levels`].
@@ -40,6 +41,9 @@ pub mod exporter;
 pub mod functions;
 pub mod gpu;
 pub mod intervals;
+pub mod json;
+mod json_records;
+mod json_spill;
 pub mod levels;
 pub mod loss;
 pub mod output;

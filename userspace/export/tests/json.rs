@@ -21,7 +21,8 @@ fn export(events: &[Event], directory: &Path) -> (PathBuf, Value) {
     for event in events {
         exporter.event(event).unwrap();
     }
-    let path = exporter.finish().unwrap()[0].path.clone();
+    let outputs = exporter.finish().unwrap();
+    let path = outputs.into_iter().next().unwrap().path;
     let document = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     (path, document)
 }
