@@ -5,6 +5,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use regex::Regex;
 
+use crate::kernels::KernelArgs;
+
 /// First lines of the help: what people type.
 const EXAMPLES: &str = "\
 Examples:
@@ -219,6 +221,22 @@ pub(crate) struct OutputArgs {
     #[arg(short = 'S', long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) summary: bool,
+
+    /// With -f csv: write also statistics, NAME_DOMAIN_stats.csv and NAME_domain_stats.csv.
+    #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
+          value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
+    pub(crate) stats: bool,
+
+    /// With -f pftrace: rows of GPU work are those of HSA queues (the default). With =False they are
+    /// those of HIP streams, as rocprofv3 has them without this option; work whose stream is not known is in a
+    /// row of its own.
+    #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
+          value_parser = boolean, action = ArgAction::Set, default_value = "true", hide_default_value = true)]
+    pub(crate) group_by_queue: bool,
+
+    /// Kernels.
+    #[command(flatten)]
+    pub(crate) kernels: KernelArgs,
 }
 
 /// Options of `export`.
@@ -281,7 +299,7 @@ pub(crate) enum LogLevel {
 }
 
 /// As rocprofv3 reads booleans.
-fn boolean(text: &str) -> Result<bool, String> {
+pub(crate) fn boolean(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "y" | "on" | "t" => Ok(true),
         "0" | "false" | "no" | "n" | "off" | "f" => Ok(false),

@@ -1,14 +1,19 @@
 //! Outputs of a capture.
 
-use std::{io::Write as _, ops::ControlFlow, path::Path};
+use std::{
+    io::Write as _,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result};
 use gputrace_export::{OutputDir, Progress};
-use gputrace_session::{Format, Outputs, User, export};
+use gputrace_perfetto::GpuGrouping;
+use gputrace_session::{Format, OutputRequest, Outputs, User, export};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
-    args::{self, ExportArgs},
+    args::{self, ExportArgs, OutputArgs},
     exit, say,
 };
 
@@ -35,7 +40,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
         capture,
         &directory,
         &name,
-        &formats(&args.output.output_format),
+        &request(&args.output, beside.to_owned(), None).formats,
         &mut |progress| {
             show(&bar, progress);
             ControlFlow::Continue(())
@@ -47,8 +52,22 @@ pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
     Ok(failure(&outputs).unwrap_or(0))
 }
 
+/// Outputs as options ask for them, in `directory`, beginning with `name`.
+pub(crate) fn request(args: &OutputArgs, directory: PathBuf, name: Option<String>) -> OutputRequest {
+    let mut request = OutputRequest::new(directory, name);
+    request.formats.list = formats(&args.output_format);
+    request.formats.kernels = args.kernels.options();
+    request.formats.stats = args.stats;
+    request.formats.grouping = if args.group_by_queue {
+        GpuGrouping::Queues
+    } else {
+        GpuGrouping::Streams
+    };
+    request
+}
+
 /// The formats that options name.
-pub(crate) fn formats(given: &[args::Format]) -> Vec<Format> {
+fn formats(given: &[args::Format]) -> Vec<Format> {
     let mut formats: Vec<Format> = Vec::new();
     for format in given {
         let format = match format {
@@ -76,6 +95,10 @@ pub(crate) fn report(outputs: &Outputs, summary: bool) {
         say(
             "warning: the capture has no end mark: the recorder was killed or ran out of space; everything up to its last whole block was read",
         );
+    }
+    // The summary has it among its remarks.
+    if let Some(left_out) = report.left_out.filter(|_| !summary) {
+        say(&left_out.to_string());
     }
     if let Some(error) = &report.read_error {
         say(&format!("error: {error}"));

@@ -5,6 +5,7 @@ mod args;
 mod domains;
 mod exit;
 mod export;
+mod kernels;
 mod list;
 mod record;
 

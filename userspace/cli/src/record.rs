@@ -5,13 +5,11 @@ use std::{os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitSta
 use anyhow::Result;
 use gputrace_capture::meta::EndReason;
 use gputrace_probe::calls::BackendChoice;
-use gputrace_session::{Finished, FunctionFilter, OutputRequest, Request, SessionError, Targets, record};
+use gputrace_session::{Finished, FunctionFilter, Request, SessionError, Targets, record};
 
 use crate::{
     args::{Backend, OutputArgs, RecordArgs},
-    domains, exit,
-    export::{self, formats},
-    say,
+    domains, exit, export, say,
 };
 
 /// Records, and reports what came of it.
@@ -81,12 +79,7 @@ fn request(args: &RecordArgs) -> Request {
         duration: args
             .duration
             .or(args.attach_duration_msec.map(Duration::from_millis)),
-        output: OutputRequest {
-            directory,
-            name,
-            formats: formats(&args.output.output_format),
-            summary: args.output.summary,
-        },
+        output: export::request(&args.output, directory, name),
         backend: match args.backend {
             Backend::Auto => BackendChoice::Auto,
             Backend::UprobeMulti => BackendChoice::UprobeMulti,

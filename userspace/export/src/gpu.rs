@@ -111,7 +111,7 @@ impl Gpus {
         self.kernels.get(&dispatch.kernel?)
     }
 
-    /// The kernel's name for people; its address if it has none.
+    /// The kernel's name as outputs show it; its address if it has none.
     #[must_use]
     pub fn kernel_name(&self, dispatch: &Dispatch) -> Cow<'_, str> {
         match self.kernel(dispatch) {

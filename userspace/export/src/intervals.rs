@@ -76,6 +76,12 @@ impl Intervals {
         }
     }
 
+    /// The earliest interval.
+    #[must_use]
+    pub fn first(&self) -> Option<(u64, u64)> {
+        self.spans.first_key_value().map(|(begin, end)| (*begin, *end))
+    }
+
     /// Takes the earliest interval out.
     pub fn pop_first(&mut self) -> Option<(u64, u64)> {
         self.spans.pop_first()

@@ -10,6 +10,9 @@
 //! * [`json::JsonExporter`]: all records in one document, in rocprofv3's shape;
 //! * other formats live in crates of their own (`gputrace-perfetto`, `gputrace-rocpd`).
 //!
+//! What the user asked of kernels (which of them, and how they are called) is applied to the events on their
+//! way, once for all formats: [`kernels`].
+//!
 //! What several formats need to name and measure the GPU's work is here too: [`gpu`], [`intervals`],
 //! [`levels`].
 //!
@@ -44,6 +47,7 @@ pub mod intervals;
 pub mod json;
 mod json_records;
 mod json_spill;
+pub mod kernels;
 pub mod levels;
 pub mod loss;
 pub mod output;
@@ -54,5 +58,6 @@ pub mod synthetic;
 
 pub use exporter::{ExportError, Exporter, Output};
 pub use functions::Functions;
+pub use kernels::KernelOptions;
 pub use output::{FileOwner, OutputDir, OutputError, OutputFile};
-pub use run::{Progress, Report, run};
+pub use run::{Progress, Report, run, run_with};

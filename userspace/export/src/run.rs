@@ -8,7 +8,10 @@ use std::{
 use gputrace_capture::{ReadError, Truncation, meta::Notice};
 use gputrace_timeline::{Tally, Timeline, event::Event};
 
-use crate::exporter::{ExportError, Exporter, Output};
+use crate::{
+    exporter::{ExportError, Exporter, Output},
+    kernels::{KernelOptions, KernelStage, LeftOut},
+};
 
 /// Events between two reports of progress.
 const PROGRESS_INTERVAL: u64 = 1 << 16;
@@ -41,6 +44,8 @@ pub struct Report {
     pub cancelled: bool,
     /// What was found in the capture.
     pub tally: Tally,
+    /// What the kernel filters kept out of the outputs, if there are any.
+    pub left_out: Option<LeftOut>,
 }
 
 /// Gives every event of `timeline` to every exporter and finishes them.
@@ -49,11 +54,22 @@ pub struct Report {
 /// is called now and then, and at the end of reading; returning [`ControlFlow::Break`] cancels the
 /// export and leaves no file behind.
 pub fn run<R: Read + Seek>(
+    timeline: Timeline<R>,
+    exporters: Vec<Box<dyn Exporter>>,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Report {
+    run_with(timeline, exporters, KernelOptions::default(), progress)
+}
+
+/// As [`run`], with the kernels that `kernels` asks for, under the names that it asks for.
+pub fn run_with<R: Read + Seek>(
     mut timeline: Timeline<R>,
     mut exporters: Vec<Box<dyn Exporter>>,
+    kernels: KernelOptions,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Report {
     let mut report = Report::default();
+    let mut kernels = KernelStage::new(kernels);
     let mut events = 0;
     loop {
         let event = match timeline.next() {
@@ -69,7 +85,7 @@ pub fn run<R: Read + Seek>(
             }
         };
         report.ended |= matches!(event, Event::End(_));
-        give(&event, &mut exporters, &mut report);
+        kernels.take(event, &mut |event| give(&event, &mut exporters, &mut report));
         events += 1;
         if events % PROGRESS_INTERVAL == 0 && progress(at(&timeline, events)).is_break() {
             return Report {
@@ -78,6 +94,8 @@ pub fn run<R: Read + Seek>(
             };
         }
     }
+    kernels.finish(0, &mut |event| give(&event, &mut exporters, &mut report));
+    report.left_out = kernels.left_out();
     report.truncation = timeline.truncation();
     report.tally = timeline.tally().clone();
     if progress(at(&timeline, events)).is_break() {

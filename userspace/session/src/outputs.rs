@@ -8,12 +8,18 @@ use std::{
 };
 
 use gputrace_export::{
-    Exporter, OutputDir, Progress, Report, csv::CsvExporter, run, summary::SummaryExporter,
+    Exporter, OutputDir, Progress, Report,
+    csv::{CsvExporter, CsvOptions},
+    run_with,
+    summary::SummaryExporter,
 };
-use gputrace_perfetto::PerfettoExporter;
+use gputrace_perfetto::{PerfettoExporter, PerfettoOptions};
 use gputrace_timeline::Timeline;
 
-use crate::{SessionError, request::Format};
+use crate::{
+    SessionError,
+    request::{Format, Formats},
+};
 
 /// What an export made.
 #[derive(Debug)]
@@ -34,22 +40,29 @@ pub fn export(
     path: &Path,
     directory: &OutputDir,
     name: &str,
-    formats: &[Format],
+    formats: &Formats,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Outputs, SessionError> {
     let timeline = Timeline::open(path)?;
     let text = SharedText::default();
     let mut exporters: Vec<Box<dyn Exporter>> = vec![Box::new(SummaryExporter::to_stream(text.clone()))];
-    for format in formats {
+    for format in &formats.list {
         exporters.push(match format {
-            Format::Csv => Box::new(CsvExporter::new(directory.clone(), name)),
-            Format::Pftrace => Box::new(PerfettoExporter::new(
-                directory,
-                &format!("{name}_results.pftrace"),
-            )?),
+            Format::Csv => {
+                let options = CsvOptions { stats: formats.stats };
+                Box::new(CsvExporter::with_options(directory.clone(), name, options))
+            }
+            Format::Pftrace => {
+                let options = PerfettoOptions {
+                    grouping: formats.grouping,
+                    ..PerfettoOptions::default()
+                };
+                let file = format!("{name}_results.pftrace");
+                Box::new(PerfettoExporter::with_options(directory, &file, options)?)
+            }
         });
     }
-    let report = run(timeline, exporters, progress);
+    let report = run_with(timeline, exporters, formats.kernels.clone(), progress);
     Ok(Outputs {
         report,
         summary: text.take(),

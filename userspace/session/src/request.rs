@@ -3,6 +3,8 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use gputrace_abi::domain::Domain;
+use gputrace_export::KernelOptions;
+use gputrace_perfetto::GpuGrouping;
 use gputrace_probe::{attach::Scope, calls::BackendChoice};
 use regex::Regex;
 
@@ -115,10 +117,33 @@ pub struct OutputRequest {
     pub directory: PathBuf,
     /// First part of every file name; `None`: the traced program's process id.
     pub name: Option<String>,
-    /// Formats made at the end.
-    pub formats: Vec<Format>,
-    /// Whether to print the summary tables.
-    pub summary: bool,
+    /// Formats made at the end, and what they show.
+    pub formats: Formats,
+}
+
+impl OutputRequest {
+    /// No formats yet; see there for `directory` and `name`.
+    #[must_use]
+    pub fn new(directory: PathBuf, name: Option<String>) -> Self {
+        Self {
+            directory,
+            name,
+            formats: Formats::default(),
+        }
+    }
+}
+
+/// Formats, and what they show.
+#[derive(Clone, Debug, Default)]
+pub struct Formats {
+    /// The formats.
+    pub list: Vec<Format>,
+    /// Which kernel dispatches are shown, and how kernels are called.
+    pub kernels: KernelOptions,
+    /// Whether the CSV files have statistics beside them: rocprofv3's `--stats`.
+    pub stats: bool,
+    /// By what Perfetto traces divide the rows of an agent's work.
+    pub grouping: GpuGrouping,
 }
 
 #[cfg(test)]

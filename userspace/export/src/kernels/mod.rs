@@ -1,0 +1,261 @@
+//! Which kernel dispatches the outputs show, and how they call the kernels.
+//!
+//! The capture holds every dispatch. Between it and the exporters stands one stage that gives kernels the
+//! names asked for (`KernelInfo::demangled`, the name for people, is replaced) and leaves out the dispatches that the user's filters do not let through; so all formats
+//! agree. What was left out is counted: a remark among the events says so in every output, and
+//! [`LeftOut`] in the [`Report`](crate::Report).
+//!
+//! As in rocprofv3, regular expressions look for a match anywhere in the name as it is shown, and iterations
+//! count the dispatches of one kernel from 1 on. Here a kernel is a name in a process, and only
+//! dispatches count: API calls, copies and the kernels themselves stay.
+
+mod iterations;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
+};
+
+use gputrace_capture::meta::Notice;
+use gputrace_timeline::{event::Event, gpu::Dispatch};
+use regex::Regex;
+
+use crate::{gpu::Gpus, intervals::Intervals};
+pub use iterations::{Iterations, IterationsError};
+
+/// What to do with kernels and their dispatches.
+#[derive(Clone, Debug, Default)]
+pub struct KernelOptions {
+    /// How kernels are called.
+    pub names: KernelNames,
+    /// Which dispatches there are.
+    pub filter: KernelFilter,
+}
+
+/// How kernels are called.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum KernelNames {
+    /// As C++ declares them: `void scale<float>(float*, int)`.
+    #[default]
+    Demangled,
+    /// As the compiler calls them: `_Z5scaleIfEvPT_i`.
+    Mangled,
+    /// What this function makes of the demangled name: `scale`.
+    Truncated(fn(&str) -> &str),
+}
+
+/// Which dispatches the outputs show: those that every filter given lets through.
+#[derive(Clone, Debug, Default)]
+pub struct KernelFilter {
+    /// Only those of kernels whose names match.
+    pub include: Option<Regex>,
+    /// None of kernels whose names match.
+    pub exclude: Option<Regex>,
+    /// Only these, of each kernel in each process, by order of submission.
+    pub iterations: Option<Iterations>,
+}
+
+impl KernelFilter {
+    /// Whether every dispatch is let through.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.include.is_none() && self.exclude.is_none() && self.iterations.is_none()
+    }
+
+    fn wants(&self, name: &str) -> bool {
+        self.include.as_ref().is_none_or(|regex| regex.is_match(name))
+            && !self.exclude.as_ref().is_some_and(|regex| regex.is_match(name))
+    }
+}
+
+/// How many dispatches the filters kept out of the outputs. `Display` says it in a sentence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Dispatches left out.
+    pub dispatches: u64,
+    /// Dispatches in the capture.
+    pub of: u64,
+    /// Whether some kernel's name was one that is asked for.
+    pub any_name: bool,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { dispatches, of, .. } = self;
+        write!(
+            f,
+            "The kernel filters left {dispatches} of {of} kernel dispatches out of these outputs, also out of busy \
+             times and counters; the capture has them all."
+        )?;
+        if *of > 0 && !self.any_name {
+            f.write_str(" No kernel has a name that was asked for.")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a dispatch runs: a kernel, or one that was not found, by process and address.
+type Runs = Result<u32, (u32, u64)>;
+
+/// Dispatches of one name in one process.
+#[derive(Debug, Default)]
+struct Instances {
+    /// How many come before all that wait, as far as anyone asks for them.
+    before: u64,
+    /// Ids of those that wait.
+    waiting: BTreeSet<u64>,
+}
+
+/// Applies [`KernelOptions`] to a capture's events.
+///
+/// Dispatches of several queues come out of order, so those whose iteration is asked for wait until all that
+/// were submitted before them have come. No more of a kernel wait than the highest iteration asked for, so a
+/// queue that hangs does not make everything after it wait in memory.
+#[derive(Debug)]
+pub(crate) struct KernelStage {
+    options: KernelOptions,
+    kernels: Gpus,
+    /// Number of each wanted name in a process, and those that are not wanted (`None`).
+    known: HashMap<Runs, Option<usize>>,
+    numbers: HashMap<(u32, String), usize>,
+    instances: Vec<Instances>,
+    /// Ids of the dispatches that have come.
+    arrived: Intervals,
+    held: BTreeMap<u64, (usize, Box<Dispatch>)>,
+    left_out: LeftOut,
+    told: bool,
+}
+
+impl KernelStage {
+    pub(crate) fn new(options: KernelOptions) -> Self {
+        Self {
+            options,
+            kernels: Gpus::default(),
+            known: HashMap::new(),
+            numbers: HashMap::new(),
+            instances: Vec::new(),
+            arrived: Intervals::default(),
+            held: BTreeMap::new(),
+            left_out: LeftOut::default(),
+            told: false,
+        }
+    }
+
+    /// What was left out; `None` without filters.
+    pub(crate) fn left_out(&self) -> Option<LeftOut> {
+        (!self.options.filter.is_empty()).then_some(self.left_out)
+    }
+
+    /// Takes an event and gives on what comes of it.
+    pub(crate) fn take(&mut self, event: Event, give: &mut impl FnMut(Event)) {
+        match event {
+            Event::Kernel(mut info) => {
+                match self.options.names {
+                    KernelNames::Demangled => {}
+                    KernelNames::Mangled => info.demangled.clone_from(&info.kernel.name),
+                    KernelNames::Truncated(truncate) => info.demangled = truncate(&info.demangled).to_owned(),
+                }
+                let event = Event::Kernel(info);
+                if !self.options.filter.is_empty() {
+                    self.kernels.learn(&event);
+                }
+                give(event);
+            }
+            Event::Dispatch(dispatch) if !self.options.filter.is_empty() => self.dispatch(dispatch, give),
+            Event::Ledger(_) | Event::End(_) => {
+                let time = match &event {
+                    Event::Ledger(ledger) => ledger.time,
+                    Event::End(end) => end.time,
+                    _ => 0,
+                };
+                self.finish(time, give);
+                give(event);
+            }
+            other => give(other),
+        }
+    }
+
+    /// Gives what waits and says what was left out; `time` is that of the remark, ns.
+    pub(crate) fn finish(&mut self, time: u64, give: &mut impl FnMut(Event)) {
+        self.decide(u64::MAX, give);
+        if !self.told && !self.options.filter.is_empty() {
+            self.told = true;
+            let text = self.left_out.to_string();
+            give(Event::Notice(Notice { time, text }));
+        }
+    }
+
+    fn dispatch(&mut self, dispatch: Box<Dispatch>, give: &mut impl FnMut(Event)) {
+        self.left_out.of += 1;
+        let id = dispatch.id;
+        match (self.instances_of(&dispatch), &self.options.filter.iterations) {
+            (None, _) => self.left_out.dispatches += 1,
+            (Some(_), None) => give(Event::Dispatch(dispatch)),
+            (Some(number), Some(iterations)) => {
+                let last = iterations.last();
+                if let Some(instances) = self.instances.get_mut(number) {
+                    instances.waiting.insert(id);
+                    self.held.insert(id, (number, dispatch));
+                    let room = last.saturating_sub(instances.before);
+                    // Those before it alone make it a later one than any asked for.
+                    if instances.waiting.len() as u64 > room
+                        && let Some(beyond) = instances.waiting.pop_last()
+                    {
+                        self.held.remove(&beyond);
+                        self.left_out.dispatches += 1;
+                    }
+                }
+            }
+        }
+        if self.options.filter.iterations.is_some() {
+            self.arrived.insert(id, id.saturating_add(1));
+            // Ids begin at 1.
+            if let Some((0 | 1, end)) = self.arrived.first() {
+                self.decide(end, give);
+            }
+        }
+    }
+
+    /// Decides on what waits and has an id below `end`: all those before it are known.
+    fn decide(&mut self, end: u64, give: &mut impl FnMut(Event)) {
+        while let Some(entry) = self.held.first_entry().filter(|entry| *entry.key() < end) {
+            let (id, (number, dispatch)) = entry.remove_entry();
+            let Some(instances) = self.instances.get_mut(number) else {
+                continue;
+            };
+            instances.waiting.remove(&id);
+            instances.before += 1;
+            let iterations = self.options.filter.iterations.as_ref();
+            if iterations.is_none_or(|iterations| iterations.contains(instances.before)) {
+                give(Event::Dispatch(dispatch));
+            } else {
+                self.left_out.dispatches += 1;
+            }
+        }
+    }
+
+    /// The number of a dispatch's name in its process; `None` if it is not wanted.
+    fn instances_of(&mut self, dispatch: &Dispatch) -> Option<usize> {
+        let pid = dispatch.origin.pid;
+        let runs = dispatch.kernel.ok_or((pid, dispatch.kernel_object));
+        if let Some(known) = self.known.get(&runs) {
+            return *known;
+        }
+        let name = self.kernels.kernel_name(dispatch);
+        let wanted = self.options.filter.wants(&name);
+        self.left_out.any_name |= wanted;
+        let number = wanted.then(|| {
+            let next = self.instances.len();
+            let number = *self.numbers.entry((pid, name.into_owned())).or_insert(next);
+            if number == next {
+                self.instances.push(Instances::default());
+            }
+            number
+        });
+        self.known.insert(runs, number);
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests;

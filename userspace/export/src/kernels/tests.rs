@@ -1,0 +1,201 @@
+//! The stage against a plain model of it, and what it says.
+
+use std::collections::HashMap;
+
+use gputrace_capture::meta::{End, EndReason};
+use proptest::prelude::*;
+
+use super::*;
+use crate::synthetic::{START, dispatch, events, exact};
+
+fn apply(options: KernelOptions, events: Vec<Event>) -> (Vec<Event>, Option<LeftOut>) {
+    let mut stage = KernelStage::new(options);
+    let mut given = Vec::new();
+    for event in events {
+        stage.take(event, &mut |event| given.push(event));
+    }
+    stage.finish(0, &mut |event| given.push(event));
+    (given, stage.left_out())
+}
+
+fn filter(include: &str, exclude: &str, iterations: &str) -> KernelOptions {
+    let regex = |text: &str| (!text.is_empty()).then(|| Regex::new(text).unwrap());
+    KernelOptions {
+        filter: KernelFilter {
+            include: regex(include),
+            exclude: regex(exclude),
+            iterations: (!iterations.is_empty()).then(|| iterations.parse().unwrap()),
+        },
+        ..KernelOptions::default()
+    }
+}
+
+fn ids(events: &[Event]) -> Vec<u64> {
+    let mut ids: Vec<u64> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Dispatch(dispatch) => Some(dispatch.id),
+            _ => None,
+        })
+        .collect();
+    ids.sort_unstable();
+    ids
+}
+
+fn notices(events: &[Event]) -> Vec<&str> {
+    events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Notice(notice) => Some(notice.text.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn without_options_nothing_changes() {
+    let (given, left_out) = apply(KernelOptions::default(), events());
+    assert_eq!(given, events());
+    assert_eq!(left_out, None);
+}
+
+#[test]
+fn names_and_filters_work_together() {
+    // Dispatch 6 is of `hang`, 8 of an unknown kernel, the others of `add(float*, float*)`.
+    for (options, expected) in [
+        (filter("^add", "", ""), vec![1, 2, 3, 4, 5, 7]),
+        (filter("", "add", ""), vec![6, 8]),
+        (filter("float", "add", ""), vec![]),
+        (filter("", "", "[1,[3-4]]"), vec![1, 3, 4, 6, 8]),
+        (filter("^add", "", "2"), vec![2]),
+        (filter("unknown kernel 0x7f", "", ""), vec![8]),
+        (
+            KernelOptions {
+                names: KernelNames::Mangled,
+                ..filter("^_Z3add", "", "")
+            },
+            vec![1, 2, 3, 4, 5, 7],
+        ),
+        (
+            KernelOptions {
+                names: KernelNames::Truncated(|name| name.get(..3).unwrap_or(name)),
+                ..filter("^add$", "", "")
+            },
+            vec![1, 2, 3, 4, 5, 7],
+        ),
+    ] {
+        let (given, left_out) = apply(options, events());
+        assert_eq!(ids(&given), expected);
+        let left_out = left_out.unwrap();
+        assert_eq!((left_out.dispatches, left_out.of), (8 - expected.len() as u64, 8));
+        assert_eq!(left_out.any_name, !expected.is_empty());
+        assert_eq!(notices(&given), [left_out.to_string()]);
+        assert!(matches!(given.last(), Some(Event::End(_))));
+        let rest = |events: &[Event]| {
+            let other = |event: &&Event| !matches!(event, Event::Dispatch(_) | Event::Notice(_));
+            events.iter().filter(other).count()
+        };
+        assert_eq!(rest(&given), rest(&events()));
+    }
+}
+
+#[test]
+fn names_are_shown_as_asked_and_the_mangled_one_kept() {
+    for (names, shown) in [
+        (KernelNames::Demangled, "add(float*, float*)"),
+        (KernelNames::Mangled, "_Z3addPfS_"),
+        (
+            KernelNames::Truncated(|name| name.get(..3).unwrap_or(name)),
+            "add",
+        ),
+    ] {
+        let options = KernelOptions {
+            names,
+            ..KernelOptions::default()
+        };
+        let (given, _) = apply(options, events());
+        let info = given
+            .iter()
+            .find_map(|event| match event {
+                Event::Kernel(info) if info.id == 1 => Some(info),
+                _ => None,
+            })
+            .unwrap();
+        assert_eq!(info.demangled, shown);
+        assert_eq!(info.kernel.name, "_Z3addPfS_");
+        let mut gpus = Gpus::default();
+        given.iter().for_each(|event| gpus.learn(event));
+        assert_eq!(gpus.kernel_name(&dispatch(1, 0, exact(START, START))), shown);
+    }
+}
+
+#[test]
+fn an_early_end_is_told_too() {
+    let mut cut = events();
+    cut.truncate(cut.len() - 2);
+    let (given, _) = apply(filter("", "", "1"), cut);
+    assert_eq!(notices(&given).len(), 1);
+    assert_eq!(ids(&given), [1, 6, 8]);
+}
+
+#[test]
+fn a_queue_that_hangs_does_not_fill_memory() {
+    let mut stage = KernelStage::new(filter("", "", "[2,5]"));
+    let mut given = Vec::new();
+    // The first dispatch of all comes last.
+    for id in (2..100_000).chain([1]) {
+        let work = dispatch(id, START, exact(START + id, START + id + 1));
+        stage.take(Event::Dispatch(Box::new(work)), &mut |event| given.push(event));
+        assert!(stage.held.len() <= 5);
+    }
+    let end = Event::End(End {
+        time: START,
+        reason: EndReason::Interrupted,
+    });
+    stage.take(end, &mut |event| given.push(event));
+    assert_eq!(ids(&given), [2, 5]);
+    assert_eq!(stage.left_out().unwrap().dispatches, 99_999 - 2);
+}
+
+proptest! {
+    #[test]
+    fn iterations_are_those_of_submission_whatever_the_order(
+        work in Just((1..60_u64).collect::<Vec<_>>()).prop_shuffle(),
+        kernels in proptest::collection::vec((1_u32..4, 1_u32..3), 60),
+        ranges in proptest::collection::vec((1_u64..12, 0_u64..5), 1..4),
+        missing in 0_u64..80,
+    ) {
+        let text: Vec<String> = ranges
+            .iter()
+            .map(|(first, more)| format!("[{first}-{}]", first + more))
+            .collect();
+        let options = filter("", "", &text.join(","));
+        let iterations = options.filter.iterations.clone().unwrap();
+        let of = |id: u64| kernels[usize::try_from(id).unwrap()];
+        let mut seen: HashMap<(u32, u32), u64> = HashMap::new();
+        let mut expected = Vec::new();
+        for id in (1..60).filter(|id| *id != missing) {
+            let count = seen.entry(of(id)).or_default();
+            *count += 1;
+            if iterations.contains(*count) {
+                expected.push(id);
+            }
+        }
+        let events: Vec<Event> = work
+            .into_iter()
+            .filter(|id| *id != missing)
+            .map(|id| {
+                let (object, pid) = of(id);
+                let mut work = dispatch(id, START, exact(START, START + 1));
+                work.origin.pid = pid;
+                work.kernel = None;
+                work.kernel_object = object.into();
+                Event::Dispatch(Box::new(work))
+            })
+            .collect();
+        let all = events.len() as u64;
+        let (given, left_out) = apply(options, events);
+        prop_assert_eq!(left_out.unwrap().dispatches, all - expected.len() as u64);
+        prop_assert_eq!(ids(&given), expected);
+    }
+}
