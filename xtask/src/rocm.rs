@@ -108,6 +108,32 @@ impl Args {
     }
 }
 
+/// A release for tests.
+pub(crate) struct ForTests {
+    /// What it is called, such as `6.4.3`.
+    pub(crate) name: &'static str,
+    /// Its root directory, or why it cannot be had.
+    pub(crate) root: Result<PathBuf>,
+}
+
+/// Fetches every release that is not there yet, for tests.
+pub(crate) fn for_tests(workspace: &Workspace) -> Vec<ForTests> {
+    let cache = Cache::of(workspace);
+    let wanted = Wanted {
+        more: &[],
+        mirror: None,
+    };
+    let fetch = |release: &Release| {
+        fetch::ensure(&cache, release, &wanted)?;
+        cache.require(release)
+    };
+    let releases = RELEASES.iter().map(|release| ForTests {
+        name: release.name,
+        root: fetch(release),
+    });
+    releases.collect()
+}
+
 /// Where releases are kept.
 struct Cache {
     directory: PathBuf,

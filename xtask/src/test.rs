@@ -3,6 +3,7 @@
 use std::env;
 use std::fmt;
 use std::io;
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::progress::{self, Seconds, long_step};
 use crate::setup::{self, Purpose, python};
 use crate::workspace::Workspace;
-use crate::{ebpf, exec};
+use crate::{ebpf, exec, rocm};
 
 /// Arguments of `cargo xtask test`.
 #[derive(clap::Args)]
@@ -31,8 +32,13 @@ impl Args {
 
         ebpf::build(workspace)?;
         build_tests(workspace)?;
+        let mut lacking = Vec::new();
         if !report.lacks_rocm() {
             build_workloads(workspace)?;
+            lacking = prepare_releases(workspace);
+        }
+        if promised && !lacking.is_empty() {
+            bail!("what CI promises is missing:\n{}", lacking.join("\n"))
         }
 
         let mut cargo = cargo_for_tests(workspace, promised);
@@ -54,6 +60,9 @@ impl Args {
                 "tests that need what is missing were skipped: {missing:#}"
             ));
         }
+        for missing in &lacking {
+            progress::note(format_args!("tests on this were skipped: {missing}"));
+        }
         if status.success() {
             Ok(())
         } else {
@@ -69,12 +78,15 @@ fn cargo_for_tests(workspace: &Workspace, promised: bool) -> Command {
     // packages in one run all the same, because cargo would compile common dependencies again for some of them alone.
     cargo.env("RUST_TEST_THREADS", "1");
     cargo.env("GPUTRACE_BIN", workspace.gputrace("debug"));
+    // Made by `build_tests`. Tests of the stand-ins for ROCm would build them by a cargo of their own.
+    cargo.env("GPUTRACE_SIMROCM_ARCHIVES", workspace.target.join("debug"));
     let python = python::interpreter(workspace);
     if python.is_file() {
         cargo.env("GPUTRACE_TEST_PYTHON", python);
     }
     if promised {
         cargo.env("GPUTRACE_REQUIRE_BPF", "1");
+        cargo.env("GPUTRACE_REQUIRE_ROCM", "1");
     }
     cargo
 }
@@ -83,7 +95,8 @@ fn cargo_for_tests(workspace: &Workspace, promised: bool) -> Command {
 /// it is given: compiling the tool by itself first would compile many of them twice.
 fn build_tests(workspace: &Workspace) -> Result<()> {
     let mut cargo = cargo_for_tests(workspace, false);
-    cargo.args(["build", "--bins", "--tests"]);
+    // Libraries too: some are linked or preloaded as files.
+    cargo.args(["build", "--lib", "--bins", "--tests"]);
     long_step(
         "build the tool and its tests",
         "so that tests start from a finished tool",
@@ -105,6 +118,46 @@ pub(crate) fn build_workloads(workspace: &Workspace) -> Result<()> {
         "programs on the real ROCm libraries, to be traced",
         || exec::stream(&mut build),
     )
+}
+
+/// Fetches the ROCm releases that tests run on and compiles the programs that use a GPU for each, and for the ROCm of
+/// this machine. Returns what could not be had, and why.
+fn prepare_releases(workspace: &Workspace) -> Vec<String> {
+    progress::heading(format_args!("ROCm releases: what tests run on the software GPU"));
+    let mut lacking = Vec::new();
+    let mut programs = vec![gpu_workloads(workspace, None)];
+    for release in rocm::for_tests(workspace) {
+        match release.root {
+            Ok(root) => programs.push(gpu_workloads(workspace, Some((release.name, &root)))),
+            Err(error) => lacking.push(format!("ROCm {}: {error:#}", release.name)),
+        }
+    }
+    let built = long_step(
+        "build the GPU workloads",
+        "programs that use a GPU, for each release",
+        || programs.iter_mut().try_for_each(exec::stream),
+    );
+    if let Err(error) = built {
+        lacking.push(format!("the programs of tests/workloads/gpu: {error:#}"));
+    }
+    lacking
+}
+
+/// The command that compiles the programs that use a GPU, for a release in a root directory or for this machine's, to
+/// where tests look for them. They share what does not depend on the release.
+fn gpu_workloads(workspace: &Workspace, release: Option<(&str, &Path)>) -> Command {
+    // Cargo's `CARGO_TARGET_TMPDIR` of tests.
+    let directory = workspace.target.join("tmp/gpu-workloads");
+    let mut build = Command::new(workspace.root.join("tests/workloads/gpu/build.sh"));
+    build.current_dir(&workspace.root);
+    match release {
+        None => build.arg(&directory),
+        Some((name, root)) => build
+            .arg(directory.join(name))
+            .arg(root)
+            .arg(directory.join("objects")),
+    };
+    build
 }
 
 /// What cargo test printed at the ends of its test programs, added up.

@@ -100,7 +100,13 @@ const ROCTX: Library = Library {
     needs: &[],
 };
 
+/// Names a directory that holds the static libraries, for where they have been built already.
+const ARCHIVES: &str = "GPUTRACE_SIMROCM_ARCHIVES";
+
 /// Builds the libraries and lays them out in `directory`/lib. Returns that directory.
+///
+/// Where `GPUTRACE_SIMROCM_ARCHIVES` names a directory with the static libraries, only links them: `cargo xtask test`
+/// has built them with all tests.
 ///
 /// # Errors
 ///
@@ -111,7 +117,10 @@ pub fn stage(directory: &Path, hip: HipSoname) -> Result<PathBuf, StageError> {
         path: lib.clone(),
         source,
     })?;
-    let archives = build()?;
+    let archives = match std::env::var_os(ARCHIVES) {
+        Some(directory) => PathBuf::from(directory),
+        None => build()?,
+    };
     let hip = match hip {
         HipSoname::Five => &HIP_FIVE,
         HipSoname::Six => &HIP_SIX,
