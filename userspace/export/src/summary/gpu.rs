@@ -20,8 +20,11 @@ use crate::{
     levels::Levels,
 };
 
-/// Unfinished work that is listed one by one: the oldest.
-const LISTED_WORK: usize = 20;
+/// Unfinished work that is listed one by one, if there is not more of it.
+pub(super) const FEW: usize = 5;
+
+/// Queues and other places whose oldest unfinished work is listed if there is more.
+const LISTED_PLACES: usize = 20;
 
 /// Busy intervals of an agent that are kept open for what comes late.
 const OPEN_INTERVALS: usize = 1 << 14;
@@ -227,6 +230,24 @@ impl Launches {
     }
 }
 
+/// Where work is done: what waits in one place waits for the oldest there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    /// A queue.
+    Queue(u32),
+    /// Copies of a process to a node.
+    Copies(u32, Option<u32>),
+}
+
+/// Unfinished work of one place.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    /// The oldest, oldest first; no more than [`FEW`].
+    pub(super) oldest: Vec<Unfinished>,
+    /// How many there are.
+    pub(super) count: u64,
+}
+
 /// Work that had not ended when the recording stopped.
 #[derive(Clone, Debug)]
 pub(super) struct Unfinished {
@@ -235,6 +256,13 @@ pub(super) struct Unfinished {
     pub(super) node: Option<u32>,
     /// Queue and index of a dispatch's packet.
     pub(super) packet: Option<(u32, u64)>,
+}
+
+impl Unfinished {
+    /// Oldest first.
+    fn age_key(&self) -> (u64, u64) {
+        (self.origin.time, self.packet.map_or(0, |(_, index)| index))
+    }
 }
 
 /// Everything about GPU work. Grows with the number of kernels, agents and queues.
@@ -254,8 +282,7 @@ pub(super) struct GpuUse {
     pub(super) since_call: Durations,
     /// From the submission.
     pub(super) since_submission: Durations,
-    /// The oldest, oldest first.
-    pub(super) unfinished: Vec<Unfinished>,
+    unfinished: HashMap<Place, Waiting>,
     pub(super) unfinished_work: u64,
 }
 
@@ -336,12 +363,13 @@ impl GpuUse {
             levels.add(begin, end, 1, |time, level| depth.change(time, level));
         }
         if let Some(name) = name {
-            self.hangs(Unfinished {
+            let work = Unfinished {
                 name,
                 origin: dispatch.origin,
                 node,
                 packet: Some((dispatch.queue, dispatch.index)),
-            });
+            };
+            self.hangs(Place::Queue(dispatch.queue), work);
         }
     }
 
@@ -352,24 +380,47 @@ impl GpuUse {
             .or_default()
             .add(&copy.time, copy.bytes);
         if copy.time.unfinished {
-            self.hangs(Unfinished {
+            let node = crate::gpu::copy_node(copy);
+            let work = Unfinished {
                 name: copy.direction.name().to_owned(),
                 origin: copy.origin,
-                node: crate::gpu::copy_node(copy),
+                node,
                 packet: None,
-            });
+            };
+            self.hangs(Place::Copies(copy.origin.pid, node), work);
         }
     }
 
-    fn hangs(&mut self, work: Unfinished) {
+    fn hangs(&mut self, place: Place, work: Unfinished) {
         self.unfinished_work += 1;
-        let at = self
-            .unfinished
-            .partition_point(|other| other.origin.time <= work.origin.time);
-        if at < LISTED_WORK {
-            self.unfinished.insert(at, work);
-            self.unfinished.truncate(LISTED_WORK);
+        let Waiting { oldest, count } = self.unfinished.entry(place).or_insert_with(|| Waiting {
+            oldest: Vec::new(),
+            count: 0,
+        });
+        *count += 1;
+        let at = oldest.partition_point(|other| other.age_key() <= work.age_key());
+        if at < FEW {
+            oldest.insert(at, work);
+            oldest.truncate(FEW);
         }
+    }
+
+    /// What to list of the unfinished work, oldest first, each with how many more wait behind it in its place:
+    /// all of it if there is little, else the oldest of each place. A queue that is merely deep when the recording
+    /// stops would fill the list otherwise, and what hangs is the oldest.
+    pub(super) fn listed_unfinished(&self) -> Vec<(&Unfinished, u64)> {
+        let mut listed: Vec<(&Unfinished, u64)> = if self.unfinished_work <= FEW as u64 {
+            let all = self.unfinished.values().flat_map(|waiting| &waiting.oldest);
+            all.map(|work| (work, 0)).collect()
+        } else {
+            let of_places = self.unfinished.values();
+            of_places
+                .filter_map(|waiting| Some((waiting.oldest.first()?, waiting.count - 1)))
+                .collect()
+        };
+        listed.sort_by_key(|(work, _)| work.age_key());
+        listed.truncate(LISTED_PLACES);
+        listed
     }
 
     /// Settles what is open; nothing comes after this. `stopped` is when the recording stopped, ns.
@@ -401,7 +452,7 @@ mod tests {
     use gputrace_timeline::synthetic::call;
 
     use super::*;
-    use crate::synthetic::{START, dispatch, exact};
+    use crate::synthetic::{START, dispatch, exact, submitted};
 
     fn used(spans: &[(u64, u64)]) -> GpuUse {
         let mut gpu = GpuUse::default();
@@ -415,6 +466,39 @@ mod tests {
         }
         gpu.finish(0);
         gpu
+    }
+
+    #[test]
+    fn a_deep_queue_is_listed_once_and_few_one_by_one() {
+        let hung = |id, queue, submit| {
+            let mut work = dispatch(id, submit, submitted(submit, true));
+            (work.queue, work.index) = (queue, id);
+            Event::Dispatch(Box::new(work))
+        };
+        let listed = |gpu: &GpuUse| -> Vec<(Option<(u32, u64)>, u64)> {
+            let listed = gpu.listed_unfinished();
+            listed
+                .iter()
+                .map(|(work, behind)| (work.packet, *behind))
+                .collect()
+        };
+        let mut gpu = GpuUse::default();
+        for id in [3, 1, 2] {
+            gpu.event(&hung(id, 0, START + id));
+        }
+        gpu.event(&hung(9, 1, START));
+        let one = |queue, index| (Some((queue, index)), 0);
+        assert_eq!(listed(&gpu), [one(1, 9), one(0, 1), one(0, 2), one(0, 3)]);
+        for id in 10..1000 {
+            gpu.event(&hung(id, 0, START + id));
+        }
+        assert_eq!(listed(&gpu), [(Some((1, 9)), 0), (Some((0, 1)), 992)]);
+        // One submission may have many packets.
+        let mut gpu = GpuUse::default();
+        for id in (1..=50).rev() {
+            gpu.event(&hung(id, 0, START));
+        }
+        assert_eq!(listed(&gpu), [(Some((0, 1)), 49)]);
     }
 
     #[test]

@@ -105,7 +105,7 @@ fn kernels(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
     }
     writeln!(
         out,
-        "\nKernels (durations of those whose times are exact or sampled)"
+        "\nKernels (durations of those whose times are exact or sampled; sampled: estimates)"
     )?;
     numbers(out, 1, &rows)?;
     more(out, kernels.len())
@@ -150,7 +150,7 @@ fn copies(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
     }
     writeln!(
         out,
-        "\nCopies (durations and rates of those whose times are exact or sampled)"
+        "\nCopies (durations and rates of those whose times are exact or sampled; sampled: estimates)"
     )?;
     numbers(out, 1, &rows)
 }
@@ -198,7 +198,7 @@ fn agents(summary: &Summary, out: &mut impl Write) -> fmt::Result {
     }
     writeln!(
         out,
-        "\nGPUs (executing at least one kernel whose times are exact or sampled)"
+        "\nGPUs (executing at least one kernel whose times are exact or sampled; sampled: estimates)"
     )?;
     numbers(out, 0, &rows)?;
     if untimed > 0 {
@@ -290,11 +290,14 @@ fn unfinished(summary: &Summary, out: &mut impl Write) -> fmt::Result {
         "Queue",
         "Packet",
         "Last packet",
-        "In queue",
+        "Behind it",
         "GPU",
         "Call that waits",
     ])];
-    for work in &gpu.unfinished {
+    let listed = gpu.listed_unfinished();
+    let shown: u64 = listed.iter().map(|(_, behind)| behind + 1).sum();
+    let by_place = listed.iter().any(|(_, behind)| *behind > 0);
+    for (work, behind) in listed {
         let waits = summary.unfinished.iter().find(|call| call.pid == work.origin.pid);
         let mut row = vec![
             work.name.clone(),
@@ -309,10 +312,13 @@ fn unfinished(summary: &Summary, out: &mut impl Write) -> fmt::Result {
                 queue_id(number).to_string(),
                 index.to_string(),
                 queue.last_index.to_string(),
-                format!("{} unfinished", queue.unfinished),
             ]),
-            None => row.extend(heading(["-"; 4])),
+            None => row.extend(heading(["-"; 3])),
         }
+        row.push(match behind {
+            0 => "-".to_owned(),
+            more => format!("{more} more"),
+        });
         row.push(gpu.gpus.agent_title(work.node));
         row.push(waits.map_or_else(
             || "-".to_owned(),
@@ -326,11 +332,16 @@ fn unfinished(summary: &Summary, out: &mut impl Write) -> fmt::Result {
     };
     writeln!(
         out,
-        "\nUnfinished on GPUs: {what} had not ended when the recording stopped"
+        "\nUnfinished on GPUs: {what} had not ended when the recording stopped{}",
+        if by_place {
+            "; the oldest of each queue"
+        } else {
+            ""
+        }
     )?;
     numbers(out, 2, &rows)?;
-    match gpu.unfinished_work.checked_sub(gpu.unfinished.len() as u64) {
-        Some(more) if more > 0 => writeln!(out, "  and {more} more, submitted later"),
+    match gpu.unfinished_work.checked_sub(shown) {
+        Some(more) if more > 0 => writeln!(out, "  and {more} more in other queues, submitted later"),
         _ => Ok(()),
     }
 }
