@@ -50,6 +50,7 @@ mod json_spill;
 pub mod kernels;
 pub mod levels;
 pub mod loss;
+mod moments;
 pub mod output;
 mod run;
 pub mod summary;

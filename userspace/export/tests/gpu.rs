@@ -13,7 +13,10 @@ use std::{
 use gputrace_export::{
     Exporter, OutputDir,
     csv::{CsvExporter, CsvOptions},
-    summary::SummaryExporter,
+    summary::{
+        SummaryExporter,
+        tables::{DomainGroup, TableOptions, TablesExporter, Units},
+    },
     synthetic::events,
 };
 use gputrace_timeline::event::Event;
@@ -22,9 +25,18 @@ use gputrace_timeline::event::Event;
 fn export(events: &[Event], directory: &Path) {
     let out = OutputDir::open(directory, None).unwrap();
     let summary = out.file("gpu_summary.txt").unwrap();
-    let mut exporters: [Box<dyn Exporter>; 2] = [
+    let tables = TableOptions {
+        per_domain: true,
+        groups: ["KERNEL_DISPATCH|MEMORY_COPY", "RCCL_API"]
+            .map(|group| DomainGroup::new(group).unwrap())
+            .to_vec(),
+        units: Units::Usec,
+    };
+    let tables_file = fs::File::create(directory.join("gpu_summary_tables.txt")).unwrap();
+    let mut exporters: [Box<dyn Exporter>; 3] = [
         Box::new(CsvExporter::with_options(out, "gpu", CsvOptions { stats: true })),
         Box::new(SummaryExporter::to_file(summary)),
+        Box::new(TablesExporter::new(tables, tables_file)),
     ];
     for event in events {
         for exporter in &mut exporters {
@@ -71,6 +83,7 @@ fn outputs_are_as_in_the_golden_files() {
             "gpu_memory_copy_trace.csv",
             "gpu_memory_copy_trace_quality.csv",
             "gpu_summary.txt",
+            "gpu_summary_tables.txt",
             "gpu_unfinished_calls.csv",
         ]
     );

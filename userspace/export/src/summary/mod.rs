@@ -8,6 +8,7 @@ mod gpu;
 mod render;
 mod render_gpu;
 mod stats;
+pub mod tables;
 mod text;
 
 use std::{

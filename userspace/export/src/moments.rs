@@ -1,0 +1,73 @@
+//! Sums over the durations of one name, as rocprofv3's statistics have them.
+
+/// Durations of one name, ns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moments {
+    pub(crate) calls: u64,
+    pub(crate) total: u128,
+    squares: f64,
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+}
+
+impl Moments {
+    pub(crate) fn add(&mut self, ns: u64) {
+        self.min = if self.calls == 0 { ns } else { self.min.min(ns) };
+        self.max = self.max.max(ns);
+        self.calls += 1;
+        self.total += u128::from(ns);
+        self.squares += (ns as f64).powi(2);
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.min = if self.calls == 0 {
+            other.min
+        } else {
+            self.min.min(other.min)
+        };
+        self.max = self.max.max(other.max);
+        self.calls += other.calls;
+        self.total += other.total;
+        self.squares += other.squares;
+    }
+
+    pub(crate) fn average(&self) -> f64 {
+        self.total as f64 / (self.calls.max(1)) as f64
+    }
+
+    /// Of a sample, as rocprofv3 computes it; 0 for a single one.
+    pub(crate) fn deviation(&self) -> f64 {
+        if self.calls < 2 {
+            return 0.0;
+        }
+        let total = self.total as f64;
+        let variance = (self.squares - total * total / self.calls as f64) / (self.calls - 1) as f64;
+        variance.abs().sqrt()
+    }
+}
+
+/// What rocprofv3 calls a group of domains (see [`crate::functions::group`]) in its statistics.
+pub(crate) fn domain(group: &str) -> String {
+    match group {
+        "kernel" => "KERNEL_DISPATCH".to_owned(),
+        _ => group.to_uppercase(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deviation_is_that_of_a_sample() {
+        let mut moments = Moments::default();
+        moments.add(7);
+        assert_eq!(moments.deviation(), 0.0);
+        for ns in [2, 4, 4, 4, 5, 5, 9] {
+            moments.add(ns);
+        }
+        assert!((moments.deviation() - 2.138_089_935).abs() < 1e-8);
+        assert_eq!((moments.min, moments.max, moments.calls), (2, 9, 8));
+        assert_eq!(moments.average(), 5.0);
+    }
+}

@@ -1,0 +1,424 @@
+//! Tables of statistics in the form that rocprofv3 prints: `--summary-per-domain`, `--summary-groups`.
+//!
+//! They count what the CSV statistics count: finished calls, and GPU work whose times are real. What is
+//! not in a table is said below it. Memory grows with the number of names.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::{self, Write as _},
+    io::Write,
+};
+
+use gputrace_abi::domain::Domain;
+use gputrace_timeline::{
+    event::{CallEnd, Event},
+    gpu::{GpuTime, Quality},
+};
+use regex::Regex;
+
+use super::{LISTED_NOTICES, text::plain};
+use crate::{
+    exporter::{ExportError, Exporter, Output},
+    functions::{Functions, group},
+    gpu::Gpus,
+    moments::{Moments, domain},
+};
+
+/// Unit of the durations in the tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Units {
+    /// Seconds.
+    Sec,
+    /// Milliseconds.
+    Msec,
+    /// Microseconds.
+    Usec,
+    /// Nanoseconds.
+    #[default]
+    Nsec,
+}
+
+impl Units {
+    /// As rocprofv3 calls it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sec => "sec",
+            Self::Msec => "msec",
+            Self::Usec => "usec",
+            Self::Nsec => "nsec",
+        }
+    }
+
+    /// Decimals that a number of it has if it is exact to the nanosecond.
+    const fn decimals(self) -> usize {
+        match self {
+            Self::Sec => 9,
+            Self::Msec => 6,
+            Self::Usec => 3,
+            Self::Nsec => 0,
+        }
+    }
+
+    fn of(self, ns: f64) -> f64 {
+        match self {
+            Self::Sec => ns / 1e9,
+            Self::Msec => ns / 1e6,
+            Self::Usec => ns / 1e3,
+            Self::Nsec => ns,
+        }
+    }
+
+    /// A number of ns in this unit, exact.
+    fn exact(self, ns: u128) -> String {
+        let size = match self {
+            Self::Sec => 1_000_000_000,
+            Self::Msec => 1_000_000,
+            Self::Usec => 1_000,
+            Self::Nsec => return ns.to_string(),
+        };
+        format!("{}.{:0width$}", ns / size, ns % size, width = self.decimals())
+    }
+}
+
+/// A group of domains that a table is about.
+#[derive(Clone, Debug)]
+pub struct DomainGroup {
+    given: String,
+    regex: Regex,
+}
+
+impl DomainGroup {
+    /// The domains whose whole names, e.g. `KERNEL_DISPATCH`, `HIP_API`, match the regular expression.
+    ///
+    /// # Errors
+    /// If it is not one.
+    pub fn new(given: &str) -> Result<Self, regex::Error> {
+        Ok(Self {
+            given: given.to_owned(),
+            // The first shows mistakes in what was given, the second is what is meant.
+            regex: Regex::new(given).and_then(|_| Regex::new(&format!("^(?:{given})$")))?,
+        })
+    }
+}
+
+/// Which tables there are.
+#[derive(Clone, Debug, Default)]
+pub struct TableOptions {
+    /// One for each domain.
+    pub per_domain: bool,
+    /// One for each of these groups.
+    pub groups: Vec<DomainGroup>,
+    /// Unit of durations.
+    pub units: Units,
+}
+
+impl TableOptions {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.per_domain && self.groups.is_empty()
+    }
+}
+
+/// What is known of a domain.
+#[derive(Debug, Default)]
+struct DomainUse {
+    names: HashMap<String, Moments>,
+    /// Those in the table whose times are estimates.
+    sampled: u64,
+    /// Those not in the table: calls that had not returned, work without times of its own.
+    not_counted: u64,
+}
+
+/// Collects statistics; `Display` renders the tables.
+#[derive(Debug, Default)]
+pub struct Tables {
+    options: TableOptions,
+    functions: Functions,
+    gpus: Gpus,
+    /// By group, see [`crate::functions::group`].
+    domains: BTreeMap<&'static str, DomainUse>,
+    notices: Vec<String>,
+}
+
+impl Tables {
+    /// Nothing counted yet.
+    #[must_use]
+    pub fn new(options: TableOptions) -> Self {
+        Self {
+            options,
+            ..Self::default()
+        }
+    }
+
+    /// Takes an event.
+    pub fn event(&mut self, event: &Event) {
+        match event {
+            Event::Function(info) => self.functions.learn(info),
+            Event::Call(call) => {
+                let known = self.domains.entry(group(call.domain)).or_default();
+                match call.how {
+                    CallEnd::Returned(_) => {
+                        let took = call.end.saturating_sub(call.begin);
+                        known.add(self.functions.name(call.function), took);
+                    }
+                    _ => known.not_counted += 1,
+                }
+            }
+            Event::Dispatch(dispatch) => {
+                let known = self.domains.entry(Domain::KernelDispatch.csv_stem()).or_default();
+                known.work(&self.gpus.kernel_name(dispatch), &dispatch.time);
+            }
+            Event::Copy(copy) => {
+                let known = self.domains.entry(Domain::MemoryCopy.csv_stem()).or_default();
+                known.work(copy.direction.name(), &copy.time);
+            }
+            Event::Notice(notice) if self.notices.len() < LISTED_NOTICES => {
+                self.notices.push(notice.text.clone());
+            }
+            Event::Kernel(_) => self.gpus.learn(event),
+            _ => {}
+        }
+    }
+
+    fn table(&self, title: &str, groups: &[&'static str], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = self.options.units;
+        let mut rows: Vec<(&str, String, &Moments)> = Vec::new();
+        let (mut sampled, mut not_counted) = (0, 0);
+        for group in groups {
+            let Some(known) = self.domains.get(group) else {
+                continue;
+            };
+            sampled += known.sampled;
+            not_counted += known.not_counted;
+            rows.extend(
+                known
+                    .names
+                    .iter()
+                    .map(|(name, moments)| (name.as_str(), domain(group), moments)),
+            );
+        }
+        rows.sort_by(|(a, _, left), (b, _, right)| right.total.cmp(&left.total).then_with(|| a.cmp(b)));
+        let all: u128 = rows.iter().map(|(_, _, moments)| moments.total).sum();
+        let unit = units.name();
+        let mut cells = vec![[
+            "NAME".to_owned(),
+            "DOMAIN".to_owned(),
+            "CALLS".to_owned(),
+            format!("DURATION ({unit})"),
+            format!("AVERAGE ({unit})"),
+            "PERCENT (INC)".to_owned(),
+            format!("MIN ({unit})"),
+            format!("MAX ({unit})"),
+            "STDDEV".to_owned(),
+        ]];
+        for (name, domain, moments) in rows {
+            let share = if all == 0 {
+                0.0
+            } else {
+                moments.total as f64 * 100.0 / all as f64
+            };
+            cells.push([
+                plain(name),
+                domain,
+                moments.calls.to_string(),
+                units.exact(moments.total),
+                scientific(units.of(moments.average())),
+                format!("{share:.6}"),
+                units.exact(moments.min.into()),
+                units.exact(moments.max.into()),
+                scientific(units.of(moments.deviation())),
+            ]);
+        }
+        writeln!(f, "\nROCPROFV3 {title}:\n")?;
+        grid(&cells, f)?;
+        if sampled > 0 {
+            writeln!(f, "Estimates (sampled times): {sampled} of the durations.")?;
+        }
+        if not_counted > 0 {
+            writeln!(
+                f,
+                "Not in the table, because their durations are not known: {not_counted} of {}.",
+                groups
+                    .iter()
+                    .map(|group| domain(group))
+                    .collect::<Vec<_>>()
+                    .join(" + ")
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl DomainUse {
+    fn add(&mut self, name: &str, ns: u64) {
+        if !self.names.contains_key(name) {
+            self.names.insert(name.to_owned(), Moments::default());
+        }
+        if let Some(moments) = self.names.get_mut(name) {
+            moments.add(ns);
+        }
+    }
+
+    fn work(&mut self, name: &str, time: &GpuTime) {
+        if time.quality.is_drawn() {
+            self.sampled += u64::from(time.quality != Quality::Exact);
+            self.add(name, time.end.saturating_sub(time.begin));
+        } else {
+            self.not_counted += 1;
+        }
+    }
+}
+
+impl fmt::Display for Tables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let groups: Vec<&'static str> = self.domains.keys().copied().collect();
+        if self.options.per_domain {
+            for group in &groups {
+                self.table(&format!("{} SUMMARY", domain(group)), &[*group], f)?;
+            }
+        }
+        for asked in &self.options.groups {
+            let matching: Vec<&'static str> = groups
+                .iter()
+                .filter(|group| asked.regex.is_match(&domain(group)))
+                .copied()
+                .collect();
+            let names = |groups: &[&str], between: &str| {
+                let names: Vec<String> = groups.iter().map(|group| domain(group)).collect();
+                names.join(between)
+            };
+            if matching.is_empty() {
+                let known = if groups.is_empty() {
+                    "no domain".to_owned()
+                } else {
+                    names(&groups, ", ")
+                };
+                writeln!(
+                    f,
+                    "\nNo domain is called '{}'; recorded: {known}.",
+                    plain(&asked.given)
+                )?;
+            } else {
+                self.table(&format!("{} SUMMARY", names(&matching, " + ")), &matching, f)?;
+            }
+        }
+        if !self.options.is_empty() && !self.notices.is_empty() {
+            writeln!(f, "\nRemarks")?;
+            for notice in &self.notices {
+                writeln!(f, "  {}", plain(notice))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As C's `%.3e`: an exponent of a sign and at least two digits.
+fn scientific(value: f64) -> String {
+    let text = format!("{value:.3e}");
+    match text.split_once('e') {
+        Some((mantissa, exponent)) => {
+            let (sign, digits) = match exponent.strip_prefix('-') {
+                Some(digits) => ('-', digits),
+                None => ('+', exponent),
+            };
+            format!("{mantissa}e{sign}{digits:0>2}")
+        }
+        None => text,
+    }
+}
+
+/// Rows between bars; the first is the heading. Names on the left, numbers on the right.
+fn grid<const N: usize>(rows: &[[String; N]], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let widths: [usize; N] = std::array::from_fn(|column| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    });
+    for (number, row) in rows.iter().enumerate() {
+        f.write_char('|')?;
+        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+            if column < 2 {
+                write!(f, " {cell:<width$} |")?;
+            } else {
+                write!(f, " {cell:>width$} |")?;
+            }
+        }
+        f.write_char('\n')?;
+        if number == 0 {
+            f.write_char('|')?;
+            for width in widths {
+                write!(f, "{:-<1$}|", "", width + 2)?;
+            }
+            f.write_char('\n')?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes the tables at the end of an export.
+pub struct TablesExporter {
+    tables: Tables,
+    to: Box<dyn Write>,
+}
+
+impl TablesExporter {
+    /// Writes to `stream`.
+    pub fn new(options: TableOptions, stream: impl Write + 'static) -> Self {
+        Self {
+            tables: Tables::new(options),
+            to: Box::new(stream),
+        }
+    }
+}
+
+impl Exporter for TablesExporter {
+    fn format(&self) -> &'static str {
+        "summary tables"
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), ExportError> {
+        self.tables.event(event);
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Vec<Output>, ExportError> {
+        write!(self.to, "{}", self.tables)?;
+        self.to.flush()?;
+        Ok(Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_exact() {
+        for (units, text) in [
+            (Units::Nsec, "1234567"),
+            (Units::Usec, "1234.567"),
+            (Units::Msec, "1.234567"),
+            (Units::Sec, "0.001234567"),
+        ] {
+            assert_eq!(units.exact(1_234_567), text);
+        }
+        assert_eq!(Units::Usec.exact(5), "0.005");
+        // From the examples of rocprofv3's user guide.
+        for (value, text) in [
+            (70_019_405.25, "7.002e+07"),
+            (106.2, "1.062e+02"),
+            (0.0, "0.000e+00"),
+        ] {
+            assert_eq!(scientific(value), text);
+        }
+    }
+
+    #[test]
+    fn groups_match_whole_names() {
+        let group = DomainGroup::new("KERNEL_DISPATCH|MEMORY_COPY").unwrap();
+        assert!(group.regex.is_match("MEMORY_COPY") && group.regex.is_match("KERNEL_DISPATCH"));
+        assert!(!group.regex.is_match("MEMORY_COPY_2"));
+        assert!(DomainGroup::new("HIP)|(API").is_err());
+    }
+}
