@@ -112,8 +112,9 @@ fn describe(seen: &Seen, agent: u64) -> u64 {
         (&raw mut (*record).pid).write(seen.pid);
         (&raw mut (*record).ring_packets).write(seen.ring_packets);
         (&raw mut (*record).time).write(seen.time);
-        (&raw mut (*record).queue).write(seen.queue);
-        (&raw mut (*record).queue_id).write(seen.queue_id);
+        // Volatile, which keeps zeroes from becoming a call of a loop over bytes.
+        (&raw mut (*record).queue).write_volatile(seen.queue);
+        (&raw mut (*record).queue_id).write_volatile(seen.queue_id);
         (&raw mut (*record).agent).write(agent);
         let words = (&raw mut (*record).words).cast::<u64>();
         for (index, offset) in AGENT_WORDS.iter().enumerate() {

@@ -1,5 +1,7 @@
 //! Entry and return of traced functions.
 
+use core::ptr::null_mut;
+
 use aya_ebpf::{
     EbpfContext as _,
     bindings::pt_regs,
@@ -21,7 +23,7 @@ use gputrace_abi::{
 
 use crate::{
     frames::{Frames, count_lost, deeper},
-    gpu::{Hit, observe},
+    gpu::observe,
     maps::{Counters, config, stopped, target},
     ring::{Outcome, finish, wake_flag},
 };
@@ -88,9 +90,7 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
     // SAFETY: a frame of this thread.
     unsafe { (&raw mut (*frame).begin).write(begin) };
     if cookie.role() != role::NONE {
-        // SAFETY: the registers that the kernel passes.
-        let args = arguments(unsafe { &*ctx.regs });
-        observe(&Hit::new(id, begin, cookie, stack_pointer, args, Some(*frames)));
+        observe(ctx.regs, id, begin, cookie.0, frames.thread());
     }
     Some(())
 }
@@ -109,16 +109,20 @@ pub(crate) fn gpu_enter(ctx: ProbeContext) -> Option<()> {
         target((id >> 32) as u32)?;
     }
     // SAFETY: the context of this program; a helper that only reads it.
-    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
-    // SAFETY: the registers that the kernel passes.
-    let regs = unsafe { &*ctx.regs };
-    observe(&Hit::new(id, time, cookie, regs.rsp, arguments(regs), frames));
+    let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
+    observe(
+        ctx.regs,
+        id,
+        time,
+        cookie,
+        frames.map_or(null_mut(), Frames::thread),
+    );
     Some(())
 }
 
 /// The argument registers.
 #[inline(always)]
-fn arguments(regs: &pt_regs) -> [u64; REGISTER_ARGS] {
+pub(crate) fn arguments(regs: &pt_regs) -> [u64; REGISTER_ARGS] {
     [regs.rdi, regs.rsi, regs.rdx, regs.rcx, regs.r8, regs.r9]
 }
 

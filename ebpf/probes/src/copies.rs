@@ -10,9 +10,14 @@ use gputrace_abi::{
 
 use crate::{agents, gpu::Hit, maps::Counters, ring::Slot, signals};
 
-/// A copy is asked for.
+/// A copy is asked for. Not inlined, so that what it needs is on the stack only while it runs.
+#[inline(never)]
+pub(crate) fn copy(hit: &Hit) -> u64 {
+    requested(hit).map_or(0, |()| 1)
+}
+
 #[inline(always)]
-pub(crate) fn copy(hit: &Hit) -> Option<()> {
+fn requested(hit: &Hit) -> Option<()> {
     let domain = Domain::MemoryCopy.id();
     // SAFETY: a helper without arguments.
     let cpu = unsafe { bpf_get_smp_processor_id() };
@@ -77,7 +82,7 @@ struct Request {
 impl Request {
     #[inline(always)]
     fn read(hit: &Hit, role: u8) -> Option<Self> {
-        let [first, second, third, fourth, fifth, sixth] = hit.args;
+        let [first, second, third, fourth, fifth, sixth] = hit.args();
         if role != role::COPY_RECT {
             return Some(Self {
                 destination: first,

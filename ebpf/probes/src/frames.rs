@@ -32,8 +32,9 @@ impl Frames {
         Self::find(id)
     }
 
+    /// The stack in `thread`, a live map element of the thread that this program runs in.
     #[inline(always)]
-    fn new(thread: *mut Thread) -> Self {
+    pub(crate) fn new(thread: *mut Thread) -> Self {
         // SAFETY: a live map element, touched only by programs that run in this thread.
         let depth = unsafe { (*thread).depth };
         // The comparison tells the verifier the range; no program stores more than MAX_DEPTH.
@@ -41,6 +42,12 @@ impl Frames {
             thread,
             depth: if depth > MAX_DEPTH as u32 { 0 } else { depth },
         }
+    }
+
+    /// Where the stack is.
+    #[inline(always)]
+    pub(crate) fn thread(self) -> *mut Thread {
+        self.thread
     }
 
     /// The frame at `index`, which must be below [`MAX_DEPTH`]; `None` otherwise.

@@ -4,16 +4,21 @@
 //! Nothing here knows which function was called except by its [`role`], and everything is read from the
 //! process's own memory, which only this thread's function is about to read as well, so it is there.
 
-use aya_ebpf::helpers::{
-    bpf_get_smp_processor_id, bpf_probe_read_user,
-    generated::{bpf_ktime_get_boot_ns, bpf_probe_read_user as read_user},
+use core::ffi::c_void;
+
+use aya_ebpf::{
+    bindings::pt_regs,
+    helpers::{
+        bpf_get_smp_processor_id, bpf_probe_read_user,
+        generated::{bpf_for_each_map_elem, bpf_ktime_get_boot_ns, bpf_probe_read_user as read_user},
+    },
 };
 use gputrace_abi::{
     REGISTER_ARGS, STACK_ARGS,
     cookie::Cookie,
     counters::DropReason,
     domain::Domain,
-    frame::MAX_DEPTH,
+    frame::{MAX_DEPTH, Thread},
     gpu::{
         PACKET_RECORD_SIZE, PACKETS_PER_DOORBELL, Packet, QUEUE_STATE_SIZE, QueueState, TYPE_INVALID,
         is_kernel_dispatch, packet_flags, queue_reason, role,
@@ -23,9 +28,10 @@ use gputrace_abi::{
 
 use crate::{
     agents::{self, Seen},
+    calls::arguments,
     copies::copy,
     frames::Frames,
-    maps::{Counters, Object, QUEUES, QueueProgress},
+    maps::{Counters, Object, QUEUES, QueueProgress, STEPS},
     ring::Slot,
     signals,
 };
@@ -38,8 +44,8 @@ pub(crate) struct Hit {
     /// When, ns `CLOCK_BOOTTIME`.
     pub(crate) time: u64,
     pub(crate) cookie: Cookie,
-    pub(crate) stack_pointer: u64,
-    pub(crate) args: [u64; REGISTER_ARGS],
+    /// The registers at the function's entry. A pointer, since a copy of six arguments would take much of the stack.
+    regs: *const pt_regs,
     pub(crate) innermost: u64,
     pub(crate) outermost: u64,
     pub(crate) stream: u64,
@@ -49,20 +55,12 @@ pub(crate) struct Hit {
 impl Hit {
     /// A hit in the thread whose open calls are `frames`, if any are known.
     #[inline(always)]
-    pub(crate) fn new(
-        id: u64,
-        time: u64,
-        cookie: Cookie,
-        stack_pointer: u64,
-        args: [u64; REGISTER_ARGS],
-        frames: Option<Frames>,
-    ) -> Self {
+    fn new(regs: *const pt_regs, id: u64, time: u64, cookie: Cookie, frames: Option<Frames>) -> Self {
         let mut hit = Self {
             id,
             time,
             cookie,
-            stack_pointer,
-            args,
+            regs,
             innermost: 0,
             outermost: 0,
             stream: 0,
@@ -120,11 +118,18 @@ impl Hit {
         (self.id >> 32) as u32
     }
 
+    /// The argument registers.
+    #[inline(always)]
+    pub(crate) fn args(&self) -> [u64; REGISTER_ARGS] {
+        // SAFETY: the context of the program.
+        arguments(unsafe { &*self.regs })
+    }
+
     /// A word of this hit's stack arguments, 0 being the first above the return address.
     #[inline(always)]
     pub(crate) fn stack_arg(&self, index: u64) -> Option<u64> {
-        // SAFETY: the helper checks the address.
-        unsafe { bpf_probe_read_user((self.stack_pointer + 8 + index * 8) as *const u64) }.ok()
+        // SAFETY: the context of the program; the helper checks the address.
+        unsafe { bpf_probe_read_user(((*self.regs).rsp + 8 + index * 8) as *const u64) }.ok()
     }
 
     #[inline(always)]
@@ -136,31 +141,31 @@ impl Hit {
     }
 }
 
-/// Does what the role of the function asks for. Not inlined, so that it is in the object once.
+/// Does what the role of the function asks for, in the thread whose open calls are in `thread`, if it is known.
+///
+/// Not inlined, so that it is in the object once, and so that nothing of it is on its callers' stacks: before Linux
+/// 6.13 all functions that are active at one time share 512 bytes.
 #[inline(never)]
-pub(crate) fn observe(hit: &Hit) -> u64 {
-    let [first, ..] = hit.args;
+pub(crate) fn observe(regs: *const pt_regs, id: u64, time: u64, cookie: u64, thread: *mut Thread) -> u64 {
+    let frames = if thread.is_null() {
+        None
+    } else {
+        Some(Frames::new(thread))
+    };
+    let hit = &Hit::new(regs, id, time, Cookie(cookie), frames);
+    let [first, ..] = hit.args();
     match hit.cookie.role() {
         role::DOORBELL => signal_stored(hit).map_or(0, |()| 1),
         role::REARM => signals::rearmed(hit.id, first),
         role::SIGNAL_DESTROY => signals::destroyed(hit.id, first),
         role::QUEUE_DESTROY => queue_destroyed(hit, first).map_or(0, |()| 1),
-        role::COPY | role::COPY_ON_ENGINE | role::COPY_RECT => copy(hit).map_or(0, |()| 1),
+        role::COPY | role::COPY_ON_ENGINE | role::COPY_RECT => copy(hit),
         _ => 0,
     }
 }
 
-/// First words of an `amd_signal_t`.
-#[repr(C)]
-struct SignalHead {
-    kind: i64,
-    value: i64,
-    mailbox: u64,
-    event: u64,
-    start: u64,
-    end: u64,
-    queue: u64,
-}
+/// Offset of `queue_ptr` in an `amd_signal_t`, which begins with the kind.
+const SIGNAL_QUEUE: u64 = 48;
 
 /// `amd_signal_kind_t`: a doorbell, and a doorbell of old hardware.
 const DOORBELL_KINDS: [i64; 2] = [-1, -2];
@@ -187,53 +192,57 @@ const MAX_RING: u32 = 1 << 24;
 /// A value is stored into a signal: a doorbell rings, or the program prepares a signal for its next use.
 #[inline(always)]
 fn signal_stored(hit: &Hit) -> Option<()> {
-    let [signal, value, ..] = hit.args;
+    let [signal, value, ..] = hit.args();
     // SAFETY: the helper checks the address.
-    let Ok(head) = (unsafe { bpf_probe_read_user(signal as *const SignalHead) }) else {
+    let Ok(kind) = (unsafe { bpf_probe_read_user(signal as *const i64) }) else {
         return unreadable(Domain::QueuePacket);
     };
     let [new, old] = DOORBELL_KINDS;
-    if head.kind != new && head.kind != old {
+    if kind != new && kind != old {
         signals::rearmed(hit.id, signal);
         return None;
     }
     // SAFETY: the helper checks the address.
-    let Ok(queue) = (unsafe { bpf_probe_read_user(head.queue as *const QueueHead) }) else {
+    let Ok(address) = (unsafe { bpf_probe_read_user((signal + SIGNAL_QUEUE) as *const u64) }) else {
+        return unreadable(Domain::QueuePacket);
+    };
+    // SAFETY: the helper checks the address.
+    let Ok(queue) = (unsafe { bpf_probe_read_user(address as *const QueueHead) }) else {
         return unreadable(Domain::QueuePacket);
     };
     if !queue.size.is_power_of_two() || queue.size > MAX_RING || queue.base == 0 {
         return unreadable(Domain::QueuePacket);
     }
     // SAFETY: the helper checks the address.
-    let read_index = unsafe { bpf_probe_read_user((head.queue + READ_INDEX) as *const u64) }.unwrap_or(0);
+    let read_index = unsafe { bpf_probe_read_user((address + READ_INDEX) as *const u64) }.unwrap_or(0);
 
     let mut ringing = Ringing {
-        address: head.queue,
+        hit,
+        address,
         id: queue.id,
         ring: queue.base,
         packets: queue.size,
         read_index,
+        first: value,
         value,
         // After the read index, which tells what had been consumed by then; the doorbell has still not rung.
         // SAFETY: a helper without arguments.
         time: unsafe { bpf_ktime_get_boot_ns() },
         is_cut: false,
     };
-    let key = hit.object(head.queue);
+    let key = hit.object(address);
     // At the first doorbell that is seen of a queue, packets before its own are new only if none has been consumed:
     // else they were announced before anybody looked.
-    let mut first = if read_index == 0 && value < PACKETS_PER_DOORBELL as u64 {
-        0
-    } else {
-        value
-    };
+    if read_index == 0 && value < PACKETS_PER_DOORBELL as u64 {
+        ringing.first = 0;
+    }
     if let Some(progress) = QUEUES.get_ptr_mut(key) {
         // SAFETY: a live map element; threads that race here at worst have packets read twice or not at all,
         // which the collector notices by their indices.
         unsafe {
             if (*progress).id == queue.id {
                 let next = (*progress).next;
-                first = value;
+                ringing.first = value;
                 if next <= value {
                     let most = value - next;
                     ringing.is_cut = most >= PACKETS_PER_DOORBELL as u64;
@@ -242,13 +251,13 @@ fn signal_stored(hit: &Hit) -> Option<()> {
                     } else {
                         most
                     };
-                    first = value - most;
+                    ringing.first = value - most;
                     (&raw mut (*progress).next).write_volatile(value + 1);
                 }
             } else {
                 (&raw mut (*progress).id).write_volatile(queue.id);
                 (&raw mut (*progress).next).write_volatile(value + 1);
-                new_queue(hit, &ringing);
+                new_queue(&ringing);
             }
         }
     } else {
@@ -258,26 +267,45 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         };
         // A full map only means that packets without a doorbell of their own are left to the collector.
         let _ = QUEUES.insert(key, progress, 0);
-        new_queue(hit, &ringing);
+        new_queue(&ringing);
     }
 
-    for step in 0..PACKETS_PER_DOORBELL as u64 {
-        let index = first + step;
-        if index > value {
-            break;
-        }
-        packet(hit, &ringing, index);
-    }
+    // A loop whose body the verifier follows once or twice, not 32 times.
+    // SAFETY: the map is an array, `step` has the signature that the helper asks for, and what is handed to it lives
+    // through the call.
+    unsafe {
+        bpf_for_each_map_elem(
+            core::ptr::from_ref(&STEPS).cast_mut().cast(),
+            step as *mut c_void,
+            (&raw mut ringing).cast(),
+            0,
+        )
+    };
     Some(())
 }
 
+/// Looks at the packet that is as many behind the first as the number of this step says. Not 0 if it was the last.
+extern "C" fn step(_map: *mut c_void, step: *const u32, _value: *mut u8, queue: *const Ringing) -> i64 {
+    // SAFETY: the helper hands over a live key and what was given to it.
+    let (step, queue) = unsafe { (*step, &*queue) };
+    let index = queue.first + u64::from(step);
+    if index > queue.value {
+        return 1;
+    }
+    packet(queue, index);
+    0
+}
+
 /// A queue whose doorbell rings.
-struct Ringing {
+struct Ringing<'a> {
+    hit: &'a Hit,
     address: u64,
     id: u64,
     ring: u64,
     packets: u32,
     read_index: u64,
+    /// Index of the first packet to look at.
+    first: u64,
     /// What is stored into the doorbell: the index of the packet that it is about.
     value: u64,
     /// When, ns `CLOCK_BOOTTIME`.
@@ -287,9 +315,9 @@ struct Ringing {
 }
 
 #[inline(always)]
-fn new_queue(hit: &Hit, queue: &Ringing) {
+fn new_queue(queue: &Ringing<'_>) {
     agents::queue(&Seen {
-        pid: hit.pid(),
+        pid: queue.hit.pid(),
         time: queue.time,
         queue: queue.address,
         queue_id: queue.id,
@@ -299,40 +327,37 @@ fn new_queue(hit: &Hit, queue: &Ringing) {
 
 /// Writes the record of the packet at `index`. One `before` the doorbell's own is passed over if it is not
 /// valid: its own doorbell is still to come.
-#[inline(never)]
-fn packet(hit: &Hit, queue: &Ringing, index: u64) -> u64 {
+#[inline(always)]
+fn packet(queue: &Ringing<'_>, index: u64) -> Option<()> {
+    let hit = queue.hit;
     // SAFETY: a helper without arguments.
     let cpu = unsafe { bpf_get_smp_processor_id() };
-    let Some(counters) = Counters::of(cpu) else {
-        return 0;
-    };
+    let counters = Counters::of(cpu)?;
     let before = index != queue.value;
     let place = queue.ring + (index & (u64::from(queue.packets) - 1)) * 64;
-    let mut words = [0u64; 8];
-    // SAFETY: the helper checks the user address and writes within the array.
-    if unsafe { read_user((&raw mut words).cast(), 64, place as *const _) } != 0 {
-        counters.seen(Domain::QueuePacket.id());
-        counters.dropped(DropReason::MemoryUnreadable, Domain::QueuePacket.id());
-        return 0;
-    }
-    let [header, .., signal] = words;
-    if before && header & 0xff == TYPE_INVALID {
-        return 0;
-    }
-    let domain = if is_kernel_dispatch(&words) {
-        Domain::KernelDispatch.id()
-    } else {
-        Domain::QueuePacket.id()
+    let Some(mut slot) = Slot::<Packet>::reserve() else {
+        return packet_lost(place, before, counters);
     };
+    let record = slot.as_mut_ptr();
+    // Straight into the record: 64 bytes are much of the stack.
+    // SAFETY: the helper checks the user address and writes within the record, whole even if it fails.
+    let failed = unsafe { read_user((&raw mut (*record).packet).cast(), 64, place as *const _) } != 0;
+    if failed {
+        slot.discard();
+        return unreadable(Domain::QueuePacket);
+    }
+    // SAFETY: the helper has written it.
+    let words = unsafe { &(*record).packet };
+    let [header, .., signal] = *words;
+    if before && header & 0xff == TYPE_INVALID {
+        slot.discard();
+        return None;
+    }
+    let domain = domain_of(words);
     counters.seen(domain);
     if signal != 0 {
         signals::used(hit.object(signal));
     }
-    let Some(mut slot) = Slot::<Packet>::reserve() else {
-        counters.dropped(DropReason::RingFull, domain);
-        return 0;
-    };
-    let record = slot.as_mut_ptr();
     let flags = if before {
         hit.flags | packet_flags::BEFORE_DOORBELL
     } else {
@@ -359,7 +384,6 @@ fn packet(hit: &Hit, queue: &Ringing, index: u64) -> u64 {
         (&raw mut (*record).innermost).write(hit.innermost);
         (&raw mut (*record).outermost).write(hit.outermost);
         (&raw mut (*record).stream).write(hit.stream);
-        (&raw const words).copy_to_nonoverlapping(&raw mut (*record).packet, 1);
     }
     if queue.is_cut && !before {
         // The ring holds the others only until it comes round.
@@ -367,7 +391,33 @@ fn packet(hit: &Hit, queue: &Ringing, index: u64) -> u64 {
     } else {
         slot.submit(true);
     }
-    1
+    Some(())
+}
+
+/// The ring is full: the packet at `place` is lost, if it is one.
+#[inline(always)]
+fn packet_lost(place: u64, before: bool, counters: Counters) -> Option<()> {
+    // Those that its domain depends on, one by one.
+    let [header, grid, kernel] = [0, 8, 32].map(|offset| {
+        // SAFETY: the helper checks the address.
+        unsafe { bpf_probe_read_user((place + offset) as *const u64) }.unwrap_or(0)
+    });
+    if !(before && header & 0xff == TYPE_INVALID) {
+        let domain = domain_of(&[header, grid, 0, 0, kernel, 0, 0, 0]);
+        counters.seen(domain);
+        counters.dropped(DropReason::RingFull, domain);
+    }
+    None
+}
+
+/// The domain of a packet.
+#[inline(always)]
+fn domain_of(packet: &[u64; 8]) -> u8 {
+    if is_kernel_dispatch(packet) {
+        Domain::KernelDispatch.id()
+    } else {
+        Domain::QueuePacket.id()
+    }
 }
 
 /// Something was to be read that could not be: seen and lost.

@@ -11,6 +11,7 @@ use gputrace_abi::{
     counters::{CpuCounters, DropReason, KERNEL_REASONS},
     domain::DOMAINS,
     frame::Thread,
+    gpu::PACKETS_PER_DOORBELL,
 };
 
 /// Settings, in a section of their own so that the loader can replace it as a whole.
@@ -76,6 +77,11 @@ pub(crate) struct QueueProgress {
 /// Queues with packets, by `hsa_queue_t`.
 #[btf_map]
 pub(crate) static QUEUES: LruHashMap<Object, QueueProgress, 4096> = LruHashMap::new();
+
+/// Nothing, as often as packets are looked at for one doorbell: walking a map is a loop whose body the verifier follows
+/// only once or twice, which Linux has had since 5.13 (`bpf_loop` came with 5.17).
+#[btf_map]
+pub(crate) static STEPS: Array<u8, PACKETS_PER_DOORBELL> = Array::new();
 
 /// Agents that have been described. The value means nothing.
 #[btf_map]

@@ -49,6 +49,12 @@ impl<T: 'static> Slot<T> {
         }));
     }
 
+    /// Gives the place back without a record.
+    #[inline(always)]
+    pub(crate) fn discard(self) {
+        self.entry.discard(u64::from(BPF_RB_NO_WAKEUP));
+    }
+
     /// Bytes that the collector has not read yet.
     #[inline(always)]
     fn waiting(&self) -> u64 {

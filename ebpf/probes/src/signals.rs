@@ -6,8 +6,8 @@ use core::ffi::c_void;
 use aya_ebpf::{
     bindings::BPF_NOEXIST,
     helpers::{
-        bpf_get_current_pid_tgid, bpf_get_smp_processor_id,
-        generated::{bpf_for_each_map_elem, bpf_ktime_get_boot_ns, bpf_probe_read_user as read_user},
+        bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_probe_read_user,
+        generated::{bpf_for_each_map_elem, bpf_ktime_get_boot_ns},
     },
     macros::{tracepoint, uprobe},
     programs::{ProbeContext, TracePointContext},
@@ -117,19 +117,23 @@ fn harvest(id: u64, signal: u64, reason: u32) -> u64 {
         return 0;
     };
     counters.seen(domain);
-    // `amd_signal_t`, and ROCr's own words behind it, 104 bytes of 128.
-    let mut words = [0u64; 13];
-    // SAFETY: the helper checks the user address and writes within the array.
-    if unsafe { read_user((&raw mut words).cast(), 104, signal as *const _) } != 0 {
+    // `amd_signal_t` from its value on, then ROCr's own words behind it. The value first: if it says that the work is
+    // done, what is read later is what the work left.
+    // SAFETY: the helper checks the addresses.
+    let (Ok([value, _, _, start, end]), Ok([sdma_start, _, _, _, sdma_end])) = (unsafe {
+        (
+            bpf_probe_read_user((signal + 8) as *const [u64; 5]),
+            bpf_probe_read_user((signal + 64) as *const [u64; 5]),
+        )
+    }) else {
         counters.dropped(DropReason::MemoryUnreadable, domain);
         return 0;
-    }
+    };
     let Some(mut slot) = Slot::<Completion>::reserve() else {
         counters.dropped(DropReason::RingFull, domain);
         return 0;
     };
     let record = slot.as_mut_ptr();
-    let [_, value, _, _, start, end, _, _, sdma_start, _, _, _, sdma_end] = words;
     // After the value: one that is complete proves that the work had ended by then, not by the call's beginning.
     // SAFETY: a helper without arguments.
     let time = unsafe { bpf_ktime_get_boot_ns() };
