@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use regex::Regex;
 
-use crate::kernels::KernelArgs;
+use crate::{kernels::KernelArgs, summary::SummaryArgs};
 
 /// First lines of the help: what people type.
 const EXAMPLES: &str = "\
@@ -53,7 +53,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make outputs of a capture.
-    Export(ExportArgs),
+    Export(Box<ExportArgs>),
     /// List what can be traced.
     List(ListArgs),
 }
@@ -217,11 +217,6 @@ pub(crate) struct OutputArgs {
     )]
     pub(crate) output_format: Vec<Format>,
 
-    /// Print tables of where the time went.
-    #[arg(short = 'S', long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
-          value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
-    pub(crate) summary: bool,
-
     /// With -f csv: write also statistics, NAME_DOMAIN_stats.csv and NAME_domain_stats.csv.
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
@@ -233,6 +228,10 @@ pub(crate) struct OutputArgs {
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "true", hide_default_value = true)]
     pub(crate) group_by_queue: bool,
+
+    /// Summaries.
+    #[command(flatten)]
+    pub(crate) summary: SummaryArgs,
 
     /// Kernels.
     #[command(flatten)]

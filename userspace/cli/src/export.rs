@@ -1,7 +1,6 @@
 //! Outputs of a capture.
 
 use std::{
-    io::Write as _,
     ops::ControlFlow,
     path::{Path, PathBuf},
 };
@@ -48,7 +47,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
     )
     .with_context(|| format!("cannot export {}", capture.display()))?;
     bar.finish_and_clear();
-    report(&outputs, args.output.summary);
+    report(&outputs, &args.output);
     Ok(failure(&outputs).unwrap_or(0))
 }
 
@@ -58,6 +57,9 @@ pub(crate) fn request(args: &OutputArgs, directory: PathBuf, name: Option<String
     request.formats.list = formats(&args.output_format);
     request.formats.kernels = args.kernels.options();
     request.formats.stats = args.stats;
+    request.formats.summary = args.summary.summary;
+    request.formats.tables = args.summary.tables();
+    request.formats.summary_file = args.summary.file();
     request.formats.grouping = if args.group_by_queue {
         GpuGrouping::Queues
     } else {
@@ -82,11 +84,8 @@ fn formats(given: &[args::Format]) -> Vec<Format> {
 }
 
 /// Tells which files there are, and what is missing in them.
-pub(crate) fn report(outputs: &Outputs, summary: bool) {
-    if summary {
-        // As in `say`, nobody may be reading.
-        let _ = std::io::stderr().write_all(outputs.summary.as_bytes());
-    }
+pub(crate) fn report(outputs: &Outputs, args: &OutputArgs) {
+    args.summary.print(&outputs.summary);
     let report = &outputs.report;
     if let Some(truncation) = &report.truncation {
         say(&format!("warning: the capture is incomplete: {truncation}"));
@@ -97,7 +96,7 @@ pub(crate) fn report(outputs: &Outputs, summary: bool) {
         );
     }
     // The summary has it among its remarks.
-    if let Some(left_out) = report.left_out.filter(|_| !summary) {
+    if let Some(left_out) = report.left_out.filter(|_| outputs.summary.is_empty()) {
         say(&left_out.to_string());
     }
     if let Some(error) = &report.read_error {

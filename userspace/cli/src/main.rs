@@ -8,6 +8,7 @@ mod export;
 mod kernels;
 mod list;
 mod record;
+mod summary;
 
 use std::{io::Write as _, process::ExitCode};
 

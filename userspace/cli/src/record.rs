@@ -38,7 +38,7 @@ pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
         say("--hsa-include has no effect without HSA domains; add --hsa-trace");
     }
     let finished = record(&request, &say)?;
-    report(&finished, args.output.summary);
+    report(&finished, &args.output);
     if let Some(failure) = finished.capture_failure {
         return Err(SessionError::CaptureFailed(failure).into());
     }
@@ -112,8 +112,8 @@ fn place(args: &OutputArgs) -> (PathBuf, Option<String>) {
 }
 
 /// Tells what was recorded: never success in silence, never silence about losses.
-fn report(finished: &Finished, summary: bool) {
-    export::report(&finished.outputs, summary);
+fn report(finished: &Finished, args: &OutputArgs) {
+    export::report(&finished.outputs, args);
     let total = finished.ledger.total();
     if total.seen == 0 {
         say(

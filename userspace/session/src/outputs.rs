@@ -8,10 +8,10 @@ use std::{
 };
 
 use gputrace_export::{
-    Exporter, OutputDir, Progress, Report,
+    Exporter, Output, OutputDir, OutputError, Progress, Report,
     csv::{CsvExporter, CsvOptions},
     run_with,
-    summary::SummaryExporter,
+    summary::{SummaryExporter, tables::TablesExporter},
 };
 use gputrace_perfetto::{PerfettoExporter, PerfettoOptions};
 use gputrace_timeline::Timeline;
@@ -26,7 +26,7 @@ use crate::{
 pub struct Outputs {
     /// Files, failures and gaps.
     pub report: Report,
-    /// The summary tables, if they were asked for.
+    /// The summary and the tables that were asked for, unless they are in a file; else empty.
     pub summary: String,
 }
 
@@ -45,7 +45,16 @@ pub fn export(
 ) -> Result<Outputs, SessionError> {
     let timeline = Timeline::open(path)?;
     let text = SharedText::default();
-    let mut exporters: Vec<Box<dyn Exporter>> = vec![Box::new(SummaryExporter::to_stream(text.clone()))];
+    let mut exporters: Vec<Box<dyn Exporter>> = Vec::new();
+    if formats.summary {
+        exporters.push(Box::new(SummaryExporter::to_stream(text.clone())));
+    }
+    if !formats.tables.is_empty() {
+        exporters.push(Box::new(TablesExporter::new(
+            formats.tables.clone(),
+            text.clone(),
+        )));
+    }
     for format in &formats.list {
         exporters.push(match format {
             Format::Csv => {
@@ -62,11 +71,22 @@ pub fn export(
             }
         });
     }
-    let report = run_with(timeline, exporters, formats.kernels.clone(), progress);
-    Ok(Outputs {
-        report,
-        summary: text.take(),
-    })
+    let mut report = run_with(timeline, exporters, formats.kernels.clone(), progress);
+    let mut summary = text.take();
+    if let Some(file) = formats.summary_file.as_deref().filter(|_| !summary.is_empty()) {
+        match write_summary(directory, &format!("{name}_{file}.txt"), &summary) {
+            Ok(output) => report.outputs.push(output),
+            Err(error) => report.failures.push(("summary", error.into())),
+        }
+        summary.clear();
+    }
+    Ok(Outputs { report, summary })
+}
+
+fn write_summary(directory: &OutputDir, name: &str, text: &str) -> Result<Output, OutputError> {
+    let mut file = directory.file(name)?;
+    file.write_all(text.as_bytes())?;
+    file.finish("summary")
 }
 
 /// Text that an exporter writes and we read once it is done.

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use gputrace_abi::domain::Domain;
-use gputrace_export::KernelOptions;
+use gputrace_export::{KernelOptions, summary::tables::TableOptions};
 use gputrace_perfetto::GpuGrouping;
 use gputrace_probe::{attach::Scope, calls::BackendChoice};
 use regex::Regex;
@@ -142,6 +142,12 @@ pub struct Formats {
     pub kernels: KernelOptions,
     /// Whether the CSV files have statistics beside them: rocprofv3's `--stats`.
     pub stats: bool,
+    /// Whether there is a summary for people.
+    pub summary: bool,
+    /// Which tables of statistics follow it.
+    pub tables: TableOptions,
+    /// Write both into the file `NAME_FILE.txt`, where this is `FILE`, rather than give them to the caller.
+    pub summary_file: Option<String>,
     /// By what Perfetto traces divide the rows of an agent's work.
     pub grouping: GpuGrouping,
 }

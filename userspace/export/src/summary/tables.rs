@@ -111,6 +111,8 @@ pub struct TableOptions {
     pub groups: Vec<DomainGroup>,
     /// Unit of durations.
     pub units: Units,
+    /// Whether the recording's remarks follow; a summary beside the tables has them already.
+    pub remarks: bool,
 }
 
 impl TableOptions {
@@ -304,7 +306,7 @@ impl fmt::Display for Tables {
                 self.table(&format!("{} SUMMARY", names(&matching, " + ")), &matching, f)?;
             }
         }
-        if !self.options.is_empty() && !self.notices.is_empty() {
+        if self.options.remarks && !self.notices.is_empty() {
             writeln!(f, "\nRemarks")?;
             for notice in &self.notices {
                 writeln!(f, "  {}", plain(notice))?;

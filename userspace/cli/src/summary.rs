@@ -1,0 +1,151 @@
+//! Options about summaries.
+
+use std::io::Write as _;
+
+use clap::{ArgAction, Args, ValueEnum};
+use gputrace_export::summary::tables::{DomainGroup, TableOptions, Units};
+
+use crate::args::boolean;
+
+/// Options about summaries, of recordings and of `export`.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Summary")]
+pub(crate) struct SummaryArgs {
+    /// Print where the time went, what hangs and what was lost.
+    #[arg(short = 'S', long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
+          value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
+    pub(crate) summary: bool,
+
+    /// Print rocprofv3's table of statistics for each domain.
+    #[arg(short = 'D', long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
+          value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
+    pub(crate) summary_per_domain: bool,
+
+    /// Print one table for all domains whose names match this regular expression, e.g.
+    /// 'KERNEL_DISPATCH|MEMORY_COPY'; repeat for more tables.
+    #[arg(long, value_name = "REGEX", value_parser = group)]
+    pub(crate) summary_groups: Vec<DomainGroup>,
+
+    /// Unit in the tables of -D and --summary-groups.
+    #[arg(short = 'u', long, value_enum, value_name = "UNIT", default_value = "nsec")]
+    pub(crate) summary_units: Unit,
+
+    /// Write the summary and the tables to the file NAME_FILE.txt; 'stdout' and 'stderr' print them.
+    #[arg(long, value_name = "FILE", value_parser = file, default_value = "stderr")]
+    pub(crate) summary_output_file: String,
+}
+
+/// Units of time, as rocprofv3 names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Unit {
+    /// Seconds.
+    Sec,
+    /// Milliseconds.
+    Msec,
+    /// Microseconds.
+    Usec,
+    /// Nanoseconds.
+    Nsec,
+}
+
+impl SummaryArgs {
+    /// The tables asked for.
+    pub(crate) fn tables(&self) -> TableOptions {
+        TableOptions {
+            per_domain: self.summary_per_domain,
+            groups: self.summary_groups.clone(),
+            units: match self.summary_units {
+                Unit::Sec => Units::Sec,
+                Unit::Msec => Units::Msec,
+                Unit::Usec => Units::Usec,
+                Unit::Nsec => Units::Nsec,
+            },
+            remarks: !self.summary,
+        }
+    }
+
+    /// The file that the texts go to, if they are not printed.
+    pub(crate) fn file(&self) -> Option<String> {
+        let stream = ["stdout", "stderr"].contains(&self.summary_output_file.as_str());
+        (!stream).then(|| self.summary_output_file.clone())
+    }
+
+    /// Prints them.
+    pub(crate) fn print(&self, text: &str) {
+        // Nobody may be reading any more.
+        let _ = match self.summary_output_file.as_str() {
+            "stdout" => std::io::stdout().lock().write_all(text.as_bytes()),
+            _ => std::io::stderr().lock().write_all(text.as_bytes()),
+        };
+    }
+}
+
+/// Domains by a regular expression.
+fn group(text: &str) -> Result<DomainGroup, String> {
+    DomainGroup::new(text).map_err(|error| {
+        format!(
+            "{error}\nwrite a regular expression for whole names of domains: 'KERNEL_DISPATCH|MEMORY_COPY', 'HIP_API', \
+             '.*'"
+        )
+    })
+}
+
+/// The name of a file, or a stream in any case of letters.
+fn file(text: &str) -> Result<String, String> {
+    let lower = text.to_ascii_lowercase();
+    match lower.as_str() {
+        "stdout" | "stderr" => Ok(lower),
+        _ if text.is_empty() || text.contains('/') => Err(
+            "expected stdout, stderr or a name without '/': the file is NAME_FILE.txt in the output directory".to_owned(),
+        ),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::args::Cli;
+
+    fn parse(args: &[&str]) -> Result<SummaryArgs, String> {
+        let all = ["gputrace"].iter().chain(args).chain(&["-p", "1"]);
+        let cli = Cli::try_parse_from(all).map_err(|error| error.to_string())?;
+        Ok(cli.record.output.summary)
+    }
+
+    #[test]
+    fn options_are_rocprofv3s() {
+        let args = parse(&["-S", "-D", "-u", "usec", "--summary-groups", "HIP_API|HSA_API"]).unwrap();
+        assert!(args.summary);
+        let tables = args.tables();
+        assert!(tables.per_domain);
+        assert_eq!((tables.groups.len(), tables.units), (1, Units::Usec));
+        assert_eq!(args.file(), None);
+        assert!(parse(&[]).unwrap().tables().is_empty());
+        let args = parse(&["--summary-output-file", "times"]).unwrap();
+        assert_eq!(args.file().as_deref(), Some("times"));
+        assert_eq!(parse(&["--summary-output-file", "STDOUT"]).unwrap().file(), None);
+    }
+
+    #[test]
+    fn errors_name_the_option_and_show_how() {
+        for (args, parts) in [
+            (
+                ["--summary-groups", "HIP_API|("],
+                ["--summary-groups <REGEX>", "'KERNEL_DISPATCH|MEMORY_COPY'"],
+            ),
+            (["--summary-units", "ns"], ["--summary-units <UNIT>", "nsec"]),
+            (
+                ["--summary-output-file", "a/b"],
+                ["--summary-output-file <FILE>", "without '/'"],
+            ),
+        ] {
+            let error = parse(&args).unwrap_err();
+            for part in parts {
+                assert!(error.contains(part), "{part}: {error}");
+            }
+        }
+    }
+}
