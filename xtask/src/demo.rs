@@ -78,7 +78,7 @@ fn build_software_gpu(workspace: &Workspace) -> Result<PathBuf> {
     cargo.args(["build", "--package", "gputrace-mockkfd", "--lib"]);
     long_step(
         "build the software GPU",
-        "this machine shows no AMD GPU, so that the demo brings one of its own",
+        "what the demo uses without an AMD GPU: tests/softgpu, tests/mockkfd",
         || exec::stream(&mut cargo),
     )?;
     Ok(workspace.target.join("debug/libgputrace_mockkfd.so"))
@@ -133,8 +133,10 @@ fn show(workspace: &Workspace, output: &Path) -> Result<()> {
         "its tables:        demo_kernel_trace.csv, demo_memory_copy_trace.csv, demo_hip_api_trace.csv in {directory}"
     ));
     progress::note(format_args!(
-        "the times:         exact where the GPU stamps its work, which ROCm 5.4 and later have it do for every kernel; \
-         else sampled from outside, or bounded"
+        "its times:         exact where the GPU stamps its work, which ROCm 5.4 and later ask of it for every kernel;"
+    ));
+    progress::note(format_args!(
+        "                   else sampled from outside, or bounds"
     ));
     progress::note(format_args!(
         "your own program:  target/debug/gputrace -S -- ./app"
