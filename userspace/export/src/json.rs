@@ -525,7 +525,8 @@ fn kernel(info: &KernelInfo) -> Value {
 }
 
 /// The account, for JSON formats: `seen = written + unfinished + lost + unaccounted` in each row.
-pub(crate) fn loss(ledger: &Ledger) -> Value {
+#[must_use]
+pub fn loss(ledger: &Ledger) -> Value {
     let rows: Vec<Value> = ledger
         .rows
         .iter()

@@ -8,7 +8,7 @@
 //!   account of losses ([`loss`]);
 //! * [`summary::SummaryExporter`]: text for people;
 //! * [`json::JsonExporter`]: all records in one document, in rocprofv3's shape;
-//! * other formats live in crates of their own (`gputrace-perfetto`, `gputrace-rocpd`).
+//! * other formats live in crates of their own (`gputrace-otf2`, `gputrace-perfetto`, `gputrace-rocpd`).
 //!
 //! What the user asked of kernels (which of them, and how they are called) is applied to the events on their
 //! way, once for all formats: [`kernels`].
@@ -60,5 +60,5 @@ pub mod synthetic;
 pub use exporter::{ExportError, Exporter, Output};
 pub use functions::Functions;
 pub use kernels::KernelOptions;
-pub use output::{FileOwner, OutputDir, OutputError, OutputFile};
+pub use output::{FileOwner, OutputDir, OutputError, OutputFile, Staging};
 pub use run::{Progress, Report, run, run_with};

@@ -37,6 +37,10 @@ use rustix::{
 
 use crate::exporter::Output;
 
+mod staging;
+
+pub use staging::Staging;
+
 /// Bytes collected before a write to the file.
 const BUFFER: usize = 256 << 10;
 
@@ -244,6 +248,14 @@ impl OutputDir {
         descriptor
             .map(File::from)
             .map_err(|error| OutputError::new("create a temporary file in", &self.path, error))
+    }
+
+    /// A private directory for an output called `name` that a library writes by itself.
+    ///
+    /// # Errors
+    /// [`OutputError`] if `name` is not a plain file name or the directory cannot be created.
+    pub fn staging(&self, name: &str) -> Result<Staging, OutputError> {
+        Staging::new(self, name)
     }
 
     fn temporary(&self, name: &str) -> Result<(OwnedFd, String), Errno> {

@@ -1,0 +1,275 @@
+//! The exporter: events in, spans to the file in which they wait.
+
+use std::collections::BTreeMap;
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::{
+    ledger::Ledger,
+    meta::{Notice, Recording},
+};
+use gputrace_export::{
+    ExportError, Exporter, Functions, Output, OutputDir, Staging,
+    functions::group,
+    gpu::{Gpus, copy_node, uncertainty},
+};
+use gputrace_timeline::{
+    event::{Call, CallEnd, Event, ProcessInfo},
+    gpu::{Copy, Dispatch, GpuTime, Origin},
+};
+
+use crate::{
+    FORMAT,
+    api::{Api, NAMES, ROLE_DATA_TRANSFER, ROLE_FUNCTION},
+    definitions::{Definitions, REASONS, quality},
+    spans::{Limits, Span, Spans},
+    write,
+};
+
+/// Remarks that are kept: they go into one property of the archive.
+const NOTICES: usize = 100;
+
+/// What a location shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// Calls of a thread.
+    Calls,
+    /// Kernels on a queue of an agent.
+    Kernels { node: Option<u32>, queue: u32 },
+    /// Copies to an agent.
+    Copies { node: Option<u32> },
+    /// Work without real times.
+    Untimed,
+}
+
+/// A location: its thread and what it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Location {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) place: Place,
+}
+
+/// What is written besides the spans.
+#[derive(Debug)]
+pub(crate) struct Content {
+    pub(crate) recording: Recording,
+    pub(crate) processes: BTreeMap<u32, ProcessInfo>,
+    pub(crate) threads: BTreeMap<(u32, u32), String>,
+    pub(crate) gpus: Gpus,
+    pub(crate) definitions: Definitions,
+    pub(crate) ledger: Option<Ledger>,
+    pub(crate) notices: Vec<Notice>,
+    /// First and last moment of all spans, ns.
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+}
+
+/// Exporter of an OTF2 archive.
+#[derive(Debug)]
+pub struct Otf2Exporter {
+    api: Api,
+    staging: Staging,
+    name: String,
+    spans: Spans<Location>,
+    /// For spans that overlap others of their location.
+    overlapping: Spans<u64>,
+    functions: Functions,
+    content: Content,
+}
+
+impl Otf2Exporter {
+    /// Starts the archive `name` (e.g. `app_results`) in `directory`.
+    ///
+    /// # Errors
+    /// If OTF2's library is not installed, or a file cannot be created.
+    pub fn new(directory: &OutputDir, name: &str) -> Result<Self, ExportError> {
+        let api = Api::load().map_err(|error| ExportError::Encode {
+            format: FORMAT,
+            reason: format!(
+                "OTF2's library ({}) cannot be loaded: {error}. Install it (Debian and Ubuntu: package \
+                 libopen-trace-format2-10; others: otf2 3.0 or later), or choose another format",
+                NAMES.join(" or ")
+            ),
+        })?;
+        Ok(Self {
+            api,
+            staging: directory.staging(name)?,
+            name: name.to_owned(),
+            spans: Spans::new(directory, Limits::default())?,
+            overlapping: Spans::new(directory, Limits::default())?,
+            functions: Functions::default(),
+            content: Content {
+                recording: Recording::default(),
+                processes: BTreeMap::new(),
+                threads: BTreeMap::new(),
+                gpus: Gpus::default(),
+                definitions: Definitions::new(),
+                ledger: None,
+                notices: Vec::new(),
+                first: u64::MAX,
+                last: 0,
+            },
+        })
+    }
+
+    fn push(&mut self, location: Location, span: Span) -> Result<(), ExportError> {
+        self.content.first = self.content.first.min(span.begin);
+        self.content.last = self.content.last.max(span.end);
+        Ok(self.spans.push(location, span)?)
+    }
+
+    fn call(&mut self, call: &Call) -> Result<(), ExportError> {
+        let name = self.functions.name(call.function);
+        let region = self
+            .content
+            .definitions
+            .region(name, group(call.domain), ROLE_FUNCTION);
+        let location = Location {
+            pid: call.pid,
+            tid: call.tid,
+            place: Place::Calls,
+        };
+        let unfinished = match call.how {
+            CallEnd::Returned(_) => 0,
+            CallEnd::ThreadExited => 1,
+            CallEnd::Executed => 2,
+            CallEnd::RecordingStopped => REASONS.len() as u8,
+        };
+        let span = Span {
+            begin: call.begin,
+            end: call.end,
+            correlation: call.correlation,
+            region,
+            depth: call.depth,
+            unfinished,
+            ..Span::default()
+        };
+        self.push(location, span)
+    }
+
+    fn dispatch(&mut self, dispatch: &Dispatch) -> Result<(), ExportError> {
+        let node = self.content.gpus.node_of(dispatch);
+        let name = self.content.gpus.kernel_name(dispatch).into_owned();
+        let category = (Domain::KernelDispatch, "kernel_dispatch");
+        let queue = dispatch.queue;
+        let place = Place::Kernels { node, queue };
+        self.work(
+            &dispatch.origin,
+            &dispatch.time,
+            place,
+            (&name, category, ROLE_FUNCTION),
+        )
+    }
+
+    fn copy(&mut self, copy: &Copy) -> Result<(), ExportError> {
+        let place = Place::Copies {
+            node: copy_node(copy),
+        };
+        let name = copy.direction.name();
+        let category = (Domain::MemoryCopy, "memory_copy");
+        self.work(
+            &copy.origin,
+            &copy.time,
+            place,
+            (name, category, ROLE_DATA_TRANSFER),
+        )
+    }
+
+    fn work(
+        &mut self,
+        origin: &Origin,
+        time: &GpuTime,
+        place: Place,
+        (name, (_, category), role): (&str, (Domain, &str), u8),
+    ) -> Result<(), ExportError> {
+        let drawn = time.quality.is_drawn();
+        let category = if drawn { category } else { "untimed" };
+        let (begin, end) = if drawn {
+            (time.begin, time.end)
+        } else if origin.time != 0 {
+            (origin.time, origin.time)
+        } else {
+            (time.begin, time.begin)
+        };
+        let known = |value, window| uncertainty(value, window).unwrap_or(u64::MAX);
+        let span = Span {
+            begin,
+            end,
+            correlation: origin.innermost,
+            start_uncertainty: known(time.begin, &time.begin_window),
+            end_uncertainty: known(time.end, &time.end_window),
+            region: self.content.definitions.region(name, category, role),
+            depth: 0,
+            quality: quality(time.quality),
+            unfinished: if time.unfinished { REASONS.len() as u8 } else { 0 },
+        };
+        let location = Location {
+            pid: origin.pid,
+            tid: origin.tid,
+            place: if drawn { place } else { Place::Untimed },
+        };
+        self.push(location, span)
+    }
+}
+
+impl Exporter for Otf2Exporter {
+    fn format(&self) -> &'static str {
+        FORMAT
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), ExportError> {
+        let content = &mut self.content;
+        content.gpus.learn(event);
+        match event {
+            Event::Recording(recording) => content.recording.clone_from(recording),
+            Event::Function(info) => self.functions.learn(info),
+            Event::Process(info) => {
+                content.processes.insert(info.pid, (**info).clone());
+            }
+            Event::Thread(info) => {
+                content.threads.insert((info.pid, info.tid), info.name.clone());
+            }
+            Event::Call(call) => return self.call(call),
+            Event::Dispatch(dispatch) => return self.dispatch(dispatch),
+            Event::Copy(copy) => return self.copy(copy),
+            Event::Notice(notice) => {
+                if content.notices.len() < NOTICES {
+                    content.notices.push(notice.clone());
+                }
+            }
+            Event::Ledger(ledger) => content.ledger = Some((**ledger).clone()),
+            Event::End(end) => content.last = content.last.max(end.time),
+            Event::Agent(_)
+            | Event::Queue(_)
+            | Event::CodeObject(_)
+            | Event::Kernel(_)
+            | Event::Lifetime(_)
+            | Event::Clocks(_) => {}
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Vec<Output>, ExportError> {
+        let Self {
+            api,
+            staging,
+            name,
+            mut spans,
+            mut overlapping,
+            mut content,
+            ..
+        } = *self;
+        let anchor = format!("{name}.otf2");
+        write::archive(
+            &api,
+            &staging.path(),
+            &name,
+            &mut content,
+            &mut spans,
+            &mut overlapping,
+        )
+        .map_err(|error| error.into_export(|source| staging.error(&anchor, source)))?;
+        let names = [anchor.as_str(), &format!("{name}.def"), &name];
+        Ok(vec![staging.publish(&names, "OTF2 archive")?])
+    }
+}

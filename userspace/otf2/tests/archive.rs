@@ -1,0 +1,292 @@
+//! Archives of made-up recordings, read back by OTF2's own tools. Skipped where OTF2's library or its tools
+//! are missing (Debian packages otf2-tools, python3-otf2).
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    env, fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use gputrace_capture::meta::Function;
+use gputrace_export::{ExportError, Exporter, FileOwner, OutputDir, OutputError, synthetic};
+use gputrace_otf2::Otf2Exporter;
+use gputrace_timeline::{
+    event::{Call, Event, FunctionInfo},
+    synthetic::call,
+};
+
+fn exporter(directory: &Path) -> Option<Box<Otf2Exporter>> {
+    let out = OutputDir::open(directory, None).unwrap();
+    match Otf2Exporter::new(&out, "app_results") {
+        Ok(exporter) => Some(Box::new(exporter)),
+        Err(error) => {
+            assert!(error.to_string().contains("libopen-trace-format2-10"), "{error}");
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+    }
+}
+
+fn export(events: &[Event], directory: &Path) -> Option<PathBuf> {
+    let mut exporter = exporter(directory)?;
+    for event in events {
+        exporter.event(event).unwrap();
+    }
+    let outputs = exporter.finish().unwrap();
+    Some(outputs.into_iter().next().unwrap().path)
+}
+
+/// Runs one of OTF2's tools.
+fn tool(command: &mut Command) -> Option<String> {
+    match command.env("PYTHONDONTWRITEBYTECODE", "1").output() {
+        Ok(output) if output.status.code() == Some(77) => {
+            eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+            None
+        }
+        Ok(output) => {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{errors}");
+            Some(String::from_utf8(output.stdout).unwrap())
+        }
+        Err(error) => {
+            eprintln!("SKIPPED: {command:?}: {error}");
+            None
+        }
+    }
+}
+
+fn print(arguments: &[&str], archive: &Path) -> Option<String> {
+    tool(Command::new("otf2-print").args(arguments).arg(archive))
+}
+
+/// Counts by category, as the Python module sees them.
+fn check(archive: &Path) -> Option<String> {
+    // The module comes with the system's Python.
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/readers/otf2_check.py");
+    tool(
+        Command::new("/usr/bin/python3")
+            .arg(script)
+            .arg(archive)
+            .arg("--json"),
+    )
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_official_readers_find_everything() {
+    let directory = tempfile::tempdir().unwrap();
+    let events = synthetic::events();
+    let Some(path) = export(&events, directory.path()) else {
+        return;
+    };
+    assert_eq!(
+        names(directory.path()),
+        ["app_results", "app_results.def", "app_results.otf2"]
+    );
+    if let Some(counts) = check(&path) {
+        let count = |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count();
+        let has = |name: &str, count: usize| {
+            let entry = format!("\"{name}\": {count}");
+            assert!(counts.contains(&entry), "{entry} in {counts}");
+        };
+        has(
+            "kernel_dispatch",
+            count(|event| matches!(event, Event::Dispatch(work) if work.time.quality.is_drawn())),
+        );
+        has(
+            "memory_copy",
+            count(|event| matches!(event, Event::Copy(work) if work.time.quality.is_drawn())),
+        );
+        has(
+            "untimed",
+            count(|event| match event {
+                Event::Dispatch(work) => !work.time.quality.is_drawn(),
+                Event::Copy(work) => !work.time.quality.is_drawn(),
+                _ => false,
+            }),
+        );
+        has("hip_api", 2);
+        has("hsa_api", 1);
+    }
+    if let Some(text) = print(&[], &path) {
+        let is_first = |line: &str| {
+            line.starts_with("ENTER") && line.contains("add(float*, float*)") && line.contains(" 1000020000 ")
+        };
+        assert!(text.lines().any(is_first), "{text}");
+        assert!(text.contains("\"kernel_dispatch\""), "{text}");
+        assert!(text.contains("\"exact\""), "{text}");
+    }
+    if let Some(text) = print(&["-G"], &path) {
+        for name in [
+            "Thread 101, Compute on GPU 1, Queue 0",
+            "Thread 101, Compute on GPU 2, Queue 1",
+            "Thread 101, Copy to GPU 1",
+            "Thread 101, Copy to CPU 0",
+            "Thread 101, Untimed work",
+            "ACCELERATOR_STREAM",
+            "CPU_THREAD",
+        ] {
+            assert!(text.contains(name), "{name} in {text}");
+        }
+    }
+    if let Some(text) = print(&["-A"], &path) {
+        assert!(text.contains("GPUTRACE::LOSS"), "{text}");
+        assert!(text.contains("gputrace"), "{text}");
+    }
+}
+
+#[test]
+fn what_overlaps_gets_another_location() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut events: Vec<Event> = (1..=30)
+        .map(|id| {
+            // Three at a time, and not in order.
+            let begin = synthetic::START + (id * 7 % 30) * 1000;
+            let time = synthetic::exact(begin, begin + 2500);
+            Event::Dispatch(Box::new(synthetic::dispatch(id, begin - 100, time)))
+        })
+        .collect();
+    // Calls that cannot have enclosed one another.
+    events.extend(
+        [(1, 0, 100), (2, 50, 150), (3, 60, 70), (4, 100, 100)].map(|(id, begin, end)| {
+            let at = |ns: u64| synthetic::START + ns;
+            Event::Call(Call {
+                depth: u16::from(id == 3),
+                ..call(id, at(begin), at(end))
+            })
+        }),
+    );
+    let Some(path) = export(&events, directory.path()) else {
+        return;
+    };
+    if let Some(counts) = check(&path) {
+        assert!(counts.contains("\"kernel_dispatch\": 30"), "{counts}");
+        assert!(counts.contains("\"hip_api\": 4"), "{counts}");
+    }
+    if let Some(text) = print(&["-G"], &path) {
+        assert!(text.contains("Queue 0 (overlapping 3)"), "{text}");
+        assert!(!text.contains("(overlapping 4)"), "{text}");
+        assert!(text.contains("Thread 100 (overlapping 2)"), "{text}");
+    }
+}
+
+#[test]
+fn an_older_archive_is_replaced_and_belongs_to_the_owner() {
+    let directory = tempfile::tempdir().unwrap();
+    let old = directory.path().join("app_results");
+    fs::create_dir_all(old.join("deeper/still")).unwrap();
+    fs::write(old.join("deeper/999.evt"), "old").unwrap();
+    fs::write(directory.path().join("app_results.otf2"), "old").unwrap();
+    let user = fs::metadata(directory.path()).unwrap();
+    let owner = if user.uid() == 0 { 12_345 } else { user.uid() };
+    let owner = FileOwner {
+        uid: owner,
+        gid: user.gid(),
+    };
+    let out = OutputDir::open(directory.path(), Some(owner)).unwrap();
+    let Ok(exporter) = Otf2Exporter::new(&out, "app_results") else {
+        return;
+    };
+    let mut exporter = Box::new(exporter);
+    for event in synthetic::events() {
+        exporter.event(&event).unwrap();
+    }
+    let outputs = exporter.finish().unwrap();
+    assert!(outputs[0].bytes > 0);
+    assert_eq!(
+        names(directory.path()),
+        ["app_results", "app_results.def", "app_results.otf2"]
+    );
+    assert!(!old.join("deeper").exists());
+    for path in [old.clone(), old.join("0.evt"), outputs[0].path.clone()] {
+        assert_eq!(
+            fs::metadata(&path).unwrap().uid(),
+            owner.uid,
+            "{}",
+            path.display()
+        );
+    }
+    check(&outputs[0].path);
+}
+
+#[test]
+fn an_exporter_that_is_dropped_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut exporter) = exporter(directory.path()) else {
+        return;
+    };
+    for event in synthetic::events() {
+        exporter.event(&event).unwrap();
+    }
+    drop(exporter);
+    assert!(names(directory.path()).is_empty());
+}
+
+#[test]
+fn a_recording_without_events_is_an_archive_too() {
+    let directory = tempfile::tempdir().unwrap();
+    if let Some(path) = export(&[], directory.path()) {
+        assert!(check(&path).is_none_or(|counts| counts.trim() == "{}"));
+    }
+}
+
+const FULL_DISK: &str = "GPUTRACE_TEST_FULL_DISK";
+
+#[test]
+fn a_full_disk_leaves_no_partial_archive_and_is_named() {
+    if let Some(directory) = env::var_os(FULL_DISK) {
+        return fill(directory.as_ref());
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let status = Command::new("sh")
+        .args(["-c", "trap '' XFSZ && ulimit -f 2048 && exec \"$0\" a_full_disk"])
+        .arg(env::current_exe().unwrap())
+        .env(FULL_DISK, directory.path())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    assert!(names(directory.path()).is_empty());
+}
+
+fn fill(directory: &Path) {
+    // Full while spans wait, and, with long names, full while the library writes.
+    for (count, names) in [(200_000, 1), (15_000, 15_000)] {
+        let Some(mut exporter) = exporter(directory) else {
+            return;
+        };
+        let result = (1..count)
+            .try_for_each(|number| {
+                let mut call = call(number, number * 10, number * 10 + 1);
+                call.function = (number % names) as u32;
+                let function = Function {
+                    id: call.function,
+                    name: format!("{number} {}", "x".repeat(100)),
+                    ..Function::default()
+                };
+                exporter.event(&Event::Function(Box::new(FunctionInfo {
+                    function,
+                    domain: None,
+                    library: String::new(),
+                    build_id: String::new(),
+                })))?;
+                exporter.event(&Event::Call(call))
+            })
+            .and_then(|()| exporter.finish().map(drop));
+        let error = result.unwrap_err();
+        assert!(
+            matches!(error, ExportError::Output(OutputError::Full { .. })),
+            "{error:?}"
+        );
+    }
+}
