@@ -5,7 +5,11 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use regex::Regex;
 
-use crate::{kernels::KernelArgs, summary::SummaryArgs};
+use crate::{
+    inspect::{DoctorArgs, KfdArgs, PsArgs, TopologyArgs},
+    kernels::KernelArgs,
+    summary::SummaryArgs,
+};
 
 /// First lines of the help: what people type.
 const EXAMPLES: &str = "\
@@ -56,6 +60,14 @@ pub(crate) enum Command {
     Export(Box<ExportArgs>),
     /// List what can be traced.
     List(ListArgs),
+    /// Show the agents: GPUs and CPUs with their memory, caches and links.
+    Topology(TopologyArgs),
+    /// Show the processes that use GPUs: runtime versions, queues, memory.
+    Ps(PsArgs),
+    /// Show what a process holds in the driver, and how fast it changes.
+    Kfd(KfdArgs),
+    /// Find out by trying what can be recorded here, and what to do about the rest.
+    Doctor(DoctorArgs),
 }
 
 /// Options of a recording.
@@ -307,7 +319,7 @@ pub(crate) fn boolean(text: &str) -> Result<bool, String> {
 }
 
 /// A number with a unit of time; seconds if there is none.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());

@@ -10,11 +10,14 @@ use gputrace_target::{elf::ElfError, process::ProcessError};
 pub(crate) const FAILURE: u8 = 1;
 /// Wrong usage; clap's own code.
 pub(crate) const USAGE: u8 = 2;
-const NO_TARGET: u8 = 3;
+/// No such process or program.
+pub(crate) const NO_TARGET: u8 = 3;
 const NO_ROCM: u8 = 4;
 const UNTRACEABLE: u8 = 5;
-const NO_PERMISSION: u8 = 6;
-const KERNEL: u8 = 7;
+/// No permission.
+pub(crate) const NO_PERMISSION: u8 = 6;
+/// The kernel lacks a feature that is needed.
+pub(crate) const KERNEL: u8 = 7;
 /// The outputs or the capture cannot be written.
 pub(crate) const OUTPUT: u8 = 8;
 const CAPTURE: u8 = 9;

@@ -5,6 +5,7 @@ mod args;
 mod domains;
 mod exit;
 mod export;
+mod inspect;
 mod kernels;
 mod list;
 mod record;
@@ -24,6 +25,10 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Some(Command::Export(args)) => export::run(args),
         Some(Command::List(args)) => list::run(args),
+        Some(Command::Topology(args)) => inspect::topology(args),
+        Some(Command::Ps(args)) => inspect::ps(args),
+        Some(Command::Kfd(args)) => inspect::kfd(args),
+        Some(Command::Doctor(args)) => inspect::doctor(args),
         None => record::run(&cli.record),
     };
     match result {

@@ -1,0 +1,243 @@
+//! `gputrace doctor`: what can be recorded here, found out by trying, and what to do about the rest.
+//!
+//! Each check is one line: what was found, what it means for gputrace, the command to run next. Nothing is
+//! changed on the machine; the probes that are tried are on a function of gputrace itself.
+
+mod bpf;
+mod gpu;
+mod kernel;
+
+use std::io::IsTerminal as _;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::{
+    DoctorArgs, Machine, print,
+    table::{clean, wrapped},
+};
+use crate::exit;
+
+/// Runs all checks and shows them.
+pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
+    let machine = Machine::this();
+    let mut sections = Vec::new();
+    sections.push(kernel::privilege(&machine));
+    let tracing = bpf::tracing();
+    sections.push(tracing.section);
+    sections.push(kernel::settings(&machine));
+    sections.push(gpu::driver(&machine));
+    sections.push(gpu::libraries());
+    sections.push(kernel::output(&args.output_directory));
+    let report = Report {
+        verdict: tracing.verdict,
+        sections,
+    };
+    if args.json {
+        print(&(serde_json::to_string_pretty(&report)? + "\n"))?;
+    } else {
+        let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            && std::io::stdout().is_terminal();
+        print(&report.text(colour))?;
+    }
+    Ok(report.verdict.code())
+}
+
+/// Whether calls can be recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    /// A call was recorded.
+    Ready,
+    /// Permission is lacking.
+    NoPermission,
+    /// The kernel lacks something.
+    KernelLacks,
+}
+
+impl Verdict {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Ready => 0,
+            Self::NoPermission => exit::NO_PERMISSION,
+            Self::KernelLacks => exit::KERNEL,
+        }
+    }
+
+    const fn sentence(self) -> &'static str {
+        match self {
+            Self::Ready => {
+                "gputrace can record here: a call of a probed function was seen from begin to end."
+            }
+            Self::NoPermission => {
+                "gputrace may not record here: permission is lacking, see what is marked as missing under Tracing."
+            }
+            Self::KernelLacks => {
+                "gputrace cannot record here: the kernel lacks what is marked as missing under Tracing."
+            }
+        }
+    }
+}
+
+/// All that was found.
+#[derive(Debug, Serialize)]
+struct Report {
+    verdict: Verdict,
+    sections: Vec<Section>,
+}
+
+/// Checks that belong together.
+#[derive(Debug, Serialize)]
+struct Section {
+    name: &'static str,
+    checks: Vec<Check>,
+}
+
+impl Section {
+    const fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            checks: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, check: Check) {
+        self.checks.push(check);
+    }
+}
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Status {
+    /// As it should be.
+    Ok,
+    /// Something works less well, or may not work.
+    Warning,
+    /// Something does not work.
+    Missing,
+}
+
+/// One line.
+#[derive(Debug, Serialize)]
+struct Check {
+    name: String,
+    status: Status,
+    /// What was found.
+    found: String,
+    /// What it means for gputrace.
+    meaning: String,
+    /// What to do: a command, or a sentence where there is none.
+    next: Option<String>,
+}
+
+impl Check {
+    fn new(
+        name: impl Into<String>,
+        status: Status,
+        found: impl Into<String>,
+        meaning: impl Into<String>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            status,
+            found: found.into(),
+            meaning: meaning.into(),
+            next: None,
+        }
+    }
+
+    fn ok(name: impl Into<String>, found: impl Into<String>, meaning: impl Into<String>) -> Self {
+        Self::new(name, Status::Ok, found, meaning)
+    }
+
+    fn warning(name: impl Into<String>, found: impl Into<String>, meaning: impl Into<String>) -> Self {
+        Self::new(name, Status::Warning, found, meaning)
+    }
+
+    fn missing(name: impl Into<String>, found: impl Into<String>, meaning: impl Into<String>) -> Self {
+        Self::new(name, Status::Missing, found, meaning)
+    }
+
+    fn next(mut self, next: impl Into<String>) -> Self {
+        self.next = Some(next.into());
+        self
+    }
+}
+
+impl Report {
+    /// For people, in at most [`WIDTH`] columns.
+    fn text(&self, colour: bool) -> String {
+        const NAME: usize = 22;
+        // Status, name and the spaces around them.
+        const INDENT: usize = 2 + 9 + NAME + 2;
+        let mut out = String::new();
+        for section in &self.sections {
+            out.push_str(section.name);
+            out.push('\n');
+            for check in &section.checks {
+                let (word, code) = match check.status {
+                    Status::Ok => ("ok", "32"),
+                    Status::Warning => ("warning", "33"),
+                    Status::Missing => ("missing", "31"),
+                };
+                let status = if colour {
+                    format!("\x1b[{code}m{word:<9}\x1b[0m")
+                } else {
+                    format!("{word:<9}")
+                };
+                let name = clean(&check.name);
+                let first = format!("  {status}{name:<NAME$}  ");
+                let text = clean(&format!("{}: {}", check.found, check.meaning));
+                // A long name has a line of its own.
+                if name.chars().count() > NAME {
+                    out.push_str(first.trim_end());
+                    out.push('\n');
+                    out.push_str(&wrapped(&" ".repeat(INDENT), INDENT, &text));
+                } else {
+                    out.push_str(&wrapped(&first, INDENT, &text));
+                }
+                if let Some(next) = &check.next {
+                    let indent = " ".repeat(INDENT);
+                    out.push_str(&wrapped(&format!("{indent}next: "), INDENT + 6, &clean(next)));
+                }
+            }
+            out.push('\n');
+        }
+        out.push_str(&wrapped("", 0, self.verdict.sentence()));
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::table::WIDTH, *};
+
+    #[test]
+    fn reports_fit_a_terminal_and_name_the_next_step() {
+        let mut section = Section::new("Tracing");
+        section.push(Check::ok(
+            "bpf() system call",
+            "a map was created",
+            "programs can be loaded",
+        ));
+        section.push(
+            Check::missing("x".repeat(40), "evil\x1b[31m", "word ".repeat(50))
+                .next("sudo mount -t tracefs tracefs /sys/kernel/tracing"),
+        );
+        let report = Report {
+            verdict: Verdict::NoPermission,
+            sections: vec![section],
+        };
+        let text = report.text(false);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(!text.contains('\x1b'), "{text}");
+        assert!(
+            text.contains("  ok       bpf() system call       a map was created: programs can be loaded\n"),
+            "{text}"
+        );
+        assert!(text.contains("next: sudo mount -t tracefs"), "{text}");
+        assert!(report.text(true).contains("\x1b[32mok"));
+        assert_eq!(report.verdict.code(), 6);
+    }
+}

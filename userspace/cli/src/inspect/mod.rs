@@ -1,0 +1,224 @@
+//! What a machine has, what runs on it and what can be recorded there, without recording anything.
+//!
+//! Each command gathers a value from files below a root directory (`/`, or a made-up tree in tests), and
+//! shows it as text for people or as JSON. The data go to stdout; what could not be seen goes to stderr,
+//! and into the JSON as `notes`.
+
+mod doctor;
+mod kfd;
+mod owner;
+mod ps;
+mod table;
+mod topology;
+#[cfg(test)]
+mod tree;
+
+use std::{
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::Result;
+use clap::Args;
+use gputrace_kfd::{FileError, Paths};
+use serde::Serialize;
+
+use crate::{args::duration, say};
+
+pub(crate) use doctor::run as doctor;
+pub(crate) use kfd::run as kfd;
+pub(crate) use ps::run as ps;
+pub(crate) use topology::run as topology;
+
+/// Options of `topology`.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: gputrace topology")]
+pub(crate) struct TopologyArgs {
+    /// Show also every column of rocprofv3's agent_info.
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
+    /// Write JSON, with everything.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `ps`.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: sudo gputrace ps")]
+pub(crate) struct PsArgs {
+    /// Write JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `kfd`.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: sudo gputrace kfd 1234")]
+pub(crate) struct KfdArgs {
+    /// The process, as KFD and `gputrace ps` number it.
+    pub(crate) pid: u32,
+    /// Time between the two readings from which rates are made.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
+    pub(crate) interval: Duration,
+    /// Write JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `doctor`.
+#[derive(Debug, Args)]
+#[command(
+    before_help = "Example: sudo gputrace doctor",
+    after_help = "Exit status: 0 if calls can be recorded; 6 if only permission is lacking (run with sudo); \
+                  7 if the kernel lacks what is needed."
+)]
+pub(crate) struct DoctorArgs {
+    /// Directory in which a recording would write its outputs [default: the current one].
+    #[arg(
+        short = 'd',
+        long,
+        value_name = "DIR",
+        default_value = ".",
+        hide_default_value = true
+    )]
+    pub(crate) output_directory: PathBuf,
+    /// Write JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The files of a machine.
+#[derive(Debug)]
+struct Machine {
+    /// Its root directory.
+    root: PathBuf,
+    /// The driver's files in it.
+    paths: Paths,
+}
+
+impl Machine {
+    /// This machine.
+    fn this() -> Self {
+        Self::under(Path::new("/"))
+    }
+
+    fn under(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            paths: Paths::under(root),
+        }
+    }
+
+    /// The first line of a small file; `None` if it cannot be read.
+    fn line(&self, path: &str) -> Option<String> {
+        let text = std::fs::read_to_string(self.root.join(path)).ok()?;
+        Some(text.lines().next().unwrap_or_default().trim().to_owned())
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.root.join(path).exists()
+    }
+
+    /// Whether process ids are the host's, which are those that KFD writes.
+    fn has_host_pids(&self) -> bool {
+        // `PROC_PID_INIT_INO` of the kernel's include/linux/proc_ns.h: the initial namespace.
+        const INITIAL: &str = "pid:[4026531836]";
+        std::fs::read_link(self.paths.proc.join("self/ns/pid"))
+            .is_ok_and(|namespace| namespace == Path::new(INITIAL))
+    }
+
+    /// PCI addresses of AMD's GPUs, whether or not a driver is there for them.
+    fn amd_gpus(&self) -> Vec<String> {
+        const AMD: &str = "0x1002";
+        // Classes of PCI: display controllers and processing accelerators.
+        const CLASSES: [&str; 2] = ["0x03", "0x12"];
+        let devices = self.root.join("sys/bus/pci/devices");
+        let Ok(entries) = std::fs::read_dir(devices) else {
+            return Vec::new();
+        };
+        let is_gpu = |device: &Path| {
+            let line = |name| std::fs::read_to_string(device.join(name)).unwrap_or_default();
+            let class = line("class");
+            line("vendor").trim() == AMD && CLASSES.iter().any(|known| class.starts_with(known))
+        };
+        let mut gpus: Vec<String> = entries
+            .flatten()
+            .filter(|entry| is_gpu(&entry.path()))
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        gpus.sort_unstable();
+        gpus
+    }
+
+    /// Why KFD shows nothing, and what to do.
+    fn why_no_kfd(&self) -> String {
+        let loaded = self.has("sys/module/amdgpu");
+        match (self.amd_gpus().as_slice(), loaded) {
+            ([], false) => {
+                "there is no AMD GPU here: none on the PCI bus, and its driver (amdgpu) is not loaded"
+                    .to_owned()
+            }
+            ([], true) => "the driver amdgpu is loaded, but there is no AMD GPU on the PCI bus".to_owned(),
+            ([gpu, ..], false) => format!(
+                "the AMD GPU at {gpu} has no driver: amdgpu is not loaded; load it with `sudo modprobe amdgpu`"
+            ),
+            ([gpu, ..], true) => format!(
+                "amdgpu is loaded, but its compute part (KFD) does not serve the GPU at {gpu}; \
+                 `sudo dmesg | grep -i -e kfd -e amdgpu` tells why"
+            ),
+        }
+    }
+}
+
+/// What was seen by a command.
+trait View: Serialize {
+    /// As tables for people, of at most 100 columns.
+    fn text(&self) -> String;
+    /// What could not be seen, one sentence each.
+    fn notes(&self) -> &[String];
+}
+
+/// Prints the data, and what could not be seen.
+fn show(view: &impl View, json: bool) -> Result<()> {
+    if json {
+        return print(&(serde_json::to_string_pretty(view)? + "\n"));
+    }
+    print(&view.text())?;
+    for note in view.notes() {
+        say(note);
+    }
+    Ok(())
+}
+
+/// Writes to stdout. `gputrace ps | head` is not a failure.
+fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+/// Files that lied or could not be read, as notes. Trees of many GPUs can have very many: the rest is counted.
+fn notes_of(problems: &[FileError], notes: &mut Vec<String>) {
+    const SHOWN: usize = 5;
+    notes.extend(
+        problems
+            .iter()
+            .take(SHOWN)
+            .map(|problem| format!("left out: {problem}")),
+    );
+    if let Some(more @ 1..) = problems.len().checked_sub(SHOWN) {
+        notes.push(format!("left out: {more} more files with problems"));
+    }
+}
+
+/// What to do when permission is lacking.
+fn more_rights(command: &str) -> String {
+    if rustix::process::geteuid().is_root() {
+        format!("run `gputrace {command}` outside of containers and sandboxes: they limit even root")
+    } else {
+        format!("sudo gputrace {command}")
+    }
+}
