@@ -7,14 +7,26 @@ use crate::Signature;
 
 /// Function, role, and the domain for which it is needed; `None`: for any of the GPU's.
 const ROLES: &[(&str, u8, Option<Domain>)] = &[
-    ("hsa_signal_store_relaxed", role::DOORBELL, Some(Domain::KernelDispatch)),
-    ("hsa_signal_store_release", role::DOORBELL, Some(Domain::KernelDispatch)),
+    (
+        "hsa_signal_store_relaxed",
+        role::DOORBELL,
+        Some(Domain::KernelDispatch),
+    ),
+    (
+        "hsa_signal_store_release",
+        role::DOORBELL,
+        Some(Domain::KernelDispatch),
+    ),
     (
         "hsa_signal_store_screlease",
         role::DOORBELL,
         Some(Domain::KernelDispatch),
     ),
-    ("hsa_queue_destroy", role::QUEUE_DESTROY, Some(Domain::KernelDispatch)),
+    (
+        "hsa_queue_destroy",
+        role::QUEUE_DESTROY,
+        Some(Domain::KernelDispatch),
+    ),
     ("hsa_signal_silent_store_relaxed", role::REARM, None),
     ("hsa_signal_silent_store_screlease", role::REARM, None),
     ("hsa_signal_destroy", role::SIGNAL_DESTROY, None),

@@ -34,6 +34,6 @@ pub use error::SessionError;
 pub use instrument::plan;
 pub use outputs::{Outputs, export};
 pub use recorder::{Finished, Say, record};
-pub use request::{Format, FunctionFilter, OutputRequest, Request, Targets};
+pub use request::{Format, Formats, FunctionFilter, OutputRequest, Request, Targets};
 pub use system::hostname;
 pub use user::User;
