@@ -56,7 +56,8 @@ pub fn compare(evidence: &Evidence, figures: &mut Figures) {
 
     let mut recorded: Vec<&Copy> = trace.gpu.copies.iter().collect();
     recorded.sort_by_key(|copy| copy.origin.time);
-    let mut first: BTreeMap<u32, u64> = BTreeMap::new();
+    // By process and GPU.
+    let mut first: BTreeMap<(u32, u32), u64> = BTreeMap::new();
     for copy in recorded {
         let candidates = done.get_mut(&(copy.origin.pid, copy.signal));
         // Signals are used again: the first copy with it that began after it was asked for.
@@ -70,7 +71,9 @@ pub fn compare(evidence: &Evidence, figures: &mut Figures) {
             continue;
         };
         really.taken = true;
-        let earliest = first.entry(copy.origin.pid).or_insert(really.begin);
+        let earliest = first
+            .entry((copy.origin.pid, really.agent))
+            .or_insert(really.begin);
         *earliest = (*earliest).min(really.begin);
         figures.copies.required += 1;
         figures.copies.found += 1;
@@ -104,7 +107,9 @@ pub fn compare(evidence: &Evidence, figures: &mut Figures) {
                     continue;
                 }
                 let most = cut.threads.get(pid).copied().unwrap_or(0) * IN_FLIGHT;
-                let before = first.get(pid).is_none_or(|first| copy.begin < *first);
+                let before = first
+                    .get(&(*pid, copy.agent))
+                    .is_none_or(|first| copy.begin < *first);
                 let flying = in_flight.entry(*pid).or_default();
                 if before && *flying < most {
                     *flying += 1;
@@ -148,7 +153,9 @@ fn route(trace: &Trace, copy: &Copy, really: &Done, figures: &mut Figures) {
     let destination = gpu_number(trace, copy.destination_node);
     let is_end = [source, destination].contains(&Some(really.agent));
     if !is_direct || !is_end {
-        figures.flaw(Flaw::Agent, || {
+        let is_unknown = source.or(destination).is_none();
+        let flaw = if is_unknown { Flaw::NoAgent } else { Flaw::Agent };
+        figures.flaw(flaw, || {
             format!(
                 "a copy {} from node {:?} to {:?} was done by GPU {}",
                 copy.direction.name(),

@@ -14,7 +14,8 @@ const WRITE_INDEX: u64 = 56;
 pub struct Cut {
     /// When, ns `CLOCK_BOOTTIME`.
     pub time: u64,
-    /// Write indices of the queues there were, by process and KFD's number.
+    /// Write indices of the queues there were, by process and KFD's number; of those that were gone again, the
+    /// highest there is.
     pub write_indices: BTreeMap<(u32, u32), u64>,
     /// Threads of each process.
     pub threads: BTreeMap<u32, usize>,
@@ -38,11 +39,15 @@ impl Cut {
         for queue in queues.iter().filter(|queue| pids.contains(&queue.pid)) {
             let memory = File::open(format!("/proc/{}/mem", queue.pid)).context("a stopped process")?;
             let mut word = [0; 8];
-            memory
-                .read_exact_at(&mut word, queue.address + WRITE_INDEX)
-                .with_context(|| format!("the write index of queue {}", queue.number))?;
-            cut.write_indices
-                .insert((queue.pid, queue.number), u64::from_le_bytes(word));
+            let read = memory.read_exact_at(&mut word, queue.address + WRITE_INDEX);
+            // Its memory goes with a queue: nothing is submitted to it any more.
+            let is_gone = queue.ended || read.is_err();
+            let write_index = if is_gone {
+                u64::MAX
+            } else {
+                u64::from_le_bytes(word)
+            };
+            cut.write_indices.insert((queue.pid, queue.number), write_index);
         }
         Ok(cut)
     }

@@ -131,8 +131,14 @@ fn attributes(trace: &Trace, one: &Matched<'_>, figures: &mut Figures) {
             )
         });
     }
-    if gpu_number(trace, dispatch.node_id) != Some(executed.place.agent) {
-        figures.flaw(Flaw::Agent, || {
+    let agent = gpu_number(trace, dispatch.node_id);
+    if agent != Some(executed.place.agent) {
+        let flaw = if agent.is_none() {
+            Flaw::NoAgent
+        } else {
+            Flaw::Agent
+        };
+        figures.flaw(flaw, || {
             format!(
                 "node {:?} is GPU {}, {}",
                 dispatch.node_id,

@@ -19,8 +19,10 @@ pub enum Flaw {
     Kernel,
     /// Wrong size of grid or workgroup.
     Size,
-    /// Wrong agent, or none.
+    /// Wrong agent.
     Agent,
+    /// No agent.
+    NoAgent,
     /// Wrong completion signal.
     Signal,
     /// Wrong addresses, bytes or direction of a copy.
@@ -51,6 +53,7 @@ impl Flaw {
             Self::Kernel => "wrong kernel",
             Self::Size => "wrong grid or workgroup",
             Self::Agent => "wrong agent",
+            Self::NoAgent => "agent not known",
             Self::Signal => "wrong completion signal",
             Self::Route => "wrong addresses, bytes or direction",
             Self::Parent => "wrong or no API call",

@@ -26,8 +26,8 @@
 //!   moment must be in the recording; the program is stopped while gputrace attaches, so that this moment is one.
 //!   Packets below may be in it, and are then compared like all others.
 //! * A copy is identified by process, completion signal and order. Copies that were asked for before attaching and
-//!   begin after it are **in flight**: they are those, of each process, that begin before its first recorded copy,
-//!   two for each of its threads at most. They are counted.
+//!   begin after it are **in flight**: they are those of a process and GPU that begin before the first that is
+//!   recorded there, two for each thread of the process at most. They are counted.
 //! * A window is violated if the true begin or end lies outside it by a nanosecond. There is no tolerance.
 //! * The call that a dispatch or copy belongs to must be of the same thread, enclose the submission, be a function
 //!   that launches or copies, have arguments that agree with what ran, and have as many dispatches as it should.

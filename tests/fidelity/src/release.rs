@@ -70,17 +70,21 @@ impl Release {
     ///
     /// When they are not there, or the workloads cannot be built.
     pub fn simrocm(libraries: &Path) -> Result<Self> {
+        let libraries = libraries
+            .canonicalize()
+            .with_context(|| libraries.display().to_string())?;
         ensure!(
             libraries.join("libamdhip64.so.5").exists(),
             "{} does not hold the stand-ins",
             libraries.display()
         );
-        let workloads = built().join("machine");
+        let workloads = built().join(SIMROCM);
         let objects = built().join("objects");
-        build(&workloads, Path::new("/"), &objects)?;
+        // Without a root, whose libraries the programs would name: then LD_LIBRARY_PATH is in vain.
+        build(&workloads, Path::new(""), &objects)?;
         Ok(Self {
             name: SIMROCM.to_owned(),
-            libraries: libraries.to_owned(),
+            libraries,
             workloads,
             objects,
             preload: false,

@@ -6,15 +6,16 @@ use gputrace_timeline::gpu::Quality;
 
 use crate::{
     figures::{Figures, Flaw, Work, quantile},
-    release::Release,
+    release::{Release, SIMROCM},
     scenario::{Clock, Mode, ReadIndex, Scenario, WORKLOADS},
 };
 
 /// Flaws of which one is enough to make the recording of a dispatch or copy wrong.
-const ATTRIBUTES: [Flaw; 6] = [
+const ATTRIBUTES: [Flaw; 7] = [
     Flaw::Kernel,
     Flaw::Size,
     Flaw::Agent,
+    Flaw::NoAgent,
     Flaw::Signal,
     Flaw::Route,
     Flaw::Invented,
@@ -114,18 +115,23 @@ impl Report {
         for (release, why) in &self.left_out {
             writeln!(out, "ROCm {release} was left out: {why}.\n")?;
         }
-        self.summary(out, &all)?;
+        let is_real = |entry: &Entry| entry.release != SIMROCM;
+        self.summary(out, "Summary: real ROCm", &is_real)?;
+        if self.releases().contains(&SIMROCM) {
+            self.summary(out, "Summary: stand-ins for ROCm", &|entry| !is_real(entry))?;
+        }
         self.details(out)?;
         self.conditions(out)?;
         flaws(out, &all)?;
         out.write_str(ON_HARDWARE)
     }
 
-    fn summary(&self, out: &mut String, all: &Figures) -> std::fmt::Result {
-        writeln!(out, "## Summary\n")?;
+    fn summary(&self, out: &mut String, title: &str, which: &dyn Fn(&Entry) -> bool) -> std::fmt::Result {
+        let all = &self.sum(which);
+        writeln!(out, "## {title}\n")?;
         writeln!(out, "| what | aim | measured |\n|---|---|---|")?;
         for mode in Mode::ALL {
-            let sum = self.sum(|entry| entry.scenario.mode == mode);
+            let sum = self.sum(|entry| which(entry) && entry.scenario.mode == mode);
             let once = sum.count(Flaw::Twice) == 0;
             let twice = if once { "" } else { ", some more than once" };
             for (what, work) in [("dispatches", &sum.dispatches), ("copies", &sum.copies)] {
@@ -175,7 +181,7 @@ impl Report {
                 work.stamped
             )?;
         }
-        let is_hip = |entry: &Entry| entry.scenario.workload.is_hip;
+        let is_hip = |entry: &Entry| which(entry) && entry.scenario.workload.is_hip;
         let profiled =
             self.sum(|entry| entry.scenario.mode == Mode::Launch && entry.stamps_all && is_hip(entry));
         writeln!(
@@ -290,6 +296,9 @@ fn row(out: &mut String, name: &str, sum: &Figures) -> std::fmt::Result {
     )
 }
 
+/// Characters of an example: the output of a failed program can be long.
+const MOST_OF_AN_EXAMPLE: usize = 400;
+
 fn flaws(out: &mut String, all: &Figures) -> std::fmt::Result {
     writeln!(out, "## What was excepted, and what was wrong\n")?;
     writeln!(
@@ -298,13 +307,23 @@ fn flaws(out: &mut String, all: &Figures) -> std::fmt::Result {
          required, but recorded and compared: {} dispatches that were under way when it came.\n",
         all.dispatches.excepted, all.copies.excepted, all.dispatches.early
     )?;
+    for workload in &WORKLOADS {
+        if let Some(gap) = workload.gap {
+            writeln!(out, "Known, and shown by \"{}\": {gap}\n", workload.title)?;
+        }
+    }
     if all.flaws.is_empty() {
         return writeln!(out, "Nothing was wrong.\n");
     }
     for (flaw, found) in &all.flaws {
         writeln!(out, "* {}: {} times. For example:", flaw.words(), found.count)?;
         for example in &found.examples {
-            writeln!(out, "  * {}", example.replace('\n', " "))?;
+            let line: String = example
+                .replace('\n', " ")
+                .chars()
+                .take(MOST_OF_AN_EXAMPLE)
+                .collect();
+            writeln!(out, "  * {line}")?;
         }
     }
     writeln!(out)

@@ -40,8 +40,8 @@ pub struct AqlQueue {
     pub number: u32,
     /// Address of `amd_queue_t` in the process.
     pub address: u64,
-    /// When it came, ns `CLOCK_BOOTTIME`.
-    pub since: u64,
+    /// Whether it went again.
+    pub ended: bool,
 }
 
 /// Everything that was written down while a workload ran.
@@ -78,14 +78,19 @@ impl Truth {
                     queue,
                     kind: QueueKind::Aql,
                     address,
-                    ns,
                     ..
                 } => truth.queues.push(AqlQueue {
                     pid,
                     number: queue,
                     address,
-                    since: ns,
+                    ended: false,
                 }),
+                Record::QueueEnd { pid, queue, .. } => {
+                    let ended = |one: &&mut AqlQueue| (one.pid, one.number) == (pid, queue);
+                    if let Some(ended) = truth.queues.iter_mut().find(ended) {
+                        ended.ended = true;
+                    }
+                }
                 Record::Unknown { what, .. } => truth.unknown.push(what.into_owned()),
                 _ => {}
             }
