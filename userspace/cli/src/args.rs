@@ -292,6 +292,12 @@ pub(crate) enum Format {
     Pftrace,
     /// rocprofv3's CSV files.
     Csv,
+    /// rocprofv3's JSON document.
+    Json,
+    /// rocprofv3's SQLite database.
+    Rocpd,
+    /// Open Trace Format 2; needs OTF2's library.
+    Otf2,
 }
 
 /// How much gputrace says about itself.

@@ -75,6 +75,9 @@ fn formats(given: &[args::Format]) -> Vec<Format> {
         let format = match format {
             args::Format::Pftrace => Format::Pftrace,
             args::Format::Csv => Format::Csv,
+            args::Format::Json => Format::Json,
+            args::Format::Rocpd => Format::Rocpd,
+            args::Format::Otf2 => Format::Otf2,
         };
         if !formats.contains(&format) {
             formats.push(format);

@@ -8,12 +8,15 @@ use std::{
 };
 
 use gputrace_export::{
-    Exporter, Output, OutputDir, OutputError, Progress, Report,
+    ExportError, Exporter, Output, OutputDir, OutputError, Progress, Report,
     csv::{CsvExporter, CsvOptions},
+    json::JsonExporter,
     run_with,
     summary::{SummaryExporter, tables::TablesExporter},
 };
+use gputrace_otf2::Otf2Exporter;
 use gputrace_perfetto::{PerfettoExporter, PerfettoOptions};
+use gputrace_rocpd::RocpdExporter;
 use gputrace_timeline::Timeline;
 
 use crate::{
@@ -55,23 +58,17 @@ pub fn export(
             text.clone(),
         )));
     }
+    let mut failures = Vec::new();
     for format in &formats.list {
-        exporters.push(match format {
-            Format::Csv => {
-                let options = CsvOptions { stats: formats.stats };
-                Box::new(CsvExporter::with_options(directory.clone(), name, options))
-            }
-            Format::Pftrace => {
-                let options = PerfettoOptions {
-                    grouping: formats.grouping,
-                    ..PerfettoOptions::default()
-                };
-                let file = format!("{name}_results.pftrace");
-                Box::new(PerfettoExporter::with_options(directory, &file, options)?)
-            }
-        });
+        match begin(*format, directory, name, formats) {
+            Ok(exporter) => exporters.push(exporter),
+            Err(ExportError::Output(error)) => return Err(error.into()),
+            // It lacks what the others do not need.
+            Err(error) => failures.push((format.name(), error)),
+        }
     }
     let mut report = run_with(timeline, exporters, formats.kernels.clone(), progress);
+    report.failures.extend(failures);
     let mut summary = text.take();
     if let Some(file) = formats.summary_file.as_deref().filter(|_| !summary.is_empty()) {
         match write_summary(directory, &format!("{name}_{file}.txt"), &summary) {
@@ -81,6 +78,32 @@ pub fn export(
         summary.clear();
     }
     Ok(Outputs { report, summary })
+}
+
+fn begin(
+    format: Format,
+    directory: &OutputDir,
+    name: &str,
+    formats: &Formats,
+) -> Result<Box<dyn Exporter>, ExportError> {
+    let file = |extension| format!("{name}_results.{extension}");
+    Ok(match format {
+        Format::Csv => {
+            let options = CsvOptions { stats: formats.stats };
+            Box::new(CsvExporter::with_options(directory.clone(), name, options))
+        }
+        Format::Pftrace => {
+            let options = PerfettoOptions {
+                grouping: formats.grouping,
+                ..PerfettoOptions::default()
+            };
+            let trace = PerfettoExporter::with_options(directory, &file("pftrace"), options)?;
+            Box::new(trace)
+        }
+        Format::Json => Box::new(JsonExporter::new(directory, &file("json"))?),
+        Format::Rocpd => Box::new(RocpdExporter::new(directory, &file("db"))?),
+        Format::Otf2 => Box::new(Otf2Exporter::new(directory, &format!("{name}_results"))?),
+    })
 }
 
 fn write_summary(directory: &OutputDir, name: &str, text: &str) -> Result<Output, OutputError> {

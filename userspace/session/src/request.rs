@@ -108,6 +108,26 @@ pub enum Format {
     Pftrace,
     /// rocprofv3's CSV files: `NAME_hip_api_trace.csv` and so on.
     Csv,
+    /// All records in one document, in rocprofv3's shape: `NAME_results.json`.
+    Json,
+    /// rocprofv3's SQLite database: `NAME_results.db`.
+    Rocpd,
+    /// Open Trace Format 2: `NAME_results.otf2` and what belongs to it.
+    Otf2,
+}
+
+impl Format {
+    /// The name that users give it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pftrace => "pftrace",
+            Self::Csv => "csv",
+            Self::Json => "json",
+            Self::Rocpd => "rocpd",
+            Self::Otf2 => "otf2",
+        }
+    }
 }
 
 /// Where outputs go and which there are.

@@ -71,7 +71,8 @@ pub(crate) struct KfdArgs {
 #[command(
     before_help = "Example: sudo gputrace doctor",
     after_help = "Exit status: 0 if calls can be recorded; 6 if only permission is lacking (run with sudo); \
-                  7 if the kernel lacks what is needed."
+                  7 if the kernel lacks what is needed; 1 if gputrace runs in a container with a pid \
+                  namespace of its own."
 )]
 pub(crate) struct DoctorArgs {
     /// Directory in which a recording would write its outputs [default: the current one].

@@ -17,7 +17,7 @@ use gputrace_probe::{
 use gputrace_target::process::maps;
 
 use super::{Check, Section, Status, Verdict};
-use crate::inspect::more_rights;
+use crate::inspect::{Machine, more_rights};
 
 /// The checks, and what they come to.
 pub(super) struct Tracing {
@@ -26,14 +26,17 @@ pub(super) struct Tracing {
 }
 
 /// Tries everything that a recording of calls needs.
-pub(super) fn tracing() -> Tracing {
+pub(super) fn tracing(machine: &Machine) -> Tracing {
     let mut section = Section::new("Tracing");
     section.push(map("bpf() system call", MapKind::Array));
     section.push(map("ring buffer", MapKind::RingBuffer));
     section.push(btf());
     section.push(tracing_file_system());
     section.extend_tracepoints();
-    let verdict = section.try_probes();
+    let mut verdict = section.try_probes();
+    if verdict == Verdict::Ready {
+        verdict = section.try_filter(machine.has_host_pids());
+    }
     section.push(lifetimes());
     Tracing { section, verdict }
 }
@@ -218,11 +221,43 @@ impl Section {
         }
     }
 
+    /// Finds out whether the programs recognise a process by the id that it has here.
+    fn try_filter(&mut self, has_host_pids: bool) -> Verdict {
+        const NAME: &str = "choice of processes";
+        match trial(BackendChoice::Auto, Target::ThisProcess) {
+            Ok(()) => {
+                self.push(Check::ok(
+                    NAME,
+                    "works",
+                    "processes are recognised by their ids, as -p and programs to start need it",
+                ));
+                Verdict::Ready
+            }
+            Err(error) if has_host_pids => {
+                self.push(
+                    Check::missing(NAME, short(&error), "no process can be chosen").next("gputrace -a"),
+                );
+                Verdict::KernelLacks
+            }
+            Err(_) => {
+                self.push(
+                    Check::missing(
+                        NAME,
+                        "ids of this pid namespace mean nothing to the kernel's side",
+                        "calls of a process named by -p, or started by gputrace, are not recorded",
+                    )
+                    .next("run gputrace on the host, or in a container with --pid=host --privileged"),
+                );
+                Verdict::PidNamespace
+            }
+        }
+    }
+
     /// Tries both back-ends, the second only if it is needed.
     fn try_probes(&mut self) -> Verdict {
         const MULTI: &str = "uprobe_multi";
         const PERF: &str = "perf uprobes";
-        let multi = match trial(BackendChoice::UprobeMulti) {
+        let multi = match trial(BackendChoice::UprobeMulti, Target::Any) {
             Ok(()) => {
                 self.push(Check::ok(
                     MULTI,
@@ -249,7 +284,7 @@ impl Section {
             )
             .next("use Linux 6.6 or later, if this is too slow"),
         );
-        match trial(BackendChoice::Perf) {
+        match trial(BackendChoice::Perf, Target::Any) {
             Ok(()) => {
                 self.push(Check::ok(
                     PERF,
@@ -282,8 +317,17 @@ extern "C" fn probed(value: u64) -> u64 {
     hint::black_box(value)
 }
 
+/// Whose calls a trial is to see. Either way only this process has the probe.
+#[derive(Clone, Copy)]
+enum Target {
+    /// Any process's: the filter of processes is not in play.
+    Any,
+    /// This process's, by its id.
+    ThisProcess,
+}
+
 /// Loads the programs, probes a function of this process, calls it, and looks whether it was seen.
-fn trial(backend: BackendChoice) -> Result<(), ProbeError> {
+fn trial(backend: BackendChoice, target: Target) -> Result<(), ProbeError> {
     let refused = |action: &str, cause: &str| ProbeError::Refused {
         action: action.to_owned(),
         cause: cause.to_owned(),
@@ -296,7 +340,10 @@ fn trial(backend: BackendChoice) -> Result<(), ProbeError> {
         follow_forks: false,
     })?;
     let pid = std::process::id();
-    calls.add_target(pid, 0)?;
+    match target {
+        Target::Any => calls.add_every_process()?,
+        Target::ThisProcess => calls.add_target(pid, 0)?,
+    }
     let offset = offset_of(probed as *const ())
         .ok_or_else(|| refused("find a function of gputrace", "it is not in /proc/self/maps"))?;
     let point = Point {
@@ -347,5 +394,31 @@ fn lifetimes() -> Check {
         }
         Err(error) => Check::missing(NAME, short(&error), "processes cannot be followed")
             .next("gputrace doctor --json, and report it together with the kernel's configuration"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One test for all trials: they probe the same function of the same process.
+    #[test]
+    fn a_trial_succeeds_with_either_back_end_or_says_why_not() {
+        for backend in [BackendChoice::UprobeMulti, BackendChoice::Perf] {
+            for target in [Target::Any, Target::ThisProcess] {
+                match trial(backend, target) {
+                    Ok(()) => {}
+                    // Kernels before 6.6.
+                    Err(ProbeError::Unsupported { .. } | ProbeError::Refused { .. })
+                        if backend == BackendChoice::UprobeMulti => {}
+                    Err(error @ (ProbeError::PermissionDenied { .. } | ProbeError::NoTracefs { .. })) => {
+                        assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
+                        eprintln!("skipped: {error}");
+                        return;
+                    }
+                    Err(error) => panic!("{backend:?}: {error}"),
+                }
+            }
+        }
     }
 }

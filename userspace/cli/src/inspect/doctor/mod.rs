@@ -23,7 +23,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
     let machine = Machine::this();
     let mut sections = Vec::new();
     sections.push(kernel::privilege(&machine));
-    let tracing = bpf::tracing();
+    let tracing = bpf::tracing(&machine);
     sections.push(tracing.section);
     sections.push(kernel::settings(&machine));
     sections.push(gpu::driver(&machine));
@@ -53,6 +53,8 @@ enum Verdict {
     NoPermission,
     /// The kernel lacks something.
     KernelLacks,
+    /// Calls can be seen, but processes are not recognised by the ids that they have in this pid namespace.
+    PidNamespace,
 }
 
 impl Verdict {
@@ -61,6 +63,7 @@ impl Verdict {
             Self::Ready => 0,
             Self::NoPermission => exit::NO_PERMISSION,
             Self::KernelLacks => exit::KERNEL,
+            Self::PidNamespace => exit::FAILURE,
         }
     }
 
@@ -74,6 +77,10 @@ impl Verdict {
             }
             Self::KernelLacks => {
                 "gputrace cannot record here: the kernel lacks what is marked as missing under Tracing."
+            }
+            Self::PidNamespace => {
+                "gputrace cannot record here: it runs in a pid namespace of its own, as in a container. Run it on the \
+                 host, or with --pid=host."
             }
         }
     }

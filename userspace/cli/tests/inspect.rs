@@ -1,0 +1,177 @@
+//! The commands that inspect, as people run them: on this machine, with a made-up GPU, and without privilege.
+
+#![allow(clippy::unwrap_used, reason = "test code outside of #[test] functions")]
+
+use std::{
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+const GPUTRACE: &str = env!("CARGO_BIN_EXE_gputrace");
+
+/// Columns of a terminal.
+const WIDTH: usize = 100;
+
+fn gputrace(arguments: &[&str]) -> Command {
+    let mut command = Command::new(GPUTRACE);
+    command.args(arguments).env_remove("NO_COLOR");
+    command
+}
+
+/// gputrace as it would be on a machine with the mock's GPU.
+fn with_gpu(arguments: &[&str]) -> Command {
+    // Cargo builds what a test depends on beside it.
+    let this = std::env::current_exe().unwrap();
+    let library = this.parent().unwrap().join("libgputrace_mockkfd.so");
+    assert!(library.exists(), "{} is not built", library.display());
+    let mut command = gputrace(arguments);
+    command.env("LD_PRELOAD", library);
+    command
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn assert_fits(output: &Output) {
+    let text = text(output);
+    let wide = text.lines().find(|line| line.chars().count() > WIDTH);
+    // Paths have no place to break them.
+    assert!(wide.is_none_or(|line| line.contains('/')), "{wide:?}");
+    assert!(!text.contains('\x1b'), "no colour where nobody sees it: {text:?}");
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn a_gpu_is_shown_with_its_memory_and_links() {
+    let output = with_gpu(&["topology"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_fits(&output);
+    let shown = text(&output);
+    for expected in [
+        "gfx906",
+        "0000:01:00.0",
+        "16.0 GiB",
+        "Links between nodes",
+        "PCIe",
+    ] {
+        assert!(shown.contains(expected), "{expected} is not in\n{shown}");
+    }
+    let verbose = text(&with_gpu(&["topology", "-v"]).output().unwrap());
+    assert!(verbose.contains("Max_Waves_Per_Simd"), "{verbose}");
+    let value = json(&with_gpu(&["topology", "--json"]).output().unwrap());
+    assert_eq!(value["agents"][1]["name"], "gfx906");
+    assert_eq!(
+        value["agents"][1]["agent_info"]["Gpu_Id"],
+        value["agents"][1]["gpu_id"]
+    );
+}
+
+#[test]
+fn the_doctor_reads_the_clock_of_a_gpu() {
+    let value = json(&with_gpu(&["doctor", "--json"]).output().unwrap());
+    let sections = value["sections"].as_array().unwrap();
+    let checks = sections
+        .iter()
+        .flat_map(|section| section["checks"].as_array().unwrap());
+    let clocks = checks
+        .into_iter()
+        .find(|check| check["name"] == "/dev/kfd and clocks")
+        .unwrap();
+    assert_eq!(clocks["status"], "ok", "{clocks}");
+}
+
+#[test]
+fn a_machine_without_the_driver_is_no_failure() {
+    if Path::new("/sys/class/kfd").exists() {
+        eprintln!("skipped: this machine has the driver");
+        return;
+    }
+    for (command, status) in [("topology", 0), ("ps", 0), ("kfd", 3)] {
+        let mut arguments = vec![command];
+        if command == "kfd" {
+            arguments.push("1");
+        }
+        let output = gputrace(&arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{command}: {output:?}");
+        assert!(!output.stderr.is_empty(), "{command} says why it shows nothing");
+        arguments.push("--json");
+        let output = gputrace(&arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{command}: {output:?}");
+    }
+    assert_eq!(
+        json(&gputrace(&["topology", "--json"]).output().unwrap())["agents"],
+        Value::Array(vec![])
+    );
+}
+
+#[test]
+fn the_doctor_tries_and_tells_the_next_step() {
+    let output = gputrace(&["doctor"]).output().unwrap();
+    assert_fits(&output);
+    let shown = text(&output);
+    let ready = shown.contains("gputrace can record here");
+    assert_eq!(ready, output.status.code() == Some(0), "{shown}");
+    if std::env::var_os("GPUTRACE_REQUIRE_BPF").is_some() {
+        assert!(ready, "{shown}");
+    }
+}
+
+#[test]
+fn without_privilege_it_says_what_is_missing() {
+    let mut doctor = gputrace(&["doctor", "--json"]);
+    if is_root() {
+        // A copy where everybody may read it: the build directory may be root's alone.
+        let directory = tempfile::tempdir_in("/tmp").unwrap();
+        let copy = directory.path().join("gputrace");
+        std::fs::copy(GPUTRACE, &copy).unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(directory.path(), open).unwrap();
+        doctor = Command::new(&copy);
+        doctor
+            .args(["doctor", "--json"])
+            .current_dir("/")
+            .uid(65_534)
+            .gid(65_534);
+        check_unprivileged(&doctor.output().unwrap());
+    } else {
+        check_unprivileged(&doctor.output().unwrap());
+    }
+}
+
+fn check_unprivileged(output: &Output) {
+    assert_eq!(output.status.code(), Some(6), "{output:?}");
+    let value = json(output);
+    assert_eq!(value["verdict"], "no_permission");
+    let capabilities = &value["sections"][0]["checks"][0];
+    assert_eq!(capabilities["status"], "missing");
+    assert_eq!(capabilities["next"], "sudo gputrace doctor");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut child = gputrace(&["doctor"]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let status = child.wait().unwrap();
+    assert!(matches!(status.code(), Some(0 | 1 | 6 | 7)), "{status}");
+}
+
+#[test]
+fn a_wrong_process_is_a_status_of_its_own() {
+    let output = gputrace(&["kfd", "4294967295", "--interval", "10ms"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let output = gputrace(&["kfd", "self"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
