@@ -16,6 +16,7 @@
 mod apt;
 mod bench;
 mod build;
+mod cache;
 mod demo;
 mod ebpf;
 mod exec;
@@ -27,6 +28,7 @@ mod rocm;
 mod setup;
 mod test;
 mod toolchain;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -72,6 +74,8 @@ commands! {
     Fidelity => fidelity,
     /// Fetch real ROCm releases and run programs on them, without installing any
     Rocm => rocm,
+    /// Run programs and tests on other kernels, in virtual machines
+    Vm => vm,
     /// Make userspace/catalog/data from the public headers of several ROCm releases
     GenCatalog => gen_catalog,
 }

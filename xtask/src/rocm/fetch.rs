@@ -1,17 +1,18 @@
 //! Getting a release: plan, download, unpack, check, and only then give it its name.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 
 use super::Cache;
 use super::releases::{LIBRARY_DIRECTORY, Release};
 use crate::apt::{self, Apt, Package};
+use crate::cache::{lock, remedied, remove};
 use crate::exec;
 use crate::progress::{self, long_step};
 
@@ -107,21 +108,6 @@ pub(super) fn ensure(cache: &Cache, release: &Release, wanted: &Wanted<'_>) -> R
     })
 }
 
-/// Keeps other runs from fetching the same release until it is dropped.
-fn lock(directory: &Path) -> Result<File> {
-    let path = directory.join("lock");
-    let file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    if file.try_lock().is_err() {
-        progress::note(format_args!(
-            "another run works in {}; waiting ...",
-            directory.display()
-        ));
-        file.lock()
-            .with_context(|| format!("cannot lock {}", path.display()))?;
-    }
-    Ok(file)
-}
-
 /// What a root must have: the release, what is asked for now, and what it was asked to have before.
 fn asked(release: &Release, more: &[String], before: Option<&Record>) -> BTreeSet<String> {
     let earlier = before.into_iter().flat_map(|record| &record.asked).cloned();
@@ -131,11 +117,6 @@ fn asked(release: &Release, more: &[String], before: Option<&Record>) -> BTreeSe
         .chain(more.iter().cloned())
         .chain(earlier)
         .collect()
-}
-
-/// Adds to an error what could not be done in front, and what to do next behind.
-fn remedied<T>(result: Result<T>, what: &str, remedy: &str) -> Result<T> {
-    result.map_err(|error| anyhow!("{what}: {error:#}\n-> {remedy}"))
 }
 
 /// # Errors
@@ -234,16 +215,6 @@ fn replace(root: &Path, new: &Path) -> Result<()> {
     }
     remove(root)?;
     fs::rename(new, root).with_context(|| format!("cannot rename {} to {}", new.display(), root.display()))
-}
-
-/// Removes a directory, if it is there, with all that is in it.
-fn remove(directory: &Path) -> Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", directory.display()))
-        }
-        _ => Ok(()),
-    }
 }
 
 impl Record {

@@ -1,0 +1,53 @@
+//! Questions to the running kernel that `cargo xtask vm --suite` asks inside each of its virtual machines:
+//!
+//! ```text
+//! gputrace-vm verifier PROBES.o   what the kernel's verifier makes of each eBPF program   (module `verifier`)
+//! gputrace-vm kfd                 whether /dev/kfd answers, and with which version         (module `kfd`)
+//! ```
+//!
+//! Answers go to standard output, one line each; xtask reads them. It works on any machine on which gputrace
+//! works, so a figure that a guest shows can be compared with the host's.
+
+mod kfd;
+mod verifier;
+
+use std::{env, io::Write as _, path::Path, process::ExitCode};
+
+use anyhow::{Result, bail};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// True if all is well.
+fn run() -> Result<bool> {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let mut output = std::io::stdout().lock();
+    match arguments
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
+        ["verifier", object] => {
+            let mut all_loaded = true;
+            for (program, verdict) in verifier::verdicts(Path::new(object))? {
+                all_loaded &= matches!(verdict, verifier::Verdict::Loaded(_));
+                writeln!(output, "{program} {verdict}")?;
+            }
+            Ok(all_loaded)
+        }
+        ["kfd"] => {
+            writeln!(output, "{}", kfd::version()?)?;
+            Ok(true)
+        }
+        _ => bail!("usage: gputrace-vm verifier PROBES.o | gputrace-vm kfd"),
+    }
+}

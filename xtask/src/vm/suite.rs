@@ -1,0 +1,541 @@
+//! `--suite`: what must work on every kernel, in one guest for each.
+//!
+//! A suite is a list of steps, each a shell command with a name: questions to the kernel (`gputrace-vm`), gputrace itself,
+//! and every end-to-end test of `tests/e2e`. A step that hangs is ended alone. Between the outputs of the steps the guest
+//! prints marks, from which [`Progress`] makes a line for each step as it is done.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::guest::{Driver, Guest};
+use super::kernels::{self, Kernel};
+use super::verifier::{self, Figures, Table};
+use crate::cache::lock;
+use crate::progress::{self, Seconds, long_step};
+use crate::test::build_workloads;
+use crate::workspace::Workspace;
+use crate::{ebpf, exec};
+
+/// Seconds after which a step is ended.
+const STEP_SECONDS: u32 = 240;
+
+/// The end-to-end tests that run in guests.
+const TEST_PROGRAMS: [&str; 5] = ["backend", "launch", "attach", "loss", "stop"];
+
+/// Tests that say nothing about a kernel: kernel, name, and why. No kernel means all.
+const LEFT_OUT: &[(&str, &str, &str)] = &[
+    (
+        "6.1",
+        "backend::launch_with_uprobe_multi",
+        "uprobe_multi came with Linux 6.6",
+    ),
+    (
+        "6.1",
+        "backend::attach_with_uprobe_multi",
+        "uprobe_multi came with Linux 6.6",
+    ),
+];
+
+/// Marks in the guest's output, at the beginning of a line.
+const STEP_BEGINS: &str = "@@ step ";
+const STEP_ENDED: &str = "@@ ended ";
+
+/// Name of the step whose output is the verifier's figures.
+const VERIFIER: &str = "verifier";
+
+/// Steps whose names contain this, the last ones, run with amdgpu loaded.
+const WITH_DRIVER: &str = "kfd";
+
+/// What to run, and where.
+pub(super) struct Suite<'a> {
+    pub(super) workspace: &'a Workspace,
+    pub(super) kernels: &'a [&'a Kernel],
+    /// Only steps whose name contains this.
+    pub(super) only: Option<&'a str>,
+    /// Keep the verifier's figures.
+    pub(super) update: bool,
+    /// Build the programs under test; else those of the last run are taken.
+    pub(super) build: bool,
+    pub(super) timeout: Duration,
+    pub(super) mirror: Option<&'a str>,
+}
+
+/// Something to do in a guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Step {
+    name: String,
+    /// For busybox's shell.
+    script: String,
+}
+
+/// How a step went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    name: String,
+    /// Its exit status; none if the guest did not come to its end.
+    status: Option<i32>,
+    output: String,
+}
+
+impl Outcome {
+    /// Whether a test gave up because gputrace had not ended within the seconds that it is allowed. That holds for real
+    /// processors; of an emulated one it says nothing.
+    fn is_too_slow(&self) -> bool {
+        self.status == Some(101)
+            && self.output.contains("still running after")
+            && self.output.contains(": gputrace (pid")
+    }
+}
+
+impl Suite<'_> {
+    /// Runs the suite on each kernel.
+    ///
+    /// # Errors
+    ///
+    /// When something does not build, a kernel cannot be had, or a step fails on some kernel.
+    pub(super) fn run(&self) -> Result<()> {
+        let start = Instant::now();
+        // The programs under test are in one place.
+        let directory = directory(self.workspace);
+        fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        let _lock = lock(&directory)?;
+        let steps = self.steps()?;
+        let mut failed = Vec::new();
+        for kernel in self.kernels {
+            let count = self.run_on(kernel, &steps)?;
+            if count > 0 {
+                failed.push(format!("{count} on {}", kernel.name));
+            }
+        }
+        progress::heading(format_args!(
+            "suite on {} kernels, after {}",
+            self.kernels.len(),
+            Seconds(start.elapsed())
+        ));
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            bail!("steps failed, see above: {}", failed.join(", "))
+        }
+    }
+
+    /// Builds everything and lists the steps.
+    fn steps(&self) -> Result<Vec<Step>> {
+        let programs = if self.build {
+            ebpf::build(self.workspace)?;
+            build_workloads(self.workspace)?;
+            Programs::build(self.workspace)?
+        } else {
+            Programs::built(self.workspace)
+        };
+        let shown = |path: &Path| format!("'{}'", path.display());
+        let (gputrace, vm) = (shown(&programs.gputrace), shown(&programs.vm));
+        let object = shown(&self.workspace.bpf.join("gputrace-probes.o"));
+        let workload = shown(&self.workspace.workloads().join("hip_calls"));
+        let mut steps = vec![
+            Step::new("kernel", "uname -rv; cat /proc/uptime"),
+            Step::new(VERIFIER, &format!("{vm} verifier {object}")),
+            Step::new("list", &format!("{gputrace} list | tail -n 8")),
+            Step::new(
+                "launch",
+                &format!("WORKLOAD_LOG=/tmp {gputrace} -S -d /tmp/launch -- {workload} threads 2 5"),
+            ),
+        ];
+        for (program, path) in &programs.tests {
+            let listed = exec::capture(Command::new(path).args(["--list", "--format", "terse"]))?;
+            for test in listed.lines().filter_map(|line| line.strip_suffix(": test")) {
+                // `--nocapture`, so that one that is ended shows how far it came.
+                let script = format!("{} --exact {test} --nocapture", shown(path));
+                steps.push(Step::new(&format!("{program}::{test}"), &script));
+            }
+        }
+        steps.push(Step::new("kfd answers", &format!("{vm} kfd")));
+        // Whatever the program makes of that (HIP 5.2.3 dies of it), the recording must be whole.
+        let launch = format!(
+            "WORKLOAD_LOG=/tmp {gputrace} -d /tmp/kfd -o kfd -- {workload} threads 1 1 2>/tmp/kfd.txt; cat /tmp/kfd.txt
+             grep -q 'KFD shows no GPU' /tmp/kfd.txt && grep -q 'none lost' /tmp/kfd.txt"
+        );
+        steps.push(Step::new("launch with kfd and no GPU", &launch));
+        steps.retain(|step| self.only.is_none_or(|text| step.name.contains(text)));
+        if steps.is_empty() {
+            bail!("no step of the suite has such a name");
+        }
+        Ok(steps)
+    }
+
+    /// Runs the steps in a guest with `kernel`; returns how many failed.
+    fn run_on(&self, kernel: &Kernel, steps: &[Step]) -> Result<usize> {
+        let files = kernels::ensure(self.workspace, kernel, self.mirror)?;
+        progress::heading(format_args!("suite on {kernel}"));
+        let chosen: Vec<&Step> = steps
+            .iter()
+            .filter(|step| match reason_to_leave_out(kernel, &step.name) {
+                Some(reason) => {
+                    progress::line(
+                        "left out",
+                        format_args!("{}: {reason}", step.name),
+                        Duration::ZERO,
+                    );
+                    false
+                }
+                None => true,
+            })
+            .collect();
+        let mut screen = Progress::default();
+        let ended = Guest::new(self.workspace, kernel, &files)?.run_script(
+            script(self.workspace, &chosen).as_bytes(),
+            Driver::OnDemand,
+            self.timeout,
+            &mut screen,
+        );
+        let outcomes = screen.finish();
+        let mut failed = outcomes
+            .iter()
+            .filter(|outcome| outcome.status != Some(0) && !outcome.is_too_slow())
+            .count();
+        failed += chosen.len().saturating_sub(outcomes.len());
+        if let Some(outcome) = outcomes.iter().find(|outcome| outcome.name == VERIFIER) {
+            failed += self.judge_figures(kernel, &outcome.output)?;
+        }
+        if let Err(error) = ended {
+            progress::note(format_args!("{error:#}"));
+            failed = failed.max(1);
+        }
+        let passed = outcomes
+            .iter()
+            .filter(|outcome| outcome.status == Some(0))
+            .count();
+        progress::note(format_args!(
+            "{kernel}: {passed} of {} steps passed",
+            chosen.len()
+        ));
+        Ok(failed)
+    }
+
+    /// Prints the verifier's figures, and keeps or compares them; returns 1 if something is wrong with them.
+    fn judge_figures(&self, kernel: &Kernel, output: &str) -> Result<usize> {
+        progress::note(format_args!("{}", output.trim_end()));
+        let seen: BTreeMap<String, Figures> = output.lines().filter_map(verifier::line).collect();
+        let path = self.workspace.root.join("tests/vm/verifier.txt");
+        let mut table = Table::read(&path)?;
+        if self.update {
+            table.update(&path, kernel.name, &seen)?;
+            return Ok(0);
+        }
+        let complaints = table.complaints(kernel.name, &seen);
+        if complaints.is_empty() {
+            return Ok(0);
+        }
+        progress::note(format_args!(
+            "{}\n-> if that must be, `cargo xtask vm --suite --only {VERIFIER} --update` keeps the new figures",
+            complaints.join("\n")
+        ));
+        Ok(1)
+    }
+}
+
+impl Step {
+    fn new(name: &str, script: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            script: script.to_owned(),
+        }
+    }
+}
+
+/// Why the step `name` is not run on `kernel`, if it is not.
+fn reason_to_leave_out(kernel: &Kernel, name: &str) -> Option<&'static str> {
+    LEFT_OUT
+        .iter()
+        .find(|(on, step, _)| (on.is_empty() || *on == kernel.name) && *step == name)
+        .map(|(_, _, reason)| *reason)
+}
+
+/// The steps one after the other, with marks between them.
+fn script(workspace: &Workspace, steps: &[&Step]) -> String {
+    let mut script = format!(
+        "cd '{}'\nexport GPUTRACE_REQUIRE_BPF=1 RUST_TEST_THREADS=1 RUST_BACKTRACE=0 GPUTRACE_BIN='{}'\n",
+        workspace.root.display(),
+        directory(workspace).join("gputrace").display()
+    );
+    // The tests' programs expect a machine without a driver; HIP behaves otherwise where there is one but no GPU.
+    let mut driver = false;
+    for Step {
+        name,
+        script: command,
+    } in steps
+    {
+        if name.contains(WITH_DRIVER) && !std::mem::replace(&mut driver, true) {
+            script.push_str("load_driver\n");
+        }
+        // Standard error goes with the output of its step.
+        script += &format!(
+            "echo; echo '{STEP_BEGINS}{name}'\n\
+             timeout -k 5 {STEP_SECONDS} sh -c {} 2>&1\n\
+             status=$?; echo; echo \"{STEP_ENDED}$status\"\n",
+            quoted(command)
+        );
+    }
+    script
+}
+
+fn quoted(command: &str) -> String {
+    format!("'{}'", command.replace('\'', r"'\''"))
+}
+
+/// Where guests find the programs under test.
+fn directory(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("vm").join("bin")
+}
+
+/// The programs under test, without debug information: a guest reads them through 9p, and nobody replaces them
+/// while it does.
+struct Programs {
+    gputrace: PathBuf,
+    vm: PathBuf,
+    /// Test programs by name.
+    tests: Vec<(&'static str, PathBuf)>,
+}
+
+impl Programs {
+    /// Where they are once they have been built.
+    fn built(workspace: &Workspace) -> Self {
+        let directory = directory(workspace);
+        Self {
+            gputrace: directory.join("gputrace"),
+            vm: directory.join("gputrace-vm"),
+            tests: TEST_PROGRAMS.map(|name| (name, directory.join(name))).into(),
+        }
+    }
+
+    fn build(workspace: &Workspace) -> Result<Self> {
+        let mut cargo = workspace.cargo();
+        cargo.args(["build", "-p", "gputrace", "-p", "gputrace-vm", "--bins"]);
+        long_step("build the tool", "what guests run", || exec::stream(&mut cargo))?;
+        let mut built = BTreeMap::new();
+        long_step("build the end-to-end tests", "they run in guests, too", || {
+            // Human output has their paths, and says so in a stable way.
+            let mut cargo = workspace.cargo();
+            cargo.args([
+                "test",
+                "-p",
+                "gputrace-e2e",
+                "--tests",
+                "--no-run",
+                "--color",
+                "never",
+            ]);
+            let output = cargo
+                .output()
+                .with_context(|| format!("cannot start `{}`", exec::describe(&cargo)))?;
+            let printed = String::from_utf8_lossy(&output.stderr);
+            if !output.status.success() {
+                bail!("{}\n{printed}", exec::failure(&cargo, output.status));
+            }
+            built.extend(printed.lines().filter_map(executable));
+            Ok(())
+        })?;
+        let programs = Self::built(workspace);
+        let debug = workspace.gputrace("debug");
+        stripped(&debug, &programs.gputrace)?;
+        stripped(&debug.with_file_name("gputrace-vm"), &programs.vm)?;
+        for (name, to) in &programs.tests {
+            let path = built
+                .get(*name)
+                .with_context(|| format!("cargo names no test program {name}"))?;
+            stripped(&workspace.root.join(path), to)?;
+        }
+        Ok(programs)
+    }
+}
+
+/// Reads cargo's `  Executable tests/attach.rs (target/debug/deps/attach-0ea89876348a96be)`.
+fn executable(line: &str) -> Option<(String, PathBuf)> {
+    let (source, path) = line.trim().strip_prefix("Executable ")?.split_once(" (")?;
+    let source = source.split_whitespace().last()?;
+    let name = Path::new(source).file_stem().and_then(OsStr::to_str)?;
+    Some((name.to_owned(), PathBuf::from(path.strip_suffix(')')?)))
+}
+
+/// Copies the program at `from` to `to` without debug information. By renaming: a guest may be running the old one.
+fn stripped(from: &Path, to: &Path) -> Result<()> {
+    let new = to.with_extension("new");
+    let mut strip = Command::new("strip");
+    exec::capture(strip.arg("--strip-debug").arg("-o").arg(&new).arg(from))?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
+    fs::rename(&new, to).with_context(|| format!("cannot write {}", to.display()))
+}
+
+/// Follows the output of a guest: says how each step went when it is done, and shows what one that failed has printed.
+#[derive(Debug, Default)]
+struct Progress {
+    line: Vec<u8>,
+    current: Option<(Outcome, Instant)>,
+    done: Vec<Outcome>,
+}
+
+impl Progress {
+    /// What became of the steps; the last may have been cut short.
+    fn finish(mut self) -> Vec<Outcome> {
+        if self.current.is_some() {
+            self.ended(None);
+        }
+        self.done
+    }
+
+    fn add_line(&mut self, line: &str) {
+        if let Some(name) = line.strip_prefix(STEP_BEGINS) {
+            let outcome = Outcome {
+                name: name.to_owned(),
+                ..Outcome::default()
+            };
+            self.current = Some((outcome, Instant::now()));
+        } else if let Some(status) = line.strip_prefix(STEP_ENDED) {
+            self.ended(status.parse().ok());
+        } else if let Some((outcome, _)) = &mut self.current {
+            outcome.output.push_str(line);
+            outcome.output.push('\n');
+        }
+    }
+
+    fn ended(&mut self, status: Option<i32>) {
+        let Some((mut outcome, start)) = self.current.take() else {
+            return;
+        };
+        outcome.status = status;
+        outcome.output = outcome.output.trim().to_owned();
+        let (state, how) = match status {
+            Some(0) => ("passed", String::new()),
+            Some(_) if outcome.is_too_slow() => (
+                "slow",
+                " (no answer: its deadline is for real processors)".to_owned(),
+            ),
+            // Of timeout(1), busybox's and coreutils'.
+            Some(124 | 137 | 143) => ("FAILED", format!(" (ended after {STEP_SECONDS} s)")),
+            Some(status) => ("FAILED", format!(" (exit status {status})")),
+            None => ("FAILED", " (the guest ended)".to_owned()),
+        };
+        progress::line(state, format_args!("{}{how}", outcome.name), start.elapsed());
+        if state == "FAILED" {
+            progress::note(format_args!("{}", outcome.output));
+        }
+        self.done.push(outcome);
+    }
+}
+
+impl Write for Progress {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for byte in bytes {
+            if *byte == b'\n' {
+                let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
+                self.add_line(line.trim_end());
+            } else {
+                self.line.push(*byte);
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_are_read_from_the_guests_output() {
+        let mut progress = Progress::default();
+        for part in [
+            "boot noise\n\n@@ step kfd\nKFD interface ",
+            "1.17\n\n@@ ended 0\n\n@@ step a::b\nnot so good",
+            "\n\n@@ ended 101\n@@ step c\nhalf",
+        ] {
+            progress.write_all(part.as_bytes()).unwrap();
+        }
+        let outcome = |name: &str, status, output: &str| Outcome {
+            name: name.to_owned(),
+            status,
+            output: output.to_owned(),
+        };
+        assert_eq!(
+            progress.finish(),
+            [
+                outcome("kfd", Some(0), "KFD interface 1.17"),
+                outcome("a::b", Some(101), "not so good"),
+                outcome("c", None, ""),
+            ]
+        );
+    }
+
+    #[test]
+    fn only_gputraces_deadlines_are_forgiven() {
+        let outcome = |status, output: &str| Outcome {
+            status: Some(status),
+            output: output.to_owned(),
+            ..Outcome::default()
+        };
+        assert!(outcome(101, "still running after 2s: gputrace (pid 7)").is_too_slow());
+        assert!(!outcome(101, "still running after 60s: hip_calls (pid 7)").is_too_slow());
+        assert!(!outcome(0, "still running after 2s: gputrace (pid 7)").is_too_slow());
+        assert!(!outcome(101, "wrong").is_too_slow());
+    }
+
+    #[test]
+    fn cargos_test_programs_are_found() {
+        let line = "  Executable tests/attach.rs (target/debug/deps/attach-0ea89876348a96be)";
+        assert_eq!(
+            executable(line),
+            Some((
+                "attach".to_owned(),
+                "target/debug/deps/attach-0ea89876348a96be".into()
+            ))
+        );
+        let unit = "  Executable unittests src/lib.rs (target/debug/deps/gputrace_e2e-0f)";
+        assert_eq!(executable(unit).unwrap().0, "lib");
+        assert_eq!(executable("   Compiling gputrace-e2e v0.1.0 (/x)"), None);
+    }
+
+    #[test]
+    fn steps_that_are_left_out_are_left_out_on_their_kernel_only() {
+        let [old, new, _] = &kernels::KERNELS;
+        let name = "backend::launch_with_uprobe_multi";
+        assert!(reason_to_leave_out(old, name).is_some());
+        assert!(reason_to_leave_out(new, name).is_none());
+        assert!(reason_to_leave_out(old, "backend::launch_with_perf_events").is_none());
+    }
+
+    #[test]
+    fn a_failing_step_does_not_end_the_others() {
+        let steps = [
+            Step::new("bad", "echo it\\'s bad; exit 3"),
+            Step::new("good", "true"),
+        ];
+        let workspace = Workspace {
+            root: "/".into(),
+            target: "/nonexistent".into(),
+            bpf: "/nonexistent".into(),
+            tools: "/nonexistent".into(),
+        };
+        let script = script(&workspace, &steps.iter().collect::<Vec<_>>());
+        let printed = exec::capture(Command::new("sh").args(["-c", &script])).unwrap();
+        let mut progress = Progress::default();
+        progress.write_all(printed.as_bytes()).unwrap();
+        let outcomes = progress.finish();
+        assert_eq!(
+            outcomes.iter().map(|outcome| outcome.status).collect::<Vec<_>>(),
+            [Some(3), Some(0)]
+        );
+        assert_eq!(outcomes[0].output, "it's bad");
+    }
+}
