@@ -1,6 +1,10 @@
 //! The commands that inspect, as people run them: on this machine, with a made-up GPU, and without privilege.
 
-#![allow(clippy::unwrap_used, reason = "test code outside of #[test] functions")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "test code outside of #[test] functions"
+)]
 
 use std::{
     os::unix::process::CommandExt as _,

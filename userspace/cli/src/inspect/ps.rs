@@ -152,7 +152,7 @@ impl Seen {
                     .to_owned()
             } else {
                 format!(
-                    "no process has a ROCm library mapped, and the driver lists none: {}",
+                    "no process that can be looked into has a ROCm library mapped, and the driver lists none: {}",
                     machine.why_no_kfd()
                 )
             });
