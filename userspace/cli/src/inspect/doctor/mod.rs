@@ -173,7 +173,7 @@ impl Check {
 }
 
 impl Report {
-    /// For people, in at most [`WIDTH`] columns.
+    /// For people, in at most as many columns as a table.
     fn text(&self, colour: bool) -> String {
         const NAME: usize = 22;
         // Status, name and the spaces around them.
