@@ -27,6 +27,9 @@ use crate::{
 /// The longest a run may take from one step to the next.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// How often a program may be done before it can be stopped, which says nothing of gputrace.
+const ATTEMPTS: u32 = 5;
+
 /// What is waited for is looked at so often: it cannot be blocked on.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -97,22 +100,30 @@ impl Place {
 
 /// Runs a scenario. The second part is gputrace's CPU time as a share of a core, if it attached.
 fn run(scenario: &Scenario, release: &Release, gputrace: &Path) -> Result<(Evidence, Option<f64>)> {
-    let place = Place {
-        directory: tempfile::tempdir()?,
-    };
-    fs::create_dir(place.at("truth"))?;
-    fs::write(place.at("softgpu.toml"), scenario.toml(process::now()))?;
-    let program = release.program(scenario.workload.program, scenario.arguments());
-    let (cut, cpu) = match scenario.mode {
-        Mode::Launch => {
-            launch(&place, gputrace, &program)?;
-            (None, None)
-        }
-        Mode::Attach => {
-            let (cut, cpu) = attach(&place, gputrace, program, scenario.workload.moment)?;
-            (Some(cut), Some(cpu))
-        }
-    };
+    for _ in 0..ATTEMPTS {
+        let place = Place {
+            directory: tempfile::tempdir()?,
+        };
+        fs::create_dir(place.at("truth"))?;
+        fs::write(place.at("softgpu.toml"), scenario.toml(process::now()))?;
+        let program = release.program(scenario.workload.program, scenario.arguments());
+        let (cut, cpu) = match scenario.mode {
+            Mode::Launch => {
+                launch(&place, gputrace, &program)?;
+                (None, None)
+            }
+            Mode::Attach => match attach(&place, gputrace, program, scenario.workload.moment)? {
+                Some((cut, cpu)) => (Some(cut), Some(cpu)),
+                None => continue,
+            },
+        };
+        return Ok((evidence(&place, scenario, release, cut)?, cpu));
+    }
+    bail!("it was done before it could be stopped, {ATTEMPTS} times")
+}
+
+/// Reads what a run left behind.
+fn evidence(place: &Place, scenario: &Scenario, release: &Release, cut: Option<Cut>) -> Result<Evidence> {
     let evidence = Evidence {
         truth: place.truth()?,
         trace: Trace::try_read(&place.at("out/run.gtcap"))?,
@@ -120,8 +131,8 @@ fn run(scenario: &Scenario, release: &Release, gputrace: &Path) -> Result<(Evide
         one_thread: scenario.workload.one_thread,
         graph_nodes: scenario.workload.graph_nodes,
     };
-    keep(&place, scenario, release)?;
-    Ok((evidence, cpu))
+    keep(place, scenario, release)?;
+    Ok(evidence)
 }
 
 /// Copies the files of a run into the directory that `GPUTRACE_FIDELITY_KEEP` names, if it does.
@@ -155,15 +166,30 @@ fn launch(place: &Place, gputrace: &Path, program: &Command) -> Result<()> {
     Ok(())
 }
 
-/// Starts the program, stops it in mid-run, attaches, and lets it go on to its end.
-fn attach(place: &Place, gputrace: &Path, mut program: Command, moment: Moment) -> Result<(Cut, f64)> {
+/// What came of a program that was done before it could be stopped: nothing, unless it failed.
+fn ended_early<T>(program: &mut Running) -> Result<Option<T>> {
+    let status = program.wait_within(PATIENCE);
+    ensure!(status.success(), "{status}: {}", program.describe());
+    Ok(None)
+}
+
+/// Starts the program, stops it in mid-run, attaches, and lets it go on to its end. `None` if it was done before it
+/// could be stopped.
+fn attach(
+    place: &Place,
+    gputrace: &Path,
+    mut program: Command,
+    moment: Moment,
+) -> Result<Option<(Cut, f64)>> {
     place.prepare(&mut program)?;
     let mut program = Running::start("the workload", &mut program);
     let deadline = Instant::now() + PATIENCE;
     let mut progress = Progress::default();
     while !progress.has_come(moment) {
-        progress.follow(&place.at("truth"))?;
-        ensure!(program.is_running(), "it ended too early: {}", program.describe());
+        progress.follow(&place.at("truth"), moment)?;
+        if !program.is_running() {
+            return ended_early(&mut program);
+        }
         ensure!(
             Instant::now() < deadline,
             "it did not get far: {}",
@@ -173,6 +199,9 @@ fn attach(place: &Place, gputrace: &Path, mut program: Command, moment: Moment) 
     }
     program.signal_group(Signal::STOP);
     let pids = stopped_group(program.pid(), deadline)?;
+    if !pids.contains(&program.pid()) {
+        return ended_early(&mut program);
+    }
     let time = process::now();
     let cut = Cut::take(time, &pids, &place.truth_of_stopped()?.queues)?;
 
@@ -201,7 +230,7 @@ fn attach(place: &Place, gputrace: &Path, mut program: Command, moment: Moment) 
     ensure!(status.success(), "{status}: {}", gputrace.describe());
     let wall = after.0.duration_since(before.0).as_secs_f64();
     let busy = after.1.saturating_sub(before.1).as_secs_f64();
-    Ok((cut, if wall > 0.0 { busy / wall } else { 0.0 }))
+    Ok(Some((cut, if wall > 0.0 { busy / wall } else { 0.0 })))
 }
 
 impl Place {
@@ -238,13 +267,13 @@ struct Progress {
 }
 
 impl Progress {
-    /// Reads what has been added. A line that is not whole yet is left for the next time.
-    fn follow(&mut self, directory: &Path) -> Result<()> {
+    /// Reads what has been added, no further than to `moment`. A line that is not whole yet is left for the next time.
+    fn follow(&mut self, directory: &Path, moment: Moment) -> Result<()> {
         for entry in fs::read_dir(directory)? {
             let path = entry?.path();
-            let read = self.read.entry(path.clone()).or_default();
+            let mut read = self.read.get(&path).copied().unwrap_or(0);
             let mut file = BufReader::new(fs::File::open(&path)?);
-            file.seek(SeekFrom::Start(*read))?;
+            file.seek(SeekFrom::Start(read))?;
             let mut line = Vec::new();
             loop {
                 line.clear();
@@ -253,7 +282,8 @@ impl Progress {
                 if line.last() != Some(&b'\n') {
                     break;
                 }
-                *read += length as u64;
+                read += length as u64;
+                self.read.insert(path.clone(), read);
                 let line = String::from_utf8_lossy(&line);
                 if line.starts_with(r#"{"record":"dispatch""#) && !line.contains(r#""kernel":"","#) {
                     self.dispatches += 1;
@@ -261,6 +291,10 @@ impl Progress {
                     self.copies += 1;
                 } else if line.starts_with(r#"{"record":"queue","#) && line.contains(r#""kind":"aql""#) {
                     self.queues += 1;
+                }
+                // A program at work may write faster than this reads.
+                if self.has_come(moment) {
+                    return Ok(());
                 }
             }
         }
@@ -371,10 +405,10 @@ mod tests {
             fs::write(&path, whole).unwrap();
         };
         write(b"");
-        progress.follow(directory.path()).unwrap();
+        progress.follow(directory.path(), Moment::Copies(9)).unwrap();
         assert_eq!((progress.queues, progress.dispatches, progress.copies), (1, 1, 0));
         write(b"tes\":1}\n");
-        progress.follow(directory.path()).unwrap();
+        progress.follow(directory.path(), Moment::Copies(9)).unwrap();
         assert_eq!((progress.queues, progress.dispatches, progress.copies), (1, 1, 1));
     }
 
