@@ -298,6 +298,8 @@ pub(crate) enum Format {
     Rocpd,
     /// Open Trace Format 2; needs OTF2's library.
     Otf2,
+    /// One JSON object per line, see docs/ndjson.md.
+    Ndjson,
 }
 
 /// How much gputrace says about itself.

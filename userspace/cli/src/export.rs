@@ -78,6 +78,7 @@ fn formats(given: &[args::Format]) -> Vec<Format> {
             args::Format::Json => Format::Json,
             args::Format::Rocpd => Format::Rocpd,
             args::Format::Otf2 => Format::Otf2,
+            args::Format::Ndjson => Format::Ndjson,
         };
         if !formats.contains(&format) {
             formats.push(format);

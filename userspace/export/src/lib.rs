@@ -8,6 +8,7 @@
 //!   account of losses ([`loss`]);
 //! * [`summary::SummaryExporter`]: text for people;
 //! * [`json::JsonExporter`]: all records in one document, in rocprofv3's shape;
+//! * [`ndjson::NdjsonExporter`]: one JSON object per line, gputrace's own format;
 //! * other formats live in crates of their own (`gputrace-otf2`, `gputrace-perfetto`, `gputrace-rocpd`).
 //!
 //! What the user asked of kernels (which of them, and how they are called) is applied to the events on their
@@ -50,6 +51,7 @@ mod json_spill;
 pub mod kernels;
 pub mod levels;
 pub mod loss;
+pub mod ndjson;
 mod moments;
 pub mod output;
 mod run;

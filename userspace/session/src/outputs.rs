@@ -11,6 +11,7 @@ use gputrace_export::{
     ExportError, Exporter, Output, OutputDir, OutputError, Progress, Report,
     csv::{CsvExporter, CsvOptions},
     json::JsonExporter,
+    ndjson::NdjsonExporter,
     run_with,
     summary::{SummaryExporter, tables::TablesExporter},
 };
@@ -100,6 +101,7 @@ fn begin(
             let trace = PerfettoExporter::with_options(directory, &file("pftrace"), options)?;
             Box::new(trace)
         }
+        Format::Ndjson => Box::new(NdjsonExporter::new(directory, &file("ndjson"))?),
         Format::Json => Box::new(JsonExporter::new(directory, &file("json"))?),
         Format::Rocpd => Box::new(RocpdExporter::new(directory, &file("db"))?),
         Format::Otf2 => Box::new(Otf2Exporter::new(directory, &format!("{name}_results"))?),

@@ -114,6 +114,8 @@ pub enum Format {
     Rocpd,
     /// Open Trace Format 2: `NAME_results.otf2` and what belongs to it.
     Otf2,
+    /// One JSON object per line: `NAME_results.ndjson`.
+    Ndjson,
 }
 
 impl Format {
@@ -126,6 +128,7 @@ impl Format {
             Self::Json => "json",
             Self::Rocpd => "rocpd",
             Self::Otf2 => "otf2",
+            Self::Ndjson => "ndjson",
         }
     }
 }

@@ -1,0 +1,437 @@
+//! NDJSON: one JSON object per line, in a format of gputrace's own that is documented and versioned.
+//!
+//! `docs/ndjson.md` describes the lines and `docs/ndjson.schema.json` is their JSON Schema. Lines come in the
+//! order of the timeline's events, see [`gputrace_timeline::event`]; each can be understood with what
+//! stands before it. The first one has the format's version.
+
+use std::io::{self, Write};
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::{
+    gpu::AgentKind,
+    ledger::Ledger,
+    meta::{ClockSnapshot, Recording},
+};
+use gputrace_timeline::{
+    args::{self, ArgValue},
+    event::{Call, CallEnd, Event, FunctionInfo, Lifetime, LifetimeChange},
+    gpu::{Copy, Dispatch},
+};
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    exporter::{ExportError, Exporter, Output},
+    functions::Functions,
+    gpu::{Gpus, queue_id},
+    json::loss,
+    json_records::Knowledge,
+    output::{OutputDir, OutputError, OutputFile},
+};
+
+/// Version of the format. It grows when a member changes its meaning or goes; new members and new types of
+/// lines, which readers must pass over, do not change it.
+pub const VERSION: u32 = 1;
+
+const FORMAT: &str = "ndjson";
+
+/// Writes lines.
+#[derive(Debug)]
+pub struct NdjsonWriter<W> {
+    out: W,
+    line: Vec<u8>,
+    functions: Functions,
+    gpus: Gpus,
+}
+
+/// Serialized as it is shown.
+struct Shown(ArgValue);
+
+impl Serialize for Shown {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            ArgValue::Signed(value) => serializer.serialize_i64(value),
+            ArgValue::Unsigned(value) => serializer.serialize_u64(value),
+            ArgValue::Bool(value) => serializer.serialize_bool(value),
+            ArgValue::Unrecorded | ArgValue::Unreadable => serializer.serialize_none(),
+            ArgValue::Hex(_) | ArgValue::Dim3 { .. } | ArgValue::Status { .. } => {
+                serializer.collect_str(&self.0)
+            }
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Argument<'a> {
+    name: &'a str,
+    value: Shown,
+}
+
+#[derive(Serialize)]
+struct CallLine<'a> {
+    r#type: &'static str,
+    domain: &'a str,
+    function: &'a str,
+    pid: u32,
+    tid: u32,
+    begin: u64,
+    end: u64,
+    correlation_id: u64,
+    parent: u64,
+    depth: u16,
+    cpu: u32,
+    args: Vec<Argument<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    returned: Option<Shown>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unfinished: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct DispatchLine<'a> {
+    r#type: &'static str,
+    dispatch_id: u64,
+    kernel: &'a str,
+    kernel_id: Option<u32>,
+    kernel_object: u64,
+    pid: u32,
+    tid: u32,
+    agent: Option<u32>,
+    queue: u64,
+    packet_index: u64,
+    stream: Option<u64>,
+    correlation_id: u64,
+    outermost_correlation_id: u64,
+    begin: u64,
+    end: u64,
+    #[serde(flatten)]
+    knowledge: Knowledge,
+    workgroup: [u32; 3],
+    grid: [u32; 3],
+    private_size: u32,
+    group_size: u32,
+    barrier: bool,
+    read_later: bool,
+}
+
+#[derive(Serialize)]
+struct CopyLine {
+    r#type: &'static str,
+    copy_id: u64,
+    direction: &'static str,
+    bytes: u64,
+    pid: u32,
+    tid: u32,
+    destination_agent: Option<u32>,
+    destination: u64,
+    source_agent: Option<u32>,
+    source: u64,
+    stream: Option<u64>,
+    engine: u32,
+    correlation_id: u64,
+    outermost_correlation_id: u64,
+    begin: u64,
+    end: u64,
+    #[serde(flatten)]
+    knowledge: Knowledge,
+}
+
+impl<W: Write> NdjsonWriter<W> {
+    /// Lines go to `out`, each in one call of [`Write::write_all`].
+    pub fn new(out: W) -> Self {
+        Self {
+            out,
+            line: Vec::new(),
+            functions: Functions::default(),
+            gpus: Gpus::default(),
+        }
+    }
+
+    /// Adds an event.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn event(&mut self, event: &Event) -> io::Result<()> {
+        self.gpus.learn(event);
+        match event {
+            Event::Recording(recording) => self.value(&recording_line(recording)),
+            Event::Function(info) => {
+                self.functions.learn(info);
+                self.value(&function_line(info))
+            }
+            Event::Process(info) => self.value(&json!({
+                "type": "process",
+                "pid": info.pid,
+                "parent": info.parent,
+                "name": info.name,
+                "executable": info.executable,
+                "command": info.command,
+                "start": info.start,
+            })),
+            Event::Thread(info) => self.value(&json!({
+                "type": "thread", "pid": info.pid, "tid": info.tid, "name": info.name,
+            })),
+            Event::Lifetime(lifetime) => self.value(&lifetime_line(lifetime)),
+            Event::Agent(info) => {
+                let numbers = info.agent.info.iter();
+                let numbers: Map<String, Value> = numbers
+                    .map(|(name, value)| (name.to_lowercase(), (*value).into()))
+                    .collect();
+                self.value(&json!({
+                    "type": "agent",
+                    "node_id": info.agent.node_id,
+                    "gpu_id": info.agent.gpu_id,
+                    "kind": match info.agent.kind {
+                        AgentKind::Cpu => "cpu",
+                        AgentKind::Gpu => "gpu",
+                    },
+                    "name": info.agent.name,
+                    "absolute_index": info.absolute_index,
+                    "type_index": info.type_index,
+                    "info": numbers,
+                }))
+            }
+            Event::Queue(info) => self.value(&json!({
+                "type": "queue",
+                "queue": queue_id(info.number),
+                "pid": info.pid,
+                "hsa_queue_id": info.id,
+                "agent": info.node_id,
+                "packets": info.packets,
+            })),
+            Event::CodeObject(info) => self.value(&json!({
+                "type": "code_object",
+                "code_object_id": info.id,
+                "pid": info.code_object.pid,
+                "uri": info.code_object.uri,
+                "target": info.code_object.target,
+                "load_base": info.code_object.load_base,
+                "load_size": info.code_object.load_size,
+                "load_delta": info.code_object.load_delta,
+            })),
+            Event::Kernel(info) => self.value(&json!({
+                "type": "kernel",
+                "kernel_id": info.id,
+                "code_object_id": info.code_object,
+                "pid": info.pid,
+                "name": info.demangled,
+                "mangled_name": info.kernel.name,
+                "kernel_object": info.kernel.object,
+                "group_size": info.kernel.group_size,
+                "private_size": info.kernel.private_size,
+                "sgpr_count": info.kernel.sgpr_count,
+                "arch_vgpr_count": info.kernel.arch_vgpr_count,
+                "accum_vgpr_count": info.kernel.accum_vgpr_count,
+            })),
+            Event::Call(call) => self.call(call),
+            Event::Dispatch(dispatch) => self.dispatch(dispatch),
+            Event::Copy(copy) => self.value(&copy_line(copy)),
+            Event::Clocks(clocks) => self.value(&clocks_line("clocks", clocks)),
+            Event::Notice(notice) => self.value(&json!({
+                "type": "notice", "time": notice.time, "text": notice.text,
+            })),
+            Event::Ledger(ledger) => {
+                let mut line = loss(ledger);
+                if let Some(members) = line.as_object_mut() {
+                    members.insert("type".to_owned(), "loss".into());
+                }
+                self.value(&line)
+            }
+            Event::End(end) => self.value(&json!({"type": "end", "time": end.time, "reason": end.reason})),
+        }
+    }
+
+    fn call(&mut self, call: &Call) -> io::Result<()> {
+        let info = self.functions.get(call.function);
+        let decoded = info.into_iter().flat_map(|info| args::decoded(info, call));
+        let domain = match Domain::from_id(call.domain) {
+            Some(domain) => domain.name(),
+            None => &Ledger::domain_name(call.domain),
+        };
+        let line = CallLine {
+            r#type: "call",
+            domain,
+            function: self.functions.name(call.function),
+            pid: call.pid,
+            tid: call.tid,
+            begin: call.begin,
+            end: call.end,
+            correlation_id: call.correlation,
+            parent: call.parent,
+            depth: call.depth,
+            cpu: call.cpu,
+            args: decoded
+                .map(|(name, value)| Argument {
+                    name,
+                    value: Shown(value),
+                })
+                .collect(),
+            returned: info.and_then(|info| args::returned(info, call)).map(Shown),
+            unfinished: match call.how {
+                CallEnd::Returned(_) => None,
+                CallEnd::ThreadExited => Some("thread_exited"),
+                CallEnd::Executed => Some("process_executed"),
+                CallEnd::RecordingStopped => Some("recording_stopped"),
+            },
+        };
+        write_line(&mut self.out, &mut self.line, &line)
+    }
+
+    fn dispatch(&mut self, dispatch: &Dispatch) -> io::Result<()> {
+        let line = DispatchLine {
+            r#type: "dispatch",
+            dispatch_id: dispatch.id,
+            kernel: &self.gpus.kernel_name(dispatch),
+            kernel_id: dispatch.kernel,
+            kernel_object: dispatch.kernel_object,
+            pid: dispatch.origin.pid,
+            tid: dispatch.origin.tid,
+            agent: self.gpus.node_of(dispatch),
+            queue: queue_id(dispatch.queue),
+            packet_index: dispatch.index,
+            stream: dispatch.origin.stream,
+            correlation_id: dispatch.origin.innermost,
+            outermost_correlation_id: dispatch.origin.outermost,
+            begin: dispatch.time.begin,
+            end: dispatch.time.end,
+            knowledge: Knowledge::new(&dispatch.time, dispatch.origin.time),
+            workgroup: dispatch.workgroup,
+            grid: dispatch.grid,
+            private_size: dispatch.private_size,
+            group_size: dispatch.group_size,
+            barrier: dispatch.barrier,
+            read_later: dispatch.read_later,
+        };
+        write_line(&mut self.out, &mut self.line, &line)
+    }
+
+    fn value(&mut self, line: &impl Serialize) -> io::Result<()> {
+        write_line(&mut self.out, &mut self.line, line)
+    }
+
+    /// The output.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+}
+
+fn write_line(out: &mut impl Write, buffer: &mut Vec<u8>, line: &impl Serialize) -> io::Result<()> {
+    buffer.clear();
+    serde_json::to_writer(&mut *buffer, line)?;
+    buffer.push(b'\n');
+    out.write_all(buffer)
+}
+
+fn recording_line(recording: &Recording) -> Value {
+    json!({
+        "type": "recording",
+        "format": VERSION,
+        "tool_version": recording.tool_version,
+        "hostname": recording.hostname,
+        "kernel_release": recording.kernel_release,
+        "kernel_version": recording.kernel_version,
+        "machine": recording.machine,
+        "cpus": recording.cpus,
+        "command": recording.command,
+        "mode": recording.mode,
+        "domains": recording.domains,
+        "backend": recording.backend,
+        "main_pid": recording.main_pid,
+        "clocks": clocks_line("clocks", &recording.clocks),
+    })
+}
+
+fn clocks_line(name: &str, clocks: &ClockSnapshot) -> Value {
+    json!({
+        "type": name,
+        "boottime": clocks.boottime,
+        "monotonic": clocks.monotonic,
+        "monotonic_raw": clocks.monotonic_raw,
+        "realtime": clocks.realtime,
+        "uncertainty": clocks.uncertainty,
+    })
+}
+
+fn function_line(info: &FunctionInfo) -> Value {
+    json!({
+        "type": "function",
+        "name": info.function.name,
+        "domain": Ledger::domain_name(info.function.domain),
+        "library": info.library,
+        "build_id": info.build_id,
+    })
+}
+
+fn lifetime_line(lifetime: &Lifetime) -> Value {
+    let (what, name, parent) = match &lifetime.what {
+        LifetimeChange::ProcessStarted { parent } => ("process_started", None, Some(*parent)),
+        LifetimeChange::ThreadStarted => ("thread_started", None, None),
+        LifetimeChange::Executed { name } => ("executed", Some(name), None),
+        LifetimeChange::Exited => ("exited", None, None),
+        LifetimeChange::Renamed { name } => ("renamed", Some(name), None),
+    };
+    json!({
+        "type": "lifetime",
+        "time": lifetime.time,
+        "pid": lifetime.pid,
+        "tid": lifetime.tid,
+        "what": what,
+        "name": name,
+        "parent": parent,
+    })
+}
+
+fn copy_line(copy: &Copy) -> CopyLine {
+    CopyLine {
+        r#type: "copy",
+        copy_id: copy.id,
+        direction: copy.direction.name(),
+        bytes: copy.bytes,
+        pid: copy.origin.pid,
+        tid: copy.origin.tid,
+        destination_agent: copy.destination_node,
+        destination: copy.destination,
+        source_agent: copy.source_node,
+        source: copy.source,
+        stream: copy.origin.stream,
+        engine: copy.engine,
+        correlation_id: copy.origin.innermost,
+        outermost_correlation_id: copy.origin.outermost,
+        begin: copy.time.begin,
+        end: copy.time.end,
+        knowledge: Knowledge::new(&copy.time, copy.origin.time),
+    }
+}
+
+/// Exporter of an NDJSON file.
+#[derive(Debug)]
+pub struct NdjsonExporter {
+    lines: NdjsonWriter<OutputFile>,
+}
+
+impl NdjsonExporter {
+    /// Starts the file `file_name` (e.g. `app_results.ndjson`) in `directory`.
+    ///
+    /// # Errors
+    /// [`OutputError`] if the file cannot be created.
+    pub fn new(directory: &OutputDir, file_name: &str) -> Result<Self, OutputError> {
+        Ok(Self {
+            lines: NdjsonWriter::new(directory.file(file_name)?),
+        })
+    }
+}
+
+impl Exporter for NdjsonExporter {
+    fn format(&self) -> &'static str {
+        FORMAT
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), ExportError> {
+        Ok(self.lines.event(event)?)
+    }
+
+    fn finish(self: Box<Self>) -> Result<Vec<Output>, ExportError> {
+        let file = self.lines.into_inner();
+        Ok(vec![file.finish("all events, one JSON object per line")?])
+    }
+}
