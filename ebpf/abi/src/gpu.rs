@@ -9,9 +9,9 @@ use crate::{cookie::Cookie, record::RecordHeader};
 /// Bytes of an AQL packet.
 pub const PACKET_SIZE: usize = 64;
 
-/// Packets between two values of a doorbell that a program reads by itself. The collector reads the rest, of up to
-/// 256 that ROCm 7 announces at once: each one more costs the verifier some thousand steps.
-pub const PACKETS_PER_DOORBELL: usize = 32;
+/// Packets between two values of a doorbell that a program reads by itself: as many as ROCm 7 announces at once.
+/// The collector reads the rest.
+pub const PACKETS_PER_DOORBELL: usize = 256;
 
 /// Type of a packet in its header's low byte (`hsa_packet_type_t`): a vendor's own, none (or consumed), a kernel.
 pub const TYPE_VENDOR_SPECIFIC: u64 = 0;

@@ -42,6 +42,8 @@ pub(crate) struct GpuBooks {
     kernels: HashSet<(u32, u64)>,
     agents: Vec<(u32, AgentKind)>,
     watcher: Option<Sender<Watch>>,
+    /// Packets that were missing from queues that have been destroyed since the last round.
+    gone: usize,
     /// For the watcher, handed over once per round.
     news: Vec<(u32, News)>,
 }
@@ -80,6 +82,7 @@ impl GpuBooks {
             kernels: HashSet::new(),
             agents,
             watcher,
+            gone: 0,
             news: Vec::new(),
         }
     }
@@ -110,7 +113,9 @@ impl GpuBooks {
                 if let Ok(state) = QueueState::read_from_bytes(bytes)
                     && state.reason == queue_reason::DESTROY
                 {
-                    self.queues.remove(&(state.pid, state.queue));
+                    if let Some(queue) = self.queues.remove(&(state.pid, state.queue)) {
+                        self.gone += queue.missing.len();
+                    }
                     self.news.push((state.pid, News::QueueGone(state.queue)));
                 }
             }
@@ -207,7 +212,7 @@ impl GpuBooks {
     /// Ends a round: packets whose own doorbell has not rung by now are read from the rings. With `all` none
     /// is waited for any longer.
     pub(crate) fn round(&mut self, all: bool) -> Vec<Late> {
-        let mut late = Vec::new();
+        let mut late: Vec<Late> = (0..std::mem::take(&mut self.gone)).map(|_| Late::Gone).collect();
         for ((pid, _), queue) in &mut self.queues {
             queue.unsignalled = false;
             if queue.missing.is_empty() {

@@ -20,6 +20,8 @@ pub fn on_softgpu(name: &str, toml: &str) -> String {
         .args(["--ignored", "--exact", "--nocapture", name])
         .env("LD_PRELOAD", library)
         .env("SOFTGPU_CONFIG", config)
+        // With one thread, the first line of output stands behind the test's name.
+        .env("RUST_TEST_THREADS", "2")
         .output()
         .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
