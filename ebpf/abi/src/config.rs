@@ -49,6 +49,8 @@ pub const EVERY_PROCESS: u32 = 0;
 pub mod target_flags {
     /// Stop the process when its dynamic linker changes its list of libraries.
     pub const STOP_ON_LINK: u32 = 1;
+    /// The process has been traced since its first instruction: nothing of it has gone unseen.
+    pub const FROM_START: u32 = 2;
 }
 
 /// `CLONE_THREAD` of `linux/sched.h`: the new task is a thread of its creator's process.

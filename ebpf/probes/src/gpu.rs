@@ -15,6 +15,7 @@ use aya_ebpf::{
 };
 use gputrace_abi::{
     REGISTER_ARGS, STACK_ARGS,
+    config::target_flags::FROM_START,
     cookie::Cookie,
     counters::DropReason,
     domain::Domain,
@@ -31,7 +32,7 @@ use crate::{
     calls::arguments,
     copies::copy,
     frames::Frames,
-    maps::{Counters, Object, QUEUES, QueueProgress, STEPS},
+    maps::{Counters, Object, QUEUES, QueueProgress, STEPS, target},
     ring::Slot,
     signals,
 };
@@ -231,9 +232,9 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         is_cut: false,
     };
     let key = hit.object(address);
-    // At the first doorbell that is seen of a queue, packets before its own are new only if none has been consumed:
-    // else they were announced before anybody looked.
-    if read_index == 0 && value < PACKETS_PER_DOORBELL as u64 {
+    // At the first doorbell that is seen of a queue, packets before its own are new only in a process whose every
+    // doorbell has been seen; in others they may have been announced before anybody looked.
+    if value < PACKETS_PER_DOORBELL as u64 && target(hit.pid()).is_some_and(|flags| flags & FROM_START != 0) {
         ringing.first = 0;
     }
     if let Some(progress) = QUEUES.get_ptr_mut(key) {
@@ -270,7 +271,7 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         new_queue(&ringing);
     }
 
-    // A loop whose body the verifier follows once or twice, not 32 times.
+    // A loop whose body the verifier follows once or twice, however long it is.
     // SAFETY: the map is an array, `step` has the signature that the helper asks for, and what is handed to it lives
     // through the call.
     unsafe {

@@ -644,3 +644,6 @@ pub fn path_of(fd: BorrowedFd<'_>) -> PathBuf {
 
 /// Flags of a target that is stopped while its new libraries are being probed.
 pub const STOP_ON_LINK: u32 = target_flags::STOP_ON_LINK;
+
+/// Flags of a target that is traced from its first instruction on.
+pub const FROM_START: u32 = target_flags::FROM_START;

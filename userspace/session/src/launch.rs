@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, os::unix::process::CommandExt as _, process::ExitStatus};
 
-use gputrace_probe::calls::{Calls, STOP_ON_LINK};
+use gputrace_probe::calls::{Calls, FROM_START, STOP_ON_LINK};
 use tokio::process::{Child, Command};
 
 use crate::{SessionError, user::User};
@@ -59,7 +59,7 @@ impl Program {
         // SAFETY: only async-signal-safe calls on memory allocated before.
         unsafe { std_command.pre_exec(prepare) };
         let me = std::process::id();
-        calls.add_target(me, if stop { STOP_ON_LINK } else { 0 })?;
+        calls.add_target(me, FROM_START | if stop { STOP_ON_LINK } else { 0 })?;
         let child = Command::from(std_command).spawn();
         calls.remove_target(me)?;
         let child = child.map_err(|cause| SessionError::Launch {
