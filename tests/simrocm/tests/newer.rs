@@ -7,14 +7,14 @@
 
 mod support;
 
-use support::{Run, Runner, workload};
+use support::{Run, Runner, code_object};
 
 /// Runs the programs that launch in every way.
 fn run_all(newer: &str) -> [Run; 3] {
-    let module = workload("module.hsaco");
+    let module = code_object("module.hsaco");
     let runs = [
         Runner::new("graph").arguments(&["700", "30"]),
-        Runner::new("features").arguments(&[&module.to_string_lossy()]),
+        Runner::new("features").arguments(&[&module]),
         Runner::new("copies"),
     ]
     .map(|runner| runner.env("SIMROCM_NEWER", newer).run());

@@ -7,12 +7,9 @@
 
 mod support;
 
-use std::path::Path;
-
-use gputrace_simrocm_core::code_object::bundle_entry;
 use gputrace_softgpu::fault::Fault;
 use gputrace_softgpu::truth::Record;
-use support::{Run, Runner, Said, launch_of, workload};
+use support::{Run, Runner, Said, code_object, launch_of};
 
 const TWO_AGENTS: &str = "
     [[agent]]
@@ -124,16 +121,16 @@ fn two_gpus_work_at_the_same_time() {
 
 #[test]
 fn one_of_each() {
-    let module = workload("module.hsaco");
+    let module = code_object("module.hsaco");
     let run = Runner::new("features")
-        .arguments(&[module.to_str().unwrap()])
+        .arguments(&[&module])
         .gpu("default_duration = { fixed_ns = 750_000 }")
         .run();
     run.assert_success();
     assert_in_order(&run);
     assert!(
         run.elapsed_ms()
-            .is_some_and(|elapsed| (0.749..1.0).contains(&elapsed))
+            .is_some_and(|elapsed| (0.749..1_000.0).contains(&elapsed))
     );
     let extended = run
         .dispatches()
@@ -156,19 +153,9 @@ fn callbacks_pools_forks_and_peers() {
     }
 }
 
-/// The code object for the software GPU out of a bundle, in a file of its own.
-fn code_object(directory: &Path) -> String {
-    let bundle = std::fs::read(workload("module.hsaco")).unwrap();
-    let (offset, bytes) = bundle_entry(&bundle, "gfx906").unwrap();
-    let path = directory.join("module.gfx906.hsaco");
-    std::fs::write(&path, &bundle[offset as usize..(offset + bytes) as usize]).unwrap();
-    path.to_string_lossy().into_owned()
-}
-
 #[test]
 fn an_hsa_program_loads_code_and_dispatches() {
-    let directory = tempfile::tempdir().unwrap();
-    let module = code_object(directory.path());
+    let module = code_object("module-gfx906.hsaco");
     let run = Runner::new("hsa_dispatch").arguments(&[&module]).run();
     run.assert_success();
     run.assert_all_ran();

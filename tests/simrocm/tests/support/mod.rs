@@ -95,6 +95,11 @@ pub fn workload(name: &str) -> PathBuf {
     directory.join(name)
 }
 
+/// Path of a code object that programs load, built on first use.
+pub fn code_object(name: &str) -> String {
+    workload("objects").join(name).to_string_lossy().into_owned()
+}
+
 /// The longest a workload may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
