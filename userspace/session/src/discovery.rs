@@ -12,7 +12,7 @@ use gputrace_target::{
 };
 use rustix::process::Signal;
 
-use crate::{SessionError, launch, recorder::Recorder, request::Targets};
+use crate::{SessionError, gpu::Gpus, launch, recorder::Recorder, request::Targets};
 
 impl Recorder<'_> {
     /// A process has mapped or is about to map other libraries.
@@ -57,6 +57,14 @@ impl Recorder<'_> {
         let Some(gpus) = &mut self.gpus else { return };
         for meta in gpus.code_objects(pid) {
             self.collector.send(Command::Meta(Box::new(meta)));
+        }
+    }
+
+    /// Describes what all processes known to use GPUs have loaded since the last time.
+    pub(crate) fn all_code_objects(&mut self) {
+        let users: Vec<u32> = self.gpus.iter().flat_map(Gpus::users).collect();
+        for pid in users {
+            self.code_objects(pid);
         }
     }
 
@@ -138,14 +146,17 @@ impl Recorder<'_> {
         }
     }
 
-    /// Probes the libraries of every process; see [`Self::try_process`] for `since`.
-    pub(crate) fn scan_node(&mut self, since: Option<u64>) -> Result<(), SessionError> {
+    /// Probes the libraries of every process, and returns which have any; see [`Self::try_process`] for `since`.
+    pub(crate) fn scan_node(&mut self, since: Option<u64>) -> Result<Vec<u32>, SessionError> {
+        let mut users = Vec::new();
         for found in process::survey()?.processes {
-            self.try_process(found.pid, Scope::EveryProcess, since);
+            if self.try_process(found.pid, Scope::EveryProcess, since) {
+                users.push(found.pid);
+            }
             self.linkers.watch_process(found.pid, Scope::EveryProcess);
             self.describe(found.pid);
         }
-        Ok(())
+        Ok(users)
     }
 
     /// Probes a file that a target may map later. That it cannot be probed matters only if it ever is.

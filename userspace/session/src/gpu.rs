@@ -132,6 +132,11 @@ impl Gpus {
         objects.is_some_and(|objects| objects.kernel(kernel_object).is_some())
     }
 
+    /// Processes whose code objects have been looked at.
+    pub(crate) fn users(&self) -> impl Iterator<Item = u32> {
+        self.objects.keys().copied()
+    }
+
     /// Forgets a process that has ended or executed another program.
     pub(crate) fn ended(&mut self, pid: u32) {
         self.objects.remove(&pid);

@@ -284,20 +284,24 @@ impl Recorder<'_> {
                     }
                     self.collector.send(Command::Process(*pid));
                     self.describe(*pid);
-                    self.code_objects(*pid);
                 }
                 for pid in pids {
                     self.calls.add_target(*pid, 0)?;
+                    // Not before: what a process that is no target yet loads, nobody tells of.
+                    self.code_objects(*pid);
                 }
                 let list: Vec<String> = pids.iter().map(u32::to_string).collect();
                 self.ready(&format!("process {}", list.join(", ")));
             }
             Targets::Node => {
-                self.scan_node(None)?;
+                let users = self.scan_node(None)?;
                 for file in self.linkers.candidates(None) {
                     self.try_candidate(file, Scope::EveryProcess);
                 }
                 self.calls.add_every_process()?;
+                for pid in users {
+                    self.code_objects(pid);
+                }
                 self.ready("every process of this node");
             }
         }
@@ -386,12 +390,16 @@ impl Recorder<'_> {
         let frozen = self.calls.stop()?;
         // Nothing is stopped from now on; wake whatever was.
         while let Ok(happening) = self.happenings.try_recv() {
-            if let Happening::Linker(Task { op, pid, .. }) = happening
-                && task_op::is_stopped(op)
-            {
-                launch::signal(pid, Signal::CONT);
+            match happening {
+                Happening::Linker(Task { op, pid, .. }) if task_op::is_stopped(op) => {
+                    launch::signal(pid, Signal::CONT);
+                }
+                Happening::Kernel { pid, kernel_object } => self.new_kernel(pid, kernel_object),
+                _ => {}
             }
         }
+        // Kernels whose dispatches are still in the rings can belong to code objects that nothing told of.
+        self.all_code_objects();
         for pid in std::mem::take(&mut self.described) {
             self.describe(pid);
         }
