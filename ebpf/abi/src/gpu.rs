@@ -9,6 +9,11 @@ use crate::{cookie::Cookie, record::RecordHeader};
 /// Bytes of an AQL packet.
 pub const PACKET_SIZE: usize = 64;
 
+/// Offset of `write_dispatch_id` in an `amd_queue_t`: packets below have been reserved.
+pub const QUEUE_WRITE_INDEX: u64 = 56;
+/// Offset of `read_dispatch_id` in an `amd_queue_t`: packets below have been consumed.
+pub const QUEUE_READ_INDEX: u64 = 128;
+
 /// Packets between two values of a doorbell that a program reads by itself: as many as ROCm 7 announces at once.
 /// The collector reads the rest.
 pub const PACKETS_PER_DOORBELL: usize = 256;

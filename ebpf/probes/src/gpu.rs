@@ -1,5 +1,5 @@
 //! The GPU's work as HSA functions tell of it: here packets when their doorbell rings; elsewhere completion
-//! signals before they are used again ([`signals`]) and copies when they are asked for ([`crate::copies`]).
+//! signals before they are used again ([`crate::signals`]) and copies when they are asked for ([`crate::copies`]).
 //!
 //! Nothing here knows which function was called except by its [`role`], and everything is read from the
 //! process's own memory, which only this thread's function is about to read as well, so it is there.
@@ -21,8 +21,8 @@ use gputrace_abi::{
     domain::Domain,
     frame::{MAX_DEPTH, Thread},
     gpu::{
-        PACKET_RECORD_SIZE, PACKETS_PER_DOORBELL, Packet, QUEUE_STATE_SIZE, QueueState, TYPE_INVALID,
-        is_kernel_dispatch, packet_flags, queue_reason, role,
+        PACKET_RECORD_SIZE, PACKETS_PER_DOORBELL, Packet, QUEUE_READ_INDEX, QUEUE_STATE_SIZE,
+        QUEUE_WRITE_INDEX, QueueState, TYPE_INVALID, is_kernel_dispatch, packet_flags, queue_reason, role,
     },
     record::{RecordHeader, kind},
 };
@@ -148,17 +148,23 @@ impl Hit {
 /// 6.13 all functions that are active at one time share 512 bytes.
 #[inline(never)]
 pub(crate) fn observe(regs: *const pt_regs, id: u64, time: u64, cookie: u64, thread: *mut Thread) -> u64 {
+    let cookie = Cookie(cookie);
+    // SAFETY: the context of the program.
+    let [first, ..] = arguments(unsafe { &*regs });
+    // Signals are read whoever uses them; only work has an origin, which is to be looked for.
+    match cookie.role() {
+        role::REARM => return signals::rearmed(id, first),
+        role::SIGNAL_DESTROY => return signals::destroyed(id, first),
+        _ => {}
+    }
     let frames = if thread.is_null() {
         None
     } else {
         Some(Frames::new(thread))
     };
-    let hit = &Hit::new(regs, id, time, Cookie(cookie), frames);
-    let [first, ..] = hit.args();
-    match hit.cookie.role() {
+    let hit = &Hit::new(regs, id, time, cookie, frames);
+    match cookie.role() {
         role::DOORBELL => signal_stored(hit).map_or(0, |()| 1),
-        role::REARM => signals::rearmed(hit.id, first),
-        role::SIGNAL_DESTROY => signals::destroyed(hit.id, first),
         role::QUEUE_DESTROY => queue_destroyed(hit, first).map_or(0, |()| 1),
         role::COPY | role::COPY_ON_ENGINE | role::COPY_RECT => copy(hit),
         _ => 0,
@@ -182,10 +188,6 @@ struct QueueHead {
     reserved: u32,
     id: u64,
 }
-
-/// Offsets of `write_dispatch_id` and `read_dispatch_id` in an `amd_queue_t`.
-const WRITE_INDEX: u64 = 56;
-const READ_INDEX: u64 = 128;
 
 /// The largest ring that HSA allows has a million packets.
 const MAX_RING: u32 = 1 << 24;
@@ -215,7 +217,7 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         return unreadable(Domain::QueuePacket);
     }
     // SAFETY: the helper checks the address.
-    let read_index = unsafe { bpf_probe_read_user((address + READ_INDEX) as *const u64) }.unwrap_or(0);
+    let read_index = unsafe { bpf_probe_read_user((address + QUEUE_READ_INDEX) as *const u64) }.unwrap_or(0);
 
     let mut ringing = Ringing {
         hit,
@@ -232,33 +234,24 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         is_cut: false,
     };
     let key = hit.object(address);
-    // At the first doorbell that is seen of a queue, packets before its own are new only in a process whose every
-    // doorbell has been seen; in others they may have been announced before anybody looked.
-    if value < PACKETS_PER_DOORBELL as u64 && target(hit.pid()).is_some_and(|flags| flags & FROM_START != 0) {
-        ringing.first = 0;
-    }
-    if let Some(progress) = QUEUES.get_ptr_mut(key) {
+    // SAFETY: a live map element.
+    let known = QUEUES
+        .get_ptr_mut(key)
+        .filter(|progress| unsafe { (**progress).id } == queue.id);
+    if let Some(progress) = known {
         // SAFETY: a live map element; threads that race here at worst have packets read twice or not at all,
         // which the collector notices by their indices.
         unsafe {
-            if (*progress).id == queue.id {
-                let next = (*progress).next;
-                ringing.first = value;
-                if next <= value {
-                    let most = value - next;
-                    ringing.is_cut = most >= PACKETS_PER_DOORBELL as u64;
-                    let most = if ringing.is_cut {
-                        PACKETS_PER_DOORBELL as u64 - 1
-                    } else {
-                        most
-                    };
-                    ringing.first = value - most;
-                    (&raw mut (*progress).next).write_volatile(value + 1);
-                }
-            } else {
-                (&raw mut (*progress).id).write_volatile(queue.id);
+            let next = (*progress).next;
+            if next <= value {
+                let most = value - next;
+                ringing.is_cut = most >= PACKETS_PER_DOORBELL as u64;
+                ringing.first = if ringing.is_cut {
+                    value - (PACKETS_PER_DOORBELL as u64 - 1)
+                } else {
+                    next
+                };
                 (&raw mut (*progress).next).write_volatile(value + 1);
-                new_queue(&ringing);
             }
         }
     } else {
@@ -268,7 +261,20 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         };
         // A full map only means that packets without a doorbell of their own are left to the collector.
         let _ = QUEUES.insert(key, progress, 0);
-        new_queue(&ringing);
+        // Packets before the first doorbell that is seen of a queue are new only in a process whose every doorbell has
+        // been seen; in others they may have been announced before anybody looked.
+        if value < PACKETS_PER_DOORBELL as u64
+            && target(hit.pid()).is_some_and(|flags| flags & FROM_START != 0)
+        {
+            ringing.first = 0;
+        }
+        agents::queue(&Seen {
+            pid: hit.pid(),
+            time: ringing.time,
+            queue: address,
+            queue_id: queue.id,
+            ring_packets: queue.size,
+        });
     }
 
     // A loop whose body the verifier follows once or twice, however long it is.
@@ -313,17 +319,6 @@ struct Ringing<'a> {
     time: u64,
     /// Whether there are more packets before it than are read here.
     is_cut: bool,
-}
-
-#[inline(always)]
-fn new_queue(queue: &Ringing<'_>) {
-    agents::queue(&Seen {
-        pid: queue.hit.pid(),
-        time: queue.time,
-        queue: queue.address,
-        queue_id: queue.id,
-        ring_packets: queue.packets,
-    });
 }
 
 /// Writes the record of the packet at `index`. One `before` the doorbell's own is passed over if it is not
@@ -445,7 +440,7 @@ fn queue_destroyed(hit: &Hit, address: u64) -> Option<()> {
         // SAFETY: the helper checks the address.
         unsafe { bpf_probe_read_user((address + offset) as *const u64) }.unwrap_or(0)
     };
-    let (read_index, write_index) = (word(READ_INDEX), word(WRITE_INDEX));
+    let (read_index, write_index) = (word(QUEUE_READ_INDEX), word(QUEUE_WRITE_INDEX));
     // SAFETY: the slot is as large as a `QueueState`; a helper without arguments.
     unsafe {
         (&raw mut (*record).header).write(RecordHeader {

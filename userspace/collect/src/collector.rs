@@ -137,10 +137,7 @@ pub struct CollectorHandle {
 impl CollectorHandle {
     /// Sends a command. A collector that is gone has said why through [`CollectorHandle::finish`].
     pub fn send(&self, command: Command) {
-        if self.commands.send(command).is_ok() {
-            // Can fail only if 2^64 - 2 wake-ups are pending, and then it is awake.
-            let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
-        }
+        send(&self.commands, &self.wake, command);
     }
 
     /// Appends metadata and waits until every record drained from now on stands after it.
@@ -230,27 +227,8 @@ impl Collector {
             .map_err(|errno| start_error(&errno.into()))?;
         let wake = Arc::new(wake);
         let (sender, commands) = channel();
-        let (watcher, gpu) = match gpu {
-            Some(GpuSettings { sampler, agents }) => {
-                let (sender, wake) = (sender.clone(), Arc::clone(&wake));
-                let watcher = Watcher::start(sampler, move |found| {
-                    if sender
-                        .send(Command::Watched(Box::new((found.records, found.metas))))
-                        .is_ok()
-                    {
-                        // As in `CollectorHandle::send`.
-                        let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
-                    }
-                });
-                Some((watcher.map_err(|error| start_error(&error))?, agents))
-            }
-            None => None,
-        }
-        .map(|(watcher, agents)| {
-            let books = GpuBooks::new(agents, Some(watcher.sender.clone()));
-            (watcher, books)
-        })
-        .unzip();
+        let follow = |settings| follow_gpu(settings, sender.clone(), Arc::clone(&wake));
+        let (watcher, gpu) = gpu.map(follow).transpose()?.unzip();
         let now = Instant::now();
         let collector = Self {
             books: Books {
@@ -425,9 +403,7 @@ impl Books {
                         && task.op == task_op::EXIT
                         && task.pid == task.tid
                     {
-                        for _ in 0..gpu.ended(task.pid) {
-                            self.accounts.unreadable(Domain::QueuePacket.id());
-                        }
+                        gpu.ended(task.pid);
                     }
                     (self.tell)(Happening::Task(task));
                 }
@@ -553,6 +529,29 @@ impl Books {
             (self.tell)(Happening::CaptureFailed(text));
         }
     }
+}
+
+/// Sends the collector a command and wakes it up. One that is gone needs neither.
+fn send(commands: &Sender<Command>, wake: &OwnedFd, command: Command) {
+    if commands.send(command).is_ok() {
+        // Can fail only if 2^64 - 2 wake-ups are pending, and then it is awake.
+        let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// Starts a watcher that sends what it finds as commands, and books that keep it informed.
+fn follow_gpu(
+    settings: GpuSettings,
+    commands: Sender<Command>,
+    wake: Arc<OwnedFd>,
+) -> Result<(Watcher, GpuBooks), ProbeError> {
+    let watcher = Watcher::start(settings.sampler, move |found| {
+        let found = Command::Watched(Box::new((found.records, found.metas)));
+        send(&commands, &wake, found);
+    })
+    .map_err(|error| start_error(&error))?;
+    let books = GpuBooks::new(settings.agents, watcher.sender.clone());
+    Ok((watcher, books))
 }
 
 /// Every record about the GPU has the process id behind its header.

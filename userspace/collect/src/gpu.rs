@@ -1,8 +1,8 @@
 //! What records tell of queues and signals while they pass: what is new, what is missing, what is open.
 //!
-//! Nothing here changes a record. The collector asks for three things that programs in the kernel cannot
-//! do: to tell the session of queues, kernels and agents that it has not described yet; to read packets
-//! that were passed over (one doorbell may stand for hundreds); and to keep the watcher informed.
+//! Nothing here changes a record. Three things are done that programs in the kernel cannot do: to describe queues
+//! and agents, and tell the session of kernels, when they are seen for the first time; to read packets that were
+//! passed over (one doorbell may stand for hundreds); and to keep the watcher informed.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -41,8 +41,8 @@ pub(crate) struct GpuBooks {
     queues: HashMap<(u32, u64), Queue>,
     kernels: HashSet<(u32, u64)>,
     agents: Vec<(u32, AgentKind)>,
-    watcher: Option<Sender<Watch>>,
-    /// Packets that were missing from queues that have been destroyed since the last round.
+    watcher: Sender<Watch>,
+    /// Packets that were missing from queues and processes that have ended since the last round.
     gone: usize,
     /// For the watcher, handed over once per round.
     news: Vec<(u32, News)>,
@@ -76,7 +76,7 @@ struct Queue {
 
 impl GpuBooks {
     /// `agents` are the node's.
-    pub(crate) fn new(agents: Vec<(u32, AgentKind)>, watcher: Option<Sender<Watch>>) -> Self {
+    pub(crate) fn new(agents: Vec<(u32, AgentKind)>, watcher: Sender<Watch>) -> Self {
         Self {
             queues: HashMap::new(),
             kernels: HashSet::new(),
@@ -229,39 +229,34 @@ impl GpuBooks {
             });
             late::read(*pid, &due, &mut late);
         }
-        if let Some(watcher) = &self.watcher
-            && !self.news.is_empty()
-        {
+        if !self.news.is_empty() {
             // A watcher that is gone has nothing to report any more.
-            let _ = watcher.send(Watch::News(std::mem::take(&mut self.news)));
+            let _ = self.watcher.send(Watch::News(std::mem::take(&mut self.news)));
         }
         late
     }
 
-    /// Forgets a process that has ended. Returns how many packets were still missing, which nobody can read
-    /// any more.
-    pub(crate) fn ended(&mut self, pid: u32) -> usize {
-        let mut missing = 0;
-        self.queues.retain(|(owner, _), queue| {
-            let ended = *owner == pid;
-            if ended {
-                missing += queue.missing.len();
-            }
-            !ended
-        });
+    /// Forgets a process that has ended. Packets that are still missing can be read by nobody any more.
+    pub(crate) fn ended(&mut self, pid: u32) {
+        let ended = self.queues.extract_if(|(owner, _), _| *owner == pid);
+        self.gone += ended.map(|(_, queue)| queue.missing.len()).sum::<usize>();
         self.kernels.retain(|(owner, _)| *owner != pid);
-        missing
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
+    use std::{cell::RefCell, sync::mpsc::channel};
 
     use gputrace_abi::{gpu::PACKET_RECORD_SIZE, record::RecordHeader};
     use zerocopy::{FromZeros as _, IntoBytes as _};
 
     use super::*;
+
+    /// Books whose watcher is not there.
+    fn books(agents: Vec<(u32, AgentKind)>) -> GpuBooks {
+        GpuBooks::new(agents, channel().0)
+    }
 
     fn packet(index: u64, signal: u64) -> Packet {
         let mut packet = Packet::new_zeroed();
@@ -287,14 +282,14 @@ mod tests {
 
     #[test]
     fn what_is_new_is_told_once() {
-        let mut books = GpuBooks::new(Vec::new(), None);
+        let mut books = books(Vec::new());
         assert_eq!(take(&mut books, &packet(5, 0)), 1, "a kernel");
         assert_eq!(take(&mut books, &packet(6, 0)), 0);
     }
 
     #[test]
     fn agents_are_nodes_of_their_kind() {
-        let books = GpuBooks::new(vec![(0, AgentKind::Cpu), (1, AgentKind::Gpu)], None);
+        let books = books(vec![(0, AgentKind::Cpu), (1, AgentKind::Gpu)]);
         let mut seen = Described::new_zeroed();
         seen.agent = 0x5000;
         // A pointer where another release has the node, then node 1, a GPU.
@@ -317,7 +312,7 @@ mod tests {
         // With a write index of 15.
         let mut descriptor = vec![0u64; 32];
         descriptor[7] = 15;
-        let mut books = GpuBooks::new(Vec::new(), None);
+        let mut books = books(Vec::new());
         let at = |index| {
             let mut packet = packet(index, 0);
             packet.ring = ring.as_ptr() as u64;
@@ -347,7 +342,7 @@ mod tests {
 
     #[test]
     fn packets_that_have_been_overwritten_are_gone() {
-        let mut books = GpuBooks::new(Vec::new(), None);
+        let mut books = books(Vec::new());
         take(&mut books, &packet(10, 0));
         take(&mut books, &packet(200, 0));
         let late = books.round(true);

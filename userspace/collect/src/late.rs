@@ -5,13 +5,10 @@
 
 use gputrace_abi::{
     domain::Domain,
-    gpu::{PACKET_SIZE, Packet, is_kernel_dispatch, packet_flags},
+    gpu::{PACKET_SIZE, Packet, QUEUE_WRITE_INDEX, is_kernel_dispatch, packet_flags},
 };
 use gputrace_codeobj::memory::{Memory, ProcessMemory};
 use zerocopy::FromBytes as _;
-
-/// Offset of `write_dispatch_id` in an `amd_queue_t` (`amd_hsa_queue.h`).
-const WRITE_INDEX: u64 = 56;
 
 /// A packet that was missing and has been found, or is lost for good.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,7 +42,7 @@ fn read_run(memory: &impl Memory, run: &[(u64, Packet)], late: &mut Vec<Late>) {
     };
     let bytes = ring_bytes(memory, *first, behind, run.len());
     // A reservation beyond a whole ring may have been written to already.
-    let reserved = memory.array(behind.queue.wrapping_add(WRITE_INDEX));
+    let reserved = memory.array(behind.queue.wrapping_add(QUEUE_WRITE_INDEX));
     let reserved = reserved.map_or(u64::MAX, u64::from_le_bytes);
     let mut packets = bytes.chunks_exact(PACKET_SIZE);
     for (index, behind) in run {

@@ -14,7 +14,10 @@ use std::{
 
 use gputrace_abi::{
     domain::Domain,
-    gpu::{COMPLETION_SIZE, Completion, QUEUE_STATE_SIZE, QueueState, completion_reason, queue_reason},
+    gpu::{
+        COMPLETION_SIZE, Completion, QUEUE_READ_INDEX, QUEUE_STATE_SIZE, QUEUE_WRITE_INDEX, QueueState,
+        completion_reason, queue_reason,
+    },
     record::{RecordHeader, kind},
 };
 use gputrace_capture::{Meta, gpu::GpuClock};
@@ -44,10 +47,8 @@ const SIGNALS_PER_LOOK: usize = 256;
 /// How often clocks are read: ten times a second, so that drift between two samples is below a microsecond.
 const CLOCKS_EVERY: Duration = Duration::from_millis(100);
 
-/// Offsets in an `amd_queue_t` (`amd_hsa_queue.h`).
-const WRITE_INDEX: u64 = 56;
-const READ_INDEX: u64 = 128;
-const BETWEEN: usize = (READ_INDEX - WRITE_INDEX) as usize;
+/// From one index of a queue to the other.
+const BETWEEN: usize = (QUEUE_READ_INDEX - QUEUE_WRITE_INDEX) as usize;
 
 /// What the watcher is told.
 pub(crate) enum Watch {
@@ -149,7 +150,7 @@ impl State {
             self.sample(|queue| queue.is_followed && (all || queue.busy_until > now));
             if all {
                 self.look_due = now + LOOK_EVERY;
-                self.look_at_signals(|since| now.duration_since(since) > OPEN_FOR, SIGNALS_PER_LOOK);
+                self.look_at_signals(now, false);
             }
             if now >= self.clocks_due {
                 self.clocks_due = now + CLOCKS_EVERY;
@@ -162,7 +163,7 @@ impl State {
         // Also those that have not changed: the reader is to know how things stood.
         self.forget_samples();
         self.sample(|_| true);
-        self.look_at_signals(|_| true, usize::MAX);
+        self.look_at_signals(Instant::now(), true);
         self.read_clocks();
         self.found
     }
@@ -241,7 +242,7 @@ impl State {
                 }
                 let Ok(bytes) = process
                     .memory
-                    .array::<{ BETWEEN + 8 }>(address.wrapping_add(WRITE_INDEX))
+                    .array::<{ BETWEEN + 8 }>(address.wrapping_add(QUEUE_WRITE_INDEX))
                 else {
                     continue;
                 };
@@ -272,10 +273,11 @@ impl State {
         });
     }
 
-    /// Reads open signals, and writes down those that are complete; at the very end also those that are not.
-    fn look_at_signals(&mut self, which: impl Fn(Instant) -> bool, most: usize) {
+    /// Reads some of the signals that have been open for long, and writes down those that are complete. The `last`
+    /// time it is all signals, whether they are complete or not.
+    fn look_at_signals(&mut self, now: Instant, last: bool) {
         let records = &mut self.found.records;
-        let last = most == usize::MAX;
+        let most = if last { usize::MAX } else { SIGNALS_PER_LOOK };
         for (pid, process) in &mut self.processes {
             let (before, after) = (
                 process.open.range(..process.next_look),
@@ -283,7 +285,7 @@ impl State {
             );
             let chosen: Vec<u64> = after
                 .chain(before)
-                .filter(|(_, since)| which(**since))
+                .filter(|(_, since)| last || now.duration_since(**since) > OPEN_FOR)
                 .map(|(signal, _)| *signal)
                 .take(most)
                 .collect();

@@ -36,7 +36,7 @@ use gputrace_kfd::clock::Unresolved;
 pub(crate) use self::records::Item;
 use self::{
     copies::OpenCopy,
-    evidence::Exact,
+    evidence::{Evidence, Exact},
     kernels::Kernels,
     knowledge::{Collected, Knowledge, Losses},
     packet::Kind,
@@ -473,30 +473,26 @@ impl Work {
         (queue == same && slot.barrier).then_some(User::Packet { queue, index: later })
     }
 
-    fn ended_by(&mut self, user: User, time: u64) {
-        let evidence = match user {
+    /// What is known of a packet or copy, of which something new is about to be known.
+    fn evidence(&mut self, user: User) -> Option<&mut Evidence> {
+        match user {
             User::Packet { queue, index } => {
                 self.changed.insert(queue);
                 let slot = self.queue_mut(queue).and_then(|queue| queue.slot_mut(index));
                 slot.map(|slot| &mut slot.evidence)
             }
             User::Copy(id) => self.copies.get_mut(&id).map(|copy| &mut copy.evidence),
-        };
-        if let Some(evidence) = evidence {
+        }
+    }
+
+    fn ended_by(&mut self, user: User, time: u64) {
+        if let Some(evidence) = self.evidence(user) {
             evidence.ended_by = Some(evidence.ended_by.map_or(time, |known| known.min(time)));
         }
     }
 
     fn stamp(&mut self, user: User, exact: Exact) {
-        let evidence = match user {
-            User::Packet { queue, index } => {
-                self.changed.insert(queue);
-                let slot = self.queue_mut(queue).and_then(|queue| queue.slot_mut(index));
-                slot.map(|slot| &mut slot.evidence)
-            }
-            User::Copy(id) => self.copies.get_mut(&id).map(|copy| &mut copy.evidence),
-        };
-        if let Some(evidence) = evidence {
+        if let Some(evidence) = self.evidence(user) {
             evidence.exact = Some(exact);
         }
     }
