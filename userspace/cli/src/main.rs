@@ -42,15 +42,15 @@ fn main() -> ExitCode {
 
 /// gputrace's own log goes to stderr; what the user must see is printed, not logged.
 fn start_log(cli: &Cli) {
-    let record = &cli.record;
-    let mut level = match record.log_level {
+    let tuning = &cli.record.tuning;
+    let mut level = match tuning.log_level {
         LogLevel::Trace => "trace",
         LogLevel::Debug => "debug",
         LogLevel::Info => "info",
         LogLevel::Warning => "warn",
         LogLevel::Error => "error",
     };
-    if record.debug_ebpf && !matches!(record.log_level, LogLevel::Trace) {
+    if tuning.debug_ebpf && !matches!(tuning.log_level, LogLevel::Trace) {
         // The programs log at level debug.
         level = "debug";
     }

@@ -52,7 +52,7 @@ fn request(args: &RecordArgs) -> Request {
     let targets = if !args.program.is_empty() {
         Targets::Launch {
             command: args.program.clone(),
-            stop_on_link: !args.no_stop,
+            stop_on_link: !args.tuning.no_stop,
         }
     } else if !args.pids.is_empty() {
         let mut pids = args.pids.clone();
@@ -75,19 +75,19 @@ fn request(args: &RecordArgs) -> Request {
             exclude: args.exclude.clone(),
             polling: args.hsa_include.clone(),
         },
-        queue_profiling: !args.no_queue_profiling,
+        queue_profiling: !args.tuning.no_queue_profiling,
         duration: args
             .duration
             .or(args.attach_duration_msec.map(Duration::from_millis)),
         output: export::request(&args.output, directory, name),
-        backend: match args.backend {
+        backend: match args.tuning.backend {
             Backend::Auto => BackendChoice::Auto,
             Backend::UprobeMulti => BackendChoice::UprobeMulti,
             Backend::Perf => BackendChoice::Perf,
         },
-        ring_bytes: args.ring_size,
-        max_threads: args.max_threads,
-        debug_ebpf: args.debug_ebpf,
+        ring_bytes: args.tuning.ring_size,
+        max_threads: args.tuning.max_threads,
+        debug_ebpf: args.tuning.debug_ebpf,
         command_line: std::env::args_os()
             .map(|arg| arg.to_string_lossy().into_owned())
             .collect(),

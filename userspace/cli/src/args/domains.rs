@@ -1,0 +1,48 @@
+//! Options about what is traced.
+
+use clap::{ArgAction, Args};
+
+use super::values::boolean;
+
+macro_rules! domain_args {
+    ($($(#[$doc:meta])* $field:ident $(= $short:literal)?;)*) => {
+        /// Domains, each with an optional `=False`.
+        #[derive(Debug, Default, Args)]
+        #[command(next_help_heading = "What to trace")]
+        pub(crate) struct DomainArgs {
+            $(
+                $(#[$doc])*
+                #[arg(long, $(short = $short,)? value_name = "BOOL", num_args = 0..=1,
+                      default_missing_value = "true", value_parser = boolean, action = ArgAction::Set)]
+                pub(crate) $field: Option<bool>,
+            )*
+        }
+    };
+}
+
+domain_args! {
+    /// HIP runtime and compiler API.
+    hip_trace;
+    /// HIP runtime API: hip*.
+    hip_runtime_trace;
+    /// HIP compiler API: __hip*.
+    hip_compiler_trace;
+    /// HSA core, AMD extension, image and finalizer API.
+    hsa_trace;
+    /// HSA core API: hsa_*.
+    hsa_core_trace;
+    /// HSA AMD extension: hsa_amd_*.
+    hsa_amd_trace;
+    /// HSA image extension: hsa_ext_image_*, hsa_ext_sampler_*.
+    hsa_image_trace;
+    /// HSA finalizer extension: hsa_ext_program_*.
+    hsa_finalizer_trace;
+    /// Kernel dispatches: what ran on which GPU and queue, when, and who asked for it.
+    kernel_trace;
+    /// Copies that engines of a GPU do.
+    memory_copy_trace;
+    /// What applications call and what comes of it: the HIP runtime API, kernels, copies (the default).
+    runtime_trace = 'r';
+    /// Everything: HIP, HSA, kernels, copies.
+    sys_trace = 's';
+}

@@ -1,0 +1,141 @@
+//! The command line. Names follow rocprofv3's where it has one.
+
+mod domains;
+mod output;
+mod record;
+mod tuning;
+mod values;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+pub(crate) use self::{
+    domains::DomainArgs,
+    output::{Format, OutputArgs},
+    record::RecordArgs,
+    tuning::{Backend, LogLevel},
+    values::{boolean, duration},
+};
+use crate::inspect::{DoctorArgs, KfdArgs, PsArgs, TopologyArgs};
+
+/// First lines of the help: what people type.
+const EXAMPLES: &str = "\
+Examples:
+  sudo gputrace -- ./app --its-args       trace a program from its first call on
+  sudo gputrace -p 1234 --duration 10s    trace a running process for ten seconds
+  sudo gputrace                           trace every process of this node, until Ctrl-C
+  sudo gputrace -S -f csv -- ./app        print a summary, write rocprofv3's CSV files
+  gputrace export run.gtcap -f pftrace    make outputs of an earlier recording, without root
+  gputrace list --probes                  show which functions can be traced, and what each costs
+
+Open NAME_results.pftrace at https://ui.perfetto.dev";
+
+/// Explains the exit codes at the end of the long help.
+const EXIT_CODES: &str = "\
+Exit status: that of the program, if gputrace started one and its recording succeeded; otherwise
+  0  success                                 6  no permission (run with sudo)
+  1  any other failure                       7  the kernel lacks a feature that is needed
+  2  wrong usage                             8  the output or capture cannot be written
+  3  no such process or program              9  the capture cannot be read
+  4  the process has no ROCm libraries      10  the capture is from a newer version
+  5  the process or library cannot be       11  a library file cannot be used
+     traced (architecture, static runtime) 130  given up by a second Ctrl-C";
+
+/// Trace AMD GPU work (HIP, HSA) of unmodified, even already running, programs, from outside.
+#[derive(Debug, Parser)]
+#[command(
+    name = "gputrace",
+    version,
+    before_help = EXAMPLES,
+    after_long_help = EXIT_CODES,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
+pub(crate) struct Cli {
+    /// What to do instead of recording.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    /// Options of a recording.
+    #[command(flatten)]
+    pub(crate) record: RecordArgs,
+}
+
+/// What to do instead of recording.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make outputs of a capture.
+    Export(Box<ExportArgs>),
+    /// List what can be traced.
+    List(ListArgs),
+    /// Show the agents: GPUs and CPUs with their memory, caches and links.
+    Topology(TopologyArgs),
+    /// Show the processes that use GPUs: runtime versions, queues, memory.
+    Ps(PsArgs),
+    /// Show what a process holds in the driver, and how fast it changes.
+    Kfd(KfdArgs),
+    /// Find out by trying what can be recorded here, and what to do about the rest.
+    Doctor(DoctorArgs),
+}
+
+/// Options of `export`.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: gputrace export run.gtcap -f csv,pftrace -d out -o run")]
+pub(crate) struct ExportArgs {
+    /// The capture (.gtcap).
+    pub(crate) capture: PathBuf,
+    /// Outputs; by default beside the capture, with its name.
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// Options of `list`.
+#[derive(Debug, Args)]
+#[command(before_help = "Example: gputrace list --probes --library /opt/rocm/lib/libamdhip64.so")]
+pub(crate) struct ListArgs {
+    /// List every function with the place and cost of its probe, not only the libraries.
+    #[arg(long)]
+    pub(crate) probes: bool,
+    /// Only this library file; by default those of running processes and those installed.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) library: Vec<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn programs_and_booleans() {
+        let cli = Cli::try_parse_from([
+            "gputrace",
+            "--hip-trace",
+            "--hsa-trace=False",
+            "--",
+            "./app",
+            "-p",
+        ])
+        .unwrap();
+        assert_eq!(cli.record.program, ["./app", "-p"]);
+        assert_eq!(
+            (cli.record.domains.hip_trace, cli.record.domains.hsa_trace),
+            (Some(true), Some(false))
+        );
+        let cli = Cli::try_parse_from(["gputrace", "--attach", "1,2", "-p", "3"]).unwrap();
+        assert_eq!(cli.record.pids, [1, 2, 3]);
+        assert!(Cli::try_parse_from(["gputrace", "-p", "1", "--", "app"]).is_err());
+        assert!(Cli::try_parse_from(["gputrace", "-a", "-p", "1"]).is_err());
+        assert!(matches!(
+            Cli::try_parse_from(["gputrace", "export", "x.gtcap"])
+                .unwrap()
+                .command,
+            Some(Command::Export(_))
+        ));
+    }
+}

@@ -1,0 +1,79 @@
+//! Options of a recording.
+
+use std::{ffi::OsString, time::Duration};
+
+use clap::{ArgAction, Args};
+use regex::Regex;
+
+use super::{
+    domains::DomainArgs,
+    output::OutputArgs,
+    tuning::TuningArgs,
+    values::{boolean, duration},
+};
+
+/// Options of a recording.
+#[derive(Debug, Args)]
+pub(crate) struct RecordArgs {
+    /// Trace these running processes (ids as seen on the host; repeat or separate by commas).
+    #[arg(
+        short = 'p',
+        long = "pid",
+        visible_alias = "attach",
+        value_name = "PID",
+        value_delimiter = ','
+    )]
+    pub(crate) pids: Vec<u32>,
+
+    /// Trace every process of this node (the default without a program or -p).
+    #[arg(short = 'a', long, conflicts_with_all = ["pids", "program"])]
+    pub(crate) all: bool,
+
+    /// With -p: wait for the process to load the ROCm libraries if it has not yet.
+    #[arg(long, requires = "pids")]
+    pub(crate) wait: bool,
+
+    /// Trace also the processes that a traced one creates. With =False, -p puts breakpoints only into the
+    /// processes named; otherwise every process that maps the same libraries has them, and pays for the
+    /// first look at each call.
+    #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
+          value_parser = boolean, action = ArgAction::Set, default_value = "true", hide_default_value = true)]
+    pub(crate) follow_forks: bool,
+
+    /// Stop after this time, e.g. 500ms, 10s, 5m.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) duration: Option<Duration>,
+
+    /// Stop after this many milliseconds (rocprofv3's name for --duration).
+    #[arg(long, value_name = "MSEC", conflicts_with = "duration")]
+    pub(crate) attach_duration_msec: Option<u64>,
+
+    /// What to trace.
+    #[command(flatten)]
+    pub(crate) domains: DomainArgs,
+
+    /// Trace only functions whose names match this regular expression.
+    #[arg(long, value_name = "REGEX", help_heading = "What to trace")]
+    pub(crate) include: Option<Regex>,
+
+    /// Do not trace functions whose names match this regular expression.
+    #[arg(long, value_name = "REGEX", help_heading = "What to trace")]
+    pub(crate) exclude: Option<Regex>,
+
+    /// Trace also those of HSA's polling functions (hsa_signal_load_* and the like, called millions of
+    /// times a second, hence off) whose names match.
+    #[arg(long, value_name = "REGEX", help_heading = "What to trace")]
+    pub(crate) hsa_include: Option<Regex>,
+
+    /// Outputs.
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+
+    /// How gputrace works.
+    #[command(flatten)]
+    pub(crate) tuning: TuningArgs,
+
+    /// Program to start and trace, with its arguments.
+    #[arg(last = true, value_name = "PROGRAM", conflicts_with = "pids")]
+    pub(crate) program: Vec<OsString>,
+}

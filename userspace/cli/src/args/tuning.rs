@@ -1,0 +1,67 @@
+//! Options about how gputrace itself works.
+
+use clap::{Args, ValueEnum};
+
+use super::values::size;
+
+/// How gputrace works.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Tuning")]
+pub(crate) struct TuningArgs {
+    /// How probes are attached.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) backend: Backend,
+
+    /// Size of each CPU's ring buffer, e.g. 512KiB, 4MiB [default: by the number of CPUs].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub(crate) ring_size: Option<u32>,
+
+    /// Threads that can be inside traced calls at once.
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    pub(crate) max_threads: u32,
+
+    /// Do not stop a launched program while its libraries get their probes; the first calls after it
+    /// loads a library may then be missed.
+    #[arg(long)]
+    pub(crate) no_stop: bool,
+
+    /// Do not set GPU_FORCE_QUEUE_PROFILING=1 for a launched program. It makes HIP (5.4 and later) have every
+    /// kernel stamped by the GPU; without it most kernels' times are only known within bounds.
+    #[arg(long)]
+    pub(crate) no_queue_profiling: bool,
+
+    /// Show the log of the kernel-side programs.
+    #[arg(long)]
+    pub(crate) debug_ebpf: bool,
+
+    /// How much gputrace says about its own work.
+    #[arg(long, value_enum, default_value = "warning")]
+    pub(crate) log_level: LogLevel,
+}
+
+/// Attach back-ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backend {
+    /// uprobe_multi where the kernel has it, else perf.
+    Auto,
+    /// One link for hundreds of functions (Linux 6.6 and later).
+    #[value(name = "uprobe_multi")]
+    UprobeMulti,
+    /// One perf event for each function and direction: slow to remove.
+    Perf,
+}
+
+/// How much gputrace says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    /// Everything.
+    Trace,
+    /// What it does.
+    Debug,
+    /// The main steps.
+    Info,
+    /// What may spoil a result.
+    Warning,
+    /// Failures.
+    Error,
+}

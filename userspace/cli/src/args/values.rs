@@ -1,0 +1,75 @@
+//! Values of options.
+
+use std::time::Duration;
+
+/// As rocprofv3 reads booleans.
+pub(crate) fn boolean(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "y" | "on" | "t" => Ok(true),
+        "0" | "false" | "no" | "n" | "off" | "f" => Ok(false),
+        _ => Err("expected True or False".to_owned()),
+    }
+}
+
+/// A number with a unit of time; seconds if there is none.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("unknown unit '{unit}'; use us, ms, s, m or h")),
+    };
+    let number: f64 = number
+        .parse()
+        .map_err(|_| "expected a number, e.g. 10s".to_owned())?;
+    match Duration::try_from_secs_f64(number * seconds) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err("must be more than 0 and not absurdly long".to_owned()),
+    }
+}
+
+/// A number of bytes with an optional unit.
+pub(crate) fn size(text: &str) -> Result<u32, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        other => return Err(format!("unknown unit '{other}'; use KiB, MiB or GiB")),
+    };
+    let bytes = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit));
+    match bytes.and_then(|bytes| u32::try_from(bytes).ok()) {
+        Some(bytes) if (4096..=1 << 30).contains(&bytes) => Ok(bytes),
+        _ => Err("must be between 4KiB and 1GiB".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units() {
+        assert_eq!(duration("250ms").unwrap(), Duration::from_millis(250));
+        assert_eq!(duration("1.5").unwrap(), Duration::from_millis(1500));
+        assert_eq!(duration("2m").unwrap(), Duration::from_secs(120));
+        assert!(duration("0s").is_err());
+        assert!(duration("1e400s").is_err());
+        assert!(duration("3 parsecs").is_err());
+        assert_eq!(size("64KiB").unwrap(), 65536);
+        assert_eq!(size("4096").unwrap(), 4096);
+        assert!(size("1").is_err());
+        assert!(size("99999999999GiB").is_err());
+    }
+}
