@@ -41,7 +41,8 @@ drop_reasons! {
     /// The return was never seen: longjmp, an exception, a stack switch, or more than the 64 nested
     /// return probes that the kernel supports per thread.
     LostReturn = 3, "lost_return";
-    /// A packet or signal lay in memory that could not be read at that moment.
+    /// A packet, signal or copy lay in memory that could not be read at that moment, or that is more than a program
+    /// reads at once.
     MemoryUnreadable = 4, "memory_unreadable";
     /// A record that is not of a known kind and size came out of a ring.
     Malformed = 5, "malformed";

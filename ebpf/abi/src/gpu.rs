@@ -65,7 +65,16 @@ pub mod role {
     /// `hsa_amd_memory_async_copy_rect(dst*, dst_offset*, src*, src_offset*, range*, copy_agent, direction,
     /// num_dep, dep*, completion)`.
     pub const COPY_RECT: u8 = 7;
+    /// `hsa_amd_memory_async_batch_copy(operations*, count, num_dep, dep*)` (ROCm 7).
+    pub const COPY_BATCH: u8 = 8;
 }
+
+/// Operations of a batch of copies that a program reads.
+pub const COPIES_PER_BATCH: usize = 4096;
+/// Bytes of an operation of a batch, `hsa_amd_memory_copy_op_t`.
+pub const COPY_OPERATION_SIZE: u64 = 128;
+/// The kind of operation, `hsa_amd_memory_copy_op_type_t`, that copies from one address to another.
+pub const COPY_LINEAR: u64 = 0;
 
 shared! {
     /// A packet in a queue, when its doorbell rang; kind [`crate::record::kind::PACKET`].
@@ -74,7 +83,7 @@ shared! {
         pub header: RecordHeader,
         /// Process, initial pid namespace.
         pub pid: u32,
-        /// Thread that rang the doorbell.
+        /// Thread that rang the doorbell; 0 with [`packet_flags::UNWITNESSED`].
         pub tid: u32,
         /// When it did, before the store; ns, `CLOCK_BOOTTIME`.
         pub time: u64,
@@ -113,6 +122,11 @@ pub mod packet_flags {
     /// Not the program but the collector read the packet, from the ring, some ms later. Its header had been
     /// consumed, and `time`, thread and calls are those of the doorbell behind it.
     pub const READ_LATER: u32 = 1 << 2;
+    /// The packet lies before the first doorbell that was seen of its queue, and was there unconsumed: who submitted
+    /// it, and when, nobody saw. No thread and no calls are claimed; `time` is when it still had not been taken.
+    pub const UNWITNESSED: u32 = 1 << 3;
+    /// Every doorbell of the queue has been seen, from packet 0 on.
+    pub const SINCE_CREATION: u32 = 1 << 4;
 }
 
 /// Why a signal was looked at; [`Completion::reason`].

@@ -1,30 +1,89 @@
 //! Copies that are asked for.
 
-use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_probe_read_user};
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_probe_read_user, generated::bpf_for_each_map_elem};
 use gputrace_abi::{
     counters::DropReason,
     domain::Domain,
-    gpu::{COPY_SIZE, Copy, role},
+    gpu::{COPIES_PER_BATCH, COPY_LINEAR, COPY_OPERATION_SIZE, COPY_SIZE, Copy, role},
     record::{RecordHeader, kind},
 };
 
-use crate::{agents, gpu::Hit, maps::Counters, ring::Slot, signals};
+use crate::{
+    agents,
+    gpu::Hit,
+    maps::{Counters, STEPS},
+    ring::Slot,
+    signals,
+};
 
 /// A copy is asked for. Not inlined, so that what it needs is on the stack only while it runs.
 #[inline(never)]
 pub(crate) fn copy(hit: &Hit) -> u64 {
-    requested(hit).map_or(0, |()| 1)
+    submitted(hit, || Request::of_call(hit, hit.cookie.role())).map_or(0, |()| 1)
 }
 
+/// A batch of copies.
+struct Batch<'a> {
+    hit: &'a Hit,
+    operations: u64,
+    count: u32,
+}
+
+/// Several copies are asked for at once.
+#[inline(never)]
+pub(crate) fn batch(hit: &Hit) -> u64 {
+    let [operations, count, ..] = hit.args();
+    let batch = Batch {
+        hit,
+        operations,
+        count: count as u32,
+    };
+    // SAFETY: the map is an array, `operation` has the signature that the helper asks for, and what is handed to it
+    // lives through the call.
+    unsafe {
+        bpf_for_each_map_elem(
+            core::ptr::from_ref(&STEPS).cast_mut().cast(),
+            operation as *mut c_void,
+            core::ptr::from_ref(&batch).cast_mut().cast(),
+            0,
+        )
+    };
+    let most = COPIES_PER_BATCH as u32;
+    // SAFETY: a helper without arguments.
+    if batch.count > most
+        && let Some(counters) = Counters::of(unsafe { bpf_get_smp_processor_id() })
+    {
+        let (domain, rest) = (Domain::MemoryCopy.id(), u64::from(batch.count - most));
+        counters.all_seen(domain, rest);
+        counters.all_dropped(DropReason::MemoryUnreadable, domain, rest);
+    }
+    0
+}
+
+/// Records the operation of the number of this step. Not 0 if there is none.
+extern "C" fn operation(_map: *mut c_void, step: *const u32, _value: *mut u8, batch: *const Batch) -> i64 {
+    // SAFETY: the helper hands over a live key and what was given to it.
+    let (step, batch) = unsafe { (*step, &*batch) };
+    if step >= batch.count {
+        return 1;
+    }
+    let address = batch.operations + u64::from(step) * COPY_OPERATION_SIZE;
+    submitted(batch.hit, || Request::of_operation(address));
+    0
+}
+
+/// Records what `read` finds. A function in place of what it finds: what would be handed over for a failure is
+/// uninitialised, which the verifier does not take.
 #[inline(always)]
-fn requested(hit: &Hit) -> Option<()> {
+fn submitted(hit: &Hit, read: impl FnOnce() -> Option<Request>) -> Option<()> {
     let domain = Domain::MemoryCopy.id();
     // SAFETY: a helper without arguments.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     let counters = Counters::of(cpu)?;
     counters.seen(domain);
-    let role = hit.cookie.role();
-    let Some(request) = Request::read(hit, role) else {
+    let Some(request) = read() else {
         counters.dropped(DropReason::MemoryUnreadable, domain);
         return None;
     };
@@ -53,7 +112,7 @@ fn requested(hit: &Hit) -> Option<()> {
         (&raw mut (*record).outermost).write(hit.outermost);
         (&raw mut (*record).stream).write(hit.stream);
         (&raw mut (*record).flags).write(hit.flags);
-        (&raw mut (*record).role).write(u32::from(role));
+        (&raw mut (*record).role).write(u32::from(hit.cookie.role()));
         (&raw mut (*record).destination).write(request.destination);
         (&raw mut (*record).source).write(request.source);
         (&raw mut (*record).destination_agent).write(request.destination_agent);
@@ -81,7 +140,7 @@ struct Request {
 
 impl Request {
     #[inline(always)]
-    fn read(hit: &Hit, role: u8) -> Option<Self> {
+    fn of_call(hit: &Hit, role: u8) -> Option<Self> {
         let [first, second, third, fourth, fifth, sixth] = hit.args();
         if role != role::COPY_RECT {
             return Some(Self {
@@ -119,5 +178,39 @@ impl Request {
             engine: 0,
             direction: hit.stack_arg(0)? as u32,
         })
+    }
+    /// `hsa_amd_memory_copy_op_t`: version, kind, entries and traffic class in the first word, then the signal, source
+    /// and its agent, the destination's agent and the destination, and the size. Operations of other kinds have lists in
+    /// their places.
+    #[inline(always)]
+    fn of_operation(address: u64) -> Option<Self> {
+        // SAFETY: the helper checks the address.
+        let operation = unsafe { bpf_probe_read_user(address as *const [u64; 7]) }.ok()?;
+        let [
+            head,
+            signal,
+            source,
+            source_agent,
+            destination_agent,
+            destination,
+            bytes,
+        ] = operation;
+        let mut request = Self {
+            destination,
+            source,
+            destination_agent,
+            source_agent,
+            bytes,
+            signal,
+            engine: 0,
+            direction: 0,
+        };
+        if (head >> 16) & 0xffff != COPY_LINEAR {
+            request.destination = 0;
+            request.source = 0;
+            request.destination_agent = 0;
+            request.source_agent = 0;
+        }
+        Some(request)
     }
 }

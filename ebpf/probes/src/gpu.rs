@@ -30,7 +30,7 @@ use gputrace_abi::{
 use crate::{
     agents::{self, Seen},
     calls::arguments,
-    copies::copy,
+    copies::{batch, copy},
     frames::Frames,
     maps::{Counters, Object, QUEUES, QueueProgress, STEPS, target},
     ring::Slot,
@@ -167,6 +167,7 @@ pub(crate) fn observe(regs: *const pt_regs, id: u64, time: u64, cookie: u64, thr
         role::DOORBELL => signal_stored(hit).map_or(0, |()| 1),
         role::QUEUE_DESTROY => queue_destroyed(hit, first).map_or(0, |()| 1),
         role::COPY | role::COPY_ON_ENGINE | role::COPY_RECT => copy(hit),
+        role::COPY_BATCH => batch(hit),
         _ => 0,
     }
 }
@@ -228,6 +229,7 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         read_index,
         first: value,
         value,
+        flags: 0,
         // After the read index, which tells what had been consumed by then; the doorbell has still not rung.
         // SAFETY: a helper without arguments.
         time: unsafe { bpf_ktime_get_boot_ns() },
@@ -261,12 +263,19 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         };
         // A full map only means that packets without a doorbell of their own are left to the collector.
         let _ = QUEUES.insert(key, progress, 0);
-        // Packets before the first doorbell that is seen of a queue are new only in a process whose every doorbell has
-        // been seen; in others they may have been announced before anybody looked.
-        if value < PACKETS_PER_DOORBELL as u64
-            && target(hit.pid()).is_some_and(|flags| flags & FROM_START != 0)
-        {
-            ringing.first = 0;
+        // Packets before the first doorbell that is seen of a queue belong to it only in a process whose every doorbell
+        // has been seen; in others they may have been announced before anybody looked. Those that are still to be
+        // consumed are worth having, but nobody knows who submitted them.
+        let is_from_start = target(hit.pid()).is_some_and(|flags| flags & FROM_START != 0);
+        let first = if is_from_start { 0 } else { read_index.min(value) };
+        ringing.first = first;
+        ringing.flags = packet_flags::UNWITNESSED;
+        if is_from_start {
+            ringing.flags = packet_flags::SINCE_CREATION;
+        }
+        if value - first >= PACKETS_PER_DOORBELL as u64 {
+            ringing.first = value - (PACKETS_PER_DOORBELL as u64 - 1);
+            ringing.is_cut = is_from_start;
         }
         agents::queue(&Seen {
             pid: hit.pid(),
@@ -315,6 +324,8 @@ struct Ringing<'a> {
     first: u64,
     /// What is stored into the doorbell: the index of the packet that it is about.
     value: u64,
+    /// Bits of [`packet_flags`] for all of them, of which `UNWITNESSED` is for those before the last.
+    flags: u32,
     /// When, ns `CLOCK_BOOTTIME`.
     time: u64,
     /// Whether there are more packets before it than are read here.
@@ -354,11 +365,16 @@ fn packet(queue: &Ringing<'_>, index: u64) -> Option<()> {
     if signal != 0 {
         signals::used(hit.object(signal));
     }
-    let flags = if before {
-        hit.flags | packet_flags::BEFORE_DOORBELL
+    let mut flags = queue.flags;
+    if before {
+        flags |= packet_flags::BEFORE_DOORBELL;
     } else {
-        hit.flags
-    };
+        flags &= !packet_flags::UNWITNESSED;
+    }
+    let is_witnessed = flags & packet_flags::UNWITNESSED == 0;
+    if is_witnessed {
+        flags |= hit.flags;
+    }
     // SAFETY: the slot is as large as a `Packet`.
     unsafe {
         (&raw mut (*record).header).write(RecordHeader {
@@ -368,7 +384,7 @@ fn packet(queue: &Ringing<'_>, index: u64) -> Option<()> {
             cpu,
         });
         (&raw mut (*record).pid).write(hit.pid());
-        (&raw mut (*record).tid).write(hit.id as u32);
+        (&raw mut (*record).tid).write(0);
         (&raw mut (*record).time).write(queue.time);
         (&raw mut (*record).queue).write(queue.address);
         (&raw mut (*record).queue_id).write(queue.id);
@@ -377,9 +393,15 @@ fn packet(queue: &Ringing<'_>, index: u64) -> Option<()> {
         (&raw mut (*record).flags).write(flags);
         (&raw mut (*record).index).write(index);
         (&raw mut (*record).read_index).write(queue.read_index);
-        (&raw mut (*record).innermost).write(hit.innermost);
-        (&raw mut (*record).outermost).write(hit.outermost);
-        (&raw mut (*record).stream).write(hit.stream);
+        (&raw mut (*record).innermost).write(0);
+        (&raw mut (*record).outermost).write(0);
+        (&raw mut (*record).stream).write(0);
+        if is_witnessed {
+            (&raw mut (*record).tid).write(hit.id as u32);
+            (&raw mut (*record).innermost).write(hit.innermost);
+            (&raw mut (*record).outermost).write(hit.outermost);
+            (&raw mut (*record).stream).write(hit.stream);
+        }
     }
     if queue.is_cut && !before {
         // The ring holds the others only until it comes round.

@@ -14,7 +14,7 @@ use aya_ebpf::{
 use gputrace_abi::{
     config::CLONE_THREAD,
     frame::MAX_DEPTH,
-    gpu::PACKETS_PER_DOORBELL,
+    gpu::COPIES_PER_BATCH,
     record::{kind, span_flags, task_op},
 };
 
@@ -130,4 +130,4 @@ extern "C" fn close_top(_map: *mut c_void, _step: *const u32, _value: *mut u8, c
     0
 }
 
-const _: () = assert!(MAX_DEPTH <= PACKETS_PER_DOORBELL, "a step for each open call");
+const _: () = assert!(MAX_DEPTH <= COPIES_PER_BATCH, "a step for each open call");

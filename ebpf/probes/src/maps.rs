@@ -11,7 +11,7 @@ use gputrace_abi::{
     counters::{CpuCounters, DropReason, KERNEL_REASONS},
     domain::DOMAINS,
     frame::Thread,
-    gpu::PACKETS_PER_DOORBELL,
+    gpu::{COPIES_PER_BATCH, PACKETS_PER_DOORBELL},
 };
 
 /// Settings, in a section of their own so that the loader can replace it as a whole.
@@ -78,10 +78,10 @@ pub(crate) struct QueueProgress {
 #[btf_map]
 pub(crate) static QUEUES: LruHashMap<Object, QueueProgress, 4096> = LruHashMap::new();
 
-/// Nothing, as often as packets are looked at for one doorbell: walking a map is a loop whose body the verifier follows
+/// Nothing, as often as packets of one doorbell or copies of one batch are looked at: walking a map is a loop whose body the verifier follows
 /// only once or twice, which Linux has had since 5.13 (`bpf_loop` came with 5.17).
 #[btf_map]
-pub(crate) static STEPS: Array<u8, PACKETS_PER_DOORBELL> = Array::new();
+pub(crate) static STEPS: Array<u8, COPIES_PER_BATCH> = Array::new();
 
 /// Agents that have been described. The value means nothing.
 #[btf_map]
@@ -145,20 +145,35 @@ impl Counters {
     /// A call of `domain` began.
     #[inline(always)]
     pub(crate) fn seen(self, domain: u8) {
+        self.all_seen(domain, 1);
+    }
+
+    /// So many things of `domain` happened.
+    #[inline(always)]
+    pub(crate) fn all_seen(self, domain: u8, count: u64) {
         let domain = usize::from(domain) & (DOMAINS - 1);
         // SAFETY: the mask keeps the index in bounds (DOMAINS is a power of two).
-        Self::add(unsafe { (&raw mut (*self.0).seen).cast::<u64>().add(domain) }, 1);
+        Self::add(
+            unsafe { (&raw mut (*self.0).seen).cast::<u64>().add(domain) },
+            count,
+        );
     }
 
     /// A call of `domain` was lost.
     #[inline(always)]
     pub(crate) fn dropped(self, reason: DropReason, domain: u8) {
+        self.all_dropped(reason, domain, 1);
+    }
+
+    /// So many things of `domain` were lost.
+    #[inline(always)]
+    pub(crate) fn all_dropped(self, reason: DropReason, domain: u8, count: u64) {
         let index = reason as usize * DOMAINS + (usize::from(domain) & (DOMAINS - 1));
         // SAFETY: programs count only reasons below KERNEL_REASONS (asserted), and the mask keeps the
         // domain in bounds.
         Self::add(
             unsafe { (&raw mut (*self.0).dropped).cast::<u64>().add(index) },
-            1,
+            count,
         );
     }
 
@@ -204,3 +219,4 @@ unsafe fn fetch_add(field: *mut u64, n: u64) -> u64 {
 
 const _: () = assert!(DOMAINS.is_power_of_two());
 const _: () = assert!((DropReason::MemoryUnreadable as usize) < KERNEL_REASONS);
+const _: () = assert!(PACKETS_PER_DOORBELL <= COPIES_PER_BATCH, "a step for each packet");

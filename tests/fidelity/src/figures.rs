@@ -176,6 +176,8 @@ pub struct Figures {
     pub parents: u64,
     /// Those whose call began before the recorder came.
     pub parents_before: u64,
+    /// Those before the first doorbell that was seen of their queue: no call is claimed.
+    pub parents_unwitnessed: u64,
     /// What was wrong.
     pub flaws: BTreeMap<Flaw, Found>,
     /// Records that were lost and counted, over all domains.
@@ -207,6 +209,7 @@ impl Figures {
         self.copies.add(&other.copies);
         self.parents += other.parents;
         self.parents_before += other.parents_before;
+        self.parents_unwitnessed += other.parents_unwitnessed;
         self.lost += other.lost;
         self.cpu.extend(&other.cpu);
         for (flaw, theirs) in &other.flaws {

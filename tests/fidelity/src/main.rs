@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, anyhow};
 use clap::Parser;
 use gputrace_fidelity::{
     Figures,
-    release::{NAMES, Release, SIMROCM},
+    release::{NAMES, Release, SIMROCM, SIMROCM_NEWER},
     report::Report,
     run::measure,
     scenario::Scenario,
@@ -52,13 +52,13 @@ impl Arguments {
         gputrace_e2e::kernel::bpf_usable().map_err(|reason| anyhow!(reason))?;
         let gputrace = self.gputrace.canonicalize().context("--gputrace")?;
         let mut report = Report::new(self.quick);
-        for name in NAMES.into_iter().chain([SIMROCM]) {
+        for name in NAMES.into_iter().chain([SIMROCM, SIMROCM_NEWER]) {
             if !self.release.is_empty() && !self.release.iter().any(|wanted| wanted == name) {
                 continue;
             }
             let release = match (name, &self.simrocm) {
-                (SIMROCM, Some(libraries)) => Release::simrocm(libraries),
-                (SIMROCM, None) => Err(anyhow!("the stand-ins are not staged")),
+                (SIMROCM | SIMROCM_NEWER, Some(libraries)) => Release::simrocm(name, libraries),
+                (SIMROCM | SIMROCM_NEWER, None) => Err(anyhow!("the stand-ins are not staged")),
                 _ => Release::find(name),
             };
             match release {

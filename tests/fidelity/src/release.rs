@@ -15,13 +15,16 @@ pub const NAMES: [&str; 3] = ["5.2.3", "5.7.1", "6.4.3"];
 /// The stand-ins' name.
 pub const SIMROCM: &str = "simrocm";
 
+/// The stand-ins with all ways of newer releases.
+pub const SIMROCM_NEWER: &str = "simrocm-7";
+
 /// Where Debian has libraries, seen from a root.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 /// A ROCm that workloads can run on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// Its number, or [`SIMROCM`].
+    /// Its number, [`SIMROCM`] or [`SIMROCM_NEWER`].
     pub name: String,
     /// Where its libraries are.
     libraries: PathBuf,
@@ -64,12 +67,12 @@ impl Release {
         })
     }
 
-    /// The stand-ins, staged in `libraries`, for programs built on this machine's ROCm.
+    /// The stand-ins under one of their names, staged in `libraries`, for programs built on this machine's ROCm.
     ///
     /// # Errors
     ///
     /// When they are not there, or the workloads cannot be built.
-    pub fn simrocm(libraries: &Path) -> Result<Self> {
+    pub fn simrocm(name: &str, libraries: &Path) -> Result<Self> {
         let libraries = libraries
             .canonicalize()
             .with_context(|| libraries.display().to_string())?;
@@ -83,7 +86,7 @@ impl Release {
         // Without a root, whose libraries the programs would name: then LD_LIBRARY_PATH is in vain.
         build(&workloads, Path::new(""), &objects)?;
         Ok(Self {
-            name: SIMROCM.to_owned(),
+            name: name.to_owned(),
             libraries,
             workloads,
             objects,
@@ -110,6 +113,9 @@ impl Release {
         let mut command = Command::new("env");
         if !self.preload {
             command.args(["-u", "LD_PRELOAD"]);
+        }
+        if self.name == SIMROCM_NEWER {
+            command.arg("SIMROCM_NEWER=all");
         }
         command
             .arg(format!("LD_LIBRARY_PATH={}", self.libraries.display()))

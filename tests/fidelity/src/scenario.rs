@@ -146,8 +146,6 @@ pub struct Workload {
     pub is_hip: bool,
     /// Whether it needs a runtime with a compiler inside.
     pub compiles: bool,
-    /// What gputrace is known not to manage when attached to it. The report shows it, tests leave it out.
-    pub gap: Option<&'static str>,
 }
 
 const DRAWN: &str = "{ uniform_ns = [1_000, 30_000] }";
@@ -170,7 +168,6 @@ const fn workload(title: &'static str, program: &'static str, moment: Moment) ->
         graph_nodes: 0,
         is_hip: true,
         compiles: false,
-        gap: None,
     }
 }
 
@@ -231,10 +228,6 @@ pub const WORKLOADS: [Workload; 10] = [
         attach_duration: "{ fixed_ns = 2_000_000 }",
         attach_kernels: FIRST_THREE,
         is_hip: false,
-        gap: Some(
-            "Of a queue that is in use already, the packets of the first batch that is announced after attaching are \
-             missing but for the last: nothing tells them from packets announced before.",
-        ),
         // The third packet is under way then; the next doorbell is for eight.
         ..workload(
             "HSA only, attached before a batch",

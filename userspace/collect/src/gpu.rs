@@ -13,7 +13,7 @@ use gputrace_abi::{
     domain::Domain,
     gpu::{
         Completion, Copy, Described, PACKETS_PER_DOORBELL, Packet, QueueState, completion_reason,
-        queue_reason,
+        packet_flags, queue_reason,
     },
     record::kind,
 };
@@ -130,11 +130,12 @@ impl GpuBooks {
             .get(&key)
             .is_none_or(|queue| queue.id != packet.queue_id);
         if is_new {
+            let since_creation = packet.flags & packet_flags::SINCE_CREATION != 0;
             self.queues.insert(
                 key,
                 Queue {
                     id: packet.queue_id,
-                    next: packet.index,
+                    next: if since_creation { 0 } else { packet.index },
                     missing: BTreeMap::new(),
                     unsignalled: false,
                 },

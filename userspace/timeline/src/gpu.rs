@@ -119,9 +119,10 @@ pub struct CodeObjectInfo {
 pub struct Origin {
     /// Process id, initial pid namespace.
     pub pid: u32,
-    /// Thread that submitted it.
+    /// Thread that submitted it; 0 if nobody saw that: of a queue that was in use when the recorder came, packets
+    /// before the first doorbell.
     pub tid: u32,
-    /// When, ns `CLOCK_BOOTTIME`.
+    /// When, ns `CLOCK_BOOTTIME`; with a `tid` of 0 when it had been submitted and not been taken by the GPU.
     pub time: u64,
     /// Correlation id of the innermost API call that submitted it; 0 if none is recorded.
     pub innermost: u64,

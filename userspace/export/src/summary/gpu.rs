@@ -333,8 +333,11 @@ impl GpuUse {
         self.kernel_qualities.add(time.quality);
         self.agents.entry(node).or_default().add(time);
         if time.quality == Quality::Exact {
-            let submitted = dispatch.origin.time;
-            if submitted != 0 {
+            let Origin {
+                tid, time: submitted, ..
+            } = dispatch.origin;
+            // With no thread, that was not seen.
+            if submitted != 0 && tid != 0 {
                 self.since_submission.add(time.begin.saturating_sub(submitted));
             }
             if dispatch.origin.outermost != 0 {
