@@ -9,7 +9,8 @@ use anyhow::{Result, bail, ensure};
 use gputrace_abi::cookie::Cookie;
 use gputrace_probe::{
     attach::{Point, Scope},
-    calls::{BackendChoice, Calls, Probes},
+    calls::{BackendChoice, Calls},
+    probes::Probes,
 };
 use gputrace_target::library::LibraryFile;
 

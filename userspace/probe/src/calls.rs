@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use aya::maps::{Map, MapData};
@@ -21,9 +21,10 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::{
     ProbeError, Ring,
-    attach::{Backend, Failure, PerfEvents, Point, Scope, Side, UprobeMulti, attach_all},
+    attach::{Backend, PerfEvents, Point, Scope, Side, UprobeMulti, attach_all},
     cpus::{possible_cpus, present_cpus},
     libbpf::{capture_messages, forget_messages, refused},
+    probes::{Hook, Probes},
     tracefs::Tracepoint,
 };
 
@@ -175,7 +176,7 @@ impl Calls {
     /// Finds out whether the back-end works by attaching to a function of this very program that never
     /// runs again, for this process only.
     fn trial(&self) -> Result<(), ProbeError> {
-        let program = self.program("linker_changed")?;
+        let program = self.program(Hook::LinkerChange.program())?;
         let path = Path::new("/proc/self/exe");
         let point = Point {
             offset: entry_offset(path).unwrap_or(0x1000),
@@ -270,21 +271,20 @@ impl Calls {
             &points,
         );
         failures.extend(more);
-        Ok(Probes {
-            links: Links(entries.into_iter().chain(returns).collect()),
+        Ok(Probes::new(
+            entries.into_iter().chain(returns).collect(),
             failures,
-        })
+        ))
     }
 
-    /// Watches a dynamic linker for changes of its list of libraries: `offset` is that of
-    /// `_dl_debug_state` in the file at `path`.
+    /// Watches a function, at `offset` in the file at `path`, that tells of something else than a call.
     ///
     /// # Errors
     ///
     /// [`ProbeError`] when the kernel refuses.
-    pub fn watch_linker(&self, path: &Path, scope: Scope, offset: u64) -> Result<Probes, ProbeError> {
+    pub fn watch(&self, hook: Hook, path: &Path, scope: Scope, offset: u64) -> Result<Probes, ProbeError> {
         let point = Point { offset, cookie: 0 };
-        self.attach_side("linker_changed", path, scope, Side::Entry, &[point])
+        self.attach_side(hook.program(), path, scope, hook.side(), &[point])
     }
 
     /// Observes functions that tell of the GPU's work (their cookies say how:
@@ -295,28 +295,6 @@ impl Calls {
     /// [`ProbeError`] when the kernel refuses any of them.
     pub fn observe(&self, path: &Path, scope: Scope, points: &[Point]) -> Result<Probes, ProbeError> {
         self.attach_side("gpu_enter", path, scope, Side::Entry, points)
-    }
-
-    /// Watches for code objects being loaded: `offset` is that of `hsa_executable_freeze` in the file at
-    /// `path`.
-    ///
-    /// # Errors
-    ///
-    /// [`ProbeError`] when the kernel refuses.
-    pub fn watch_code_objects(&self, path: &Path, scope: Scope, offset: u64) -> Result<Probes, ProbeError> {
-        let point = Point { offset, cookie: 0 };
-        self.attach_side("code_objects_changed", path, scope, Side::Return, &[point])
-    }
-
-    /// Has completion signals read before the runtime frees them: `offset` is that of `hsa_shut_down` in the file
-    /// at `path`.
-    ///
-    /// # Errors
-    ///
-    /// [`ProbeError`] when the kernel refuses.
-    pub fn watch_runtime_end(&self, path: &Path, scope: Scope, offset: u64) -> Result<Probes, ProbeError> {
-        let point = Point { offset, cookie: 0 };
-        self.attach_side("runtime_ends", path, scope, Side::Entry, &[point])
     }
 
     fn attach_side(
@@ -330,10 +308,7 @@ impl Calls {
         forget_messages();
         let program = self.program(program)?;
         let links = self.backend.attach(&program, path, scope, side, points)?;
-        Ok(Probes {
-            links: Links(links),
-            failures: Vec::new(),
-        })
+        Ok(Probes::new(links, Vec::new()))
     }
 
     /// Makes `pid` a traced process, with bits of [`target_flags`].
@@ -510,58 +485,6 @@ impl Calls {
     }
 }
 
-/// Probes on the functions of one file. Dropping it removes them, which blocks until the kernel is done:
-/// 50 to 100 ms by `uprobe_multi`, as many for each link one after the other by perf events.
-#[derive(Debug)]
-pub struct Probes {
-    links: Links,
-    /// Points that could not be probed.
-    pub failures: Vec<Failure>,
-}
-
-impl Probes {
-    /// Removes the probes of several files in the time that those of one take.
-    pub fn remove(many: impl IntoIterator<Item = Self>) {
-        close(
-            many.into_iter()
-                .flat_map(|mut one| std::mem::take(&mut one.links.0))
-                .collect(),
-        );
-    }
-
-    /// Number of kernel objects behind the probes: what detaching costs in the perf back-end.
-    #[must_use]
-    pub fn links(&self) -> usize {
-        self.links.0.len()
-    }
-}
-
-/// Links that go together.
-#[derive(Debug)]
-struct Links(Vec<Link>);
-
-impl Drop for Links {
-    fn drop(&mut self) {
-        close(std::mem::take(&mut self.0));
-    }
-}
-
-/// Closes links side by side: the kernel ends the closing of each by waiting for a grace period, and those
-/// who wait at the same time wait for the same one.
-fn close(links: Vec<Link>) {
-    /// More than the few links of the multi back-end. Perf events are removed one by one whatever one does.
-    const SIDE_BY_SIDE: usize = 32;
-    if links.len() > SIDE_BY_SIDE {
-        return drop(links);
-    }
-    std::thread::scope(|scope| {
-        for link in links {
-            // A thread that cannot be started drops what it was given, here.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(link));
-        }
-    });
-}
-
 /// Sets map sizes and the programs' settings.
 fn configure(open: &mut OpenObject, options: &Options, cpus: u32, ring_bytes: u32) -> Result<(), ProbeError> {
     let newtask = Tracepoint::read("task", "task_newtask")?;
@@ -633,13 +556,6 @@ fn entry_offset(path: &Path) -> Option<u64> {
         }
     }
     None
-}
-
-/// A path by which the kernel can open a file that this process holds open, whatever the file's name is
-/// by now and in whichever mount namespace it lies.
-#[must_use]
-pub fn path_of(fd: BorrowedFd<'_>) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
 /// Flags of a target that is stopped while its new libraries are being probed.

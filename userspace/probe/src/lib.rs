@@ -18,6 +18,7 @@ pub mod calls;
 mod cpus;
 mod error;
 mod libbpf;
+pub mod probes;
 pub mod tasks;
 pub mod tracefs;
 

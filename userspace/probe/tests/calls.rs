@@ -106,7 +106,7 @@ fn records(calls: &Calls) -> Vec<LongSpan> {
     spans
 }
 
-fn attach(calls: &Calls, functions: &[(*const (), Cookie)]) -> gputrace_probe::calls::Probes {
+fn attach(calls: &Calls, functions: &[(*const (), Cookie)]) -> gputrace_probe::probes::Probes {
     let points: Vec<Point> = functions
         .iter()
         .map(|(function, cookie)| Point {

@@ -8,7 +8,8 @@ use gputrace_catalog::Signature;
 use gputrace_collect::{CollectorHandle, Command, clocks};
 use gputrace_probe::{
     attach::{Point, Scope},
-    calls::{Calls, Probes},
+    calls::Calls,
+    probes::{Hook, Probes},
 };
 use gputrace_target::{
     library::{LibraryFile, LibraryPlan, PlannedProbe},
@@ -34,10 +35,8 @@ struct Instrumented {
     points: Vec<Point>,
     /// Functions that tell of the GPU's work and are not traced as calls.
     observed: Vec<Point>,
-    /// Where code objects are loaded, if that is of interest.
-    code_objects: Option<u64>,
-    /// Where the runtime ends, likewise.
-    runtime_end: Option<u64>,
+    /// Functions that are watched, and where they are in the file.
+    hooks: Vec<(Hook, u64)>,
     /// One entry for each scope that has probes.
     probes: Vec<(Scope, Probes)>,
     /// What the user has been told.
@@ -153,12 +152,8 @@ impl Instruments {
             let probes = self.calls.observe(&path, scope, &library.observed)?;
             library.probes.push((scope, probes));
         }
-        if let Some(offset) = library.code_objects {
-            let probes = self.calls.watch_code_objects(&path, scope, offset)?;
-            library.probes.push((scope, probes));
-        }
-        if let Some(offset) = library.runtime_end {
-            let probes = self.calls.watch_runtime_end(&path, scope, offset)?;
+        for (hook, offset) in &library.hooks {
+            let probes = self.calls.watch(*hook, &path, scope, *offset)?;
             library.probes.push((scope, probes));
         }
         let probes = self.calls.attach(&path, scope, &library.points)?;
@@ -210,14 +205,11 @@ impl Instruments {
             })
             .collect();
         let observed = observed(&file, &plan, &self.domains).map_err(process::ProcessError::from)?;
-        let is_gpu_traced = gputrace_catalog::is_gpu_traced(&self.domains);
-        // Libraries other than HSA's do not have them.
-        let place = |function| {
-            let site = is_gpu_traced.then(|| file.plan_symbol(function).ok()).flatten()?;
-            Some(site.file_offset)
+        let hooks = if gputrace_catalog::is_gpu_traced(&self.domains) {
+            hooks(&file)
+        } else {
+            Vec::new()
         };
-        let code_objects = place(gputrace_catalog::CODE_OBJECTS_LOADED);
-        let runtime_end = place(gputrace_catalog::RUNTIME_ENDS);
         self.next_function = functions.last().map_or(first, |last| last.id + 1);
         let library = Library {
             id: self.next_library,
@@ -245,8 +237,7 @@ impl Instruments {
             file,
             points,
             observed,
-            code_objects,
-            runtime_end,
+            hooks,
             probes: Vec::new(),
             announced: false,
         })
@@ -287,6 +278,17 @@ fn cookie(function: &Function, domains: &[Domain]) -> Cookie {
         Some(word) => cookie.with_stream(word),
         None => cookie,
     }
+}
+
+/// The functions of a library that are watched. Libraries other than HSA's have none of them.
+fn hooks(file: &LibraryFile) -> Vec<(Hook, u64)> {
+    [
+        (Hook::CodeObjects, gputrace_catalog::CODE_OBJECTS_LOADED),
+        (Hook::RuntimeEnd, gputrace_catalog::RUNTIME_ENDS),
+    ]
+    .into_iter()
+    .filter_map(|(hook, function)| Some((hook, file.plan_symbol(function).ok()?.file_offset)))
+    .collect()
 }
 
 /// Functions of a library that tell of the GPU's work and are not among those `traced`.

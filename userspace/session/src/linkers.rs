@@ -11,7 +11,8 @@ use std::{
 
 use gputrace_probe::{
     attach::Scope,
-    calls::{Calls, Probes},
+    calls::Calls,
+    probes::{Hook, Probes},
 };
 use gputrace_target::{
     candidates::{self, Search},
@@ -83,9 +84,10 @@ impl Linkers {
         if !self.watched.insert((owner, file.device(), file.inode())) {
             return;
         }
+        let offset = linker.hook.file_offset;
         match self
             .calls
-            .watch_linker(&file.attach_path(), scope, linker.hook.file_offset)
+            .watch(Hook::LinkerChange, &file.attach_path(), scope, offset)
         {
             Ok(probes) => self.probes.push(probes),
             Err(error) => tracing::debug!("dynamic linker {} not watched: {error}", file.path().display()),

@@ -22,8 +22,9 @@ use gputrace_collect::{Collector, CollectorHandle, Command, GpuSettings, Happeni
 use gputrace_export::OutputDir;
 use gputrace_probe::{
     attach::Scope,
-    calls::{Calls, Options, Probes},
+    calls::{Calls, Options},
     present_cpus,
+    probes::Probes,
     tasks::Tasks,
 };
 use gputrace_target::{
