@@ -48,7 +48,7 @@ impl KernelArgs {
         }
         KernelOptions {
             names: if self.truncate_kernels {
-                KernelNames::Truncated(gputrace_codeobj::names::truncate)
+                KernelNames::Truncated(gputrace_names::truncate)
             } else if self.mangled_kernels {
                 KernelNames::Mangled
             } else {

@@ -10,7 +10,6 @@ use crate::{
     image,
     isa::{Target, Version},
     metadata::{KernelMetadata, Metadata, MetadataError},
-    names,
 };
 
 /// SHA-256 of a code object's bytes: the same for the same code, wherever it was loaded from. Processes are
@@ -92,7 +91,7 @@ impl Kernel {
     /// Its name as people read it: demangled if it is a mangled one.
     #[must_use]
     pub fn demangled(&self) -> String {
-        names::demangle(&self.name).unwrap_or_else(|| self.name.clone())
+        gputrace_names::demangle(&self.name).unwrap_or_else(|| self.name.clone())
     }
 
     /// Fixed LDS per workgroup, bytes. A dispatch may ask for more.

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use cpp_demangle::{DemangleOptions, DemangleWrite, ParseOptions, Symbol};
 use gputrace_capture::gpu::{CodeObject, Kernel};
+use gputrace_names::demangle;
 
 use crate::{
     event::Event,
@@ -75,41 +75,6 @@ impl Kernels {
     }
 }
 
-/// Longer mangled names are shown as they are, bytes.
-const MAX_MANGLED: usize = 1 << 18;
-/// The most that a demangled name may have, bytes: mangled names refer back to parts of themselves, so a short
-/// one can stand for an endless one.
-const MAX_DEMANGLED: usize = 1 << 18;
-/// How deeply templates may be nested: enough for real ones, and within the stack of any thread.
-const MAX_NESTING: u32 = 160;
-
-/// The declaration that a C++ name stands for; `None` if it is not one, or an unreasonable one.
-fn demangle(mangled: &str) -> Option<String> {
-    // The demangler also takes names without the prefix, such as `i`; here that is a C function.
-    if !mangled.starts_with("_Z") || mangled.len() > MAX_MANGLED {
-        return None;
-    }
-    let parsing = ParseOptions::default().recursion_limit(MAX_NESTING);
-    let symbol = Symbol::new_with_options(mangled.as_bytes(), &parsing).ok()?;
-    let mut name = Bounded(String::new());
-    let writing = DemangleOptions::new().recursion_limit(MAX_NESTING);
-    symbol.structured_demangle(&mut name, &writing).ok()?;
-    Some(name.0)
-}
-
-/// A string that refuses to grow beyond all bounds.
-struct Bounded(String);
-
-impl DemangleWrite for Bounded {
-    fn write_string(&mut self, text: &str) -> std::fmt::Result {
-        if self.0.len() + text.len() > MAX_DEMANGLED {
-            return Err(std::fmt::Error);
-        }
-        self.0.push_str(text);
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,12 +130,5 @@ mod tests {
                 (3, 2, "other")
             ]
         );
-    }
-
-    #[test]
-    fn unreasonable_names_stay_as_they_are() {
-        assert_eq!(demangle("i"), None);
-        assert_eq!(demangle("_Z"), None);
-        assert_eq!(demangle(&format!("_Z{}i", "P".repeat(MAX_MANGLED))), None);
     }
 }

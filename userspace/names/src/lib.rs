@@ -1,8 +1,20 @@
-//! Names of kernels as people read them.
+//! Names of kernels and functions as people read them.
+//!
+//! Compilers mangle the names of C++ and Rust functions: they put scope, template arguments and parameters into
+//! one word. [`demangle`] gives the declaration back, [`truncate`] only its bare name.
+//!
+//! ```
+//! let name = gputrace_names::demangle("_Z5scaleIfEvPT_i").unwrap();
+//! assert_eq!(name, "void scale<float>(float*, int)");
+//! assert_eq!(gputrace_names::truncate(&name), "scale");
+//! ```
+//!
+//! Names come from files of other users: a short mangled name can stand for an endless one, and nest as deeply as it
+//! is long. Both are bounded; a name beyond the bounds is left as it is.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
-use cpp_demangle::{DemangleOptions, DemangleWrite, ParseOptions, Symbol};
+use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 
 /// Longer mangled names are shown as they are, bytes.
 const MAX_MANGLED: usize = 1 << 18;
@@ -12,12 +24,21 @@ const MAX_DEMANGLED: usize = 1 << 18;
 /// How deeply templates may be nested: enough for real ones, and within the stack of any thread.
 const MAX_NESTING: u32 = 160;
 
-/// The C++ declaration that a mangled name stands for, e.g. `void scale<float>(float*, int)` for
-/// `_Z5scaleIfEvPT_i`; `None` if it is not a mangled name, or an unreasonable one.
+/// The declaration that a mangled name of C++ or Rust stands for, e.g. `void scale<float>(float*, int)` for
+/// `_Z5scaleIfEvPT_i`; `None` if it is not a mangled name, or an unreasonable one. Rust's hashes are left out.
 #[must_use]
 pub fn demangle(mangled: &str) -> Option<String> {
+    if mangled.len() > MAX_MANGLED {
+        return None;
+    }
+    if mangled.starts_with("_R") || is_rust_legacy(mangled) {
+        let symbol = rustc_demangle::try_demangle(mangled).ok()?;
+        let mut name = Bounded(String::new());
+        write!(name, "{symbol:#}").ok()?;
+        return Some(name.0);
+    }
     // The demangler also takes names without the prefix; `i` is not `int` here, but a C function.
-    if !mangled.starts_with("_Z") || mangled.len() > MAX_MANGLED {
+    if !mangled.starts_with("_Z") {
         return None;
     }
     let parsing = ParseOptions::default().recursion_limit(MAX_NESTING);
@@ -28,11 +49,19 @@ pub fn demangle(mangled: &str) -> Option<String> {
     Some(name.0)
 }
 
+/// Whether a name is of Rust's old scheme, which looks like C++ but for a hash at its end: `17h`, 16 hex digits, `E`.
+fn is_rust_legacy(mangled: &str) -> bool {
+    let end = mangled.split('.').next().unwrap_or_default();
+    let hash = end.strip_suffix('E').and_then(|rest| rest.rsplit_once("17h"));
+    mangled.starts_with("_ZN")
+        && hash.is_some_and(|(_, hash)| hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
 /// A string that refuses to grow beyond all bounds.
 struct Bounded(String);
 
-impl DemangleWrite for Bounded {
-    fn write_string(&mut self, text: &str) -> fmt::Result {
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
         if self.0.len() + text.len() > MAX_DEMANGLED {
             return Err(fmt::Error);
         }
@@ -99,6 +128,21 @@ mod tests {
     }
 
     #[test]
+    fn rust() {
+        for (mangled, name) in [
+            (
+                "_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE",
+                "core::fmt::Write::write_fmt",
+            ),
+            ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
+            ("_ZN4core3fmt5WriteE", "core::fmt::Write"),
+        ] {
+            assert_eq!(demangle(mangled).as_deref(), Some(name));
+        }
+        assert_eq!(demangle("_R"), None);
+    }
+
+    #[test]
     fn names_without_ends() {
         // Each substitution doubles the one before.
         let doubling = format!("_Z1fI1pI{}EEvv", (0..30).map(|_| "1pIS_S_EE").collect::<String>());
@@ -140,7 +184,7 @@ mod tests {
         }
 
         #[test]
-        fn any_mangled(name in "_Z[NILTSPKFE0-9_a-z]{0,80}") {
+        fn any_mangled(name in "_(Z|R)[NILTSPKFECBv0-9_a-z]{0,80}") {
             if let Some(demangled) = demangle(&name) {
                 let _ = truncate(&demangled);
             }
