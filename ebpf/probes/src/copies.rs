@@ -52,8 +52,9 @@ pub(crate) fn batch(hit: &Hit) -> u64 {
     };
     let most = COPIES_PER_BATCH as u32;
     // SAFETY: a helper without arguments.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
     if batch.count > most
-        && let Some(counters) = Counters::of(unsafe { bpf_get_smp_processor_id() })
+        && let Some(counters) = Counters::of(cpu)
     {
         let (domain, rest) = (Domain::MemoryCopy.id(), u64::from(batch.count - most));
         counters.all_seen(domain, rest);
