@@ -110,7 +110,7 @@ fn record(workspace: &Workspace, program: &Program, preload: Option<&Path>, outp
     gputrace
         .arg("-d")
         .arg(workspace.relative(output))
-        .args(["-o", "demo", "-S", "-f", "pftrace,csv", "--"])
+        .args(["-o", "demo", "--force", "-S", "-f", "pftrace,csv", "--"])
         .arg(workspace.relative(&program.file))
         .arg(workspace.relative(&program.code_object));
     let typed = exec::describe(&gputrace);

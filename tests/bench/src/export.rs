@@ -32,7 +32,7 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     // Slower than gputrace can record, so that the capture holds every call.
     let rate = 250_000;
     let status = Command::new(&options.gputrace)
-        .args(["-o", "made", "-f", "csv", "-d"])
+        .args(["--force", "-o", "made", "-f", "csv", "-d"])
         .arg(directory)
         .arg("--")
         .arg(std::env::current_exe()?)

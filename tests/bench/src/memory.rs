@@ -48,6 +48,7 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
         .args([
             "-p",
             &program.id().to_string(),
+            "--force",
             "-o",
             "flood",
             "-f",

@@ -23,6 +23,8 @@ pub(crate) const OUTPUT: u8 = 8;
 const CAPTURE: u8 = 9;
 const NEWER_CAPTURE: u8 = 10;
 const LIBRARY: u8 = 11;
+/// A recording of that name exists already.
+const EXISTS: u8 = 12;
 const GIVEN_UP: u8 = 130;
 
 /// The code of an error: that of the first cause in its chain that has one.
@@ -35,7 +37,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
             .or_else(|| cause.downcast_ref::<ProcessError>().map(process))
             .or_else(|| cause.downcast_ref::<ElfError>().map(elf))
             .or_else(|| cause.downcast_ref::<ReadError>().map(read))
-            .or_else(|| cause.downcast_ref::<OutputError>().map(|_| OUTPUT));
+            .or_else(|| cause.downcast_ref::<OutputError>().map(output));
         if let Some(code) = code {
             return code;
         }
@@ -50,12 +52,19 @@ fn session(error: &SessionError) -> u8 {
         SessionError::Process(error) => process(error),
         SessionError::Probe(error) => probe(error),
         SessionError::Read(error) => read(error),
-        SessionError::Output(_)
-        | SessionError::Capture(_)
+        SessionError::Output(error) => output(error),
+        SessionError::Capture(_)
         | SessionError::CaptureFailed(_)
         | SessionError::Export(ExportError::Output(_)) => OUTPUT,
         SessionError::GivenUp { .. } => GIVEN_UP,
         _ => FAILURE,
+    }
+}
+
+fn output(error: &OutputError) -> u8 {
+    match error {
+        OutputError::Exists { .. } => EXISTS,
+        _ => OUTPUT,
     }
 }
 

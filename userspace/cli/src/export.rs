@@ -6,13 +6,14 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use gputrace_export::{OutputDir, Progress};
+use gputrace_capture::{Block, CaptureReader, Meta, meta::Recording};
+use gputrace_export::{OutputDir, Progress, kernels::AgentLabels};
 use gputrace_perfetto::GpuGrouping;
-use gputrace_session::{Format, OutputRequest, Outputs, User, export};
+use gputrace_session::{Format, Names, OutputRequest, Outputs, User, export};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
-    args::{self, ExportArgs, OutputArgs},
+    args::{self, AgentIndex, ExportArgs, OutputArgs},
     exit, say,
 };
 
@@ -23,17 +24,22 @@ pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
         .parent()
         .filter(|path| !path.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    let directory = args.output.output_directory.as_deref().unwrap_or(beside);
+    let names = recording(capture).map_or_else(Names::default, |recording| Names::of_recording(&recording));
+    let directory = match &args.output.output_directory {
+        Some(directory) => names.expand_path(directory).unwrap_or_else(|| directory.clone()),
+        None => beside.to_owned(),
+    };
     let stem = capture
         .file_stem()
         .map(|stem| stem.to_string_lossy().into_owned());
     let name = args
         .output
         .output_file
-        .clone()
+        .as_ref()
+        .map(|name| names.expand(name).unwrap_or_else(|| name.clone()))
         .or(stem)
         .unwrap_or_else(|| "gputrace".to_owned());
-    let directory = OutputDir::open(directory, User::behind_sudo().as_ref().map(User::owner))?;
+    let directory = OutputDir::open(&directory, User::behind_sudo().as_ref().map(User::owner))?;
     let bar = progress_bar();
     let outputs = export(
         capture,
@@ -51,11 +57,25 @@ pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
     Ok(failure(&outputs).unwrap_or(0))
 }
 
+/// How the capture says that it was made.
+fn recording(capture: &Path) -> Option<Recording> {
+    match CaptureReader::open(capture).ok()?.next_block() {
+        Ok(Some(Block::Meta(Meta::Recording(recording)))) => Some(*recording),
+        _ => None,
+    }
+}
+
 /// Outputs as options ask for them, in `directory`, beginning with `name`.
 pub(crate) fn request(args: &OutputArgs, directory: PathBuf, name: Option<String>) -> OutputRequest {
     let mut request = OutputRequest::new(directory, name);
     request.formats.list = formats(&args.output_format);
-    request.formats.kernels = args.kernels.options();
+    request.formats.kernels = args.kernels.options(match args.agent_index {
+        AgentIndex::Absolute => AgentLabels::Absolute,
+        AgentIndex::Relative => AgentLabels::Relative,
+        AgentIndex::TypeRelative => AgentLabels::TypeRelative,
+    });
+    request.formats.minimum_bytes = u64::from(args.minimum_output_data) << 10;
+    request.force = args.force;
     request.formats.stats = args.stats;
     request.formats.summary = args.summary.summary;
     request.formats.tables = args.summary.tables();
@@ -91,6 +111,12 @@ fn formats(given: &[args::Format]) -> Vec<Format> {
 pub(crate) fn report(outputs: &Outputs, args: &OutputArgs) {
     args.summary.print(&outputs.summary);
     let report = &outputs.report;
+    if outputs.too_small {
+        say(&format!(
+            "no files were made: the capture has less than {} KB (--minimum-output-data)",
+            args.minimum_output_data
+        ));
+    }
     if let Some(truncation) = &report.truncation {
         say(&format!("warning: the capture is incomplete: {truncation}"));
     }

@@ -3,7 +3,7 @@
 use clap::{ArgAction, Args};
 use gputrace_export::{
     KernelOptions,
-    kernels::{Iterations, KernelFilter, KernelNames},
+    kernels::{AgentLabels, Iterations, KernelFilter, KernelNames},
 };
 use regex::Regex;
 
@@ -38,7 +38,7 @@ pub(crate) struct KernelArgs {
 
 impl KernelArgs {
     /// What they ask for.
-    pub(crate) fn options(&self) -> KernelOptions {
+    pub(crate) fn options(&self, agents: AgentLabels) -> KernelOptions {
         let mut iterations: Option<Iterations> = None;
         for more in &self.kernel_iteration_range {
             match &mut iterations {
@@ -47,6 +47,7 @@ impl KernelArgs {
             }
         }
         KernelOptions {
+            agents,
             names: if self.truncate_kernels {
                 KernelNames::Truncated(gputrace_names::truncate)
             } else if self.mangled_kernels {
@@ -83,8 +84,8 @@ mod tests {
     fn parse(args: &[&str]) -> Result<KernelOptions, String> {
         let cli = Cli::try_parse_from(["gputrace"].iter().chain(args)).map_err(|error| error.to_string())?;
         Ok(match cli.command {
-            Some(Command::Export(export)) => export.output.kernels.options(),
-            _ => cli.record.output.kernels.options(),
+            Some(Command::Export(export)) => export.output.kernels.options(AgentLabels::Relative),
+            _ => cli.record.output.kernels.options(AgentLabels::Relative),
         })
     }
 

@@ -9,26 +9,43 @@ mod inspect;
 mod kernels;
 mod list;
 mod record;
+mod rocprofv3;
+mod shell;
 mod summary;
 
 use std::{io::Write as _, process::ExitCode};
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::args::{Cli, Command, LogLevel};
 
 fn main() -> ExitCode {
     ignore_file_size_signal();
-    let cli = Cli::parse();
+    let mut command = Cli::command();
+    command.build();
+    let translated = match rocprofv3::translate(&command, std::env::args_os()) {
+        Ok(translated) => translated,
+        Err(refused) => {
+            say(&format!("error: {refused}"));
+            return ExitCode::from(exit::USAGE);
+        }
+    };
+    let cli = Cli::parse_from(translated.arguments);
+    for remark in &translated.remarks {
+        say(remark);
+    }
     start_log(&cli);
     let result = match &cli.command {
         Some(Command::Export(args)) => export::run(args),
+        Some(Command::List(args)) if args.rocprofv3 => shell::print(&rocprofv3::markdown(&command)),
         Some(Command::List(args)) => list::run(args),
         Some(Command::Topology(args)) => inspect::topology(args),
         Some(Command::Ps(args)) => inspect::ps(args),
         Some(Command::Kfd(args)) => inspect::kfd(args),
         Some(Command::Doctor(args)) => inspect::doctor(args),
+        Some(Command::Completions { shell }) => shell::completions(*shell, command),
+        Some(Command::Man { directory }) => shell::man(directory.as_deref(), command),
         None => record::run(&cli.record),
     };
     match result {
@@ -47,8 +64,9 @@ fn start_log(cli: &Cli) {
         LogLevel::Trace => "trace",
         LogLevel::Debug => "debug",
         LogLevel::Info => "info",
-        LogLevel::Warning => "warn",
+        LogLevel::Warning | LogLevel::Env | LogLevel::Config => "warn",
         LogLevel::Error => "error",
+        LogLevel::Fatal => "off",
     };
     if tuning.debug_ebpf && !matches!(tuning.log_level, LogLevel::Trace) {
         // The programs log at level debug.

@@ -102,12 +102,8 @@ fn place(args: &OutputArgs) -> (PathBuf, Option<String>) {
         .clone()
         .unwrap_or_else(|| PathBuf::from("."));
     match &args.output_file {
-        // A name with directories in it, as rocprofv3 allows.
-        Some(name) => match name.rsplit_once('/') {
-            Some((directories, name)) => (base.join(directories), Some(name.to_owned())),
-            None => (base, Some(name.clone())),
-        },
-        None => (base.join(gputrace_session::hostname()), None),
+        Some(name) => (base, Some(name.clone())),
+        None => (base.join("%hostname%"), None),
     }
 }
 

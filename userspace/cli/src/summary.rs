@@ -30,6 +30,12 @@ pub(crate) struct SummaryArgs {
     #[arg(short = 'u', long, value_enum, value_name = "UNIT", default_value = "nsec")]
     pub(crate) summary_units: Unit,
 
+    /// Show also these percentiles of the durations in the tables of -D and --summary-groups, each to within 1 %
+    /// [default if given without a value: 50,95,99].
+    #[arg(long, num_args = 0..=1, require_equals = true, value_name = "LIST", value_parser = percentile,
+          value_delimiter = ',', default_missing_values = ["50", "95", "99"])]
+    pub(crate) percentiles: Vec<f64>,
+
     /// Write the summary and the tables to the file NAME_FILE.txt; 'stdout' and 'stderr' print them.
     #[arg(long, value_name = "FILE", value_parser = file, default_value = "stderr")]
     pub(crate) summary_output_file: String,
@@ -52,7 +58,9 @@ impl SummaryArgs {
     /// The tables asked for.
     pub(crate) fn tables(&self) -> TableOptions {
         TableOptions {
-            per_domain: self.summary_per_domain,
+            // Percentiles are columns of some table.
+            per_domain: self.summary_per_domain
+                || (!self.percentiles.is_empty() && self.summary_groups.is_empty()),
             groups: self.summary_groups.clone(),
             units: match self.summary_units {
                 Unit::Sec => Units::Sec,
@@ -60,6 +68,7 @@ impl SummaryArgs {
                 Unit::Usec => Units::Usec,
                 Unit::Nsec => Units::Nsec,
             },
+            percentiles: self.percentiles.clone(),
             remarks: !self.summary,
         }
     }
@@ -77,6 +86,14 @@ impl SummaryArgs {
             "stdout" => std::io::stdout().lock().write_all(text.as_bytes()),
             _ => std::io::stderr().lock().write_all(text.as_bytes()),
         };
+    }
+}
+
+/// A number from 0 to 100.
+fn percentile(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("expected numbers from 0 to 100, e.g. 50,95,99".to_owned()),
     }
 }
 
@@ -123,6 +140,15 @@ mod tests {
         assert!(tables.per_domain);
         assert_eq!((tables.groups.len(), tables.units), (1, Units::Usec));
         assert_eq!(args.file(), None);
+        assert_eq!(
+            parse(&["-D", "--percentiles"]).unwrap().percentiles,
+            [50.0, 95.0, 99.0]
+        );
+        assert_eq!(
+            parse(&["-D", "--percentiles=1,99.9"]).unwrap().percentiles,
+            [1.0, 99.9]
+        );
+        assert!(parse(&["--percentiles=101"]).is_err());
         assert!(parse(&[]).unwrap().tables().is_empty());
         let args = parse(&["--summary-output-file", "times"]).unwrap();
         assert_eq!(args.file().as_deref(), Some("times"));

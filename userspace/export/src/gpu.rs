@@ -76,8 +76,10 @@ impl Gpus {
         let Some(node_id) = node_id else {
             return String::new();
         };
-        let index = self.agent(node_id).map_or(node_id, |info| info.absolute_index);
-        format!("Agent {index}")
+        match self.agent(node_id) {
+            Some(info) => info.label.clone(),
+            None => format!("Agent {node_id}"),
+        }
     }
 
     /// [`Gpus::agent_label`] for people: with the agent's name, and in words if it is not known.
@@ -115,7 +117,7 @@ impl Gpus {
     #[must_use]
     pub fn kernel_name(&self, dispatch: &Dispatch) -> Cow<'_, str> {
         match self.kernel(dispatch) {
-            Some(info) if !info.demangled.is_empty() => info.demangled.as_str().into(),
+            Some(info) if !info.shown.is_empty() => info.shown.as_str().into(),
             Some(info) if !info.kernel.name.is_empty() => info.kernel.name.as_str().into(),
             _ => format!("(unknown kernel {:#x})", dispatch.kernel_object).into(),
         }

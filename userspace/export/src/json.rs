@@ -501,11 +501,10 @@ fn code_object(info: &CodeObjectInfo) -> Value {
 
 fn kernel(info: &KernelInfo) -> Value {
     let kernel = &info.kernel;
-    let shown = if info.demangled.is_empty() {
-        &kernel.name
-    } else {
-        &info.demangled
-    };
+    let [shown, demangled] = [&info.shown, &info.demangled].map(|name| match name.as_str() {
+        "" => &kernel.name,
+        _ => name,
+    });
     json!({
         "size": 0,
         "kernel_id": info.id,
@@ -520,7 +519,7 @@ fn kernel(info: &KernelInfo) -> Value {
         "arch_vgpr_count": kernel.arch_vgpr_count,
         "accum_vgpr_count": kernel.accum_vgpr_count,
         "formatted_kernel_name": shown,
-        "demangled_kernel_name": shown,
+        "demangled_kernel_name": demangled,
     })
 }
 

@@ -56,6 +56,15 @@ pub struct FileOwner {
     pub gid: u32,
 }
 
+/// What becomes of a file that has the name of a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// It stays, and there is no new one.
+    Keep,
+    /// It is replaced.
+    Replace,
+}
+
 /// Why a file or directory could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -78,6 +87,15 @@ pub enum OutputError {
         path: PathBuf,
         /// The system's error.
         source: io::Error,
+    },
+    /// A file of that name is there and is to stay.
+    #[error(
+        "{path} is there already, and a recording is not overwritten. Choose another name with -o, or give --force to \
+         replace it", path = path.display()
+    )]
+    Exists {
+        /// The file.
+        path: PathBuf,
     },
     /// A name that is not a plain file name.
     #[error("{name:?} is not a usable file name: it must not be empty or contain '/'; change -o")]
@@ -112,6 +130,7 @@ impl OutputError {
             Self::Full { source, .. } | Self::Denied { source, .. } | Self::Io { source, .. } => {
                 source.kind()
             }
+            Self::Exists { .. } => io::ErrorKind::AlreadyExists,
             Self::Name { .. } => io::ErrorKind::InvalidInput,
         };
         io::Error::new(kind, self)
@@ -216,11 +235,14 @@ impl OutputDir {
     }
 
     /// Creates an empty file `name` that is there at once, for data that must survive a kill: the
-    /// capture. An older file of that name is replaced, a symbolic link is not followed.
+    /// capture. A symbolic link is not followed.
     ///
     /// # Errors
-    /// As [`OutputDir::file`].
-    pub fn file_in_place(&self, name: &str) -> Result<File, OutputError> {
+    /// As [`OutputDir::file`]; [`OutputError::Exists`] if there is something of that name that is to stay.
+    pub fn file_in_place(&self, name: &str, existing: Existing) -> Result<File, OutputError> {
+        if existing == Existing::Keep {
+            self.must_not_have(name)?;
+        }
         let mut file = self.file(name)?;
         let handle = file
             .writer
@@ -229,6 +251,19 @@ impl OutputDir {
             .map_err(|error| OutputError::new("open", &file.path, error))?;
         file.publish()?;
         Ok(handle)
+    }
+
+    /// Checks that there is no file, link or directory called `name`.
+    ///
+    /// # Errors
+    /// [`OutputError::Exists`] if there is.
+    pub fn must_not_have(&self, name: &str) -> Result<(), OutputError> {
+        let path = self.path.join(name);
+        match rustix::fs::statat(&*self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Err(OutputError::Exists { path }),
+            Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(OutputError::new("look for", &path, error)),
+        }
     }
 
     /// A file without a name, for data that an output needs only while it is made. It takes space in the

@@ -245,6 +245,7 @@ fn agent((node_id, kind): (u32, AgentKind)) -> Event {
         },
         absolute_index: node_id,
         type_index: node_id.saturating_sub(1),
+        label: format!("Agent {node_id}"),
     }))
 }
 
@@ -263,6 +264,7 @@ fn kernel((id, name, demangled, group_size): (u32, &str, &str, u32)) -> Event {
             ..Kernel::default()
         },
         demangled: demangled.to_owned(),
+        shown: demangled.to_owned(),
     }))
 }
 

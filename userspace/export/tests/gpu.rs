@@ -31,6 +31,7 @@ fn export(events: &[Event], directory: &Path) {
             .map(|group| DomainGroup::new(group).unwrap())
             .to_vec(),
         units: Units::Usec,
+        percentiles: Vec::new(),
         remarks: true,
     };
     let tables_file = fs::File::create(directory.join("gpu_summary_tables.txt")).unwrap();

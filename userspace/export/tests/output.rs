@@ -9,6 +9,7 @@ use std::{
     path::Path,
 };
 
+use gputrace_export::output::Existing;
 use gputrace_export::{FileOwner, OutputDir, OutputError};
 
 fn entries(directory: &Path) -> usize {
@@ -54,7 +55,10 @@ fn a_planted_link_is_replaced_not_followed() {
     let mut file = out.file("a.csv").unwrap();
     file.write_all(b"text").unwrap();
     file.finish("words").unwrap();
-    out.file_in_place("a.gtcap").unwrap().write_all(b"text").unwrap();
+    out.file_in_place("a.gtcap", Existing::Replace)
+        .unwrap()
+        .write_all(b"text")
+        .unwrap();
     assert_eq!(fs::read(&victim).unwrap(), b"precious");
     for name in ["a.csv", "a.gtcap"] {
         let path = directory.path().join(name);
@@ -67,7 +71,7 @@ fn a_planted_link_is_replaced_not_followed() {
 fn a_file_in_place_is_there_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let out = OutputDir::open(directory.path(), None).unwrap();
-    let mut file = out.file_in_place("a.gtcap").unwrap();
+    let mut file = out.file_in_place("a.gtcap", Existing::Replace).unwrap();
     assert_eq!(entries(directory.path()), 1);
     file.write_all(b"block").unwrap();
     assert_eq!(fs::read(directory.path().join("a.gtcap")).unwrap(), b"block");
@@ -89,7 +93,7 @@ fn missing_directories_are_made_for_their_owner() {
     let path = directory.path().join("one/two");
     let out = OutputDir::open(&path, Some(owner)).unwrap();
     out.file("a.csv").unwrap().finish("nothing").unwrap();
-    drop(out.file_in_place("b.gtcap").unwrap());
+    drop(out.file_in_place("b.gtcap", Existing::Replace).unwrap());
     for made in ["one", "one/two", "one/two/a.csv", "one/two/b.gtcap"] {
         let metadata = fs::metadata(directory.path().join(made)).unwrap();
         assert_eq!((metadata.uid(), metadata.gid()), (owner.uid, owner.gid), "{made}");

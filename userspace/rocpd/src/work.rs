@@ -120,15 +120,14 @@ impl Work {
 
     pub(crate) fn kernel(&mut self, context: &mut Context, info: &KernelInfo) -> Result<(), ExportError> {
         let kernel = &info.kernel;
-        let shown = if info.demangled.is_empty() {
-            &kernel.name
-        } else {
-            &info.demangled
-        };
+        let [shown, demangled] = [&info.shown, &info.demangled].map(|name| match name.as_str() {
+            "" => &kernel.name,
+            _ => name,
+        });
         let extdata = json!({
             "kernel_id": info.id,
             "formatted_kernel_name": shown,
-            "demangled_kernel_name": shown,
+            "demangled_kernel_name": demangled,
             "kernel_address": {"handle": kernel.object},
         });
         context.who.process(info.pid);

@@ -24,7 +24,9 @@ mod helper;
 mod instrument;
 mod launch;
 mod linkers;
+mod names;
 mod outputs;
+mod place;
 mod recorder;
 mod request;
 mod system;
@@ -32,6 +34,7 @@ mod user;
 
 pub use error::SessionError;
 pub use instrument::plan;
+pub use names::Names;
 pub use outputs::{Outputs, export};
 pub use recorder::{Finished, Say, record};
 pub use request::{Format, Formats, FunctionFilter, OutputRequest, Request, Targets};

@@ -32,6 +32,8 @@ pub struct Outputs {
     pub report: Report,
     /// The summary and the tables that were asked for, unless they are in a file; else empty.
     pub summary: String,
+    /// Whether there are no formats because the capture has fewer bytes than were asked for.
+    pub too_small: bool,
 }
 
 /// Makes outputs of the capture at `path`. File names in `directory` begin with `name`.
@@ -60,7 +62,9 @@ pub fn export(
         )));
     }
     let mut failures = Vec::new();
-    for format in &formats.list {
+    let too_small = timeline.size() < formats.minimum_bytes;
+    let wanted = formats.list.iter().filter(|_| !too_small);
+    for format in wanted {
         match begin(*format, directory, name, formats) {
             Ok(exporter) => exporters.push(exporter),
             Err(ExportError::Output(error)) => return Err(error.into()),
@@ -78,7 +82,11 @@ pub fn export(
         }
         summary.clear();
     }
-    Ok(Outputs { report, summary })
+    Ok(Outputs {
+        report,
+        summary,
+        too_small,
+    })
 }
 
 fn begin(

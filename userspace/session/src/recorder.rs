@@ -47,7 +47,9 @@ use crate::{
     instrument::Instruments,
     launch::{self, Program},
     linkers::{self, Linkers},
+    names::Names,
     outputs::{Outputs, export},
+    place::Place,
     request::{Request, Targets},
     system,
     user::User,
@@ -87,9 +89,9 @@ pub type Say<'a> = &'a dyn Fn(&str);
 pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError> {
     check_targets(&request.targets)?;
     let user = User::behind_sudo();
-    let directory = OutputDir::open(&request.output.directory, user.as_ref().map(User::owner))?;
-    // A trial: better now than when a program has been started.
-    drop(directory.file(".gputrace")?);
+    let owner = user.as_ref().map(User::owner);
+    let names = Names::of_targets(&request.targets);
+    let place = Place::find(&request.output, &names, owner)?;
 
     let ring_bytes = request
         .ring_bytes
@@ -147,15 +149,18 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             Targets::Attach { pids, .. } => pids.first().copied(),
             Targets::Node => None,
         };
-        let name = match &request.output.name {
-            Some(name) => name.clone(),
-            None => main_pid.map_or_else(|| "node".to_owned(), |pid| pid.to_string()),
+        let place = match (place, main_pid) {
+            (Some(place), _) => place,
+            (None, pid) => Place::find(
+                &request.output,
+                &names.with_process(pid.unwrap_or_default()),
+                owner,
+            )?
+            .ok_or(SessionError::NoTarget)?,
         };
-        let file_name = format!("{name}.gtcap");
-        let writer = CaptureWriter::create(
-            directory.file_in_place(&file_name)?,
-            &system::recording(request, calls.backend(), main_pid),
-        )?;
+        let fallback = main_pid.map_or_else(|| "node".to_owned(), |pid| pid.to_string());
+        let (file, capture, name) = place.create(&fallback)?;
+        let writer = CaptureWriter::create(file, &system::recording(request, calls.backend(), main_pid))?;
         let (gpus, sampler, remarks) = if gputrace_catalog::is_gpu_traced(&request.domains) {
             let (gpus, sampler, remarks) = Gpus::find();
             (Some(gpus), sampler, remarks)
@@ -202,9 +207,8 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         recorder.describe_gpus(remarks);
         recorder.begin()?;
         let reason = recorder.wait(&mut stops).await;
-        let capture = request.output.directory.join(&file_name);
         recorder
-            .finish(reason, stops, guardian, &directory, &name, capture)
+            .finish(reason, stops, guardian, &place.directory, &name, capture)
             .await
     })
 }

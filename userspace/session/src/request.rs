@@ -136,10 +136,13 @@ impl Format {
 /// Where outputs go and which there are.
 #[derive(Clone, Debug)]
 pub struct OutputRequest {
-    /// Directory.
+    /// Directory, with placeholders, see [`Names`](crate::Names).
     pub directory: PathBuf,
-    /// First part of every file name; `None`: the traced program's process id.
+    /// First part of every file name, with placeholders, maybe behind directories; `None`: the traced program's
+    /// process id.
     pub name: Option<String>,
+    /// Whether an earlier recording of that name is replaced.
+    pub force: bool,
     /// Formats made at the end, and what they show.
     pub formats: Formats,
 }
@@ -151,6 +154,7 @@ impl OutputRequest {
         Self {
             directory,
             name,
+            force: false,
             formats: Formats::default(),
         }
     }
@@ -171,6 +175,8 @@ pub struct Formats {
     pub tables: TableOptions,
     /// Write both into the file `NAME_FILE.txt`, where this is `FILE`, rather than give them to the caller.
     pub summary_file: Option<String>,
+    /// Make the formats only of captures with at least so many bytes: rocprofv3's `--minimum-output-data`.
+    pub minimum_bytes: u64,
     /// By what Perfetto traces divide the rows of an agent's work.
     pub grouping: GpuGrouping,
 }

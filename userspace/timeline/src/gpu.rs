@@ -73,6 +73,8 @@ pub struct AgentInfo {
     pub absolute_index: u32,
     /// Number among agents of its kind, from 0 in order of `node_id`.
     pub type_index: u32,
+    /// How outputs call it: `Agent N` by its number among all agents, unless the user wants another.
+    pub label: String,
 }
 
 /// A queue of a process.
@@ -101,8 +103,10 @@ pub struct KernelInfo {
     pub pid: u32,
     /// As recorded; `name` is mangled.
     pub kernel: Kernel,
-    /// The name for people.
+    /// As C++ declares it: the name for people. The mangled one if it cannot be demangled.
     pub demangled: String,
+    /// The name that outputs show: `demangled`, unless the user wants another.
+    pub shown: String,
 }
 
 /// A code object that a process has loaded.

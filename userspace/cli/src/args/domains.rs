@@ -5,14 +5,14 @@ use clap::{ArgAction, Args};
 use super::values::boolean;
 
 macro_rules! domain_args {
-    ($($(#[$doc:meta])* $field:ident $(= $short:literal)?;)*) => {
+    ($($(#[$doc:meta])* $field:ident $(= $short:literal)? $(| $alias:literal)?;)*) => {
         /// Domains, each with an optional `=False`.
         #[derive(Debug, Default, Args)]
         #[command(next_help_heading = "What to trace")]
         pub(crate) struct DomainArgs {
             $(
                 $(#[$doc])*
-                #[arg(long, $(short = $short,)? value_name = "BOOL", num_args = 0..=1,
+                #[arg(long, $(short = $short,)? $(alias = $alias,)? value_name = "BOOL", num_args = 0..=1,
                       default_missing_value = "true", value_parser = boolean, action = ArgAction::Set)]
                 pub(crate) $field: Option<bool>,
             )*
@@ -36,7 +36,7 @@ domain_args! {
     /// HSA image extension: hsa_ext_image_*, hsa_ext_sampler_*.
     hsa_image_trace;
     /// HSA finalizer extension: hsa_ext_program_*.
-    hsa_finalizer_trace;
+    hsa_finalizer_trace | "hsa-finalize-trace";
     /// Kernel dispatches: what ran on which GPU and queue, when, and who asked for it.
     kernel_trace;
     /// Copies that engines of a GPU do.

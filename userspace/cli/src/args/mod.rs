@@ -8,11 +8,12 @@ mod values;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgAction, Args, Parser, Subcommand};
+use clap_complete::Shell;
 
 pub(crate) use self::{
     domains::DomainArgs,
-    output::{Format, OutputArgs},
+    output::{AgentIndex, Format, OutputArgs},
     record::RecordArgs,
     tuning::{Backend, LogLevel},
     values::{boolean, duration},
@@ -31,6 +32,13 @@ Examples:
 
 Open NAME_results.pftrace at https://ui.perfetto.dev";
 
+/// How completions are installed.
+const COMPLETIONS: &str = "\
+Examples:
+  gputrace completions bash > /etc/bash_completion.d/gputrace
+  gputrace completions zsh > /usr/local/share/zsh/site-functions/_gputrace
+  gputrace completions fish > ~/.config/fish/completions/gputrace.fish";
+
 /// Explains the exit codes at the end of the long help.
 const EXIT_CODES: &str = "\
 Exit status: that of the program, if gputrace started one and its recording succeeded; otherwise
@@ -40,13 +48,15 @@ Exit status: that of the program, if gputrace started one and its recording succ
   3  no such process or program              9  the capture cannot be read
   4  the process has no ROCm libraries      10  the capture is from a newer version
   5  the process or library cannot be       11  a library file cannot be used
-     traced (architecture, static runtime) 130  given up by a second Ctrl-C";
+     traced (architecture, static runtime)  12  the recording is there already (--force)
+                                           130  given up by a second Ctrl-C";
 
 /// Trace AMD GPU work (HIP, HSA) of unmodified, even already running, programs, from outside.
 #[derive(Debug, Parser)]
 #[command(
     name = "gputrace",
     version,
+    disable_version_flag = true,
     before_help = EXAMPLES,
     after_long_help = EXIT_CODES,
     args_conflicts_with_subcommands = true,
@@ -59,6 +69,9 @@ pub(crate) struct Cli {
     /// Options of a recording.
     #[command(flatten)]
     pub(crate) record: RecordArgs,
+    /// Print version.
+    #[arg(short = 'V', visible_short_alias = 'v', long, action = ArgAction::Version)]
+    pub(crate) version: Option<bool>,
 }
 
 /// What to do instead of recording.
@@ -76,6 +89,18 @@ pub(crate) enum Command {
     Kfd(KfdArgs),
     /// Find out by trying what can be recorded here, and what to do about the rest.
     Doctor(DoctorArgs),
+    /// Print a script that completes gputrace's command line.
+    #[command(before_help = COMPLETIONS)]
+    Completions {
+        /// For which shell.
+        shell: Shell,
+    },
+    /// Write gputrace's manual pages.
+    #[command(before_help = "Example: gputrace man /usr/local/share/man/man1 && man gputrace")]
+    Man {
+        /// Where to [default: only the first page, to stdout].
+        directory: Option<PathBuf>,
+    },
 }
 
 /// Options of `export`.
@@ -99,6 +124,9 @@ pub(crate) struct ListArgs {
     /// Only this library file; by default those of running processes and those installed.
     #[arg(long, value_name = "PATH")]
     pub(crate) library: Vec<PathBuf>,
+    /// Show every option of rocprofv3, and what gputrace does with it (Markdown).
+    #[arg(long, conflicts_with_all = ["probes", "library"])]
+    pub(crate) rocprofv3: bool,
 }
 
 #[cfg(test)]

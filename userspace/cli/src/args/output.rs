@@ -11,11 +11,12 @@ use crate::{kernels::KernelArgs, summary::SummaryArgs};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// Directory for outputs [default: HOSTNAME, or . if -o is given].
+    /// Directory for outputs [default: %hostname%, or . if -o is given]. May have placeholders, see -o.
     #[arg(short = 'd', long, value_name = "DIR")]
     pub(crate) output_directory: Option<PathBuf>,
 
-    /// First part of every file name [default: the process id of the program].
+    /// First part of every file name [default: %pid%]. Placeholders: %hostname%, %pid%, %ppid%, %nid%, %rank%, %size%, %job%,
+    /// %tag%, %argv%, %argN%, %cwd%, %launch_time%, %launch_date%, %env{NAME}%.
     #[arg(short = 'o', long, value_name = "NAME")]
     pub(crate) output_file: Option<String>,
 
@@ -30,6 +31,25 @@ pub(crate) struct OutputArgs {
         ignore_case = true
     )]
     pub(crate) output_format: Vec<Format>,
+
+    /// Replace an earlier recording of the same name.
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// Write the formats only if the capture has at least so many KB.
+    #[arg(long, value_name = "KB", default_value_t = 0, hide_default_value = true)]
+    pub(crate) minimum_output_data: u32,
+
+    /// How agents are called: "Agent N" by the number of the node (absolute) or among all agents that are visible (relative),
+    /// or "GPU N" and "CPU N" (type-relative).
+    #[arg(
+        short = 'A',
+        long,
+        value_enum,
+        value_name = "INDEX",
+        default_value = "relative"
+    )]
+    pub(crate) agent_index: AgentIndex,
 
     /// With -f csv: write also statistics, NAME_DOMAIN_stats.csv and NAME_domain_stats.csv.
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
@@ -50,6 +70,17 @@ pub(crate) struct OutputArgs {
     /// Kernels.
     #[command(flatten)]
     pub(crate) kernels: KernelArgs,
+}
+
+/// Ways to number agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AgentIndex {
+    /// By the number of the node.
+    Absolute,
+    /// By the number among all visible agents.
+    Relative,
+    /// By the number among visible agents of the kind.
+    TypeRelative,
 }
 
 /// Output formats.

@@ -36,7 +36,7 @@ pub(crate) struct RecordArgs {
     /// Trace also the processes that a traced one creates. With =False, -p puts breakpoints only into the
     /// processes named; otherwise every process that maps the same libraries has them, and pays for the
     /// first look at each call.
-    #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
+    #[arg(long, visible_alias = "attach-children", num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "true", hide_default_value = true)]
     pub(crate) follow_forks: bool,
 

@@ -35,7 +35,7 @@ pub(crate) struct TuningArgs {
     pub(crate) debug_ebpf: bool,
 
     /// How much gputrace says about its own work.
-    #[arg(long, value_enum, default_value = "warning")]
+    #[arg(long, value_enum, default_value = "warning", ignore_case = true)]
     pub(crate) log_level: LogLevel,
 }
 
@@ -64,4 +64,10 @@ pub(crate) enum LogLevel {
     Warning,
     /// Failures.
     Error,
+    /// Nothing.
+    Fatal,
+    /// Warnings, and the environment variables that a launched program gets.
+    Env,
+    /// Warnings, and the effective options.
+    Config,
 }

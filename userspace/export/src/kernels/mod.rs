@@ -1,8 +1,8 @@
 //! Which kernel dispatches the outputs show, and how they call the kernels.
 //!
 //! The capture holds every dispatch. Between it and the exporters stands one stage that gives kernels the
-//! names asked for (`KernelInfo::demangled`, the name for people, is replaced) and leaves out the dispatches that the user's filters do not let through; so all formats
-//! agree. What was left out is counted: a remark among the events says so in every output, and
+//! names asked for (`KernelInfo::shown`), and agents the labels, and leaves out the dispatches that the user's filters do
+//! not let through; so all formats agree. What was left out is counted: a remark among the events says so in every output, and
 //! [`LeftOut`] in the [`Report`](crate::Report).
 //!
 //! As in rocprofv3, regular expressions look for a match anywhere in the name as it is shown, and iterations
@@ -16,8 +16,11 @@ use std::{
     fmt,
 };
 
-use gputrace_capture::meta::Notice;
-use gputrace_timeline::{event::Event, gpu::Dispatch};
+use gputrace_capture::{gpu::AgentKind, meta::Notice};
+use gputrace_timeline::{
+    event::Event,
+    gpu::{AgentInfo, Dispatch},
+};
 use regex::Regex;
 
 use crate::{gpu::Gpus, intervals::Intervals};
@@ -30,6 +33,31 @@ pub struct KernelOptions {
     pub names: KernelNames,
     /// Which dispatches there are.
     pub filter: KernelFilter,
+    /// How agents are called.
+    pub agents: AgentLabels,
+}
+
+/// How agents are called: rocprofv3's `--agent-index`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AgentLabels {
+    /// `Agent N` by KFD's number of the node, whatever of the topology a container hides.
+    Absolute,
+    /// `Agent N` by the number among all agents that are visible.
+    #[default]
+    Relative,
+    /// `CPU N` and `GPU N` by the number among visible agents of the kind.
+    TypeRelative,
+}
+
+impl AgentLabels {
+    fn label(self, info: &AgentInfo) -> String {
+        match (self, info.agent.kind) {
+            (Self::Absolute, _) => format!("Agent {}", info.agent.node_id),
+            (Self::Relative, _) => format!("Agent {}", info.absolute_index),
+            (Self::TypeRelative, AgentKind::Cpu) => format!("CPU {}", info.type_index),
+            (Self::TypeRelative, AgentKind::Gpu) => format!("GPU {}", info.type_index),
+        }
+    }
 }
 
 /// How kernels are called.
@@ -152,14 +180,18 @@ impl KernelStage {
             Event::Kernel(mut info) => {
                 match self.options.names {
                     KernelNames::Demangled => {}
-                    KernelNames::Mangled => info.demangled.clone_from(&info.kernel.name),
-                    KernelNames::Truncated(truncate) => info.demangled = truncate(&info.demangled).to_owned(),
+                    KernelNames::Mangled => info.shown.clone_from(&info.kernel.name),
+                    KernelNames::Truncated(truncate) => info.shown = truncate(&info.demangled).to_owned(),
                 }
                 let event = Event::Kernel(info);
                 if !self.options.filter.is_empty() {
                     self.kernels.learn(&event);
                 }
                 give(event);
+            }
+            Event::Agent(mut info) => {
+                info.label = self.options.agents.label(&info);
+                give(Event::Agent(info));
             }
             Event::Dispatch(dispatch) if !self.options.filter.is_empty() => self.dispatch(dispatch, give),
             Event::Ledger(_) | Event::End(_) => {

@@ -121,7 +121,7 @@ fn names_are_shown_as_asked_and_the_mangled_one_kept() {
                 _ => None,
             })
             .unwrap();
-        assert_eq!(info.demangled, shown);
+        assert_eq!(info.shown, shown);
         assert_eq!(info.kernel.name, "_Z3addPfS_");
         let mut gpus = Gpus::default();
         given.iter().for_each(|event| gpus.learn(event));

@@ -16,7 +16,7 @@ use gputrace_timeline::{
 };
 use regex::Regex;
 
-use super::{LISTED_NOTICES, text::plain};
+use super::{LISTED_NOTICES, stats::Durations, text::plain};
 use crate::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, group},
@@ -111,6 +111,8 @@ pub struct TableOptions {
     pub groups: Vec<DomainGroup>,
     /// Unit of durations.
     pub units: Units,
+    /// Percentiles of the durations that have columns, 0 to 100; each is right to within 1 %.
+    pub percentiles: Vec<f64>,
     /// Whether the recording's remarks follow; a summary beside the tables has them already.
     pub remarks: bool,
 }
@@ -126,11 +128,19 @@ impl TableOptions {
 /// What is known of a domain.
 #[derive(Debug, Default)]
 struct DomainUse {
-    names: HashMap<String, Moments>,
+    names: HashMap<String, NameUse>,
     /// Those in the table whose times are estimates.
     sampled: u64,
     /// Those not in the table: calls that had not returned, work without times of its own.
     not_counted: u64,
+}
+
+/// What is known of a name.
+#[derive(Debug, Default)]
+struct NameUse {
+    moments: Moments,
+    /// If there are percentiles.
+    durations: Option<Durations>,
 }
 
 /// Collects statistics; `Display` renders the tables.
@@ -156,6 +166,7 @@ impl Tables {
 
     /// Takes an event.
     pub fn event(&mut self, event: &Event) {
+        let with = !self.options.percentiles.is_empty();
         match event {
             Event::Function(info) => self.functions.learn(info),
             Event::Call(call) => {
@@ -163,18 +174,18 @@ impl Tables {
                 match call.how {
                     CallEnd::Returned(_) => {
                         let took = call.end.saturating_sub(call.begin);
-                        known.add(self.functions.name(call.function), took);
+                        known.add(self.functions.name(call.function), took, with);
                     }
                     _ => known.not_counted += 1,
                 }
             }
             Event::Dispatch(dispatch) => {
                 let known = self.domains.entry(Domain::KernelDispatch.csv_stem()).or_default();
-                known.work(&self.gpus.kernel_name(dispatch), &dispatch.time);
+                known.work(&self.gpus.kernel_name(dispatch), &dispatch.time, with);
             }
             Event::Copy(copy) => {
                 let known = self.domains.entry(Domain::MemoryCopy.csv_stem()).or_default();
-                known.work(copy.direction.name(), &copy.time);
+                known.work(copy.direction.name(), &copy.time, with);
             }
             Event::Notice(notice) if self.notices.len() < LISTED_NOTICES => {
                 self.notices.push(notice.text.clone());
@@ -186,7 +197,7 @@ impl Tables {
 
     fn table(&self, title: &str, groups: &[&'static str], f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = self.options.units;
-        let mut rows: Vec<(&str, String, &Moments)> = Vec::new();
+        let mut rows: Vec<(&str, String, &NameUse)> = Vec::new();
         let (mut sampled, mut not_counted) = (0, 0);
         for group in groups {
             let Some(known) = self.domains.get(group) else {
@@ -198,13 +209,17 @@ impl Tables {
                 known
                     .names
                     .iter()
-                    .map(|(name, moments)| (name.as_str(), domain(group), moments)),
+                    .map(|(name, used)| (name.as_str(), domain(group), used)),
             );
         }
-        rows.sort_by(|(a, _, left), (b, _, right)| right.total.cmp(&left.total).then_with(|| a.cmp(b)));
-        let all: u128 = rows.iter().map(|(_, _, moments)| moments.total).sum();
+        rows.sort_by(|(a, _, left), (b, _, right)| {
+            let (left, right) = (left.moments.total, right.moments.total);
+            right.cmp(&left).then_with(|| a.cmp(b))
+        });
+        let all: u128 = rows.iter().map(|(_, _, used)| used.moments.total).sum();
         let unit = units.name();
-        let mut cells = vec![[
+        let percentiles = self.options.percentiles.iter();
+        let mut cells = vec![vec![
             "NAME".to_owned(),
             "DOMAIN".to_owned(),
             "CALLS".to_owned(),
@@ -215,13 +230,17 @@ impl Tables {
             format!("MAX ({unit})"),
             "STDDEV".to_owned(),
         ]];
-        for (name, domain, moments) in rows {
+        if let Some(heading) = cells.first_mut() {
+            heading.extend(percentiles.clone().map(|percent| format!("P{percent} ({unit})")));
+        }
+        for (name, domain, used) in rows {
+            let moments = &used.moments;
             let share = if all == 0 {
                 0.0
             } else {
                 moments.total as f64 * 100.0 / all as f64
             };
-            cells.push([
+            let mut row = vec![
                 plain(name),
                 domain,
                 moments.calls.to_string(),
@@ -231,7 +250,13 @@ impl Tables {
                 units.exact(moments.min.into()),
                 units.exact(moments.max.into()),
                 scientific(units.of(moments.deviation())),
-            ]);
+            ];
+            let durations = used.durations.as_ref();
+            row.extend(percentiles.clone().map(|percent| {
+                let value = durations.map_or(0, |durations| durations.percentile(*percent));
+                units.exact(value.into())
+            }));
+            cells.push(row);
         }
         writeln!(f, "\nROCPROFV3 {title}:\n")?;
         grid(&cells, f)?;
@@ -254,19 +279,22 @@ impl Tables {
 }
 
 impl DomainUse {
-    fn add(&mut self, name: &str, ns: u64) {
+    fn add(&mut self, name: &str, ns: u64, with_percentiles: bool) {
         if !self.names.contains_key(name) {
-            self.names.insert(name.to_owned(), Moments::default());
+            self.names.insert(name.to_owned(), NameUse::default());
         }
-        if let Some(moments) = self.names.get_mut(name) {
-            moments.add(ns);
+        if let Some(used) = self.names.get_mut(name) {
+            used.moments.add(ns);
+            if with_percentiles {
+                used.durations.get_or_insert_default().add(ns);
+            }
         }
     }
 
-    fn work(&mut self, name: &str, time: &GpuTime) {
+    fn work(&mut self, name: &str, time: &GpuTime, with_percentiles: bool) {
         if time.quality.is_drawn() {
             self.sampled += u64::from(time.quality != Quality::Exact);
-            self.add(name, time.end.saturating_sub(time.begin));
+            self.add(name, time.end.saturating_sub(time.begin), with_percentiles);
         } else {
             self.not_counted += 1;
         }
@@ -332,14 +360,15 @@ fn scientific(value: f64) -> String {
 }
 
 /// Rows between bars; the first is the heading. Names on the left, numbers on the right.
-fn grid<const N: usize>(rows: &[[String; N]], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let widths: [usize; N] = std::array::from_fn(|column| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    });
+fn grid(rows: &[Vec<String>], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let width = |column| {
+        let cells = rows.iter().filter_map(|row: &Vec<String>| row.get(column));
+        cells.map(|cell: &String| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
     for (number, row) in rows.iter().enumerate() {
         f.write_char('|')?;
-        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
             if column < 2 {
                 write!(f, " {cell:<width$} |")?;
             } else {
@@ -349,7 +378,7 @@ fn grid<const N: usize>(rows: &[[String; N]], f: &mut fmt::Formatter<'_>) -> fmt
         f.write_char('\n')?;
         if number == 0 {
             f.write_char('|')?;
-            for width in widths {
+            for width in &widths {
                 write!(f, "{:-<1$}|", "", width + 2)?;
             }
             f.write_char('\n')?;

@@ -68,6 +68,7 @@ impl Kernels {
                 code_object: known.code_object,
                 pid,
                 kernel: known.kernel.clone(),
+                shown: demangled.clone(),
                 demangled,
             })));
         }

@@ -121,6 +121,7 @@ impl Collected {
                 agent,
                 absolute_index,
                 type_index: *count - 1,
+                label: format!("Agent {absolute_index}"),
             }
         });
         knowledge.agents = numbered.collect();

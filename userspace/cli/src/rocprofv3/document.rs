@@ -1,0 +1,70 @@
+//! The table of rocprofv3's options for the documentation.
+
+use std::fmt::Write as _;
+
+use clap::{Arg, Command};
+
+use super::{Entry, GROUPS, Status};
+
+const HEAD: &str = "\
+# Options of rocprofv3
+
+Every option of rocprofv3 (of ROCm 7), and what gputrace does with it. Made by `gputrace list --rocprofv3`.
+
+* *works*: as in rocprofv3, on the command line and in input files (`-i`).
+* *no effect*: accepted, with a remark.
+* *not available*: refused with one sentence that says what there is instead; the exit status is 2. With `=False` it is accepted.
+";
+
+/// The table, as it is in `docs/rocprofv3.md`. `command` must be built.
+pub(crate) fn markdown(command: &Command) -> String {
+    let mut text = HEAD.to_owned();
+    for (group, entries) in GROUPS {
+        let _ = write!(
+            text,
+            "\n## {group}\n\n| option | status | here |\n|---|---|---|\n"
+        );
+        for entry in *entries {
+            let (status, here) = match entry.status(command) {
+                Status::Works(arg) => ("works", help(arg)),
+                Status::NoEffect(why) => ("no effect", sentence(why)),
+                Status::Instead(instead) => ("not available", sentence(instead)),
+            };
+            let here = [here.as_str(), entry.remark].join(" ");
+            let _ = writeln!(
+                text,
+                "| {} | {status} | {} |",
+                names(entry),
+                here.trim().replace('|', "\\|")
+            );
+        }
+    }
+    text
+}
+
+fn names(entry: &Entry) -> String {
+    let short = entry.short.map(|letter| format!("`-{letter}`"));
+    let long = [entry.long].into_iter().chain(entry.also.iter().copied());
+    let long = long.map(|name| format!("`--{name}`"));
+    short.into_iter().chain(long).collect::<Vec<_>>().join(", ")
+}
+
+/// The help of an option, as one paragraph.
+fn help(arg: &Arg) -> String {
+    let text = arg.get_long_help().or_else(|| arg.get_help());
+    let text = text.map(ToString::to_string).unwrap_or_default();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    sentence(&words.join(" "))
+}
+
+/// With a capital letter and a full stop.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().to_string());
+    let text = format!("{}{}", first.unwrap_or_default(), letters.as_str());
+    if text.is_empty() || text.ends_with('.') {
+        text
+    } else {
+        format!("{text}.")
+    }
+}

@@ -1,0 +1,316 @@
+//! The command line of rocprofv3: every option of it is known here. Those that gputrace has go on to the parser of
+//! arguments; those that cannot have an effect on an outside tracer are passed over with a remark; what cannot be done
+//! from outside is answered in one sentence.
+
+mod document;
+mod table;
+
+use std::ffi::OsString;
+
+use clap::{Arg, ArgAction, Command};
+
+pub(crate) use self::document::markdown;
+use self::table::GROUPS;
+use crate::args::boolean;
+
+/// An option of rocprofv3.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    /// Its name, without hyphens before it.
+    long: &'static str,
+    /// Its letter.
+    short: Option<char>,
+    /// Its other names.
+    also: &'static [&'static str],
+    values: Values,
+    /// What becomes of it if the command line does not have it.
+    otherwise: Otherwise,
+    /// What a user of rocprofv3 should know of it.
+    remark: &'static str,
+}
+
+/// Values that an option takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Values {
+    /// None, or a truth value.
+    Bool,
+    /// One.
+    One,
+    /// Any number, up to the next option.
+    Many,
+}
+
+/// What becomes of an option that the command line does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Otherwise {
+    /// It has it.
+    Works,
+    /// It is passed over, for this reason.
+    NoEffect(&'static str),
+    /// It is refused; what there is instead.
+    Instead(&'static str),
+}
+
+/// What can be done with an option.
+#[derive(Debug)]
+pub(crate) enum Status<'a> {
+    /// The command line has it.
+    Works(&'a Arg),
+    /// It is passed over, for this reason.
+    NoEffect(&'static str),
+    /// It is refused; what there is instead.
+    Instead(&'static str),
+}
+
+/// An option that gputrace cannot do.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("--{long} is not available: {instead}")]
+pub(crate) struct Refused {
+    long: &'static str,
+    instead: &'static str,
+}
+
+/// A command line for the parser of arguments.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Translated {
+    /// The arguments, program name included.
+    pub(crate) arguments: Vec<OsString>,
+    /// What the user should be told.
+    pub(crate) remarks: Vec<String>,
+}
+
+impl Entry {
+    /// The entry with one of these names.
+    pub(crate) fn by_name(name: &str) -> Option<&'static Self> {
+        entries().find(|entry| entry.long == name || entry.also.contains(&name))
+    }
+
+    /// What can be done with it by `command`.
+    pub(crate) fn status<'a>(&self, command: &'a Command) -> Status<'a> {
+        if let Some(arg) = argument(command, self.long) {
+            return Status::Works(arg);
+        }
+        match self.otherwise {
+            // A test holds the table against the command line.
+            Otherwise::Works => Status::Instead("this version does not have it"),
+            Otherwise::NoEffect(why) => Status::NoEffect(why),
+            Otherwise::Instead(instead) => Status::Instead(instead),
+        }
+    }
+
+    /// What to tell of an option that is given with `value` and that `command` does not have: nothing if it asks for
+    /// nothing, else a remark.
+    ///
+    /// # Errors
+    /// [`Refused`] if it cannot be done.
+    pub(crate) fn without(&self, command: &Command, value: Option<&str>) -> Result<Option<String>, Refused> {
+        let off = self.values != Values::One && value.is_some_and(|value| boolean(value) == Ok(false));
+        match self.status(command) {
+            _ if off => Ok(None),
+            Status::Works(_) => Ok(None),
+            Status::NoEffect(why) => Ok(Some(format!("--{} has no effect: {why}", self.long))),
+            Status::Instead(instead) => Err(Refused {
+                long: self.long,
+                instead,
+            }),
+        }
+    }
+}
+
+fn entries() -> impl Iterator<Item = &'static Entry> {
+    GROUPS.iter().flat_map(|(_, entries)| entries.iter())
+}
+
+/// The argument of `command` that is called `--long`.
+pub(crate) fn argument<'a>(command: &'a Command, long: &str) -> Option<&'a Arg> {
+    command.get_arguments().find(|arg| {
+        let mut aliases = arg.get_all_aliases().unwrap_or_default().into_iter();
+        arg.get_long() == Some(long) || aliases.any(|alias| alias == long)
+    })
+}
+
+/// Translates a command line. `command` must be built.
+///
+/// # Errors
+/// [`Refused`] for an option that cannot be done.
+pub(crate) fn translate(
+    command: &Command,
+    arguments: impl IntoIterator<Item = OsString>,
+) -> Result<Translated, Refused> {
+    let mut arguments = arguments.into_iter().peekable();
+    let mut done = Translated::default();
+    done.arguments.extend(arguments.next());
+    let is_subcommand = |name: &OsString| {
+        name.to_str()
+            .is_some_and(|name| command.find_subcommand(name).is_some())
+    };
+    if arguments.peek().is_some_and(is_subcommand) {
+        done.arguments.extend(arguments);
+        return Ok(done);
+    }
+    while let Some(argument) = arguments.next() {
+        if argument == "--" {
+            done.arguments.push(argument);
+            break;
+        }
+        let Some((entry, value)) = argument.to_str().and_then(given) else {
+            done.arguments.push(argument);
+            continue;
+        };
+        let mut values = Vec::new();
+        let known = self::argument(command, entry.long);
+        let takes = match (known, value) {
+            (_, Some(_)) => 0,
+            // One value goes its way by itself.
+            (Some(_), None) if entry.values != Values::Many => 0,
+            (_, None) if entry.values == Values::Many => usize::MAX,
+            (_, None) => 1,
+        };
+        let is_value = |argument: &OsString| !argument.as_encoded_bytes().starts_with(b"-");
+        while values.len() < takes
+            && let Some(next) = arguments.next_if(is_value)
+        {
+            values.push(next);
+        }
+        if let Some(arg) = known {
+            // As several options, unless the parser would not take several.
+            if values.len() > 1 && matches!(arg.get_action(), ArgAction::Append) {
+                for value in values {
+                    let mut option = OsString::from(format!("--{}=", entry.long));
+                    option.push(value);
+                    done.arguments.push(option);
+                }
+            } else {
+                done.arguments.push(argument);
+                done.arguments.extend(values);
+            }
+            continue;
+        }
+        let first = values.first().and_then(|value| value.to_str());
+        done.remarks.extend(entry.without(command, value.or(first))?);
+    }
+    done.arguments.extend(arguments);
+    Ok(done)
+}
+
+/// The option that an argument is, and the value in it.
+fn given(argument: &str) -> Option<(&'static Entry, Option<&str>)> {
+    if let Some(long) = argument.strip_prefix("--") {
+        let (name, value) = match long.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (long, None),
+        };
+        return Entry::by_name(name).map(|entry| (entry, value));
+    }
+    // Letters with their value in the same argument are left to the parser, which has all but a few of them.
+    let mut letters = argument.strip_prefix('-')?.chars();
+    let letter = letters.next()?;
+    let entry = entries().find(|entry| entry.short == Some(letter))?;
+    letters.next().is_none().then_some((entry, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::*;
+    use crate::args::Cli;
+
+    fn of(arguments: &[&str]) -> Result<Translated, Refused> {
+        let arguments = ["gputrace"].iter().chain(arguments).map(Into::into);
+        let mut command = Cli::command();
+        command.build();
+        translate(&command, arguments)
+    }
+
+    fn arguments(given: &[&str]) -> Vec<String> {
+        let translated = of(given).unwrap();
+        let arguments = translated.arguments.into_iter().skip(1);
+        arguments
+            .map(|argument| argument.into_string().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn what_is_said_to_work_does() {
+        let mut command = Cli::command();
+        command.build();
+        for entry in entries() {
+            if entry.otherwise == Otherwise::Works {
+                let arg = argument(&command, entry.long);
+                let arg = arg.unwrap_or_else(|| panic!("--{} is missing", entry.long));
+                let letters = arg.get_short_and_visible_aliases().unwrap_or_default();
+                assert!(
+                    entry.short.is_none_or(|letter| letters.contains(&letter)),
+                    "--{}",
+                    entry.long
+                );
+                for name in entry.also {
+                    assert!(argument(&command, name).is_some(), "--{name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lists_of_values_become_options() {
+        assert_eq!(
+            arguments(&["-f", "csv", "json", "-S", "--", "./app", "-f", "x", "y"]),
+            [
+                "--output-format=csv",
+                "--output-format=json",
+                "-S",
+                "--",
+                "./app",
+                "-f",
+                "x",
+                "y"
+            ]
+        );
+        assert_eq!(arguments(&["-f", "csv", "-p", "1"]), ["-f", "csv", "-p", "1"]);
+        assert_eq!(
+            arguments(&["export", "-f", "csv", "run.gtcap"]),
+            ["export", "-f", "csv", "run.gtcap"]
+        );
+        let all = arguments(&["--kernel-iteration-range", "[1-2]", "[4]", "-p", "1"]);
+        let cli = Cli::try_parse_from(["gputrace".to_owned()].into_iter().chain(all)).unwrap();
+        assert_eq!(cli.record.output.kernels.kernel_iteration_range.len(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_answered() {
+        for given in [
+            &["--pmc", "SQ_WAVES", "GRBM_COUNT", "--", "app"][..],
+            &["--pmc=SQ_WAVES", "--", "app"],
+            &["--att", "--", "app"],
+            &["-E", "extra.yaml", "--", "app"],
+            &["-L"],
+            &["--preload", "libasan.so", "--", "app"],
+        ] {
+            let said = of(given).unwrap_err().to_string();
+            assert!(
+                said.starts_with("--") && said.contains(" is not available: "),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_asks_for_nothing_is_passed_over() {
+        assert_eq!(
+            arguments(&["--att=False", "--ompt-trace", "false", "-s", "--", "app"]),
+            ["-s", "--", "app"]
+        );
+        let translated = of(&["--process-sync", "--perfetto-buffer-size", "1024", "-p", "1"]).unwrap();
+        assert_eq!(translated.arguments, ["gputrace", "-p", "1"]);
+        assert_eq!(translated.remarks.len(), 2);
+    }
+
+    #[test]
+    fn other_arguments_are_left_alone() {
+        let given = ["-SD", "--hip-trace", "True", "--include", "hip.*", "-p", "1"];
+        assert_eq!(arguments(&given), given);
+        assert_eq!(arguments(&["--", "--pmc"]), ["--", "--pmc"]);
+        assert_eq!(arguments(&[]), Vec::<String>::new());
+    }
+}

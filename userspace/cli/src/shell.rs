@@ -1,0 +1,105 @@
+//! What gputrace prints for others than its user: completions for shells, manual pages.
+
+use std::{
+    io::{self, Write as _},
+    path::Path,
+};
+
+use anyhow::{Context as _, Result};
+use clap::Command;
+use clap_complete::Shell;
+use clap_mangen::Man;
+use gputrace_export::OutputDir;
+use gputrace_session::User;
+
+/// Prints `text`. That nobody reads it to the end is no failure.
+pub(crate) fn print(text: &str) -> Result<u8> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(0),
+    }
+}
+
+/// Prints the script that completes the command line of `command` in a shell.
+pub(crate) fn completions(shell: Shell, mut command: Command) -> Result<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, "gputrace", &mut script);
+    print(&String::from_utf8_lossy(&script))
+}
+
+/// Writes the manual pages of `command` and its subcommands into `directory`, or prints the first.
+pub(crate) fn man(directory: Option<&Path>, command: Command) -> Result<u8> {
+    let Some(directory) = directory else {
+        return print(&page(command)?);
+    };
+    let owner = User::behind_sudo().as_ref().map(User::owner);
+    let directory = OutputDir::open(directory, owner)?;
+    let subcommands: Vec<Command> = command.get_subcommands().cloned().collect();
+    write(&directory, "gputrace.1", command)?;
+    for subcommand in subcommands {
+        if subcommand.get_name() == "help" {
+            continue;
+        }
+        let name = format!("gputrace-{}", subcommand.get_name());
+        write(&directory, &format!("{name}.1"), subcommand)?;
+    }
+    Ok(0)
+}
+
+fn write(directory: &OutputDir, name: &str, command: Command) -> Result<()> {
+    let page = page(command)?;
+    let mut file = directory.file(name)?;
+    file.write_all(page.as_bytes())?;
+    file.finish("manual page")?;
+    Ok(())
+}
+
+fn page(command: Command) -> Result<String> {
+    let mut page = Vec::new();
+    Man::new(command)
+        .render(&mut page)
+        .context("cannot make the manual page")?;
+    Ok(String::from_utf8_lossy(&page).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+    use crate::args::Cli;
+
+    #[test]
+    fn every_subcommand_has_a_page() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = Cli::command();
+        command.build();
+        man(Some(directory.path()), command).unwrap();
+        let first = std::fs::read_to_string(directory.path().join("gputrace.1")).unwrap();
+        assert!(
+            first.contains(".TH gputrace 1") && first.contains("runtime\\-trace"),
+            "{first}"
+        );
+        let export = std::fs::read_to_string(directory.path().join("gputrace-export.1")).unwrap();
+        assert!(export.contains("gputrace\\-export"), "{export}");
+    }
+
+    #[test]
+    fn completions_know_the_options() {
+        for shell in [
+            Shell::Bash,
+            Shell::Zsh,
+            Shell::Fish,
+            Shell::Elvish,
+            Shell::PowerShell,
+        ] {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "gputrace", &mut script);
+            let script = String::from_utf8(script).unwrap();
+            assert!(
+                script.contains("runtime-trace") && script.contains("topology"),
+                "{shell}"
+            );
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What the program says of itself: help and the documentation made from the options, held against golden files.
+//!
+//! `GPUTRACE_UPDATE=1 cargo test -p gputrace` makes the files anew.
+#![expect(clippy::expect_used, reason = "tests")]
+
+use std::{fs, path::Path, process::Command};
+
+fn gputrace(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_gputrace"))
+        .args(arguments)
+        // Help is as wide as the terminal.
+        .env("COLUMNS", "120")
+        .env_remove("CLICOLOR_FORCE")
+        .output()
+        .expect("gputrace");
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    assert!(
+        !output.stdout.contains(&0x1b),
+        "colours on something that is no terminal"
+    );
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+    if std::env::var_os("GPUTRACE_UPDATE").is_some() {
+        fs::write(&path, text).expect("a golden file");
+    }
+    let golden = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        golden == text,
+        "{name} is not what gputrace says; if that is meant: GPUTRACE_UPDATE=1 cargo test -p gputrace\n{text}"
+    );
+}
+
+#[test]
+fn help_is_as_written_down() {
+    for (name, arguments) in [
+        ("gputrace", &["--help"][..]),
+        ("short", &["-h"]),
+        ("export", &["export", "--help"]),
+        ("list", &["list", "--help"]),
+        ("completions", &["completions", "--help"]),
+        ("man", &["man", "--help"]),
+    ] {
+        golden(&format!("tests/help/{name}.txt"), &gputrace(arguments));
+    }
+}
+
+#[test]
+fn the_document_about_rocprofv3_is_up_to_date() {
+    golden("../../docs/rocprofv3.md", &gputrace(&["list", "--rocprofv3"]));
+}
+
+#[test]
+fn version_has_the_letters_of_rocprofv3_too() {
+    let expected = concat!("gputrace ", env!("CARGO_PKG_VERSION"), "\n");
+    for option in ["-V", "-v", "--version"] {
+        assert_eq!(gputrace(&[option]), expected);
+    }
+}

@@ -1,0 +1,438 @@
+//! Placeholders in the names of outputs: `-o run.%rank% -d 'out/%env{JOB}%'`.
+//!
+//! The keys and their meanings are those of rocprofv3 (`output_key.cpp` and `format_path.cpp` of rocprofiler-sdk). There
+//! they are about the process that the tool is in; here, about the first process of the recording. Values are put in
+//! once: a placeholder inside a value stays as it is.
+//!
+//! | key | value |
+//! |---|---|
+//! | `%hostname%`, `%h` | name of this machine |
+//! | `%pid%`, `%p`; `%ppid%`; `%pgid%`; `%psid%` | process, its parent, its group, its session |
+//! | `%psize%` | children of its parent |
+//! | `%job%`, `%j` | `SLURM_JOB_ID`, or 0 |
+//! | `%rank%`, `%r`; `%size%`, `%s` | MPI rank, or 0; number of ranks, or 1 |
+//! | `%nid%` | the rank if there is one, else the process id |
+//! | `%cwd%` | gputrace's working directory |
+//! | `%launch_time%`, `%launch_date%` | when gputrace started: `2026-01-31_23.59`, `2026-01-31`, or as `ROCPROF_TIME_FORMAT` and `ROCPROF_DATE_FORMAT` say |
+//! | `%tag%`, `%argv%`, `%args%`, `%argt%`, `%arg0%` ... | file name of the program; its command line, arguments, both, one argument; `/` becomes `_` |
+//! | `%env{NAME}%`, `$env{NAME}`, `%q{NAME}` | an environment variable; `/` and blanks become `_` |
+//!
+//! `{key}` is the same as `%key%`.
+
+use std::{
+    env, fs,
+    path::{Component, Path, PathBuf},
+    sync::LazyLock,
+};
+
+use gputrace_capture::meta::{Mode, Recording};
+use jiff::{Zoned, fmt::strtime};
+use regex::{Captures, Regex};
+
+use crate::{request::Targets, system};
+
+/// Placeholders. Names of variables are as rocprofv3 takes them.
+static PLACEHOLDER: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(
+        r"(?x)
+        % (?: env | ENV ) \{ (?<env> [A-Z0-9_]+ ) \} %
+        | \$ (?: env | ENV ) \{ (?<cmake> [A-Z0-9_]+ ) \}
+        | %q \{ (?<q> [A-Z0-9_]+ ) \}
+        | % (?<percent> [a-z_]+ [0-9]* ) %
+        | \{ (?<brace> [a-z_]+ [0-9]* ) \}
+        | % (?<letter> [hpjrs] )
+        ",
+    )
+    .ok()
+});
+
+/// Variables with the rank and the number of ranks; of several that are set, the last counts.
+const RANKS: [(&str, &str); 8] = [
+    ("MPI_RANK", "MPI_SIZE"),
+    ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ("MPI_RANKID", "MPI_NRANKS"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("PBS_NODENUM", "PBS_O_TASKNUM"),
+];
+
+/// Keys whose values are known only once there is a process.
+const OF_PROCESS: [&str; 6] = ["pid", "ppid", "pgid", "psid", "psize", "nid"];
+
+/// What placeholders stand for.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// The process that names are about, if it is there already.
+    pid: Option<u32>,
+    command: Vec<String>,
+    started: Zoned,
+    /// Environment of the process, if it is not gputrace's.
+    environment: Option<Vec<(String, String)>>,
+}
+
+impl Names {
+    /// For outputs that are about a launched program's `command`, or a running process, or the node.
+    #[must_use]
+    pub fn of_targets(targets: &Targets) -> Self {
+        let names = Self {
+            started: Zoned::now(),
+            ..Self::default()
+        };
+        match targets {
+            Targets::Launch { command, .. } => Self {
+                command: command
+                    .iter()
+                    .map(|word| word.to_string_lossy().into_owned())
+                    .collect(),
+                ..names
+            },
+            Targets::Attach { pids, .. } => match pids.first() {
+                Some(pid) => Self {
+                    command: words(&format!("/proc/{pid}/cmdline")),
+                    environment: Some(environment(*pid)),
+                    ..names.with_process(*pid)
+                },
+                None => names,
+            },
+            Targets::Node => Self {
+                command: vec!["node".to_owned()],
+                ..names.with_process(std::process::id())
+            },
+        }
+    }
+
+    /// For outputs of an earlier recording. Of its process only the id and the command are known.
+    #[must_use]
+    pub fn of_recording(recording: &Recording) -> Self {
+        let command = match &recording.mode {
+            Mode::Launch { command } => command.clone(),
+            Mode::Attach { .. } | Mode::Node => Vec::new(),
+        };
+        Self {
+            pid: Some(recording.main_pid.unwrap_or_default()),
+            command,
+            started: Zoned::now(),
+            environment: None,
+        }
+    }
+
+    /// The same, now that the process is there.
+    #[must_use]
+    pub fn with_process(self, pid: u32) -> Self {
+        Self {
+            pid: Some(pid),
+            ..self
+        }
+    }
+
+    /// `template` with its placeholders replaced; `None` if that needs the process, and it is not there yet.
+    #[must_use]
+    pub fn expand(&self, template: &str) -> Option<String> {
+        let Some(placeholder) = &*PLACEHOLDER else {
+            return Some(template.to_owned());
+        };
+        let mut text = String::with_capacity(template.len());
+        let mut rest = template;
+        while let Some(found) = placeholder.captures(rest) {
+            let Some(whole) = found.get(0) else { break };
+            let (before, after) = (rest.get(..whole.start()), rest.get(whole.end()..));
+            text.push_str(before.unwrap_or_default());
+            rest = after.unwrap_or_default();
+            match self.value(&found)? {
+                Value::Is(value) => text.push_str(&value),
+                Value::Unknown => text.push_str(whole.as_str()),
+                // Of an argument that the program was not given, what would separate it goes as well.
+                Value::NoArgument => rest = rest.trim_start_matches(['-', '/', '_']),
+            }
+        }
+        text.push_str(rest);
+        Some(text)
+    }
+
+    /// [`Names::expand`] for a path; one that is not text stays as it is.
+    #[must_use]
+    pub fn expand_path(&self, template: &Path) -> Option<PathBuf> {
+        match template.to_str() {
+            Some(text) => self.expand(text).map(PathBuf::from),
+            None => Some(template.to_owned()),
+        }
+    }
+
+    fn value(&self, found: &Captures<'_>) -> Option<Value> {
+        let variable = ["env", "cmake", "q"].iter().find_map(|group| found.name(group));
+        if let Some(variable) = variable {
+            let value = self.variable(variable.as_str()).unwrap_or_default();
+            let value = value.trim_start_matches(['\t', ' ', '/']);
+            let value = value.replace(['\t', ' ', '/'], "_");
+            // Whoever set it is not to choose another directory.
+            return Some(Value::Is(if [".", ".."].contains(&value.as_str()) {
+                "_".to_owned()
+            } else {
+                value
+            }));
+        }
+        let key = ["percent", "brace", "letter"]
+            .iter()
+            .find_map(|group| found.name(group));
+        let key = match key.map_or("", |key| key.as_str()) {
+            "h" => "hostname",
+            "p" => "pid",
+            "j" => "job",
+            "r" => "rank",
+            "s" => "size",
+            key => key,
+        };
+        if OF_PROCESS.contains(&key) && self.pid.is_none() && (key != "nid" || self.rank().is_none()) {
+            return None;
+        }
+        Some(self.of_key(key))
+    }
+
+    fn of_key(&self, key: &str) -> Value {
+        let pid = self.pid.unwrap_or_default();
+        let number = |number: Option<u32>| number.unwrap_or_default().to_string();
+        Value::Is(match key {
+            "hostname" => system::hostname(),
+            "pid" => pid.to_string(),
+            "ppid" => number(status(pid, 1)),
+            "pgid" => number(status(pid, 2)),
+            "psid" => number(status(pid, 3)),
+            "psize" => siblings(status(pid, 1).unwrap_or_default()).to_string(),
+            "job" => self.variable("SLURM_JOB_ID").unwrap_or_else(|| "0".to_owned()),
+            "rank" => self.rank().unwrap_or_else(|| "0".to_owned()),
+            "size" => self.ranks().unwrap_or_else(|| "1".to_owned()),
+            "nid" => self.rank().unwrap_or_else(|| pid.to_string()),
+            "cwd" => match env::current_dir() {
+                Ok(directory) => directory.to_string_lossy().into_owned(),
+                Err(_) => ".".to_owned(),
+            },
+            "launch_date" => self.time("ROCPROF_DATE_FORMAT", "%F"),
+            "launch_time" => self.time("ROCPROF_TIME_FORMAT", "%F_%H.%M"),
+            "tag" => self.tag(),
+            "argv" => self.flat().join("_"),
+            "args" => self.flat().split_off(1.min(self.command.len())).join("_"),
+            "argt" => {
+                let arguments = self.flat().split_off(1.min(self.command.len()));
+                format!("{}{}", self.tag(), arguments.join("_"))
+            }
+            _ => match key
+                .strip_prefix("arg")
+                .and_then(|index| index.parse::<usize>().ok())
+            {
+                Some(index) => match self.flat().get(index) {
+                    Some(argument) => argument.clone(),
+                    None => return Value::NoArgument,
+                },
+                None => return Value::Unknown,
+            },
+        })
+    }
+
+    /// File name of the program.
+    fn tag(&self) -> String {
+        let program = self.command.first().map(Path::new);
+        let name = program.and_then(Path::file_name);
+        name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    }
+
+    /// The command line as parts of a file name.
+    fn flat(&self) -> Vec<String> {
+        let flat = |word: &String| {
+            let word = word.trim().replace('/', "_");
+            word.trim_start_matches('.').trim_start_matches('_').to_owned()
+        };
+        self.command.iter().map(flat).collect()
+    }
+
+    fn time(&self, variable: &str, default: &str) -> String {
+        let format = self.variable(variable).unwrap_or_else(|| default.to_owned());
+        let text = strtime::format(&format, &self.started);
+        text.or_else(|_| strtime::format(default, &self.started))
+            .unwrap_or_default()
+    }
+
+    fn rank(&self) -> Option<String> {
+        self.last_number(RANKS.iter().map(|(rank, _)| *rank))
+    }
+
+    fn ranks(&self) -> Option<String> {
+        self.last_number(RANKS.iter().map(|(_, size)| *size))
+    }
+
+    fn last_number<'a>(&self, variables: impl DoubleEndedIterator<Item = &'a str>) -> Option<String> {
+        let is_number = |value: &String| value.parse::<u32>().is_ok();
+        variables
+            .rev()
+            .find_map(|name| self.variable(name).filter(is_number))
+    }
+
+    fn variable(&self, name: &str) -> Option<String> {
+        let given = self.environment.as_ref().and_then(|variables| {
+            let found = variables.iter().find(|(known, _)| known == name)?;
+            Some(found.1.clone())
+        });
+        given.or_else(|| env::var(name).ok())
+    }
+}
+
+/// What a placeholder stands for.
+enum Value {
+    Is(String),
+    /// It is not one.
+    Unknown,
+    /// It is an argument that there is not.
+    NoArgument,
+}
+
+/// The part of a path before its first placeholder, by whole components.
+pub(crate) fn constant_part(template: &Path) -> PathBuf {
+    let is_constant = |component: &Component<'_>| {
+        let name = component.as_os_str().as_encoded_bytes();
+        !name.iter().any(|byte| b"%{$".contains(byte))
+    };
+    let constant: PathBuf = template.components().take_while(is_constant).collect();
+    if constant.as_os_str().is_empty() {
+        PathBuf::from(".")
+    } else {
+        constant
+    }
+}
+
+/// A number of `/proc/PID/stat`, counted from 0 behind the name (proc_pid_stat(5)).
+fn status(pid: u32, field: usize) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = text.rsplit_once(')')?;
+    fields.split_whitespace().nth(field)?.parse().ok()
+}
+
+/// How many children `parent`'s main thread has.
+fn siblings(parent: u32) -> usize {
+    let path = format!("/proc/{parent}/task/{parent}/children");
+    fs::read_to_string(path).map_or(0, |list| list.split_whitespace().count())
+}
+
+/// Words that end with a zero byte.
+fn words(path: &str) -> Vec<String> {
+    let bytes = fs::read(path).unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect()
+}
+
+fn environment(pid: u32) -> Vec<(String, String)> {
+    let variables = words(&format!("/proc/{pid}/environ"));
+    let split = |variable: &String| {
+        let (name, value) = variable.split_once('=')?;
+        Some((name.to_owned(), value.to_owned()))
+    };
+    variables.iter().filter_map(split).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn names(variables: &[(&str, &str)]) -> Names {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Names {
+            pid: None,
+            command: ["./bin/app", "-n", "data/x y", "3"].map(str::to_owned).to_vec(),
+            started: "2026-01-31T23:59:58[UTC]".parse().unwrap(),
+            environment: Some(variables.iter().map(own).collect()),
+        }
+    }
+
+    #[test]
+    fn keys_have_the_meanings_of_rocprofv3() {
+        let names = names(&[
+            ("USER", "ann"),
+            ("WHERE", "/data/run 7"),
+            ("SLURM_JOB_ID", "815"),
+            ("MPI_RANK", "9"),
+            ("OMPI_COMM_WORLD_RANK", "3"),
+            ("OMPI_COMM_WORLD_SIZE", "16"),
+        ])
+        .with_process(4711);
+        for (template, expected) in [
+            ("plain", "plain"),
+            ("a%pid%b", "a4711b"),
+            ("{pid}.%p", "4711.4711"),
+            (
+                "%env{USER}%-$ENV{USER}-%q{USER}-$env{USER}-%ENV{USER}%",
+                "ann-ann-ann-ann-ann",
+            ),
+            ("%env{WHERE}%/x", "data_run_7/x"),
+            ("%env{UNSET_ANYWHERE}%x", "x"),
+            ("%env{lower}%", "%env{lower}%"),
+            ("%job%.%j", "815.815"),
+            ("%rank%of%size% %r %s %nid%", "3of16 3 16 3"),
+            ("%launch_date% %launch_time%", "2026-01-31 2026-01-31_23.59"),
+            ("%tag%", "app"),
+            ("%argv%", "bin_app_-n_data_x y_3"),
+            ("%args%", "-n_data_x y_3"),
+            ("%argt%", "app-n_data_x y_3"),
+            ("%arg2%", "data_x y"),
+            ("a/%arg9%-b", "a/b"),
+            ("%unknown% {neither} 100%", "%unknown% {neither} 100%"),
+        ] {
+            assert_eq!(names.expand(template).unwrap(), expected, "{template}");
+        }
+        assert_eq!(names.expand("%hostname%"), names.expand("%h"));
+        let here = env::current_dir().unwrap();
+        assert_eq!(names.expand("%cwd%/x").unwrap(), format!("{}/x", here.display()));
+    }
+
+    #[test]
+    fn what_needs_the_process_waits_for_it() {
+        let alone = names(&[]);
+        for template in ["%pid%", "x/{ppid}", "%p", "%nid%"] {
+            assert_eq!(alone.expand(template), None, "{template}");
+        }
+        assert_eq!(alone.expand("%tag%").unwrap(), "app");
+        assert_eq!(names(&[("SLURM_PROCID", "5")]).expand("%nid%").unwrap(), "5");
+        let me = alone.with_process(std::process::id());
+        assert_eq!(me.expand("%nid%").unwrap(), std::process::id().to_string());
+        assert_eq!(
+            me.expand("%ppid%").unwrap(),
+            std::os::unix::process::parent_id().to_string()
+        );
+        assert_ne!(me.expand("%psid% %pgid% %psize%").unwrap(), "0 0 0");
+    }
+
+    #[test]
+    fn values_are_not_looked_into() {
+        let names = names(&[("A", "%env{B}%"), ("B", "%env{A}%")]);
+        assert_eq!(names.expand("%env{A}%").unwrap(), "%env{B}%");
+    }
+
+    #[test]
+    fn paths_are_known_up_to_the_first_placeholder() {
+        for (template, constant) in [
+            ("/data/out/%pid%/x", "/data/out"),
+            ("%hostname%/x", "."),
+            ("out", "out"),
+            ("a/b{pid}/c", "a"),
+        ] {
+            assert_eq!(
+                constant_part(Path::new(template)),
+                Path::new(constant),
+                "{template}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn anything_can_be_expanded(template in ".*", value in ".*") {
+            let names = names(&[("A", &value)]).with_process(1);
+            prop_assert!(names.expand(&template).is_some());
+            let with_value = format!("%env{{A}}%{template}");
+            prop_assert!(names.expand(&with_value).is_some());
+        }
+    }
+}
