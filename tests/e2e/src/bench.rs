@@ -105,7 +105,11 @@ impl Bench {
     #[must_use]
     pub fn gputrace(&self, outputs: &Outputs) -> Command {
         let mut command = self.gputrace_bare();
-        command.arg("-d").arg(&outputs.directory).args(["-o", NAME]);
+        // Some tests make several recordings of which only the last counts.
+        command
+            .arg("-d")
+            .arg(&outputs.directory)
+            .args(["-o", NAME, "--force"]);
         command
     }
 

@@ -6,6 +6,8 @@ use gputrace_probe::ProbeError;
 use gputrace_session::SessionError;
 use gputrace_target::{elf::ElfError, process::ProcessError};
 
+use crate::input::InputError;
+
 /// Any failure without a number of its own.
 pub(crate) const FAILURE: u8 = 1;
 /// Wrong usage; clap's own code.
@@ -37,6 +39,7 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
             .or_else(|| cause.downcast_ref::<ProcessError>().map(process))
             .or_else(|| cause.downcast_ref::<ElfError>().map(elf))
             .or_else(|| cause.downcast_ref::<ReadError>().map(read))
+            .or_else(|| cause.downcast_ref::<InputError>().map(|_| USAGE))
             .or_else(|| cause.downcast_ref::<OutputError>().map(output));
         if let Some(code) = code {
             return code;

@@ -3,9 +3,12 @@
 
 mod args;
 mod domains;
+mod effective;
 mod exit;
 mod export;
+mod input;
 mod inspect;
+mod jobs;
 mod kernels;
 mod list;
 mod record;
@@ -15,7 +18,7 @@ mod summary;
 
 use std::{io::Write as _, process::ExitCode};
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::{CommandFactory as _, FromArgMatches as _};
 use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::args::{Cli, Command, LogLevel};
@@ -31,7 +34,8 @@ fn main() -> ExitCode {
             return ExitCode::from(exit::USAGE);
         }
     };
-    let cli = Cli::parse_from(translated.arguments);
+    let matches = command.clone().get_matches_from(&translated.arguments);
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     for remark in &translated.remarks {
         say(remark);
     }
@@ -46,7 +50,7 @@ fn main() -> ExitCode {
         Some(Command::Doctor(args)) => inspect::doctor(args),
         Some(Command::Completions { shell }) => shell::completions(*shell, command),
         Some(Command::Man { directory }) => shell::man(directory.as_deref(), command),
-        None => record::run(&cli.record),
+        None => jobs::run(&cli, &command, &matches, &translated.arguments),
     };
     match result {
         Ok(code) => ExitCode::from(code),

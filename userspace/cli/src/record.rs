@@ -8,16 +8,20 @@ use gputrace_probe::calls::BackendChoice;
 use gputrace_session::{Finished, FunctionFilter, Request, SessionError, Targets, record};
 
 use crate::{
-    args::{Backend, OutputArgs, RecordArgs},
-    domains, exit, export, say,
+    args::{Backend, Cli, LogLevel, OutputArgs, RecordArgs},
+    domains,
+    effective::{self, Options},
+    exit, export, say,
 };
 
 /// Records, and reports what came of it.
-pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
+pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
+    let args = &cli.record;
     let request = request(args);
+    tell_settings(args, options);
     if request.domains.is_empty() {
         say("error: the options leave nothing to trace; drop one that is =False");
-        return Ok(exit::USAGE);
+        return Ok(Done::with(exit::USAGE));
     }
     if request
         .domains
@@ -39,13 +43,58 @@ pub(crate) fn run(args: &RecordArgs) -> Result<u8> {
     }
     let finished = record(&request, &say)?;
     report(&finished, &args.output);
+    if args.output.output_config {
+        let written = effective::write(options, cli, &request, &finished)?;
+        say(&format!("{} ({})", written.path.display(), written.content));
+    }
     if let Some(failure) = finished.capture_failure {
         return Err(SessionError::CaptureFailed(failure).into());
     }
     if let Some(code) = export::failure(&finished.outputs) {
-        return Ok(code);
+        return Ok(Done::with(code));
     }
-    Ok(status(finished.program, &finished.reason))
+    Ok(Done {
+        status: status(finished.program, &finished.reason),
+        interrupted: finished.reason == EndReason::Interrupted,
+    })
+}
+
+/// What came of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Done {
+    /// The exit status for it.
+    pub(crate) status: u8,
+    /// Whether the user ended it.
+    pub(crate) interrupted: bool,
+}
+
+impl Done {
+    const fn with(status: u8) -> Self {
+        Self {
+            status,
+            interrupted: false,
+        }
+    }
+}
+
+/// rocprofv3's `--log-level env` and `config`.
+fn tell_settings(args: &RecordArgs, options: &Options) {
+    match args.tuning.log_level {
+        LogLevel::Config => {
+            say("options:");
+            options.lines().for_each(|line| say(&line));
+        }
+        LogLevel::Env if args.program.is_empty() => {
+            say("no program is started, so no environment variable is set");
+        }
+        LogLevel::Env if args.tuning.no_queue_profiling => say("no environment variable is set"),
+        LogLevel::Env => {
+            say(
+                "with --kernel-trace, the program gets GPU_FORCE_QUEUE_PROFILING=1, unless the variable is set already",
+            );
+        }
+        _ => {}
+    }
 }
 
 fn request(args: &RecordArgs) -> Request {

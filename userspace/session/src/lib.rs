@@ -38,5 +38,5 @@ pub use names::Names;
 pub use outputs::{Outputs, export};
 pub use recorder::{Finished, Say, record};
 pub use request::{Format, Formats, FunctionFilter, OutputRequest, Request, Targets};
-pub use system::hostname;
+pub use system::{hostname, kernel_release};
 pub use user::User;

@@ -66,6 +66,16 @@ const TICKS_PER_LOOK: u64 = 10;
 pub struct Finished {
     /// The capture.
     pub capture: PathBuf,
+    /// Where the outputs are.
+    pub directory: OutputDir,
+    /// How their names begin.
+    pub name: String,
+    /// The process launched, or the first of those attached to.
+    pub main_pid: Option<u32>,
+    /// When it began, ns `CLOCK_BOOTTIME`.
+    pub began: u64,
+    /// When it ended, ns `CLOCK_BOOTTIME`.
+    pub ended: u64,
     /// The final accounts.
     pub ledger: Ledger,
     /// The outputs.
@@ -201,6 +211,8 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             gpus,
             described: BTreeSet::new(),
             failure: None,
+            main_pid,
+            began: clocks::now(),
             ticks: 0,
             last_look: clocks::now(),
         };
@@ -256,6 +268,9 @@ pub(crate) struct Recorder<'a> {
     pub(crate) described: BTreeSet<u32>,
     /// First failure to write the capture.
     pub(crate) failure: Option<String>,
+    main_pid: Option<u32>,
+    /// When the recording began, ns `CLOCK_BOOTTIME`.
+    began: u64,
     ticks: u64,
     /// When the libraries of targets were last looked at without being told, ns `CLOCK_BOOTTIME`.
     pub(crate) last_look: u64,
@@ -429,6 +444,8 @@ impl Recorder<'_> {
             program,
             say,
             request,
+            main_pid,
+            began,
             ..
         } = self;
         let mut probes: Vec<Probes> = instruments.into_probes().chain(linkers.into_probes()).collect();
@@ -488,6 +505,11 @@ impl Recorder<'_> {
         let program = last_status(program, &ending, &mut stops, say).await;
         Ok(Finished {
             capture,
+            directory: directory.clone(),
+            name: name.to_owned(),
+            main_pid,
+            began,
+            ended: stopped.ledger.time,
             ledger: stopped.ledger,
             outputs,
             reason,

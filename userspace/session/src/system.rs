@@ -13,6 +13,12 @@ pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// Release of the running kernel.
+#[must_use]
+pub fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
 /// The first metadata of the capture.
 pub(crate) fn recording(request: &Request, backend: &str, main_pid: Option<u32>) -> Recording {
     let uname = rustix::system::uname();

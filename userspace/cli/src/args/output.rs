@@ -32,6 +32,11 @@ pub(crate) struct OutputArgs {
     )]
     pub(crate) output_format: Vec<Format>,
 
+    /// Write also the effective options, NAME_config.json.
+    #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
+          value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
+    pub(crate) output_config: bool,
+
     /// Replace an earlier recording of the same name.
     #[arg(long)]
     pub(crate) force: bool,

@@ -1,6 +1,6 @@
 //! Options of a recording.
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args};
 use regex::Regex;
@@ -24,6 +24,11 @@ pub(crate) struct RecordArgs {
         value_delimiter = ','
     )]
     pub(crate) pids: Vec<u32>,
+
+    /// Take options from this YAML or JSON file: `jobs:` with a list of jobs, each of options and their values. Of several
+    /// jobs each runs the program, and its outputs go to pass_1, pass_2, ...
+    #[arg(short = 'i', long, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
 
     /// Trace every process of this node (the default without a program or -p).
     #[arg(short = 'a', long, conflicts_with_all = ["pids", "program"])]

@@ -72,7 +72,7 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                 entry(
                     "input",
                     One,
-                    Instead(NOT_YET),
+                    Works,
                     "Text files (`pmc:` lines) are about counters only.",
                 ),
             ),
@@ -95,7 +95,7 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                     "The default is pftrace; rocprofv3's is rocpd.",
                 ),
             ),
-            entry("output-config", Bool, Instead(NOT_YET), ""),
+            entry("output-config", Bool, Works, ""),
             entry("log-level", One, Works, ""),
             short('E', entry("extra-counters", One, Instead(COUNTERS), "")),
         ],

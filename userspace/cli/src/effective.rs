@@ -1,0 +1,193 @@
+//! The options that a recording was made with, defaults included: `--output-config`, `--log-level config`.
+//!
+//! The document is rocprofv3's (`NAME_config.json`): its names for what it has (`config.hpp` of rocprofiler-sdk), with
+//! gputrace's own options beside them.
+
+use std::{collections::BTreeMap, io::Write as _};
+
+use anyhow::Result;
+use clap::{ArgAction, ArgMatches, Command, parser::ValueSource};
+use gputrace_abi::domain::Domain;
+use gputrace_export::Output;
+use gputrace_session::{Finished, Format, Request};
+use serde_json::{Map, Value, json};
+
+use crate::args::{Cli, boolean};
+
+/// The domains that rocprofv3's configuration tells of.
+const DOMAINS: [(&str, Domain); 8] = [
+    ("hip_runtime_api_trace", Domain::HipRuntime),
+    ("hip_compiler_api_trace", Domain::HipCompiler),
+    ("hsa_core_api_trace", Domain::HsaCore),
+    ("hsa_amd_ext_api_trace", Domain::HsaAmdExt),
+    ("hsa_image_ext_api_trace", Domain::HsaImageExt),
+    ("hsa_finalizer_ext_api_trace", Domain::HsaFinalizeExt),
+    ("kernel_trace", Domain::KernelDispatch),
+    ("memory_copy_trace", Domain::MemoryCopy),
+];
+
+/// Every option by name, with `_`, and its value.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Options(BTreeMap<String, Value>);
+
+impl Options {
+    /// Those of `matches`, which `command` made.
+    pub(crate) fn of(command: &Command, matches: &ArgMatches) -> Self {
+        let mut options = BTreeMap::new();
+        for arg in command.get_arguments() {
+            let (Some(long), action) = (arg.get_long(), arg.get_action()) else {
+                continue;
+            };
+            if matches!(
+                action,
+                ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version
+            ) {
+                continue;
+            }
+            let id = arg.get_id().as_str();
+            let raw = matches.get_raw(id).into_iter().flatten();
+            let texts: Vec<String> = raw.map(|value| value.to_string_lossy().into_owned()).collect();
+            let is_boolean = arg
+                .get_value_names()
+                .is_some_and(|names| names.iter().any(|name| name == "BOOL"));
+            let value = |text: &String| match boolean(text) {
+                Ok(truth) if is_boolean => truth.into(),
+                _ => text
+                    .parse::<u64>()
+                    .map_or_else(|_| text.as_str().into(), Value::from),
+            };
+            let value = match action {
+                ArgAction::SetTrue => (matches.value_source(id) != Some(ValueSource::DefaultValue)).into(),
+                ArgAction::Append => texts.iter().map(value).collect(),
+                _ => texts.first().map_or(Value::Null, value),
+            };
+            options.insert(long.replace('-', "_"), value);
+        }
+        Self(options)
+    }
+
+    /// For people: one line for each that has a value.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        let given = self.0.iter().filter(|(_, value)| !value.is_null());
+        given.map(|(name, value)| format!("  {name} = {value}"))
+    }
+}
+
+/// Writes `NAME_config.json` beside the recording's other files.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn write(options: &Options, cli: &Cli, request: &Request, finished: &Finished) -> Result<Output> {
+    let document = document(options, cli, request, finished);
+    let mut file = finished
+        .directory
+        .file(&format!("{}_config.json", finished.name))?;
+    serde_json::to_writer_pretty(&mut file, &document)?;
+    writeln!(file)?;
+    Ok(file.finish("effective options")?)
+}
+
+fn document(options: &Options, cli: &Cli, request: &Request, finished: &Finished) -> Value {
+    let output = &cli.record.output;
+    let mut config: Map<String, Value> = DOMAINS
+        .iter()
+        .map(|(name, domain)| ((*name).to_owned(), request.domains.contains(domain).into()))
+        .collect();
+    for (name, format) in [
+        ("csv_output", Format::Csv),
+        ("json_output", Format::Json),
+        ("pftrace_output", Format::Pftrace),
+        ("otf2_output", Format::Otf2),
+        ("rocpd_output", Format::Rocpd),
+    ] {
+        let wanted = request.output.formats.list.contains(&format);
+        config.insert(name.to_owned(), wanted.into());
+    }
+    let regex = |regex: &Option<regex::Regex>, default: &str| {
+        regex.as_ref().map_or(default, |regex| regex.as_str()).to_owned()
+    };
+    let rest = json!({
+        "counter_collection": false,
+        "kernel_filter_include": regex(&output.kernels.kernel_include_regex, ".*"),
+        "kernel_filter_exclude": regex(&output.kernels.kernel_exclude_regex, ""),
+        "demangle": !output.kernels.mangled_kernels,
+        "truncate": output.kernels.truncate_kernels,
+        "minimum_output_bytes": request.output.formats.minimum_bytes,
+        "output_path": finished.directory.path().to_string_lossy(),
+        "output_file": finished.name,
+        "raw_output_path": request.output.directory.to_string_lossy(),
+        "raw_output_file": request.output.name,
+        "summary": output.summary.summary,
+        "summary_per_domain": output.summary.summary_per_domain,
+        "summary_unit": options.0.get("summary_units"),
+        "summary_file": output.summary.summary_output_file,
+        "gputrace": options.0,
+    });
+    if let Value::Object(rest) = rest {
+        config.extend(rest);
+    }
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .map(|(name, value)| {
+            (
+                name.to_string_lossy().into_owned(),
+                value.to_string_lossy().into_owned(),
+            )
+        })
+        .collect();
+    let program = cli.record.program.iter().map(|word| word.to_string_lossy());
+    json!({"rocprofiler-sdk-tool": [{"metadata": {
+        "pid": finished.main_pid,
+        "init_time": finished.began,
+        "fini_time": finished.ended,
+        "config": config,
+        "command": program.collect::<Vec<_>>(),
+        "build_spec": {
+            "tool": "gputrace",
+            "version": env!("CARGO_PKG_VERSION"),
+            "system_name": "Linux",
+            "system_processor": std::env::consts::ARCH,
+            "kernel_release": gputrace_session::kernel_release(),
+        },
+        "environment": environment,
+    }}]})
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn options_have_types_and_defaults() {
+        let mut command = Cli::command();
+        command.build();
+        let given = [
+            "gputrace",
+            "-s",
+            "-f",
+            "csv,json",
+            "--no-stop",
+            "-o",
+            "run",
+            "--",
+            "app",
+        ];
+        let options = Options::of(&command, &command.clone().get_matches_from(given));
+        for (name, value) in [
+            ("sys_trace", json!(true)),
+            ("hip_trace", Value::Null),
+            ("stats", json!(false)),
+            ("no_stop", json!(true)),
+            ("force", json!(false)),
+            ("output_format", json!(["csv", "json"])),
+            ("output_file", json!("run")),
+            ("max_threads", json!(4096)),
+            ("summary_units", json!("nsec")),
+        ] {
+            assert_eq!(options.0[name], value, "{name}");
+        }
+        assert!(!options.0.contains_key("help"));
+        assert!(options.lines().any(|line| line == "  output_file = \"run\""));
+    }
+}
