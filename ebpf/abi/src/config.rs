@@ -53,6 +53,16 @@ pub mod target_flags {
     pub const FROM_START: u32 = 2;
 }
 
+/// What the word that every program reads first says.
+pub mod state {
+    /// What happens is recorded.
+    pub const RECORDING: u32 = 0;
+    /// The recording is over: programs leave everything as it is.
+    pub const STOPPED: u32 = 1;
+    /// Calls, packets and copies that begin are passed over; what began before is followed to its end.
+    pub const PAUSED: u32 = 2;
+}
+
 /// `CLONE_THREAD` of `linux/sched.h`: the new task is a thread of its creator's process.
 pub const CLONE_THREAD: u64 = 0x0001_0000;
 

@@ -14,6 +14,7 @@ use aya_ebpf::{
 };
 use gputrace_abi::{
     REGISTER_ARGS, STACK_ARGS,
+    config::state,
     cookie::Cookie,
     counters::DropReason,
     frame::{Frame, MAX_DEPTH},
@@ -24,28 +25,47 @@ use gputrace_abi::{
 use crate::{
     frames::{Frames, count_lost, deeper},
     gpu::observe,
-    maps::{Counters, config, stopped, target},
+    maps::{Counters, config, paused, state, stopped, target},
     ring::{Outcome, finish, wake_flag},
 };
 
 /// At a function's entry (or just behind its `endbr64`): opens a frame.
 #[uprobe]
 pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
-    if stopped() {
+    let now = state();
+    if now == state::STOPPED {
         return None;
     }
+    let is_paused = now == state::PAUSED;
     let id = bpf_get_current_pid_tgid();
     let (mut frames, room) = match Frames::find(id) {
         Some(frames) => (Some(frames), true),
         None => {
             target((id >> 32) as u32)?;
-            let created = Frames::create(id);
+            let created = if is_paused { None } else { Frames::create(id) };
             (created, created.is_some())
         }
     };
 
     // SAFETY: the context of this program; a helper that only reads it.
     let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    // SAFETY: the registers that the kernel passes to this program.
+    let stack_pointer = unsafe { (*ctx.regs).rsp };
+    if let Some(frames) = frames.as_mut() {
+        // Also of a call that is passed over: its return must not be taken for that of a dead frame.
+        frames.drop_abandoned(stack_pointer, cookie);
+    }
+    if is_paused {
+        if let Some(frames) = frames {
+            frames.store_depth();
+        }
+        if cookie.role() != role::NONE {
+            // SAFETY: a helper without arguments.
+            let time = unsafe { bpf_ktime_get_boot_ns() };
+            observe(ctx.regs, id, time, cookie.0, null_mut());
+        }
+        return None;
+    }
     // SAFETY: a helper without arguments.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     let counters = Counters::of(cpu)?;
@@ -56,9 +76,6 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
     }
     let frames = frames.as_mut()?;
 
-    // SAFETY: the registers that the kernel passes to this program.
-    let stack_pointer = unsafe { (*ctx.regs).rsp };
-    frames.drop_abandoned(stack_pointer, cookie);
     // SAFETY: a frame of this thread.
     let parent = frames.top().map_or(0, |top| unsafe { (*top).correlation });
     let Some(frame) = frames.frame(frames.depth) else {
@@ -204,6 +221,10 @@ pub(crate) fn call_leave(ctx: RetProbeContext) -> Option<()> {
         frames.depth -= 1;
     }
     frames.store_depth();
+    if paused() {
+        // Most likely of a call that was passed over.
+        return None;
+    }
     // SAFETY: a helper without arguments.
     Counters::of(unsafe { bpf_get_smp_processor_id() })?.unmatched_return();
     None

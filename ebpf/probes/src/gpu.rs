@@ -32,7 +32,7 @@ use crate::{
     calls::arguments,
     copies::{batch, copy},
     frames::Frames,
-    maps::{Counters, Object, QUEUES, QueueProgress, STEPS, target},
+    maps::{Counters, Object, QUEUES, QueueProgress, STEPS, paused, target},
     ring::Slot,
     signals,
 };
@@ -166,6 +166,7 @@ pub(crate) fn observe(regs: *const pt_regs, id: u64, time: u64, cookie: u64, thr
     match cookie.role() {
         role::DOORBELL => signal_stored(hit).map_or(0, |()| 1),
         role::QUEUE_DESTROY => queue_destroyed(hit, first).map_or(0, |()| 1),
+        role::COPY | role::COPY_ON_ENGINE | role::COPY_RECT | role::COPY_BATCH if paused() => 0,
         role::COPY | role::COPY_ON_ENGINE | role::COPY_RECT => copy(hit),
         role::COPY_BATCH => batch(hit),
         _ => 0,
@@ -286,6 +287,9 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         });
     }
 
+    if paused() {
+        return None;
+    }
     // A loop whose body the verifier follows once or twice, however long it is.
     // SAFETY: the map is an array, `step` has the signature that the helper asks for, and what is handed to it lives
     // through the call.

@@ -7,7 +7,7 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use gputrace_abi::{
-    config::{EVERY_PROCESS, ProbeConfig},
+    config::{EVERY_PROCESS, ProbeConfig, state},
     counters::{CpuCounters, DropReason, KERNEL_REASONS},
     domain::DOMAINS,
     frame::Thread,
@@ -27,10 +27,10 @@ static CONFIG: Global<ProbeConfig> = Global::new(ProbeConfig {
     wakeup_mask: 0,
 });
 
-/// Not 0 when the recording is over: programs leave everything as it is from then on. So stopping is
-/// exact and instant, however long the kernel takes to remove the probes.
+/// One of [`state`]. That programs leave everything as it is once the recording is over makes stopping exact and
+/// instant, however long the kernel takes to remove the probes.
 #[unsafe(no_mangle)]
-static mut STOPPED: u32 = 0;
+static mut STATE: u32 = state::RECORDING;
 
 /// One ring per CPU, index = CPU: producers on different CPUs never wait for each other.
 #[btf_map]
@@ -101,11 +101,23 @@ pub(crate) fn config() -> ProbeConfig {
     CONFIG.load()
 }
 
+/// What programs are to do: one of [`state`].
+#[inline(always)]
+pub(crate) fn state() -> u32 {
+    // SAFETY: an aligned word that only user space changes.
+    unsafe { (&raw const STATE).read_volatile() }
+}
+
 /// Whether the recording is over.
 #[inline(always)]
 pub(crate) fn stopped() -> bool {
-    // SAFETY: an aligned word that only user space changes, and only once.
-    unsafe { (&raw const STOPPED).read_volatile() != 0 }
+    state() == state::STOPPED
+}
+
+/// Whether what begins now is passed over.
+#[inline(always)]
+pub(crate) fn paused() -> bool {
+    state() == state::PAUSED
 }
 
 /// The value in [`TARGETS`] of a process that is to be traced; `None` for others.

@@ -124,6 +124,11 @@ fn request(args: &RecordArgs) -> Request {
             exclude: args.exclude.clone(),
             polling: args.hsa_include.clone(),
         },
+        periods: args
+            .collection_period
+            .iter()
+            .map(|triple| triple.period(args.collection_period_unit))
+            .collect(),
         queue_profiling: !args.tuning.no_queue_profiling,
         duration: args
             .duration

@@ -88,6 +88,10 @@ pub enum Command {
     Process(u32),
     /// Append what the watcher found: records, back to back, and metadata.
     Watched(Box<(Vec<u8>, Vec<Meta>)>),
+    /// What the rings hold now is the last before a time in which the programs pass over what happens: packets that are
+    /// missing after it are not looked for. The programs must be paused, and be resumed only when a barrier behind this
+    /// was answered.
+    PassedOver,
     /// Answer when everything sent before has been done.
     Barrier(Sender<()>),
     /// Read the last records, close the books and end. The programs must have been stopped.
@@ -138,6 +142,15 @@ impl CollectorHandle {
     /// Sends a command. A collector that is gone has said why through [`CollectorHandle::finish`].
     pub fn send(&self, command: Command) {
         send(&self.commands, &self.wake, command);
+    }
+
+    /// Does what [`Command::PassedOver`] asks for, and waits until it is done.
+    pub fn passed_over(&self) {
+        let (answer, done) = channel();
+        self.send(Command::PassedOver);
+        self.send(Command::Barrier(answer));
+        // Fails only if the collector is gone, and then no record comes either.
+        let _ = done.recv();
     }
 
     /// Appends metadata and waits until every record drained from now on stands after it.
@@ -271,6 +284,10 @@ impl Collector {
                         self.books.relevant.add(pid);
                     }
                     Command::Watched(found) => self.books.watched(&found.0, &found.1),
+                    Command::PassedOver => {
+                        while self.round() > 0 {}
+                        self.books.passed_over();
+                    }
                     Command::Barrier(answer) => {
                         // Whoever asked may have stopped waiting.
                         let _ = answer.send(());
@@ -446,6 +463,14 @@ impl Books {
         }
         for meta in metas {
             self.meta(meta);
+        }
+    }
+
+    /// Ends the waiting for packets that were missing before a pause, and the looking for those in it.
+    fn passed_over(&mut self) {
+        self.late(true);
+        if let Some(gpu) = &mut self.gpu {
+            gpu.passed_over();
         }
     }
 

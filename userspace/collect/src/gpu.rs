@@ -72,6 +72,8 @@ struct Queue {
     missing: BTreeMap<u64, (Packet, u32)>,
     /// Whether the watcher has been told of a packet without a signal since the last round.
     unsignalled: bool,
+    /// Whether packets may have been passed over on purpose since the last one.
+    passed_over: bool,
 }
 
 impl GpuBooks {
@@ -138,12 +140,16 @@ impl GpuBooks {
                     next: if since_creation { 0 } else { packet.index },
                     missing: BTreeMap::new(),
                     unsignalled: false,
+                    passed_over: false,
                 },
             );
             self.news.push((packet.pid, News::Queue(packet.queue)));
         }
         let [.., kernel, _, _, signal] = packet.packet;
         if let Some(queue) = self.queues.get_mut(&key) {
+            if std::mem::take(&mut queue.passed_over) {
+                queue.next = queue.next.max(packet.index);
+            }
             if packet.index >= queue.next {
                 let first = queue.next.max(packet.index.saturating_sub(MOST_MISSING));
                 // So many are not those of other threads whose doorbells are about to ring.
@@ -235,6 +241,13 @@ impl GpuBooks {
             let _ = self.watcher.send(Watch::News(std::mem::take(&mut self.news)));
         }
         late
+    }
+
+    /// From now on, until a queue's next packet, packets that are missing were passed over on purpose.
+    pub(crate) fn passed_over(&mut self) {
+        for queue in self.queues.values_mut() {
+            queue.passed_over = true;
+        }
     }
 
     /// Forgets a process that has ended. Packets that are still missing can be read by nobody any more.
@@ -339,6 +352,17 @@ mod tests {
             .collect();
         assert_eq!(indices, [11, 13]);
         assert!(books.round(true).is_empty());
+    }
+
+    #[test]
+    fn packets_of_a_pause_are_not_looked_for() {
+        let mut books = books(Vec::new());
+        take(&mut books, &packet(10, 0));
+        books.passed_over();
+        take(&mut books, &packet(20, 0));
+        assert!(books.round(true).is_empty());
+        take(&mut books, &packet(22, 0));
+        assert_eq!(books.round(true).len(), 1, "the one behind the pause");
     }
 
     #[test]

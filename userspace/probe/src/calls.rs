@@ -8,7 +8,7 @@ use std::{
 
 use aya::maps::{Map, MapData};
 use gputrace_abi::{
-    config::{EVERY_PROCESS, ProbeConfig, target_flags},
+    config::{EVERY_PROCESS, ProbeConfig, state, target_flags},
     counters::CpuCounters,
     frame::Thread,
     record::LONG_SPAN_SIZE,
@@ -473,9 +473,24 @@ impl Calls {
     ///
     /// [`ProbeError`] when the flag cannot be set.
     pub fn stop(&self) -> Result<bool, ProbeError> {
+        self.set_state(state::STOPPED)
+    }
+
+    /// Makes the programs pass over what begins from now on, or record it again. Once a pause is set and this returns
+    /// true, nothing begins to be recorded any more.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the flag cannot be set.
+    pub fn pause(&self, pause: bool) -> Result<bool, ProbeError> {
+        self.set_state(if pause { state::PAUSED } else { state::RECORDING })
+    }
+
+    /// Tells the programs what to do. False if the kernel cannot tell when those that were running have ended.
+    fn set_state(&self, state: u32) -> Result<bool, ProbeError> {
         self.map(STOP_FLAG)?
-            .update(0u32.as_bytes(), 1u32.as_bytes(), MapFlags::ANY)
-            .map_err(|error| refused("stop the programs", &error))?;
+            .update(0u32.as_bytes(), state.as_bytes(), MapFlags::ANY)
+            .map_err(|error| refused("stop, pause or resume the programs", &error))?;
         // MEMBARRIER_CMD_GLOBAL waits for an RCU grace period, and programs run inside RCU read-side
         // critical sections.
         const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;

@@ -17,7 +17,11 @@ use gputrace_abi::{
     domain::Domain,
     record::{Task, task_op},
 };
-use gputrace_capture::{CaptureWriter, ledger::Ledger, meta::EndReason};
+use gputrace_capture::{
+    CaptureWriter,
+    ledger::Ledger,
+    meta::{EndReason, Notice},
+};
 use gputrace_collect::{Collector, CollectorHandle, Command, GpuSettings, Happening, Settings, clocks};
 use gputrace_export::OutputDir;
 use gputrace_probe::{
@@ -49,6 +53,7 @@ use crate::{
     linkers::{self, Linkers},
     names::Names,
     outputs::{Outputs, export},
+    periods::{Course, Schedule},
     place::Place,
     request::{Request, Targets},
     system,
@@ -113,6 +118,9 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         max_threads: request.max_threads,
         follow_forks,
     })?);
+    if !request.periods.is_empty() {
+        calls.pause(true)?;
+    }
     let tasks = Tasks::load(request.debug_ebpf)?;
     // Before there are other threads, which a fork would leave behind in any state.
     let guardian = match request.targets {
@@ -212,6 +220,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             described: BTreeSet::new(),
             failure: None,
             main_pid,
+            course: Course::default(),
             began: clocks::now(),
             ticks: 0,
             last_look: clocks::now(),
@@ -269,6 +278,7 @@ pub(crate) struct Recorder<'a> {
     /// First failure to write the capture.
     pub(crate) failure: Option<String>,
     main_pid: Option<u32>,
+    course: Course,
     /// When the recording began, ns `CLOCK_BOOTTIME`.
     began: u64,
     ticks: u64,
@@ -334,6 +344,10 @@ impl Recorder<'_> {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let over = sleep(self.request.duration.unwrap_or(Duration::MAX));
         tokio::pin!(over);
+        let mut schedule = Schedule::new(&self.request.periods);
+        let mut next = schedule.next();
+        let switch = sleep(next.map_or(Duration::MAX, |next| next.after));
+        tokio::pin!(switch);
         let mut attached = match &self.request.targets {
             Targets::Attach { pids, .. } => ends_of(pids),
             _ => JoinSet::new(),
@@ -344,6 +358,17 @@ impl Recorder<'_> {
                 biased;
                 stop = stops.next() => return Ending::Stopped(stop),
                 () = &mut over, if self.request.duration.is_some() => return Ending::DurationOver,
+                () = &mut switch, if next.is_some() => {
+                    self.switch(next.is_some_and(|next| next.on));
+                    next = schedule.next();
+                    match next {
+                        Some(next) => {
+                            let due = switch.deadline() + next.after;
+                            switch.as_mut().reset(due);
+                        }
+                        None => return Ending::DurationOver,
+                    }
+                }
                 ended = ended(&mut self.program), if self.program.is_some() => {
                     return Ending::ProgramEnded(ended);
                 }
@@ -378,6 +403,30 @@ impl Recorder<'_> {
             Happening::Linker(task) => self.linker_changed(&task),
             Happening::Kernel { pid, kernel_object } => self.new_kernel(pid, kernel_object),
             Happening::CaptureFailed(text) => self.failure = Some(text),
+        }
+    }
+
+    /// A collection period begins or ends. All that is recorded in it has begun between the times that are told.
+    fn switch(&mut self, on: bool) {
+        let mut time = clocks::now();
+        if on {
+            self.collector.passed_over();
+            time = clocks::now();
+        }
+        // It worked before; if it fails now, more is recorded than was asked for, or less.
+        if let Err(error) = self.calls.pause(!on) {
+            self.tell(&format!(
+                "a collection period could not be begun or ended: {error}"
+            ));
+            return;
+        }
+        if !on {
+            time = clocks::now();
+        }
+        if let Some(text) = self.course.switched(on, time) {
+            (self.say)(text.trim_end_matches('.'));
+            self.collector
+                .send(Command::Meta(Box::new(Notice { time, text }.into())));
         }
     }
 
@@ -446,8 +495,14 @@ impl Recorder<'_> {
             request,
             main_pid,
             began,
+            course,
             ..
         } = self;
+        if !request.periods.is_empty() {
+            let time = clocks::now();
+            let text = course.summary(began, time);
+            collector.send(Command::Meta(Box::new(Notice { time, text }.into())));
+        }
         let mut probes: Vec<Probes> = instruments.into_probes().chain(linkers.into_probes()).collect();
         let links = probes.iter().map(Probes::links).sum();
         let cost = detach::estimate(calls.backend(), links);

@@ -8,6 +8,8 @@ use gputrace_perfetto::GpuGrouping;
 use gputrace_probe::{attach::Scope, calls::BackendChoice};
 use regex::Regex;
 
+use crate::periods::Period;
+
 /// A recording to be made.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -22,6 +24,8 @@ pub struct Request {
     pub functions: FunctionFilter,
     /// Whether a launched program's environment asks HIP to have every kernel stamped by the GPU.
     pub queue_profiling: bool,
+    /// When to record at all; always without any.
+    pub periods: Vec<Period>,
     /// When to stop by itself.
     pub duration: Option<Duration>,
     /// Where outputs go.

@@ -2,6 +2,7 @@
 
 mod domains;
 mod output;
+mod period;
 mod record;
 mod tuning;
 mod values;

@@ -8,6 +8,7 @@ use regex::Regex;
 use super::{
     domains::DomainArgs,
     output::OutputArgs,
+    period::{PeriodUnit, Triple},
     tuning::TuningArgs,
     values::{boolean, duration},
 };
@@ -52,6 +53,15 @@ pub(crate) struct RecordArgs {
     /// Stop after this many milliseconds (rocprofv3's name for --duration).
     #[arg(long, value_name = "MSEC", conflicts_with = "duration")]
     pub(crate) attach_duration_msec: Option<u64>,
+
+    /// Record only now and then: after a delay, for a time, so often (0: without end); e.g. 1:0.5:3. Several one after the other.
+    /// What begins in such a period is recorded, also if it ends later.
+    #[arg(short = 'P', long, value_name = "DELAY:TIME:REPEAT", value_parser = str::parse::<Triple>)]
+    pub(crate) collection_period: Vec<Triple>,
+
+    /// Unit of the delays and times of --collection-period.
+    #[arg(long, value_enum, value_name = "UNIT", default_value = "sec")]
+    pub(crate) collection_period_unit: PeriodUnit,
 
     /// What to trace.
     #[command(flatten)]

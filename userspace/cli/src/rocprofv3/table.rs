@@ -280,11 +280,11 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                 entry(
                     "collection-period",
                     Many,
-                    Instead(NOT_YET),
+                    Works,
                     "Also with `-p` and for the whole node.",
                 ),
             ),
-            entry("collection-period-unit", One, Instead(NOT_YET), ""),
+            entry("collection-period-unit", One, Works, ""),
             entry("selected-regions", Bool, Instead(NOT_YET), ""),
             entry("selected-regions-ref-count", Bool, Instead(NOT_YET), ""),
         ],

@@ -1,0 +1,175 @@
+//! Collection periods: recording only now and then, `--collection-period`.
+//!
+//! What *begins* in a period is recorded, with its end, also if that comes later: a call at its entry, a kernel at its
+//! doorbell, a copy at the call that asks for it. What begins outside is passed over by the programs in the kernel, with
+//! its return; so in the accounts it was never seen.
+
+use std::{collections::VecDeque, time::Duration};
+
+/// A delay and a time of recording, several times over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Period {
+    /// Time without recording before each time with it.
+    pub delay: Duration,
+    /// Time with recording, not 0.
+    pub length: Duration,
+    /// How often; 0: until the recording is stopped.
+    pub repeat: u64,
+}
+
+/// The times at which recording begins and pauses.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule {
+    periods: VecDeque<Period>,
+    /// Rounds of the first of them that are over.
+    rounds: u64,
+    on: bool,
+}
+
+/// Recording begins or pauses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Switch {
+    /// How long after the one before.
+    pub(crate) after: Duration,
+    /// Whether it begins.
+    pub(crate) on: bool,
+}
+
+impl Schedule {
+    /// One period after the other; recording is off at first.
+    pub(crate) fn new(periods: &[Period]) -> Self {
+        Self {
+            periods: periods.iter().copied().collect(),
+            rounds: 0,
+            on: false,
+        }
+    }
+}
+
+impl Iterator for Schedule {
+    type Item = Switch;
+
+    fn next(&mut self) -> Option<Switch> {
+        let period = *self.periods.front()?;
+        self.on = !self.on;
+        if self.on {
+            return Some(Switch {
+                after: period.delay,
+                on: true,
+            });
+        }
+        self.rounds += 1;
+        if self.rounds == period.repeat {
+            self.rounds = 0;
+            self.periods.pop_front();
+        }
+        Some(Switch {
+            after: period.length,
+            on: false,
+        })
+    }
+}
+
+/// What became of the periods.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Course {
+    /// Periods that have begun.
+    begun: u64,
+    /// Beginning of the current one, ns `CLOCK_BOOTTIME`.
+    since: Option<u64>,
+    /// Time in those that are over, ns.
+    recorded: u64,
+}
+
+impl Course {
+    /// Recording began or paused at `time`, ns `CLOCK_BOOTTIME`; as a remark, except of more than a reader would want.
+    pub(crate) fn switched(&mut self, on: bool, time: u64) -> Option<String> {
+        /// So many periods are told of one by one.
+        const TOLD: u64 = 50;
+        let text = if on {
+            self.begun += 1;
+            self.since = Some(time);
+            format!("collection period {} begins.", self.begun)
+        } else {
+            self.close(time);
+            format!(
+                "collection period {} ends: what begins from here on is not recorded until the next one.",
+                self.begun
+            )
+        };
+        (self.begun <= TOLD).then_some(text)
+    }
+
+    /// A remark on all of them at the end of the recording, which began at `began` and ends at `time`.
+    pub(crate) fn summary(mut self, began: u64, time: u64) -> String {
+        self.close(time);
+        let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
+        format!(
+            "Recorded only in {} collection period(s), {:.6} s of {:.6} s: calls, kernels and copies that began outside of them were \
+             not recorded.",
+            self.begun,
+            seconds(self.recorded),
+            seconds(time.saturating_sub(began))
+        )
+    }
+
+    fn close(&mut self, time: u64) {
+        if let Some(since) = self.since.take() {
+            self.recorded += time.saturating_sub(since);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn period(delay: u64, length: u64, repeat: u64) -> Period {
+        Period {
+            delay: Duration::from_secs(delay),
+            length: Duration::from_secs(length),
+            repeat,
+        }
+    }
+
+    #[test]
+    fn periods_follow_each_other() {
+        let switches = |periods: &[Period]| -> Vec<(u64, bool)> {
+            let schedule = Schedule::new(periods).take(7);
+            schedule
+                .map(|switch| (switch.after.as_secs(), switch.on))
+                .collect()
+        };
+        assert_eq!(
+            switches(&[period(1, 2, 2), period(5, 6, 1)]),
+            [
+                (1, true),
+                (2, false),
+                (1, true),
+                (2, false),
+                (5, true),
+                (6, false)
+            ]
+        );
+        let for_ever = [(0, true), (3, false)].repeat(4);
+        assert_eq!(switches(&[period(0, 3, 0), period(1, 1, 1)]), for_ever[..7]);
+        assert_eq!(switches(&[]), []);
+    }
+
+    #[test]
+    fn what_was_recorded_is_summed_up() {
+        let mut course = Course::default();
+        assert!(course.switched(true, 1_000_000_000).is_some());
+        assert!(course.switched(false, 3_000_000_000).is_some());
+        for _ in 0..100 {
+            course.switched(true, 4_000_000_000);
+            course.switched(false, 4_000_000_000);
+        }
+        assert!(course.switched(true, 9_000_000_000).is_none());
+        let text = course.summary(0, 10_000_000_000);
+        assert!(
+            text.contains("102 collection period(s), 3.000000 s of 10.000000 s"),
+            "{text}"
+        );
+    }
+}
