@@ -37,7 +37,7 @@
 //!   should.
 //! * A window is violated if the true begin or end lies outside it by a nanosecond. There is no tolerance.
 //! * The call that a dispatch or copy belongs to must be of the same thread, enclose the submission, be a function
-//!   that launches or copies, have arguments that agree with what ran, and have as many dispatches as it should.
+//!   that launches or copies (of what a thread of HIP's submitted: be a call before it of another thread), have arguments that agree with what ran, and have as many dispatches as it should.
 
 pub mod compare;
 pub mod copies;

@@ -76,8 +76,13 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// The outermost call, if both it and the innermost are calls of the same thread around the submission.
+    /// The outermost call, if both it and the innermost are calls of the same thread around the submission; of what a
+    /// thread of HIP's submitted, one of the process that began before.
     fn parent(&self, origin: &Origin) -> Option<&'a Call> {
+        if origin.deferred {
+            let asked = self.by_id.get(&origin.outermost).copied();
+            return asked.filter(|call| call.pid == origin.pid && call.begin <= origin.time);
+        }
         let around = |id: u64| {
             self.by_id.get(&id).copied().filter(|call| {
                 (call.pid, call.tid) == (origin.pid, origin.tid)

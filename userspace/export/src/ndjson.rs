@@ -15,7 +15,7 @@ use gputrace_capture::{
 use gputrace_timeline::{
     args::{self, ArgValue},
     event::{Call, CallEnd, Event, FunctionInfo, Lifetime, LifetimeChange},
-    gpu::{Copy, Dispatch},
+    gpu::{Copy, Dispatch, RuntimeKernel},
 };
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -102,6 +102,7 @@ struct DispatchLine<'a> {
     stream: Option<u64>,
     correlation_id: u64,
     outermost_correlation_id: u64,
+    deferred: bool,
     begin: u64,
     end: u64,
     #[serde(flatten)]
@@ -222,6 +223,7 @@ impl<W: Write> NdjsonWriter<W> {
                 "sgpr_count": info.kernel.sgpr_count,
                 "arch_vgpr_count": info.kernel.arch_vgpr_count,
                 "accum_vgpr_count": info.kernel.accum_vgpr_count,
+                "runtime": info.runtime.map(RuntimeKernel::name),
             })),
             Event::Call(call) => self.call(call),
             Event::Dispatch(dispatch) => self.dispatch(dispatch),
@@ -292,6 +294,7 @@ impl<W: Write> NdjsonWriter<W> {
             stream: dispatch.origin.stream,
             correlation_id: dispatch.origin.innermost,
             outermost_correlation_id: dispatch.origin.outermost,
+            deferred: dispatch.origin.deferred,
             begin: dispatch.time.begin,
             end: dispatch.time.end,
             knowledge: Knowledge::new(&dispatch.time, dispatch.origin.time),
@@ -365,7 +368,7 @@ fn function_line(info: &FunctionInfo) -> Value {
 fn lifetime_line(lifetime: &Lifetime) -> Value {
     let (what, name, parent) = match &lifetime.what {
         LifetimeChange::ProcessStarted { parent } => ("process_started", None, Some(*parent)),
-        LifetimeChange::ThreadStarted => ("thread_started", None, None),
+        LifetimeChange::ThreadStarted { .. } => ("thread_started", None, None),
         LifetimeChange::Executed { name } => ("executed", Some(name), None),
         LifetimeChange::Exited => ("exited", None, None),
         LifetimeChange::Renamed { name } => ("renamed", Some(name), None),

@@ -79,6 +79,7 @@ pub fn dispatch(id: u64, submit: u64, time: GpuTime) -> Dispatch {
             innermost: 2,
             outermost: 1,
             stream: Some(0),
+            deferred: false,
         },
         queue: 0,
         node_id: Some(1),
@@ -263,6 +264,7 @@ fn kernel((id, name, demangled, group_size): (u32, &str, &str, u32)) -> Event {
             ..Kernel::default()
         },
         demangled: demangled.to_owned(),
+        runtime: None,
     }))
 }
 
@@ -277,6 +279,7 @@ fn copies() -> [Copy; 3] {
             innermost: 2,
             outermost: 1,
             stream: Some(0xb0),
+            deferred: false,
         },
         direction,
         destination_node: to,

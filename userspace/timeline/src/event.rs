@@ -159,7 +159,10 @@ pub enum LifetimeChange {
         parent: u32,
     },
     /// A thread was created.
-    ThreadStarted,
+    ThreadStarted {
+        /// The creator's thread id.
+        creator: u32,
+    },
     /// The process executed another program; its `comm` from then on.
     Executed {
         /// New name.

@@ -21,6 +21,7 @@
 
 pub mod args;
 mod decode;
+mod deferred;
 pub mod event;
 pub mod gpu;
 mod group;

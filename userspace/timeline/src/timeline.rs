@@ -36,6 +36,7 @@ use gputrace_capture::{
 };
 
 use crate::{
+    deferred::Deferred,
     event::{Event, FunctionInfo},
     group::{Collection, Due, Group},
     processes::Processes,
@@ -62,6 +63,7 @@ pub struct Timeline<R> {
     group: Group,
     processes: Processes,
     work: Work,
+    deferred: Deferred,
     tally: Tally,
     ledger: Option<Box<Ledger>>,
     end: Option<End>,
@@ -114,6 +116,7 @@ impl<R: Read + Seek> Timeline<R> {
             group: Group::default(),
             processes: Processes::default(),
             work,
+            deferred: Deferred::default(),
             tally: Tally::default(),
             ledger: None,
             end: None,
@@ -263,10 +266,10 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(event) = self.ready.pop_front() {
-                return Some(Ok(event));
+                return Some(Ok(self.deferred.seen(event)));
             }
             match self.group.next() {
-                Some(Due::Call(call)) => return Some(Ok(Event::Call(call))),
+                Some(Due::Call(call)) => return Some(Ok(self.deferred.seen(Event::Call(call)))),
                 Some(Due::Task(task)) => {
                     if !self.processes.task(&task, &mut self.ready) {
                         self.tally.unknown_records += 1;

@@ -207,7 +207,7 @@ fn processes_are_followed() {
         thread(200, 200, &worker),
         lifetime(30, 200, LifetimeChange::Executed { name: worker }),
         thread(200, 201, "worker"),
-        lifetime(40, 201, LifetimeChange::ThreadStarted),
+        lifetime(40, 201, LifetimeChange::ThreadStarted { creator: 200 }),
         thread(200, 201, "pool-0"),
         lifetime(
             50,

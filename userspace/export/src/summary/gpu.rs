@@ -10,7 +10,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::Recording;
 use gputrace_timeline::{
     event::{Call, Event},
-    gpu::{Copy, Direction, Dispatch, GpuTime, Origin, Quality},
+    gpu::{Copy, Direction, Dispatch, GpuTime, Origin, Quality, RuntimeKernel},
 };
 
 use super::stats::Durations;
@@ -273,6 +273,8 @@ pub(super) struct GpuUse {
     asked: bool,
     pub(super) kernels: HashMap<String, WorkUse>,
     pub(super) copies: BTreeMap<Direction, WorkUse>,
+    /// Copies and fills that HIP did by kernels of its own; they are among the kernels as well.
+    pub(super) by_kernels: BTreeMap<RuntimeKernel, WorkUse>,
     pub(super) kernel_qualities: Qualities,
     pub(super) copy_qualities: Qualities,
     pub(super) agents: BTreeMap<Option<u32>, Busy>,
@@ -328,6 +330,10 @@ impl GpuUse {
         }
         if let Some(kernel) = self.kernels.get_mut(&*name) {
             kernel.add(time, 0);
+        }
+        let runtime = self.gpus.kernel(dispatch).and_then(|kernel| kernel.runtime);
+        if let Some(runtime @ (RuntimeKernel::Copy | RuntimeKernel::Fill)) = runtime {
+            self.by_kernels.entry(runtime).or_default().add(time, 0);
         }
         let name = time.unfinished.then(|| name.into_owned());
         self.kernel_qualities.add(time.quality);

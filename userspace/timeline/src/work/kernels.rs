@@ -7,7 +7,7 @@ use gputrace_names::demangle;
 
 use crate::{
     event::Event,
-    gpu::{CodeObjectInfo, KernelInfo},
+    gpu::{CodeObjectInfo, KernelInfo, RuntimeKernel},
 };
 
 /// Kernels of all code objects.
@@ -69,6 +69,7 @@ impl Kernels {
                 pid,
                 kernel: known.kernel.clone(),
                 demangled,
+                runtime: RuntimeKernel::of(&known.kernel.name),
             })));
         }
         known.id

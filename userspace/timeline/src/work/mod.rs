@@ -265,6 +265,7 @@ impl Work {
             innermost: packet.innermost,
             outermost: packet.outermost,
             stream: (packet.flags & packet_flags::STREAM != 0).then_some(packet.stream),
+            deferred: false,
         };
         let losses = self.knowledge.losses(packet.time, packet.time) > Losses::None;
         let inserted = queue.insert(packet, origin, losses);
