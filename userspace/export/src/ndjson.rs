@@ -54,7 +54,7 @@ impl Serialize for Shown {
             ArgValue::Unsigned(value) => serializer.serialize_u64(value),
             ArgValue::Bool(value) => serializer.serialize_bool(value),
             ArgValue::Unrecorded | ArgValue::Unreadable => serializer.serialize_none(),
-            ArgValue::Hex(_) | ArgValue::Dim3 { .. } | ArgValue::Status { .. } => {
+            ArgValue::Hex(_) | ArgValue::Dim3 { .. } | ArgValue::Status { .. } | ArgValue::Named(_) => {
                 serializer.collect_str(&self.0)
             }
         }

@@ -119,6 +119,7 @@ fn call(index: u64) -> Call {
             0,
         ],
         stack: [0; 8],
+        request: None,
     }
 }
 

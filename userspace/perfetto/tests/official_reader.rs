@@ -274,6 +274,7 @@ fn call(correlation: u64, parent: u64, pid: u32, tid: u32, begin: u64, end: u64)
         stack_readable: true,
         args: [correlation; 6],
         stack: [0; 8],
+        request: None,
     }
 }
 

@@ -16,6 +16,7 @@
 
 mod detach;
 mod discovery;
+mod driver;
 mod ending;
 mod error;
 mod gpu;

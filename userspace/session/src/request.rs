@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use gputrace_abi::domain::Domain;
 use gputrace_export::{KernelOptions, summary::tables::TableOptions};
 use gputrace_perfetto::GpuGrouping;
-use gputrace_probe::{attach::Scope, calls::BackendChoice};
+use gputrace_probe::{attach::Scope, calls::BackendChoice, ioctls::Place};
 use regex::Regex;
 
 /// A recording to be made.
@@ -28,6 +28,8 @@ pub struct Request {
     pub output: OutputRequest,
     /// How probes are attached.
     pub backend: BackendChoice,
+    /// Where requests to the driver are traced; `None` chooses.
+    pub kfd_place: Option<Place>,
     /// Bytes of each CPU's ring; `None` chooses by the number of CPUs.
     pub ring_bytes: Option<u32>,
     /// Threads that can have open calls at once.

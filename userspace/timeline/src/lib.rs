@@ -25,6 +25,7 @@ mod deferred;
 pub mod event;
 pub mod gpu;
 mod group;
+pub mod ioctl;
 mod processes;
 pub mod status;
 #[cfg(feature = "synthetic")]

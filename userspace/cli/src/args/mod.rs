@@ -14,7 +14,7 @@ pub(crate) use self::{
     domains::DomainArgs,
     output::{Format, OutputArgs},
     record::RecordArgs,
-    tuning::{Backend, LogLevel},
+    tuning::{Backend, KfdProbes, LogLevel},
     values::{boolean, duration},
 };
 use crate::inspect::{DoctorArgs, KfdArgs, PsArgs, TopologyArgs};
