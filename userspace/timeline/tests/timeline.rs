@@ -256,7 +256,7 @@ fn nonsense_is_counted_and_reported_and_the_rest_is_read() {
     let mut unknown = synthetic::call_record(&call(1, 1, 2));
     unknown[2] = 200;
     let mut malformed = synthetic::call_record(&call(1, 1, 2));
-    malformed[3] = 16;
+    malformed[3] = 32;
     capture
         .raw(&unknown)
         .raw(&malformed)
