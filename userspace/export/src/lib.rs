@@ -12,7 +12,7 @@
 //! * other formats live in crates of their own (`gputrace-otf2`, `gputrace-perfetto`, `gputrace-rocpd`).
 //!
 //! What the user asked of kernels (which of them, and how they are called) is applied to the events on their
-//! way, once for all formats: [`kernels`].
+//! way, once for all formats: [`kernels`]. So is the part of the recording that they asked to see: [`filter`].
 //!
 //! What several formats need to name and measure the GPU's work is here too: [`gpu`], [`intervals`],
 //! [`levels`].
@@ -42,6 +42,7 @@
 
 pub mod csv;
 pub mod exporter;
+pub mod filter;
 pub mod functions;
 pub mod gpu;
 pub mod intervals;
@@ -60,7 +61,8 @@ pub mod summary;
 pub mod synthetic;
 
 pub use exporter::{ExportError, Exporter, Output};
+pub use filter::{Filter, FilterOptions};
 pub use functions::Functions;
 pub use kernels::KernelOptions;
 pub use output::{FileOwner, OutputDir, OutputError, OutputFile, Staging};
-pub use run::{Progress, Report, run, run_with};
+pub use run::{Progress, Report, Source, Stages, run, run_with};

@@ -8,7 +8,7 @@ use std::{
 };
 
 use gputrace_export::{
-    ExportError, Exporter, Output, OutputDir, OutputError, Progress, Report,
+    ExportError, Exporter, Filter, Output, OutputDir, OutputError, Progress, Report, Stages,
     csv::{CsvExporter, CsvOptions},
     json::JsonExporter,
     ndjson::NdjsonExporter,
@@ -68,7 +68,15 @@ pub fn export(
             Err(error) => failures.push((format.name(), error)),
         }
     }
-    let mut report = run_with(timeline, exporters, formats.kernels.clone(), progress);
+    let filter = match &formats.filter {
+        filter if filter.is_empty() => None,
+        filter => Some(Filter::for_capture(filter.clone(), path)?),
+    };
+    let stages = Stages {
+        kernels: formats.kernels.clone(),
+        filter,
+    };
+    let mut report = run_with(timeline, exporters, stages, progress);
     report.failures.extend(failures);
     let mut summary = text.take();
     if let Some(file) = formats.summary_file.as_deref().filter(|_| !summary.is_empty()) {

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use gputrace_abi::domain::Domain;
-use gputrace_export::{KernelOptions, summary::tables::TableOptions};
+use gputrace_export::{FilterOptions, KernelOptions, summary::tables::TableOptions};
 use gputrace_perfetto::GpuGrouping;
 use gputrace_probe::{attach::Scope, calls::BackendChoice, ioctls::Place};
 use regex::Regex;
@@ -165,6 +165,8 @@ pub struct Formats {
     pub list: Vec<Format>,
     /// Which kernel dispatches are shown, and how kernels are called.
     pub kernels: KernelOptions,
+    /// Which part of the recording is shown.
+    pub filter: FilterOptions,
     /// Whether the CSV files have statistics beside them: rocprofv3's `--stats`.
     pub stats: bool,
     /// Whether there is a summary for people.

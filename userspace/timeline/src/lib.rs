@@ -23,6 +23,7 @@ pub mod args;
 mod decode;
 mod deferred;
 pub mod event;
+pub mod extent;
 pub mod gpu;
 mod group;
 pub mod ioctl;
