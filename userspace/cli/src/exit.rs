@@ -3,6 +3,7 @@
 use gputrace_capture::ReadError;
 use gputrace_export::{ExportError, OutputError};
 use gputrace_probe::ProbeError;
+use gputrace_rocpd::QueryError;
 use gputrace_session::SessionError;
 use gputrace_target::{elf::ElfError, process::ProcessError};
 
@@ -23,6 +24,7 @@ pub(crate) const OUTPUT: u8 = 8;
 const CAPTURE: u8 = 9;
 const NEWER_CAPTURE: u8 = 10;
 const LIBRARY: u8 = 11;
+const QUERY: u8 = 12;
 const GIVEN_UP: u8 = 130;
 
 /// The code of an error: that of the first cause in its chain that has one.
@@ -35,7 +37,8 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
             .or_else(|| cause.downcast_ref::<ProcessError>().map(process))
             .or_else(|| cause.downcast_ref::<ElfError>().map(elf))
             .or_else(|| cause.downcast_ref::<ReadError>().map(read))
-            .or_else(|| cause.downcast_ref::<OutputError>().map(|_| OUTPUT));
+            .or_else(|| cause.downcast_ref::<OutputError>().map(|_| OUTPUT))
+            .or_else(|| cause.downcast_ref::<QueryError>().map(query));
         if let Some(code) = code {
             return code;
         }
@@ -83,6 +86,14 @@ fn probe(error: &ProbeError) -> u8 {
         ProbeError::PermissionDenied { .. } => NO_PERMISSION,
         ProbeError::BrokenObject { .. } => FAILURE,
         _ => KERNEL,
+    }
+}
+
+fn query(error: &QueryError) -> u8 {
+    match error {
+        QueryError::Sql { .. } | QueryError::Writes { .. } => QUERY,
+        QueryError::Output(_) => OUTPUT,
+        _ => FAILURE,
     }
 }
 

@@ -8,6 +8,7 @@ mod export;
 mod inspect;
 mod kernels;
 mod list;
+mod post;
 mod record;
 mod summary;
 
@@ -24,6 +25,9 @@ fn main() -> ExitCode {
     start_log(&cli);
     let result = match &cli.command {
         Some(Command::Export(args)) => export::run(args),
+        Some(Command::Summary(args)) => post::summary(args),
+        Some(Command::Query(args)) => post::query(args),
+        Some(Command::Diff(args)) => post::diff(args),
         Some(Command::List(args)) => list::run(args),
         Some(Command::Topology(args)) => inspect::topology(args),
         Some(Command::Ps(args)) => inspect::ps(args),

@@ -48,18 +48,24 @@ pub(crate) enum Unit {
     Nsec,
 }
 
+impl From<Unit> for Units {
+    fn from(unit: Unit) -> Self {
+        match unit {
+            Unit::Sec => Self::Sec,
+            Unit::Msec => Self::Msec,
+            Unit::Usec => Self::Usec,
+            Unit::Nsec => Self::Nsec,
+        }
+    }
+}
+
 impl SummaryArgs {
     /// The tables asked for.
     pub(crate) fn tables(&self) -> TableOptions {
         TableOptions {
             per_domain: self.summary_per_domain,
             groups: self.summary_groups.clone(),
-            units: match self.summary_units {
-                Unit::Sec => Units::Sec,
-                Unit::Msec => Units::Msec,
-                Unit::Usec => Units::Usec,
-                Unit::Nsec => Units::Nsec,
-            },
+            units: self.summary_units.into(),
             remarks: !self.summary,
         }
     }
@@ -81,7 +87,7 @@ impl SummaryArgs {
 }
 
 /// Domains by a regular expression.
-fn group(text: &str) -> Result<DomainGroup, String> {
+pub(crate) fn group(text: &str) -> Result<DomainGroup, String> {
     DomainGroup::new(text).map_err(|error| {
         format!(
             "{error}\nwrite a regular expression for whole names of domains: 'KERNEL_DISPATCH|MEMORY_COPY', 'HIP_API', \

@@ -9,6 +9,7 @@
 //! * [`summary::SummaryExporter`]: text for people;
 //! * [`json::JsonExporter`]: all records in one document, in rocprofv3's shape;
 //! * [`ndjson::NdjsonExporter`]: one JSON object per line, gputrace's own format;
+//! * [`diff`]: two recordings compared;
 //! * other formats live in crates of their own (`gputrace-otf2`, `gputrace-perfetto`, `gputrace-rocpd`).
 //!
 //! What the user asked of kernels (which of them, and how they are called) is applied to the events on their
@@ -41,6 +42,7 @@
 //! ```
 
 pub mod csv;
+pub mod diff;
 pub mod exporter;
 pub mod filter;
 pub mod functions;

@@ -129,7 +129,7 @@ pub fn run_with(
         };
         report.ended |= matches!(event, Event::End(_));
         kernels.take(event, &mut |event| {
-            pass(event, &mut filter, &mut exporters, &mut report)
+            pass(event, &mut filter, &mut exporters, &mut report);
         });
         events += 1;
         if events % PROGRESS_INTERVAL == 0 && progress(at(&source, events)).is_break() {
@@ -140,7 +140,7 @@ pub fn run_with(
         }
     }
     kernels.finish(0, &mut |event| {
-        pass(event, &mut filter, &mut exporters, &mut report)
+        pass(event, &mut filter, &mut exporters, &mut report);
     });
     if let Some(filter) = &mut filter {
         filter.finish(0, &mut |event| give(&event, &mut exporters, &mut report));

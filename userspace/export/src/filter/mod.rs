@@ -139,7 +139,7 @@ impl Filter {
     }
 
     /// A filter for a recording of this extent. Unless only processes or threads are asked for, [`Filter::learn`]
-    /// must see all its events before [`Filter::take`] sees the first.
+    /// must see all its events before an export gives it the first.
     #[must_use]
     pub fn new(options: FilterOptions, extent: Extent) -> Self {
         Self {
@@ -311,7 +311,7 @@ impl Filter {
 }
 
 /// Whether `value` is asked for; everything is if nothing is named.
-fn asked<T: PartialEq>(named: &[T], value: T) -> bool {
+fn asked<T: PartialEq + Copy>(named: &[T], value: T) -> bool {
     named.is_empty() || named.contains(&value)
 }
 

@@ -7,9 +7,9 @@
 mod gpu;
 mod render;
 mod render_gpu;
-mod stats;
+pub(crate) mod stats;
 pub mod tables;
-mod text;
+pub mod text;
 
 use std::{
     collections::{BTreeMap, HashMap},
