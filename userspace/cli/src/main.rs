@@ -26,6 +26,7 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Some(Command::Export(args)) => export::run(args),
         Some(Command::Summary(args)) => post::summary(args),
+        Some(Command::Report(args)) => post::report(args),
         Some(Command::Query(args)) => post::query(args),
         Some(Command::Diff(args)) => post::diff(args),
         Some(Command::List(args)) => list::run(args),

@@ -7,6 +7,7 @@
 //! * [`csv::CsvExporter`]: the files that rocprofv3 writes, what it cannot say of the GPU's times, and the
 //!   account of losses ([`loss`]);
 //! * [`summary::SummaryExporter`]: text for people;
+//! * [`report::ReportExporter`]: one page of HTML with pictures;
 //! * [`json::JsonExporter`]: all records in one document, in rocprofv3's shape;
 //! * [`ndjson::NdjsonExporter`]: one JSON object per line, gputrace's own format;
 //! * [`diff`]: two recordings compared;
@@ -68,3 +69,4 @@ pub use functions::Functions;
 pub use kernels::KernelOptions;
 pub use output::{FileOwner, OutputDir, OutputError, OutputFile, Staging};
 pub use run::{Progress, Report, Source, Stages, run, run_with};
+pub use summary::report;

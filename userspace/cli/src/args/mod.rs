@@ -19,7 +19,7 @@ pub(crate) use self::{
 };
 use crate::{
     inspect::{DoctorArgs, KfdArgs, PsArgs, TopologyArgs},
-    post::{DiffArgs, FilterArgs, QueryArgs, SummaryCommand},
+    post::{DiffArgs, FilterArgs, QueryArgs, ReportArgs, SummaryCommand},
 };
 
 /// First lines of the help: what people type.
@@ -74,6 +74,8 @@ pub(crate) enum Command {
     Export(Box<ExportArgs>),
     /// Print where the time went in a capture.
     Summary(Box<SummaryCommand>),
+    /// Make one page of HTML of a capture: timeline, tables, histograms, losses.
+    Report(Box<ReportArgs>),
     /// Execute SQL over a capture, with rocpd's tables and views.
     Query(Box<QueryArgs>),
     /// Compare two captures: which kernels and calls became slower or faster.

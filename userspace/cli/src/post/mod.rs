@@ -1,8 +1,9 @@
-//! What can be done with captures after a recording, without root: filters, `summary`, `query`, `diff`.
+//! What can be done with captures after a recording, without root: filters, `summary`, `query`, `diff`, `report`.
 
 mod diff;
 mod filter;
 mod query;
+mod report;
 mod summary;
 
 use std::{ops::ControlFlow, path::Path};
@@ -15,6 +16,7 @@ pub(crate) use self::{
     diff::{DiffArgs, run as diff},
     filter::FilterArgs,
     query::{QueryArgs, run as query},
+    report::{ReportArgs, run as report},
     summary::{SummaryCommand, run as summary},
 };
 use crate::{

@@ -29,6 +29,9 @@ const LISTED_PLACES: usize = 20;
 /// Busy intervals of an agent that are kept open for what comes late.
 const OPEN_INTERVALS: usize = 1 << 14;
 
+/// Longest gaps that are kept.
+const LONGEST_GAPS: usize = 8;
+
 /// Changes of a queue's depth that are kept open.
 const OPEN_CHANGES: usize = 1 << 14;
 
@@ -105,6 +108,8 @@ pub(super) struct Busy {
     pub(super) busy: u64,
     /// Between one interval and the next.
     pub(super) gaps: Durations,
+    /// The longest of them, longest first, from when to when.
+    pub(super) longest: Vec<(u64, u64)>,
     pub(super) kernels: u64,
     pub(super) untimed: u64,
     /// Spans that began before what was settled.
@@ -136,6 +141,11 @@ impl Busy {
             .filter(|gap| *gap > 0)
         {
             self.gaps.add(gap);
+            let at = self.longest.partition_point(|(from, to)| to - from >= gap);
+            if at < LONGEST_GAPS {
+                self.longest.insert(at, (begin - gap, begin));
+                self.longest.truncate(LONGEST_GAPS);
+            }
         }
         self.busy += end - begin;
         self.settled = Some(end);

@@ -7,6 +7,7 @@
 mod gpu;
 mod render;
 mod render_gpu;
+pub mod report;
 pub(crate) mod stats;
 pub mod tables;
 pub mod text;
