@@ -30,6 +30,7 @@ Examples:
   sudo gputrace                           trace every process of this node, until Ctrl-C
   sudo gputrace -S -f csv -- ./app        print a summary, write rocprofv3's CSV files
   gputrace export run.gtcap -f pftrace    make outputs of an earlier recording, without root
+  gputrace report run.gtcap               make a page of HTML: timeline, tables, histograms
   gputrace query run.gtcap 'SELECT * FROM top_kernels'
   gputrace diff before.gtcap after.gtcap  show what became slower or faster
   gputrace list --probes                  show which functions can be traced, and what each costs

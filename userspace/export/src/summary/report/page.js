@@ -273,7 +273,7 @@
       add(picture, bar);
     }
     const axis = make("div", undefined, "axis"), every = Math.max(1, Math.round(columns / 8));
-    for (let bucket = low; bucket < low + columns; bucket += every) {
+    for (let bucket = low; bucket < low + columns * 0.94; bucket += every) {
       const label = make("span", duration(Math.round(Math.pow(10, bucket / PER_DECADE))));
       label.style.left = (100 * (bucket - low) / columns) + "%";
       add(axis, label);
