@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Some(Command::Report(args)) => post::report(args),
         Some(Command::Query(args)) => post::query(args),
         Some(Command::Diff(args)) => post::diff(args),
+        Some(Command::Merge(args)) => post::merge(args),
         Some(Command::List(args)) => list::run(args),
         Some(Command::Topology(args)) => inspect::topology(args),
         Some(Command::Ps(args)) => inspect::ps(args),

@@ -170,3 +170,155 @@ fn a_difference_names_what_became_slower() {
     assert!(empty.status.success());
     assert!(stdout(&empty).contains("Neither recording has calls"));
 }
+
+/// The HIP calls in a CSV file, field by field.
+fn calls(directory: &Path, name: &str) -> Vec<Vec<String>> {
+    let csv = fs::read_to_string(directory.join(format!("{name}_hip_api_trace.csv"))).unwrap();
+    csv.lines()
+        .skip(1)
+        .map(|line| {
+            line.split(',')
+                .map(|field| field.trim_matches('"').to_owned())
+                .collect()
+        })
+        .collect()
+}
+
+#[test]
+fn captures_of_two_hosts_share_a_timeline() {
+    let directory = TempDir::new().unwrap();
+    let out = directory.path().join("out");
+    let first = capture(directory.path(), "a", BOOT, 0);
+    // Booted three seconds later.
+    let second = capture(directory.path(), "b", BOOT + 3_000_000_000, 0);
+    let merge = |more: &[&str]| {
+        let fixed = [
+            "merge",
+            first.to_str().unwrap(),
+            second.to_str().unwrap(),
+            "-d",
+            out.to_str().unwrap(),
+        ];
+        gputrace(&[&fixed[..], more].concat())
+    };
+    let done = merge(&[
+        "-o",
+        "all",
+        "-f",
+        "csv,ndjson,pftrace,rocpd,json",
+        "-S",
+        "--stats",
+    ]);
+    let said = stderr(&done);
+    assert!(done.status.success(), "{said}");
+    assert!(
+        said.contains("b-0, of b, is aligned by the time of day"),
+        "{said}"
+    );
+    assert!(said.contains("do not say that both were synchronised"), "{said}");
+    assert!(said.contains("seen 40 = written 40"), "{said}");
+    let calls = calls(&out, "all");
+    assert_eq!(calls.len(), 20);
+    let number = |text: &str| -> u64 { text.parse().unwrap() };
+    let mut ids: Vec<&str> = calls.iter().map(|call| call[4].as_str()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 20, "correlation ids are unique");
+    let of = |pid: u64| calls.iter().filter(move |call| number(&call[2]) == pid);
+    let (own, theirs): (Vec<_>, Vec<_>) = (of(100).collect(), of(10_000_100).collect());
+    assert_eq!((own.len(), theirs.len()), (10, 10));
+    for (own, theirs) in own.iter().zip(&theirs) {
+        assert_eq!(number(&theirs[5]), number(&own[5]) + 3_000_000_000);
+    }
+    let lines = fs::read_to_string(out.join("all_results.ndjson")).unwrap();
+    assert_eq!(
+        lines
+            .lines()
+            .filter(|line| line.contains("is aligned by"))
+            .count(),
+        1
+    );
+
+    // Filters count from the begin of the whole.
+    let part = merge(&["-o", "part", "-f", "csv", "--time-window", "3s:"]);
+    assert!(stderr(&part).contains("left 20 of 40 calls"), "{}", stderr(&part));
+    // The order in which they are given does not matter for times.
+    let back = gputrace(&[
+        "merge",
+        second.to_str().unwrap(),
+        first.to_str().unwrap(),
+        "-d",
+        out.to_str().unwrap(),
+        "--time-window",
+        ":450ms",
+        "-S",
+    ]);
+    assert!(stderr(&back).contains("left 30 of 40 calls"), "{}", stderr(&back));
+}
+
+#[test]
+fn captures_of_one_boot_share_their_processes() {
+    let directory = TempDir::new().unwrap();
+    let out = directory.path().join("out");
+    let first = capture(directory.path(), "a", BOOT, 0);
+    let second = capture(directory.path(), "a", BOOT, 7);
+    let done = gputrace(&[
+        "merge",
+        first.to_str().unwrap(),
+        second.to_str().unwrap(),
+        "-d",
+        out.to_str().unwrap(),
+        "-o",
+        "all",
+        "-f",
+        "csv",
+    ]);
+    let said = stderr(&done);
+    assert!(done.status.success(), "{said}");
+    assert!(
+        said.contains("same boot of a") && said.contains("at the same time"),
+        "{said}"
+    );
+    let calls = calls(&out, "all");
+    assert_eq!(calls.len(), 20);
+    assert!(calls.iter().all(|call| call[2] == "100"));
+}
+
+#[test]
+fn captures_that_do_not_fit_are_refused() {
+    let directory = TempDir::new().unwrap();
+    let first = capture(directory.path(), "a", BOOT, 0);
+    let unknown = capture(directory.path(), "b", 0, 0);
+    let merge = |one: &Path, other: &Path| {
+        let out = directory.path().join("out");
+        let answer = gputrace(&[
+            "merge",
+            one.to_str().unwrap(),
+            other.to_str().unwrap(),
+            "-d",
+            out.to_str().unwrap(),
+        ]);
+        assert!(!out.exists(), "nothing is begun");
+        (answer.status.code(), stderr(&answer))
+    };
+    let (code, said) = merge(&first, &unknown);
+    assert_eq!(code, Some(13), "{said}");
+    assert!(said.contains("b-0.gtcap holds no time of day"), "{said}");
+    assert_eq!(merge(&unknown, &first).0, Some(13));
+    let (code, said) = merge(&first, &first);
+    assert_eq!((code, said.contains("is given twice")), (Some(2), true), "{said}");
+    assert_eq!(merge(&first, Path::new("/nowhere.gtcap")).0, Some(9));
+}
+
+#[test]
+fn a_report_is_one_page() {
+    let directory = TempDir::new().unwrap();
+    let path = capture(directory.path(), "a", BOOT, 0);
+    let page = directory.path().join("page.html");
+    let done = gputrace(&["report", path.to_str().unwrap(), "-o", page.to_str().unwrap()]);
+    assert!(done.status.success(), "{}", stderr(&done));
+    let html = fs::read_to_string(page).unwrap();
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("hipMemcpy"));
+    let beside = gputrace(&["report", path.to_str().unwrap()]);
+    assert!(beside.status.success() && path.with_extension("html").exists());
+}

@@ -14,7 +14,7 @@
 //! * other formats live in crates of their own (`gputrace-otf2`, `gputrace-perfetto`, `gputrace-rocpd`).
 //!
 //! What the user asked of kernels (which of them, and how they are called) is applied to the events on their
-//! way, once for all formats: [`kernels`]. So is the part of the recording that they asked to see: [`filter`].
+//! way, once for all formats: [`kernels`]. So is the part of the recording that they asked to see: [`filter`]. Several captures are one [`Source`] after [`merge`].
 //!
 //! What several formats need to name and measure the GPU's work is here too: [`gpu`], [`intervals`],
 //! [`levels`].
@@ -55,6 +55,7 @@ mod json_spill;
 pub mod kernels;
 pub mod levels;
 pub mod loss;
+pub mod merge;
 mod moments;
 pub mod ndjson;
 pub mod output;

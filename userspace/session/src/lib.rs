@@ -33,7 +33,7 @@ mod user;
 
 pub use error::SessionError;
 pub use instrument::plan;
-pub use outputs::{Outputs, export};
+pub use outputs::{Outputs, export, export_from};
 pub use recorder::{Finished, Say, record};
 pub use request::{Format, Formats, FunctionFilter, OutputRequest, Request, Targets};
 pub use system::hostname;

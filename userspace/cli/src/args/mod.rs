@@ -19,7 +19,7 @@ pub(crate) use self::{
 };
 use crate::{
     inspect::{DoctorArgs, KfdArgs, PsArgs, TopologyArgs},
-    post::{DiffArgs, FilterArgs, QueryArgs, ReportArgs, SummaryCommand},
+    post::{DiffArgs, FilterArgs, MergeArgs, QueryArgs, ReportArgs, SummaryCommand},
 };
 
 /// First lines of the help: what people type.
@@ -47,6 +47,7 @@ Exit status: that of the program, if gputrace started one and its recording succ
   4  the process has no ROCm libraries      10  the capture is from a newer version
   5  the process or library cannot be       11  a library file cannot be used
      traced (architecture, static runtime)  12  the SQL of a query is wrong
+                                            13  the captures cannot be merged
                                            130  given up by a second Ctrl-C";
 
 /// Trace AMD GPU work (HIP, HSA) of unmodified, even already running, programs, from outside.
@@ -81,6 +82,8 @@ pub(crate) enum Command {
     Query(Box<QueryArgs>),
     /// Compare two captures: which kernels and calls became slower or faster.
     Diff(Box<DiffArgs>),
+    /// Make outputs of several captures, of one host or several, on one timeline.
+    Merge(Box<MergeArgs>),
     /// List what can be traced.
     List(ListArgs),
     /// Show the agents: GPUs and CPUs with their memory, caches and links.

@@ -1,7 +1,8 @@
-//! What can be done with captures after a recording, without root: filters, `summary`, `query`, `diff`, `report`.
+//! What can be done with captures after a recording, without root: filters, `summary`, `query`, `diff`, `report`, `merge`.
 
 mod diff;
 mod filter;
+mod merge;
 mod query;
 mod report;
 mod summary;
@@ -15,6 +16,7 @@ use gputrace_timeline::Timeline;
 pub(crate) use self::{
     diff::{DiffArgs, run as diff},
     filter::FilterArgs,
+    merge::{MergeArgs, run as merge},
     query::{QueryArgs, run as query},
     report::{ReportArgs, run as report},
     summary::{SummaryCommand, run as summary},

@@ -4,7 +4,7 @@
 //! lets nothing else be loaded or executed. Everything that comes from traced programs (names, command lines,
 //! remarks) is data in a JSON document that the script shows as text, never as markup.
 //!
-//! The tables are those of the [`Summary`]. The picture of the whole recording ([`lanes`])
+//! The tables are those of the [`Summary`]. The picture of the whole recording (module `lanes`)
 //! is made in bounded memory: how busy each row was, in a few thousand steps of time, and the longest spans one by
 //! one.
 
