@@ -250,6 +250,7 @@ fn clocks(time: u64) -> ClockSnapshot {
         monotonic_raw: time,
         realtime: time,
         uncertainty: 10,
+        realtime_error: None,
     }
 }
 

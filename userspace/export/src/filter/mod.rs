@@ -54,9 +54,9 @@ impl FilterOptions {
             && self.domains.is_empty()
     }
 
-    /// Whether something can be shown whose caller is not.
+    /// Whether something can be shown whose caller is not. Threads of HIP submit what others asked for.
     fn separates(&self) -> bool {
-        self.window.is_some() || self.name.is_some() || !self.domains.is_empty()
+        self.window.is_some() || self.name.is_some() || !self.tids.is_empty() || !self.domains.is_empty()
     }
 }
 
@@ -138,7 +138,7 @@ impl Filter {
         Ok(filter)
     }
 
-    /// A filter for a recording of this extent. Unless only processes or threads are asked for, [`Filter::learn`]
+    /// A filter for a recording of this extent. Unless only processes are asked for, [`Filter::learn`]
     /// must see all its events before an export gives it the first.
     #[must_use]
     pub fn new(options: FilterOptions, extent: Extent) -> Self {

@@ -146,9 +146,9 @@ impl Names {
                 lifetime.tid = self.task(lifetime.tid);
                 match &mut lifetime.what {
                     LifetimeChange::ProcessStarted { parent } => *parent = self.task(*parent),
+                    LifetimeChange::ThreadStarted { creator } => *creator = self.task(*creator),
                     LifetimeChange::Executed { .. }
                     | LifetimeChange::Renamed { .. }
-                    | LifetimeChange::ThreadStarted
                     | LifetimeChange::Exited => {}
                 }
             }
