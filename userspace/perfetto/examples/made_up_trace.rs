@@ -32,6 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             monotonic_raw: START,
             realtime: START,
             uncertainty: 50,
+            realtime_error: None,
         },
         ..Recording::default()
     })))?;
