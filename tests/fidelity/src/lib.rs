@@ -33,6 +33,7 @@
 //!   what gputrace assumes, and is not shown here.
 //! * A program that is done before it can be stopped is started again, five times at most.
 //! * After attaching, packets before the first doorbell seen of a queue have no call: who announced them, nobody saw.
+//!   The same holds for packets whose doorbell lay in memory that the kernel was just moving, if the recording says so.
 //!   They are counted; that gputrace claims none is checked. The call that rang that doorbell may have fewer than it
 //!   should.
 //! * A window is violated if the true begin or end lies outside it by a nanosecond. There is no tolerance.
