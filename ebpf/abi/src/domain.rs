@@ -1,7 +1,7 @@
 //! Domains: the groups in which API calls and the GPU's work are traced, counted and filtered.
 
 /// Number of domain slots in [`crate::counters::CpuCounters`]; every [`Domain`] is below it.
-pub const DOMAINS: usize = 16;
+pub const DOMAINS: usize = 32;
 
 macro_rules! domains {
     ($($(#[$doc:meta])* $variant:ident = $id:literal, $name:literal, $option:literal, $csv:literal;)*) => {
@@ -62,13 +62,48 @@ domains! {
     QueuePacket = 8, "QUEUE_PACKET", "kernel-trace", "kernel";
     /// Completion signals as they were read: where times of dispatches and copies come from.
     Completion = 9, "COMPLETION", "kernel-trace", "kernel";
+    /// Markers and ranges of ROCTx and of rocprofiler-systems' user API: `roctxMark…`, `roctxRange…`, `rocprofsys_user_…`.
+    MarkerCore = 10, "MARKER_CORE_API", "marker-trace", "marker_api";
+    /// Control of profilers by the program: `roctxProfilerPause`, `roctracer_start`, `rocprofsys_user_start_trace`.
+    MarkerControl = 11, "MARKER_CONTROL_API", "marker-trace", "marker_api";
+    /// Names that the program gives to threads, agents, devices and streams: `roctxName…`.
+    MarkerName = 12, "MARKER_NAME_API", "marker-trace", "marker_api";
+    /// RCCL, the collectives: `nccl…`, `mscc…`.
+    Rccl = 13, "RCCL_API", "rccl-trace", "rccl_api";
+    /// Video decoding: `rocDec…`.
+    RocDecode = 14, "ROCDECODE_API", "rocdecode-trace", "rocdecode_api";
+    /// JPEG decoding: `rocJpeg…`.
+    RocJpeg = 15, "ROCJPEG_API", "rocjpeg-trace", "rocjpeg_api";
+    /// Allocations of memory and what frees them, as HSA's functions make them; made from calls.
+    MemoryAllocation = 16, "MEMORY_ALLOCATION", "memory-allocation-trace", "memory_allocation";
+    /// Changes of the scratch memory of queues.
+    ScratchMemory = 17, "SCRATCH_MEMORY", "scratch-memory-trace", "scratch_memory";
+    /// What pointers of calls point to: strings, and results that functions store through a pointer.
+    ArgumentData = 18, "ARGUMENT_DATA", "marker-trace", "argument_data";
+    /// Functions by which programs tell profilers to whom work belongs: external correlation ids.
+    Correlation = 19, "EXTERNAL_CORRELATION_API", "marker-trace", "marker_api";
+    /// Requests to the driver: `ioctl(2)` on `/dev/kfd`.
+    KfdIoctl = 20, "KFD_IOCTL", "kfd-trace", "kfd_ioctl";
 }
 
 impl Domain {
-    /// Whether its records are API calls; otherwise they are about the GPU's work.
+    /// Whether its records are API calls; otherwise they are about the GPU's work, or about calls.
     #[must_use]
     pub const fn is_api(self) -> bool {
-        (self as u8) < Self::KernelDispatch as u8
+        !self.is_gpu_work()
+            && !matches!(
+                self,
+                Self::MemoryAllocation | Self::ScratchMemory | Self::ArgumentData
+            )
+    }
+
+    /// Whether its records are about the GPU's work.
+    #[must_use]
+    pub const fn is_gpu_work(self) -> bool {
+        matches!(
+            self,
+            Self::KernelDispatch | Self::MemoryCopy | Self::QueuePacket | Self::Completion
+        )
     }
 
     /// The number in cookies, records and counters.

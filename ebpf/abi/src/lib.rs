@@ -6,6 +6,7 @@
 //! * [`cookie`]: the 64-bit value attached to each probe, from which a program knows what was called;
 //! * [`record`]: the records that programs write into the ring buffers;
 //! * [`gpu`]: those about the GPU's work, and the roles of the functions that tell of it;
+//! * [`kfd`]: requests to the driver;
 //! * [`frame`]: the per-thread stack of open calls, a map value that the collector reads at stop;
 //! * [`counters`]: what was seen and what was lost, per CPU, domain and reason;
 //! * [`config`]: the read-only settings a program is loaded with.
@@ -41,6 +42,7 @@ pub mod counters;
 pub mod domain;
 pub mod frame;
 pub mod gpu;
+pub mod kfd;
 pub mod record;
 
 /// Version of every layout in this crate. Captures store it; a reader refuses a newer one.

@@ -28,6 +28,10 @@ pub mod kind {
     pub const QUEUE: u8 = 8;
     /// A queue or agent seen for the first time: [`crate::gpu::Described`], never in a capture.
     pub const DESCRIBED: u8 = 9;
+    /// A request to the driver: [`crate::kfd::ShortIoctl`] or [`crate::kfd::LongIoctl`].
+    pub const IOCTL: u8 = 32;
+    /// A request to the driver that had not returned when the recording stopped; layout of [`IOCTL`].
+    pub const IOCTL_UNFINISHED: u8 = 33;
 }
 
 shared! {
@@ -139,7 +143,7 @@ shared! {
         pub pid: u32,
         /// Thread id, initial pid namespace.
         pub tid: u32,
-        /// Process id of the creator (fork, thread) or the task's id before (exec); otherwise 0.
+        /// Process id of the creator (fork), its thread id (thread), or the task's id before (exec); otherwise 0.
         pub parent: u32,
         /// One of [`task_op`].
         pub op: u8,

@@ -47,16 +47,15 @@ pub(crate) fn task_newtask(ctx: TracePointContext) -> Option<()> {
         )
     };
     let creator = ctx.tgid();
-    let (op, pid) = if flags & CLONE_THREAD == 0 {
-        (task_op::FORK, tid)
-    } else {
-        (task_op::THREAD, creator)
-    };
     debug!(
         &ctx,
         "task {}: created by process {}, clone flags {:x}", tid, creator, flags
     );
-    write(op, pid, tid, creator, comm)
+    if flags & CLONE_THREAD == 0 {
+        write(task_op::FORK, tid, tid, creator, comm)
+    } else {
+        write(task_op::THREAD, creator, tid, ctx.pid(), comm)
+    }
 }
 
 /// A process executed another program.

@@ -5,6 +5,7 @@
 //! | [`calls`] | `call_enter`, `call_leave` | one record per finished call |
 //! | [`calls`], [`gpu`], [`agents`] | `gpu_enter` | packets, copies and completion signals, at functions that are not traced as calls |
 //! | [`signals`] | `process_exits` | read what the GPU has written before the process's memory goes |
+//! | [`ioctls`] | `kfd_…` | requests to the driver |
 //! | [`lifecycle`] | `task_created`, `task_exited`, `task_executed` | follow children; close the books of threads that end |
 //! | [`linker`] | `linker_changed`, `code_objects_changed` | tell when a process may have mapped another library, or loaded a code object |
 //!
@@ -40,6 +41,7 @@ mod calls;
 mod copies;
 mod frames;
 mod gpu;
+mod ioctls;
 mod lifecycle;
 mod linker;
 mod maps;

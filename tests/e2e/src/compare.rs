@@ -304,6 +304,7 @@ mod tests {
             stack_readable: true,
             args: [0xf07; 6],
             stack: [0xf07; 8],
+            request: None,
         }
     }
 

@@ -72,7 +72,7 @@ fn threads() {
         .trace
         .lifetimes
         .iter()
-        .filter(|lifetime| lifetime.what == LifetimeChange::ThreadStarted);
+        .filter(|lifetime| matches!(lifetime.what, LifetimeChange::ThreadStarted { .. }));
     assert_eq!(started.filter(|lifetime| lifetime.pid == pid).count(), 8);
 }
 

@@ -48,7 +48,7 @@ fn a_recording_is_replaced_only_with_force() {
     assert_eq!(run(&bench, &options).0, 0);
     let first = fs::read(&capture).expect("the capture");
     let (status, text) = run(&bench, &options);
-    assert_eq!(status, 12, "{text}");
+    assert_eq!(status, 14, "{text}");
     assert!(
         text.contains("out/run.gtcap is there already") && text.contains("--force"),
         "{text}"

@@ -1,6 +1,6 @@
 //! One recording against the truth.
 
-use gputrace_abi::domain::Domain;
+use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_e2e::Trace;
 use gputrace_timeline::{
     event::Call,
@@ -29,6 +29,17 @@ pub struct Evidence {
     pub one_thread: bool,
     /// Dispatches of each `hipGraphLaunch`.
     pub graph_nodes: usize,
+}
+
+impl Evidence {
+    /// Packets and doorbells that the recording says it could not read.
+    pub(crate) fn unreadable(&self) -> u64 {
+        let rows = self.trace.ledger.iter().flat_map(|ledger| &ledger.rows);
+        let packets = [Domain::KernelDispatch.id(), Domain::QueuePacket.id()];
+        rows.filter(|row| packets.contains(&row.domain))
+            .map(|row| row.dropped_for(DropReason::MemoryUnreadable))
+            .sum()
+    }
 }
 
 /// Holds a recording against the truth.
@@ -115,7 +126,8 @@ fn accounts(trace: &Trace, figures: &mut Figures) {
     }
     for row in ledger.by_domain() {
         figures.lost += row.lost();
-        if row.lost() > 0 {
+        // Memory that the kernel was just moving cannot be read: what was lost so is said, and nothing false comes of it.
+        if row.lost() > row.dropped_for(DropReason::MemoryUnreadable) {
             let name = gputrace_capture::ledger::Ledger::domain_name(row.domain);
             figures.flaw(Flaw::Lost, || format!("{name}: {} of {}", row.lost(), row.seen));
         }

@@ -33,11 +33,12 @@
 //!   what gputrace assumes, and is not shown here.
 //! * A program that is done before it can be stopped is started again, five times at most.
 //! * After attaching, packets before the first doorbell seen of a queue have no call: who announced them, nobody saw.
+//!   The same holds for packets whose doorbell lay in memory that the kernel was just moving, if the recording says so.
 //!   They are counted; that gputrace claims none is checked. The call that rang that doorbell may have fewer than it
 //!   should.
 //! * A window is violated if the true begin or end lies outside it by a nanosecond. There is no tolerance.
 //! * The call that a dispatch or copy belongs to must be of the same thread, enclose the submission, be a function
-//!   that launches or copies, have arguments that agree with what ran, and have as many dispatches as it should.
+//!   that launches or copies (of what a thread of HIP's submitted: be a call before it of another thread), have arguments that agree with what ran, and have as many dispatches as it should.
 
 pub mod compare;
 pub mod copies;

@@ -97,7 +97,8 @@ impl Release {
     /// Whether a workload can run on it.
     #[must_use]
     pub fn runs(&self, workload: &Workload) -> bool {
-        self.preload || !workload.compiles
+        // The stand-ins have no compiler, and submit within the call.
+        self.preload || !workload.compiles && !workload.deferred
     }
 
     /// Whether HIP knows `GPU_FORCE_QUEUE_PROFILING` (5.4 and later), by which every kernel is stamped.
@@ -108,11 +109,14 @@ impl Release {
 
     /// A command that runs a workload with these arguments.
     #[must_use]
-    pub fn program(&self, name: &str, arguments: &[&str]) -> Command {
+    pub fn program(&self, workload: &Workload, arguments: &[&str]) -> Command {
         // By env, so that a gputrace that starts it does not use the release's libraries itself.
         let mut command = Command::new("env");
         if !self.preload {
             command.args(["-u", "LD_PRELOAD"]);
+        }
+        if workload.deferred {
+            command.arg("AMD_DIRECT_DISPATCH=0");
         }
         if self.name == SIMROCM_NEWER {
             command.arg("SIMROCM_NEWER=all");
@@ -121,7 +125,7 @@ impl Release {
             .arg(format!("LD_LIBRARY_PATH={}", self.libraries.display()))
             // Later releases do small copies by kernels, which are not copies then.
             .arg("GPU_FORCE_BLIT_COPY_SIZE=0")
-            .arg(self.workloads.join(name));
+            .arg(self.workloads.join(workload.program));
         let objects = self.objects.to_string_lossy();
         let arguments = arguments.iter().map(|word| word.replace("{objects}", &objects));
         command.args(arguments);

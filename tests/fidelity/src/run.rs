@@ -106,7 +106,7 @@ fn run(scenario: &Scenario, release: &Release, gputrace: &Path) -> Result<(Evide
         };
         fs::create_dir(place.at("truth"))?;
         fs::write(place.at("softgpu.toml"), scenario.toml(process::now()))?;
-        let program = release.program(scenario.workload.program, scenario.arguments());
+        let program = release.program(scenario.workload, scenario.arguments());
         let (cut, cpu) = match scenario.mode {
             Mode::Launch => {
                 launch(&place, gputrace, &program)?;

@@ -65,8 +65,10 @@ fn gputrace() -> PathBuf {
 fn all_true(name: &str, mode: Mode) {
     let Some(release) = release(name) else { return };
     let mut sum = Figures::default();
-    // hipRTC is not among the stand-ins.
-    let runnable = WORKLOADS.iter().filter(|workload| release.runs(workload));
+    let attaches = mode == Mode::Attach;
+    let runnable = WORKLOADS
+        .iter()
+        .filter(|workload| release.runs(workload) && !(attaches && workload.deferred));
     for scenario in Scenario::matrix(true) {
         if scenario.mode == mode && release.runs(scenario.workload) {
             let figures = measure(&scenario, &release, &gputrace());

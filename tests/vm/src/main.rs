@@ -1,13 +1,16 @@
 //! Questions to the running kernel that `cargo xtask vm --suite` asks inside each of its virtual machines:
 //!
 //! ```text
-//! gputrace-vm verifier PROBES.o   what the kernel's verifier makes of each eBPF program   (module `verifier`)
+//! gputrace-vm verifier PROBES.o [PREFIX]   what the kernel's verifier makes of each eBPF program   (module `verifier`)
 //! gputrace-vm kfd                 whether /dev/kfd answers, and with which version         (module `kfd`)
+//! gputrace-vm ioctls LOG          makes every request to /dev/kfd and writes them down      (module `ioctls`)
+//! gputrace-vm check-ioctls LOG CAPTURE   holds a recording of that against what it has written down
 //! ```
 //!
 //! Answers go to standard output, one line each; xtask reads them. It works on any machine on which gputrace
 //! works, so a figure that a guest shows can be compared with the host's.
 
+mod ioctls;
 mod kfd;
 mod verifier;
 
@@ -36,9 +39,9 @@ fn run() -> Result<bool> {
         .collect::<Vec<_>>()
         .as_slice()
     {
-        ["verifier", object] => {
+        ["verifier", object, wanted @ ..] => {
             let mut all_loaded = true;
-            for (program, verdict) in verifier::verdicts(Path::new(object))? {
+            for (program, verdict) in verifier::verdicts(Path::new(object), wanted.first().copied())? {
                 all_loaded &= matches!(verdict, verifier::Verdict::Loaded(_));
                 writeln!(output, "{program} {verdict}")?;
             }
@@ -48,6 +51,13 @@ fn run() -> Result<bool> {
             writeln!(output, "{}", kfd::version()?)?;
             Ok(true)
         }
-        _ => bail!("usage: gputrace-vm verifier PROBES.o | gputrace-vm kfd"),
+        ["ioctls", log] => ioctls::issue(Path::new(log)).map(|()| true),
+        ["check-ioctls", log, capture] => {
+            writeln!(output, "{}", ioctls::check(Path::new(log), Path::new(capture))?)?;
+            Ok(true)
+        }
+        _ => bail!(
+            "usage: gputrace-vm verifier PROBES.o [PREFIX] | kfd | ioctls LOG | check-ioctls LOG CAPTURE"
+        ),
     }
 }

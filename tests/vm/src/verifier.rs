@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 use gputrace_abi::config::ProbeConfig;
 use gputrace_probe::{possible_cpus, tracefs::Tracepoint};
-use libbpf_rs::{MapType, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{MapType, ObjectBuilder, OpenObject, OpenProgram, PrintLevel};
 use zerocopy::IntoBytes as _;
 
 /// `BPF_LOG_STATS` of `linux/bpf_verifier.h`: the verifier's summary, without a line for each instruction.
@@ -60,12 +60,12 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Loads each program of the object at `path`, by itself.
+/// Loads each program of the object at `path` by itself, or those whose names begin with `wanted`.
 ///
 /// # Errors
 ///
 /// When the object cannot be read, or the kernel lacks what all of them need.
-pub(crate) fn verdicts(path: &Path) -> Result<Vec<(String, Verdict)>> {
+pub(crate) fn verdicts(path: &Path, wanted: Option<&str>) -> Result<Vec<(String, Verdict)>> {
     libbpf_rs::set_print(Some((PrintLevel::Debug, |_, text| {
         SAID.lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -74,12 +74,21 @@ pub(crate) fn verdicts(path: &Path) -> Result<Vec<(String, Verdict)>> {
     let object = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let names: Vec<String> = open(&object)?
         .progs()
+        .filter(|program| !is_on_missing_module(program))
         .map(|program| program.name().to_string_lossy().into_owned())
+        .filter(|name| wanted.is_none_or(|wanted| name.starts_with(wanted)))
         .collect();
     names
         .into_iter()
         .map(|name| Ok((name.clone(), load(&object, &name)?)))
         .collect()
+}
+
+/// Whether a program is for a function of the driver, which is not loaded: it cannot be loaded either.
+fn is_on_missing_module(program: &OpenProgram<'_>) -> bool {
+    let section = program.section().to_string_lossy();
+    let traced = section.starts_with("fentry/") || section.starts_with("fexit/");
+    traced && !Path::new("/sys/kernel/btf/amdgpu").exists()
 }
 
 fn open(object: &[u8]) -> Result<OpenObject> {

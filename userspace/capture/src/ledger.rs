@@ -43,8 +43,8 @@ impl LedgerRow {
             .wrapping_sub(self.lost() as i64)
     }
 
-    /// Saturates: the numbers may come from a file that anyone could have written.
-    fn add(&mut self, other: &Self) {
+    /// Adds the counts of another row. Saturates: the numbers may come from a file that anyone could have written.
+    pub fn add(&mut self, other: &Self) {
         self.seen = self.seen.saturating_add(other.seen);
         self.written = self.written.saturating_add(other.written);
         self.unfinished = self.unfinished.saturating_add(other.unfinished);

@@ -19,6 +19,9 @@ pub struct Recording {
     pub kernel_version: String,
     /// `uname -m`.
     pub machine: String,
+    /// `/proc/sys/kernel/random/boot_id`: which boot of the machine it is; empty if not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot_id: String,
     /// Possible CPUs: the range of [`gputrace_abi::record::RecordHeader::cpu`].
     pub cpus: u32,
     /// gputrace's own command line.
@@ -67,6 +70,10 @@ pub struct ClockSnapshot {
     pub realtime: u64,
     /// How long reading them took, ns: the uncertainty of the relation between them.
     pub uncertainty: u64,
+    /// By how much `realtime` can differ from the true time of day, ns, as the kernel estimates it while something
+    /// keeps it synchronised (`adjtimex`); `None` if nothing does, or in captures that do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub realtime_error: Option<u64>,
 }
 
 /// A library file with probes in it.

@@ -71,7 +71,7 @@ pub fn gpu_role(name: &str, domains: &[Domain]) -> u8 {
 /// Whether any domain is about the GPU's own work.
 #[must_use]
 pub fn is_gpu_traced(domains: &[Domain]) -> bool {
-    domains.iter().any(|domain| !domain.is_api())
+    domains.iter().any(|domain| domain.is_gpu_work())
 }
 
 /// Which word of a call's arguments is its `hipStream_t`, as [`gputrace_abi::cookie::Cookie::with_stream`]

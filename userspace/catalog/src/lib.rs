@@ -30,6 +30,7 @@
 pub mod class;
 mod domains;
 mod gpu;
+pub mod launch;
 pub mod release;
 pub mod signature;
 pub mod table;

@@ -1,7 +1,7 @@
 //! From options to domains.
 
 use gputrace_abi::domain::Domain::{
-    self, HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt, KernelDispatch,
+    self, HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt, KernelDispatch, KfdIoctl,
     MemoryCopy,
 };
 
@@ -25,7 +25,7 @@ const SYSTEM: &[Domain] = &[
 /// The domains that the options select: those of every option given as true (`--runtime-trace` if there is
 /// none), without those of every option given as false.
 pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
-    let options: [(Option<bool>, &[Domain]); 12] = [
+    let options: [(Option<bool>, &[Domain]); 13] = [
         (args.hip_trace, &[HipRuntime, HipCompiler]),
         (args.hip_runtime_trace, &[HipRuntime]),
         (args.hip_compiler_trace, &[HipCompiler]),
@@ -36,6 +36,7 @@ pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
         (args.hsa_finalizer_trace, &[HsaFinalizeExt]),
         (args.kernel_trace, &[KernelDispatch]),
         (args.memory_copy_trace, &[MemoryCopy]),
+        (args.kfd_trace, &[KfdIoctl]),
         (args.runtime_trace, RUNTIME),
         (args.sys_trace, SYSTEM),
     ];

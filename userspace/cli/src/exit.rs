@@ -1,8 +1,9 @@
 //! Exit codes: one for each kind of cause, listed in `gputrace --help`.
 
 use gputrace_capture::ReadError;
-use gputrace_export::{ExportError, OutputError};
+use gputrace_export::{ExportError, OutputError, merge::MergeError};
 use gputrace_probe::ProbeError;
+use gputrace_rocpd::QueryError;
 use gputrace_session::SessionError;
 use gputrace_target::{elf::ElfError, process::ProcessError};
 
@@ -25,8 +26,10 @@ pub(crate) const OUTPUT: u8 = 8;
 const CAPTURE: u8 = 9;
 const NEWER_CAPTURE: u8 = 10;
 const LIBRARY: u8 = 11;
+const QUERY: u8 = 12;
+const MERGE: u8 = 13;
 /// A recording of that name exists already.
-const EXISTS: u8 = 12;
+const EXISTS: u8 = 14;
 const GIVEN_UP: u8 = 130;
 
 /// The code of an error: that of the first cause in its chain that has one.
@@ -40,7 +43,9 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
             .or_else(|| cause.downcast_ref::<ElfError>().map(elf))
             .or_else(|| cause.downcast_ref::<ReadError>().map(read))
             .or_else(|| cause.downcast_ref::<InputError>().map(|_| USAGE))
-            .or_else(|| cause.downcast_ref::<OutputError>().map(output));
+            .or_else(|| cause.downcast_ref::<OutputError>().map(output))
+            .or_else(|| cause.downcast_ref::<QueryError>().map(query))
+            .or_else(|| cause.downcast_ref::<MergeError>().map(merge));
         if let Some(code) = code {
             return code;
         }
@@ -95,6 +100,22 @@ fn probe(error: &ProbeError) -> u8 {
         ProbeError::PermissionDenied { .. } => NO_PERMISSION,
         ProbeError::BrokenObject { .. } => FAILURE,
         _ => KERNEL,
+    }
+}
+
+fn query(error: &QueryError) -> u8 {
+    match error {
+        QueryError::Sql { .. } | QueryError::Writes { .. } => QUERY,
+        QueryError::Output(_) => OUTPUT,
+        _ => FAILURE,
+    }
+}
+
+fn merge(error: &MergeError) -> u8 {
+    match error {
+        MergeError::Read { cause, .. } => read(cause),
+        MergeError::TooFew | MergeError::Twice { .. } => USAGE,
+        _ => MERGE,
     }
 }
 

@@ -40,17 +40,13 @@ pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
         .or(stem)
         .unwrap_or_else(|| "gputrace".to_owned());
     let directory = OutputDir::open(&directory, User::behind_sudo().as_ref().map(User::owner))?;
+    let mut formats = request(&args.output, beside.to_owned(), None).formats;
+    formats.filter = args.filter.options();
     let bar = progress_bar();
-    let outputs = export(
-        capture,
-        &directory,
-        &name,
-        &request(&args.output, beside.to_owned(), None).formats,
-        &mut |progress| {
-            show(&bar, progress);
-            ControlFlow::Continue(())
-        },
-    )
+    let outputs = export(capture, &directory, &name, &formats, &mut |progress| {
+        show(&bar, progress);
+        ControlFlow::Continue(())
+    })
     .with_context(|| format!("cannot export {}", capture.display()))?;
     bar.finish_and_clear();
     report(&outputs, &args.output);
@@ -129,6 +125,9 @@ pub(crate) fn report(outputs: &Outputs, args: &OutputArgs) {
     if let Some(left_out) = report.left_out.filter(|_| outputs.summary.is_empty()) {
         say(&left_out.to_string());
     }
+    if let Some(filtered_out) = report.filtered_out.filter(|_| outputs.summary.is_empty()) {
+        say(&filtered_out.to_string());
+    }
     if let Some(error) = &report.read_error {
         say(&format!("error: {error}"));
     }
@@ -160,7 +159,7 @@ pub(crate) fn failure(outputs: &Outputs) -> Option<u8> {
     (!report.failures.is_empty() || report.read_error.is_some()).then_some(exit::OUTPUT)
 }
 
-fn progress_bar() -> ProgressBar {
+pub(crate) fn progress_bar() -> ProgressBar {
     // Drawn on stderr, and only if that is a terminal.
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {msg} {eta}") {
@@ -169,7 +168,7 @@ fn progress_bar() -> ProgressBar {
     bar
 }
 
-fn show(bar: &ProgressBar, progress: Progress) {
+pub(crate) fn show(bar: &ProgressBar, progress: Progress) {
     bar.set_length(progress.total);
     bar.set_position(progress.bytes);
     bar.set_message(format!("{} events", progress.events));

@@ -11,6 +11,7 @@ mod inspect;
 mod jobs;
 mod kernels;
 mod list;
+mod post;
 mod record;
 mod rocprofv3;
 mod shell;
@@ -42,6 +43,11 @@ fn main() -> ExitCode {
     start_log(&cli);
     let result = match &cli.command {
         Some(Command::Export(args)) => export::run(args),
+        Some(Command::Summary(args)) => post::summary(args),
+        Some(Command::Report(args)) => post::report(args),
+        Some(Command::Query(args)) => post::query(args),
+        Some(Command::Diff(args)) => post::diff(args),
+        Some(Command::Merge(args)) => post::merge(args),
         Some(Command::List(args)) if args.rocprofv3 => shell::print(&rocprofv3::markdown(&command)),
         Some(Command::List(args)) => list::run(args),
         Some(Command::Topology(args)) => inspect::topology(args),

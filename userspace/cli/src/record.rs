@@ -4,11 +4,11 @@ use std::{os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitSta
 
 use anyhow::Result;
 use gputrace_capture::meta::EndReason;
-use gputrace_probe::calls::BackendChoice;
+use gputrace_probe::{calls::BackendChoice, ioctls::Place};
 use gputrace_session::{Finished, FunctionFilter, Request, SessionError, Targets, record};
 
 use crate::{
-    args::{Backend, Cli, LogLevel, OutputArgs, RecordArgs},
+    args::{Backend, Cli, KfdProbes, LogLevel, OutputArgs, RecordArgs},
     domains,
     effective::{self, Options},
     exit, export, say,
@@ -138,6 +138,12 @@ fn request(args: &RecordArgs) -> Request {
             Backend::Auto => BackendChoice::Auto,
             Backend::UprobeMulti => BackendChoice::UprobeMulti,
             Backend::Perf => BackendChoice::Perf,
+        },
+        kfd_place: match args.tuning.kfd_probes {
+            KfdProbes::Auto => None,
+            KfdProbes::Fentry => Some(Place::Trampoline),
+            KfdProbes::Kprobe => Some(Place::Breakpoints),
+            KfdProbes::Syscall => Some(Place::SystemCall),
         },
         ring_bytes: args.tuning.ring_size,
         max_threads: args.tuning.max_threads,

@@ -54,6 +54,17 @@ pub(crate) enum Unit {
     Nsec,
 }
 
+impl From<Unit> for Units {
+    fn from(unit: Unit) -> Self {
+        match unit {
+            Unit::Sec => Self::Sec,
+            Unit::Msec => Self::Msec,
+            Unit::Usec => Self::Usec,
+            Unit::Nsec => Self::Nsec,
+        }
+    }
+}
+
 impl SummaryArgs {
     /// The tables asked for.
     pub(crate) fn tables(&self) -> TableOptions {
@@ -62,12 +73,7 @@ impl SummaryArgs {
             per_domain: self.summary_per_domain
                 || (!self.percentiles.is_empty() && self.summary_groups.is_empty()),
             groups: self.summary_groups.clone(),
-            units: match self.summary_units {
-                Unit::Sec => Units::Sec,
-                Unit::Msec => Units::Msec,
-                Unit::Usec => Units::Usec,
-                Unit::Nsec => Units::Nsec,
-            },
+            units: self.summary_units.into(),
             percentiles: self.percentiles.clone(),
             remarks: !self.summary,
         }
@@ -90,7 +96,7 @@ impl SummaryArgs {
 }
 
 /// A number from 0 to 100.
-fn percentile(text: &str) -> Result<f64, String> {
+pub(crate) fn percentile(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
         _ => Err("expected numbers from 0 to 100, e.g. 50,95,99".to_owned()),
@@ -98,7 +104,7 @@ fn percentile(text: &str) -> Result<f64, String> {
 }
 
 /// Domains by a regular expression.
-fn group(text: &str) -> Result<DomainGroup, String> {
+pub(crate) fn group(text: &str) -> Result<DomainGroup, String> {
     DomainGroup::new(text).map_err(|error| {
         format!(
             "{error}\nwrite a regular expression for whole names of domains: 'KERNEL_DISPATCH|MEMORY_COPY', 'HIP_API', \

@@ -14,10 +14,25 @@ pub fn now() -> u64 {
 #[must_use]
 pub fn snapshot() -> ClockSnapshot {
     const TRIES: usize = 5;
-    (0..TRIES)
+    let snapshot = (0..TRIES)
         .map(|_| read_all())
         .min_by_key(|snapshot| snapshot.uncertainty)
-        .unwrap_or_default()
+        .unwrap_or_default();
+    ClockSnapshot {
+        realtime_error: realtime_error(),
+        ..snapshot
+    }
+}
+
+/// By how much `CLOCK_REALTIME` can be wrong, ns, while something keeps it synchronised.
+fn realtime_error() -> Option<u64> {
+    // SAFETY: all of its fields are integers, for which zeros are a value; no mode is set, so that it is only read.
+    let mut state: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: points to a structure of the right type that is written to.
+    let clock = unsafe { libc::adjtimex(&mut state) };
+    let synchronised = clock >= 0 && clock != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;
+    let microseconds = u64::try_from(state.maxerror).ok().filter(|_| synchronised)?;
+    microseconds.checked_mul(1000)
 }
 
 fn read_all() -> ClockSnapshot {
@@ -33,6 +48,7 @@ fn read_all() -> ClockSnapshot {
         monotonic_raw,
         realtime,
         uncertainty,
+        realtime_error: None,
     }
 }
 

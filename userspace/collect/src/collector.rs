@@ -16,6 +16,7 @@ use gputrace_abi::{
     counters::TaskCounters,
     domain::Domain,
     frame::Thread,
+    kfd::{LONG_IOCTL_SIZE, LongIoctl},
     record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, kind, span_flags, task_op},
 };
 use gputrace_capture::{
@@ -94,6 +95,8 @@ pub enum Command {
     PassedOver,
     /// Answer when everything sent before has been done.
     Barrier(Sender<()>),
+    /// Append requests to the driver that are still open. The programs must have been stopped.
+    OpenIoctls(Vec<Box<LongIoctl>>),
     /// Read the last records, close the books and end. The programs must have been stopped.
     Finish(EndReason),
 }
@@ -288,6 +291,7 @@ impl Collector {
                         while self.round() > 0 {}
                         self.books.passed_over();
                     }
+                    Command::OpenIoctls(open) => open.iter().for_each(|ioctl| self.books.open_ioctl(ioctl)),
                     Command::Barrier(answer) => {
                         // Whoever asked may have stopped waiting.
                         let _ = answer.send(());
@@ -425,6 +429,14 @@ impl Books {
                     (self.tell)(Happening::Task(task));
                 }
             }
+            Checked::Ioctl(header, bytes) => {
+                if let Some(pid) = pid_of(bytes)
+                    && self.relevant.add(pid)
+                {
+                    (self.tell)(Happening::NewProcess(pid));
+                }
+                self.call(&header, bytes);
+            }
             Checked::Gpu(header, bytes) => {
                 if let Some(pid) = pid_of(bytes)
                     && self.relevant.add(pid)
@@ -533,6 +545,17 @@ impl Books {
                 self.call(&header, span.as_bytes());
             }
         }
+    }
+
+    /// Writes a request that has not returned.
+    fn open_ioctl(&mut self, open: &LongIoctl) {
+        let mut record = *open;
+        let header = &mut record.ioctl.header;
+        header.kind = kind::IOCTL_UNFINISHED;
+        header.size = LONG_IOCTL_SIZE as u16;
+        let header = *header;
+        record.ioctl.end = clocks::now().max(record.ioctl.begin);
+        self.call(&header, record.as_bytes());
     }
 
     fn meta(&mut self, meta: &Meta) {

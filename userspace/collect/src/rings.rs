@@ -4,6 +4,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use gputrace_abi::{
     gpu::{COMPLETION_SIZE, COPY_SIZE, DESCRIBED_SIZE, PACKET_RECORD_SIZE, QUEUE_STATE_SIZE},
+    kfd::{LONG_IOCTL_SIZE, SHORT_IOCTL_SIZE},
     record::{LONG_SPAN_SIZE, RecordHeader, SPAN_SIZE, TASK_SIZE, kind},
 };
 use gputrace_probe::Ring;
@@ -15,6 +16,8 @@ pub(crate) enum Checked<'a> {
     Call(RecordHeader, &'a [u8]),
     /// A task or linker event.
     Task(RecordHeader, &'a [u8]),
+    /// A request to the driver.
+    Ioctl(RecordHeader, &'a [u8]),
     /// About the GPU's work.
     Gpu(RecordHeader, &'a [u8]),
     /// A queue or agent seen for the first time.
@@ -38,6 +41,11 @@ pub(crate) fn check(cpu: u32, bytes: &[u8]) -> Checked<'_> {
         kind::COMPLETION if whole && size == COMPLETION_SIZE => Checked::Gpu(header, bytes),
         kind::COPY if whole && size == COPY_SIZE => Checked::Gpu(header, bytes),
         kind::QUEUE if whole && size == QUEUE_STATE_SIZE => Checked::Gpu(header, bytes),
+        kind::IOCTL | kind::IOCTL_UNFINISHED
+            if whole && (size == SHORT_IOCTL_SIZE || size == LONG_IOCTL_SIZE) =>
+        {
+            Checked::Ioctl(header, bytes)
+        }
         kind::DESCRIBED if whole && size == DESCRIBED_SIZE => Checked::Described(bytes),
         kind::TASK | kind::LINKER if whole && size == TASK_SIZE => Checked::Task(header, bytes),
         _ => Checked::Malformed(header.cpu, header.domain),

@@ -7,12 +7,14 @@
 //! * [`csv::CsvExporter`]: the files that rocprofv3 writes, what it cannot say of the GPU's times, and the
 //!   account of losses ([`loss`]);
 //! * [`summary::SummaryExporter`]: text for people;
+//! * [`report::ReportExporter`]: one page of HTML with pictures;
 //! * [`json::JsonExporter`]: all records in one document, in rocprofv3's shape;
 //! * [`ndjson::NdjsonExporter`]: one JSON object per line, gputrace's own format;
+//! * [`diff`]: two recordings compared;
 //! * other formats live in crates of their own (`gputrace-otf2`, `gputrace-perfetto`, `gputrace-rocpd`).
 //!
 //! What the user asked of kernels (which of them, and how they are called) is applied to the events on their
-//! way, once for all formats: [`kernels`].
+//! way, once for all formats: [`kernels`]. So is the part of the recording that they asked to see: [`filter`]. Several captures are one [`Source`] after [`merge`].
 //!
 //! What several formats need to name and measure the GPU's work is here too: [`gpu`], [`intervals`],
 //! [`levels`].
@@ -41,7 +43,9 @@
 //! ```
 
 pub mod csv;
+pub mod diff;
 pub mod exporter;
+pub mod filter;
 pub mod functions;
 pub mod gpu;
 pub mod intervals;
@@ -51,6 +55,7 @@ mod json_spill;
 pub mod kernels;
 pub mod levels;
 pub mod loss;
+pub mod merge;
 mod moments;
 pub mod ndjson;
 pub mod output;
@@ -60,7 +65,9 @@ pub mod summary;
 pub mod synthetic;
 
 pub use exporter::{ExportError, Exporter, Output};
+pub use filter::{Filter, FilterOptions};
 pub use functions::Functions;
 pub use kernels::KernelOptions;
 pub use output::{FileOwner, OutputDir, OutputError, OutputFile, Staging};
-pub use run::{Progress, Report, run, run_with};
+pub use run::{Progress, Report, Source, Stages, run, run_with};
+pub use summary::report;

@@ -15,7 +15,7 @@ use gputrace_capture::{
 use gputrace_timeline::{
     args::{self, ArgValue},
     event::{Call, CallEnd, Event, FunctionInfo, Lifetime, LifetimeChange},
-    gpu::{Copy, Dispatch},
+    gpu::{Copy, Dispatch, RuntimeKernel},
 };
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -54,7 +54,7 @@ impl Serialize for Shown {
             ArgValue::Unsigned(value) => serializer.serialize_u64(value),
             ArgValue::Bool(value) => serializer.serialize_bool(value),
             ArgValue::Unrecorded | ArgValue::Unreadable => serializer.serialize_none(),
-            ArgValue::Hex(_) | ArgValue::Dim3 { .. } | ArgValue::Status { .. } => {
+            ArgValue::Hex(_) | ArgValue::Dim3 { .. } | ArgValue::Status { .. } | ArgValue::Named(_) => {
                 serializer.collect_str(&self.0)
             }
         }
@@ -102,6 +102,7 @@ struct DispatchLine<'a> {
     stream: Option<u64>,
     correlation_id: u64,
     outermost_correlation_id: u64,
+    deferred: bool,
     begin: u64,
     end: u64,
     #[serde(flatten)]
@@ -223,6 +224,7 @@ impl<W: Write> NdjsonWriter<W> {
                 "sgpr_count": info.kernel.sgpr_count,
                 "arch_vgpr_count": info.kernel.arch_vgpr_count,
                 "accum_vgpr_count": info.kernel.accum_vgpr_count,
+                "runtime": info.runtime.map(RuntimeKernel::name),
             })),
             Event::Call(call) => self.call(call),
             Event::Dispatch(dispatch) => self.dispatch(dispatch),
@@ -293,6 +295,7 @@ impl<W: Write> NdjsonWriter<W> {
             stream: dispatch.origin.stream,
             correlation_id: dispatch.origin.innermost,
             outermost_correlation_id: dispatch.origin.outermost,
+            deferred: dispatch.origin.deferred,
             begin: dispatch.time.begin,
             end: dispatch.time.end,
             knowledge: Knowledge::new(&dispatch.time, dispatch.origin.time),
@@ -366,7 +369,7 @@ fn function_line(info: &FunctionInfo) -> Value {
 fn lifetime_line(lifetime: &Lifetime) -> Value {
     let (what, name, parent) = match &lifetime.what {
         LifetimeChange::ProcessStarted { parent } => ("process_started", None, Some(*parent)),
-        LifetimeChange::ThreadStarted => ("thread_started", None, None),
+        LifetimeChange::ThreadStarted { .. } => ("thread_started", None, None),
         LifetimeChange::Executed { name } => ("executed", Some(name), None),
         LifetimeChange::Exited => ("exited", None, None),
         LifetimeChange::Renamed { name } => ("renamed", Some(name), None),

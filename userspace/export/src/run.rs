@@ -10,8 +10,48 @@ use gputrace_timeline::{Tally, Timeline, event::Event};
 
 use crate::{
     exporter::{ExportError, Exporter, Output},
+    filter::{Filter, FilteredOut},
     kernels::{KernelOptions, KernelStage, LeftOut},
 };
+
+/// Where events come from: a capture, or several.
+pub trait Source: Iterator<Item = Result<Event, ReadError>> {
+    /// Bytes that have been read.
+    fn position(&self) -> u64;
+    /// Bytes that there are to read.
+    fn size(&self) -> u64;
+    /// Where and why reading stopped too early; known when the iterator has ended.
+    fn truncation(&self) -> Option<Truncation>;
+    /// What was found so far; complete when the iterator has ended.
+    fn tally(&self) -> &Tally;
+}
+
+impl<R: Read + Seek> Source for Timeline<R> {
+    fn position(&self) -> u64 {
+        Timeline::position(self)
+    }
+
+    fn size(&self) -> u64 {
+        Timeline::size(self)
+    }
+
+    fn truncation(&self) -> Option<Truncation> {
+        Timeline::truncation(self)
+    }
+
+    fn tally(&self) -> &Tally {
+        Timeline::tally(self)
+    }
+}
+
+/// What stands between a source and the exporters.
+#[derive(Debug, Default)]
+pub struct Stages {
+    /// Which kernels are shown, and under which names.
+    pub kernels: KernelOptions,
+    /// Which part of the recording is shown.
+    pub filter: Option<Filter>,
+}
 
 /// Events between two reports of progress.
 const PROGRESS_INTERVAL: u64 = 1 << 16;
@@ -46,33 +86,36 @@ pub struct Report {
     pub tally: Tally,
     /// What the kernel filters kept out of the outputs, if there are any.
     pub left_out: Option<LeftOut>,
+    /// What the other filters kept out of the outputs, if there are any.
+    pub filtered_out: Option<FilteredOut>,
 }
 
-/// Gives every event of `timeline` to every exporter and finishes them.
+/// Gives every event of `source` to every exporter and finishes them.
 ///
 /// An exporter that fails is dropped, which removes its unfinished files; the others go on. `progress`
 /// is called now and then, and at the end of reading; returning [`ControlFlow::Break`] cancels the
 /// export and leaves no file behind.
-pub fn run<R: Read + Seek>(
-    timeline: Timeline<R>,
+pub fn run(
+    source: impl Source,
     exporters: Vec<Box<dyn Exporter>>,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Report {
-    run_with(timeline, exporters, KernelOptions::default(), progress)
+    run_with(source, exporters, Stages::default(), progress)
 }
 
-/// As [`run`], with the kernels that `kernels` asks for, under the names that it asks for.
-pub fn run_with<R: Read + Seek>(
-    mut timeline: Timeline<R>,
+/// As [`run`], with what `stages` let through, under the names that they give.
+pub fn run_with(
+    mut source: impl Source,
     mut exporters: Vec<Box<dyn Exporter>>,
-    kernels: KernelOptions,
+    stages: Stages,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Report {
     let mut report = Report::default();
-    let mut kernels = KernelStage::new(kernels);
+    let mut kernels = KernelStage::new(stages.kernels);
+    let mut filter = stages.filter;
     let mut events = 0;
     loop {
-        let event = match timeline.next() {
+        let event = match source.next() {
             None => break,
             Some(Ok(event)) => event,
             Some(Err(error)) => {
@@ -85,20 +128,28 @@ pub fn run_with<R: Read + Seek>(
             }
         };
         report.ended |= matches!(event, Event::End(_));
-        kernels.take(event, &mut |event| give(&event, &mut exporters, &mut report));
+        kernels.take(event, &mut |event| {
+            pass(event, &mut filter, &mut exporters, &mut report);
+        });
         events += 1;
-        if events % PROGRESS_INTERVAL == 0 && progress(at(&timeline, events)).is_break() {
+        if events % PROGRESS_INTERVAL == 0 && progress(at(&source, events)).is_break() {
             return Report {
                 cancelled: true,
                 ..report
             };
         }
     }
-    kernels.finish(0, &mut |event| give(&event, &mut exporters, &mut report));
+    kernels.finish(0, &mut |event| {
+        pass(event, &mut filter, &mut exporters, &mut report);
+    });
+    if let Some(filter) = &mut filter {
+        filter.finish(0, &mut |event| give(&event, &mut exporters, &mut report));
+        report.filtered_out = Some(filter.left_out());
+    }
     report.left_out = kernels.left_out();
-    report.truncation = timeline.truncation();
-    report.tally = timeline.tally().clone();
-    if progress(at(&timeline, events)).is_break() {
+    report.truncation = source.truncation();
+    report.tally = source.tally().clone();
+    if progress(at(&source, events)).is_break() {
         return Report {
             cancelled: true,
             ..report
@@ -114,11 +165,24 @@ pub fn run_with<R: Read + Seek>(
     report
 }
 
-fn at<R: Read + Seek>(timeline: &Timeline<R>, events: u64) -> Progress {
+fn at(source: &impl Source, events: u64) -> Progress {
     Progress {
-        bytes: timeline.position(),
-        total: timeline.size(),
+        bytes: source.position(),
+        total: source.size(),
         events,
+    }
+}
+
+/// Gives on what the filter lets through.
+fn pass(
+    event: Event,
+    filter: &mut Option<Filter>,
+    exporters: &mut Vec<Box<dyn Exporter>>,
+    report: &mut Report,
+) {
+    match filter {
+        Some(filter) => filter.take(event, &mut |event| give(&event, exporters, report)),
+        None => give(&event, exporters, report),
     }
 }
 

@@ -79,6 +79,7 @@ pub fn dispatch(id: u64, submit: u64, time: GpuTime) -> Dispatch {
             innermost: 2,
             outermost: 1,
             stream: Some(0),
+            deferred: false,
         },
         queue: 0,
         node_id: Some(1),
@@ -265,6 +266,7 @@ fn kernel((id, name, demangled, group_size): (u32, &str, &str, u32)) -> Event {
         },
         demangled: demangled.to_owned(),
         shown: demangled.to_owned(),
+        runtime: None,
     }))
 }
 
@@ -279,6 +281,7 @@ fn copies() -> [Copy; 3] {
             innermost: 2,
             outermost: 1,
             stream: Some(0xb0),
+            deferred: false,
         },
         direction,
         destination_node: to,

@@ -420,14 +420,14 @@ fn a_domain_of_a_newer_version_is_not_left_out() {
     export(
         capture
             .call(&Call {
-                domain: 15,
+                domain: 31,
                 ..call(1, 1, 2)
             })
             .bytes(),
         directory.path(),
     );
     let rows = rows(&directory.path().join("app_other_api_trace.csv"));
-    assert_eq!(rows[0]["Domain"], "domain 15");
+    assert_eq!(rows[0]["Domain"], "domain 31");
 }
 
 #[test]

@@ -32,6 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             monotonic_raw: START,
             realtime: START,
             uncertainty: 50,
+            realtime_error: None,
         },
         ..Recording::default()
     })))?;
@@ -119,6 +120,7 @@ fn call(index: u64) -> Call {
             0,
         ],
         stack: [0; 8],
+        request: None,
     }
 }
 

@@ -46,6 +46,8 @@
 //!   | `submit_ns`, `begin_ns`, `end_ns`, `delta_ns` | exact numbers of what is drawn; times are `CLOCK_BOOTTIME` |
 //!   | `begin_window`, `end_window` | `earliest_ns` and `latest_ns` between which it is proven to lie, and `uncertainty_ns` |
 //!   | `mangled_name`, `demangled_name`, `kernel_id`, `kernel_object`, `code_object_id` | the kernel |
+//!   | `runtime_kernel` | what a kernel of HIP's own does: `copy`, `fill` or `other` |
+//!   | `deferred` | a thread of HIP's submitted it later; the call was found by the order of its stream |
 //!   | `vgpr_count`, `accum_vgpr_count`, `sgpr_count` | its registers |
 //!   | `grid`, `workgroup`, `grid_size`, `workgroup_size` | work-items by dimension, and in all |
 //!   | `group_segment_size`, `private_segment_size`, `static_group_segment_size` | bytes of memory |

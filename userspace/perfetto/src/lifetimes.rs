@@ -26,7 +26,7 @@ pub(crate) fn change<W: Write>(
             let parent = Value::Uint((*parent).into());
             ("process started".to_owned(), Some(("parent", parent)))
         }
-        LifetimeChange::ThreadStarted => {
+        LifetimeChange::ThreadStarted { .. } => {
             tracks.thread_started(out, pid, tid)?;
             ("thread started".to_owned(), None)
         }

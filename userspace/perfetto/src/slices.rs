@@ -90,6 +90,10 @@ impl Function {
         self.arguments.extend(
             args::decoded(&self.info, call).map(|(name, _)| interner.number(Table::AnnotationNames, name)),
         );
+        if call.request.is_some() {
+            // Which fields a request to the driver has differs from one to the next: they go by their names.
+            self.arguments.clear();
+        }
     }
 }
 
@@ -183,6 +187,13 @@ impl Slices {
                     }
                 });
             }
+            if call.request.is_some() {
+                annotations.dictionary(names.args, |entries| {
+                    for (name, value) in args::decoded(&function.info, call) {
+                        values.put_named(entries, name, value);
+                    }
+                });
+            }
             if let Some(value) = args::returned(&function.info, call) {
                 values.put(&mut annotations, names.retval, value);
             }
@@ -264,6 +275,18 @@ struct Values<'a> {
 }
 
 impl Values<'_> {
+    /// Writes a field of a request to the driver, which has none of the kinds that are interned.
+    fn put_named(&mut self, annotations: &mut Annotations<'_>, name: &str, value: ArgValue) {
+        let value = match value {
+            ArgValue::Hex(value) => Value::Pointer(value),
+            ArgValue::Signed(value) => Value::Int(value),
+            ArgValue::Unsigned(value) => Value::Uint(value),
+            ArgValue::Bool(value) => Value::Bool(value),
+            other => return annotations.named(name, Value::Text(&other.to_string())),
+        };
+        annotations.named(name, value);
+    }
+
     fn put(&mut self, annotations: &mut Annotations<'_>, name: u64, value: ArgValue) {
         let value = match value {
             ArgValue::Hex(value) => Value::Pointer(value),
@@ -287,7 +310,9 @@ impl Values<'_> {
                     .entry((code, name))
                     .or_insert_with(|| annotations.number_of_text(&status_text(code, name))),
             ),
-            ArgValue::Unrecorded | ArgValue::Unreadable => Value::Text(&value.to_string()),
+            ArgValue::Named(_) | ArgValue::Unrecorded | ArgValue::Unreadable => {
+                Value::Text(&value.to_string())
+            }
         };
         annotations.put(name, value);
     }

@@ -250,6 +250,7 @@ fn clocks(time: u64) -> ClockSnapshot {
         monotonic_raw: time,
         realtime: time,
         uncertainty: 10,
+        realtime_error: None,
     }
 }
 
@@ -274,6 +275,7 @@ fn call(correlation: u64, parent: u64, pid: u32, tid: u32, begin: u64, end: u64)
         stack_readable: true,
         args: [correlation; 6],
         stack: [0; 8],
+        request: None,
     }
 }
 

@@ -23,13 +23,14 @@ use crate::{
     ProbeError, Ring,
     attach::{Backend, PerfEvents, Point, Scope, Side, UprobeMulti, attach_all},
     cpus::{possible_cpus, present_cpus},
+    ioctls,
     libbpf::{capture_messages, forget_messages, refused},
     probes::{Hook, Probes},
     tracefs::Tracepoint,
 };
 
 /// The compiled programs.
-static OBJECT: &[u8] = include_bytes!(env!("GPUTRACE_PROBES_OBJECT"));
+pub(crate) static OBJECT: &[u8] = include_bytes!(env!("GPUTRACE_PROBES_OBJECT"));
 
 /// Programs that are attached to functions, as opposed to tracepoints.
 const FUNCTION_PROGRAMS: [&str; 6] = [
@@ -133,6 +134,14 @@ impl Calls {
             .and_then(|builder| builder.open_memory(OBJECT))
             .map_err(|error| refused("read the eBPF object", &error))?;
         configure(&mut open, options, cpus, ring_bytes)?;
+        for mut program in open.progs_mut() {
+            if ioctls::PROGRAMS
+                .iter()
+                .any(|name| program.name() == OsStr::new(name))
+            {
+                program.set_autoload(false);
+            }
+        }
         if backend.name() == UprobeMulti.name() {
             for mut program in open.progs_mut() {
                 if FUNCTION_PROGRAMS
@@ -214,7 +223,7 @@ impl Calls {
             })
     }
 
-    fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>, ProbeError> {
+    pub(crate) fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>, ProbeError> {
         // libbpf puts the object's name before that of a data section's map.
         let matches = |map: &libbpf_rs::Map<'_>| {
             map.name()
@@ -519,6 +528,7 @@ fn configure(open: &mut OpenObject, options: &Options, cpus: u32, ring_bytes: u3
         let result = match name.as_str() {
             "RINGS" | "COUNTERS" => map.set_max_entries(cpus),
             "THREADS" => map.set_max_entries(options.max_threads.max(1)),
+            name if ioctls::MAPS.contains(&name) => map.set_autocreate(false),
             _ if name.ends_with(".config") => {
                 configured = true;
                 map.set_initial_value(config.as_bytes())

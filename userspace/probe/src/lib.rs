@@ -5,6 +5,7 @@
 //! * [`calls::Calls`] is the user half of `ebpf/probes`: the programs on API functions, loaded with
 //!   libbpf because only that attaches hundreds of functions with one `uprobe_multi` link, which is
 //!   there in milliseconds and, above all, gone in milliseconds.
+//! * [`ioctls::Ioctls`] are programs of the same object on requests to the driver, loaded when they are asked for.
 //! * [`tasks::Tasks`] is the user half of `ebpf/kernel`: programs on kernel tracepoints, loaded with aya.
 //!
 //! How probes get onto functions is behind the trait [`attach::Backend`]: [`attach::UprobeMulti`]
@@ -17,6 +18,7 @@ pub mod attach;
 pub mod calls;
 mod cpus;
 mod error;
+pub mod ioctls;
 mod libbpf;
 pub mod probes;
 pub mod tasks;

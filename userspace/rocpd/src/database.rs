@@ -6,7 +6,7 @@ use gputrace_export::{ExportError, OutputDir, OutputError, OutputFile};
 use rusqlite::{Connection, OpenFlags, Params};
 
 use crate::{
-    FORMAT,
+    FORMAT, query,
     schema::Identity,
     vfs::{DATABASE, Vfs},
 };
@@ -34,13 +34,34 @@ const SETTINGS: &str = "
 pub(crate) struct Database {
     // Before the file system, so that it is closed first.
     connection: Connection,
-    vfs: Vfs,
-    file: OutputFile,
+    /// What it is in; `None` if it is in memory.
+    storage: Option<Storage>,
     /// What its tables are called.
     pub(crate) identity: Identity,
 }
 
+/// The file that a database is in.
+#[derive(Debug)]
+struct Storage {
+    vfs: Vfs,
+    file: OutputFile,
+}
+
+/// A complete database.
+#[derive(Debug)]
+pub(crate) enum Complete {
+    /// In this file.
+    File(OutputFile),
+    /// Nowhere else.
+    Memory(Connection),
+}
+
 impl Database {
+    /// Begins a database in memory, with all tables.
+    pub(crate) fn in_memory(identity: Identity) -> Result<Self, ExportError> {
+        Self::begin(query::connection()?, None, identity)
+    }
+
     /// Begins a database in `file`, with all tables.
     pub(crate) fn create(
         file: OutputFile,
@@ -54,11 +75,18 @@ impl Database {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags_and_vfs(DATABASE, flags, vfs.name())
             .map_err(|error| failure(&error, &vfs, &file))?;
+        Self::begin(connection, Some(Storage { vfs, file }), identity)
+    }
+
+    fn begin(
+        connection: Connection,
+        storage: Option<Storage>,
+        identity: Identity,
+    ) -> Result<Self, ExportError> {
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         let this = Self {
             connection,
-            vfs,
-            file,
+            storage,
             identity,
         };
         this.batch(SETTINGS)?;
@@ -82,24 +110,27 @@ impl Database {
     }
 
     /// Completes the database: indexes, views, end of the transaction.
-    pub(crate) fn finish(self) -> Result<OutputFile, ExportError> {
+    pub(crate) fn finish(self) -> Result<Complete, ExportError> {
         self.batch(&self.identity.indexes())?;
         self.batch(&self.identity.views())?;
         self.batch("COMMIT; PRAGMA optimize;")?;
         let Self {
-            connection,
-            vfs,
-            file,
-            ..
+            connection, storage, ..
         } = self;
+        let Some(Storage { vfs, file }) = storage else {
+            return Ok(Complete::Memory(connection));
+        };
         match connection.close() {
-            Ok(()) => Ok(file),
+            Ok(()) => Ok(Complete::File(file)),
             Err((_, error)) => Err(failure(&error, &vfs, &file)),
         }
     }
 
     fn check(&self, result: rusqlite::Result<()>) -> Result<(), ExportError> {
-        result.map_err(|error| failure(&error, &self.vfs, &self.file))
+        result.map_err(|error| match &self.storage {
+            Some(Storage { vfs, file }) => failure(&error, vfs, file),
+            None => encode(&error),
+        })
     }
 }
 
@@ -114,9 +145,13 @@ fn failure(error: &rusqlite::Error, vfs: &Vfs, file: &OutputFile) -> ExportError
             source.into()
         }
         Some(source) if source.raw_os_error().is_some() => file.error(source).into(),
-        _ => ExportError::Encode {
-            format: FORMAT,
-            reason: error.to_string(),
-        },
+        _ => encode(error),
+    }
+}
+
+fn encode(error: &rusqlite::Error) -> ExportError {
+    ExportError::Encode {
+        format: FORMAT,
+        reason: error.to_string(),
     }
 }

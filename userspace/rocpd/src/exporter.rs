@@ -12,8 +12,9 @@ use serde::Serialize;
 use crate::{
     FORMAT,
     calls::Calls,
-    database::Database,
+    database::{Complete, Database},
     names::{Streams, Strings, Who},
+    query::Slot,
     report,
     schema::Identity,
     work::Work,
@@ -25,9 +26,10 @@ use crate::{
 /// that of calls, dispatches or copies.
 #[derive(Debug)]
 pub struct RocpdExporter {
-    directory: OutputDir,
     /// Until the first event, which says what the tables are called.
-    file: Option<OutputFile>,
+    to: Option<Destination>,
+    /// Where a database in memory goes.
+    slot: Slot,
     writer: Option<Writer>,
 }
 
@@ -38,16 +40,29 @@ impl RocpdExporter {
     /// [`OutputError`] if the file cannot be created.
     pub fn new(directory: &OutputDir, file_name: &str) -> Result<Self, OutputError> {
         Ok(Self {
-            directory: directory.clone(),
-            file: Some(directory.file(file_name)?),
+            to: Some(Destination::File(directory.file(file_name)?, directory.clone())),
+            slot: Slot::default(),
             writer: None,
         })
     }
 
+    /// A database in memory (and in a temporary file, where it is large); it is in the slot when the exporter has
+    /// finished.
+    #[must_use]
+    pub fn in_memory() -> (Self, Slot) {
+        let slot = Slot::default();
+        let exporter = Self {
+            to: Some(Destination::Memory),
+            slot: slot.clone(),
+            writer: None,
+        };
+        (exporter, slot)
+    }
+
     /// The database, begun with `recording` if it is not yet.
     fn writer(&mut self, recording: &Recording) -> Result<&mut Writer, ExportError> {
-        if let Some(file) = self.file.take() {
-            self.writer = Some(Writer::begin(file, &self.directory, recording)?);
+        if let Some(to) = self.to.take() {
+            self.writer = Some(Writer::begin(to, recording)?);
         }
         self.writer.as_mut().ok_or_else(|| ExportError::Encode {
             format: FORMAT,
@@ -71,13 +86,23 @@ impl Exporter for RocpdExporter {
     fn finish(mut self: Box<Self>) -> Result<Vec<Output>, ExportError> {
         self.writer(&Recording::default())?;
         match self.writer {
-            Some(writer) => {
-                let file = writer.finish()?;
-                Ok(vec![file.finish("rocpd database (SQLite)")?])
-            }
+            Some(writer) => match writer.finish()? {
+                Complete::File(file) => Ok(vec![file.finish("rocpd database (SQLite)")?]),
+                Complete::Memory(connection) => {
+                    self.slot.put(connection);
+                    Ok(Vec::new())
+                }
+            },
             None => Ok(Vec::new()),
         }
     }
+}
+
+/// Where a database is made.
+#[derive(Debug)]
+enum Destination {
+    File(OutputFile, OutputDir),
+    Memory,
 }
 
 /// What all parts of the writer share.
@@ -128,10 +153,13 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    fn begin(file: OutputFile, directory: &OutputDir, recording: &Recording) -> Result<Self, ExportError> {
+    fn begin(to: Destination, recording: &Recording) -> Result<Self, ExportError> {
         let seed = serde_json::to_vec(recording).unwrap_or_default();
         let identity = Identity::new(recording.clocks.realtime, &seed);
-        let database = Database::create(file, directory, identity)?;
+        let database = match to {
+            Destination::File(file, directory) => Database::create(file, &directory, identity)?,
+            Destination::Memory => Database::in_memory(identity)?,
+        };
         let identity = &database.identity;
         let event_sql = identity.fill(
             "INSERT INTO rocpd_event{uuid} (id, category_id, stack_id, parent_stack_id, correlation_id, extdata) \
@@ -210,7 +238,7 @@ impl Writer {
         }
     }
 
-    fn finish(mut self) -> Result<OutputFile, ExportError> {
+    fn finish(mut self) -> Result<Complete, ExportError> {
         self.work.finish(&mut self.context)?;
         report::finish(&mut self.context, &self.end)?;
         self.context.database.finish()

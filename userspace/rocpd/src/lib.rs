@@ -29,6 +29,8 @@
 //! In one transaction without a journal, statements prepared once, indexes last, in bounded memory. SQLite
 //! never opens a file by name (module `vfs`), and the file has its name only when it is complete.
 //!
+//! Or in no file at all: [`RocpdExporter::in_memory`] leaves a database that [`Queryable`] asks.
+//!
 //! ```no_run
 //! use std::ops::ControlFlow;
 //! use gputrace_export::{OutputDir, run};
@@ -47,12 +49,14 @@ mod calls;
 mod database;
 mod exporter;
 mod names;
+mod query;
 mod report;
 mod schema;
 mod vfs;
 mod work;
 
 pub use exporter::RocpdExporter;
+pub use query::{QueryError, Queryable, Rows, Slot, Value};
 
 /// Name of the format.
 const FORMAT: &str = "rocpd";

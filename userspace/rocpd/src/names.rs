@@ -120,7 +120,7 @@ impl Who {
                 self.process(pid).life = life;
                 self.thread(pid, tid).life = life;
             }
-            LifetimeChange::ThreadStarted => {
+            LifetimeChange::ThreadStarted { .. } => {
                 self.process(pid);
                 self.thread(pid, tid).life = Life {
                     start: Some(time),

@@ -16,6 +16,7 @@
 
 mod detach;
 mod discovery;
+mod driver;
 mod ending;
 mod error;
 mod gpu;
@@ -36,7 +37,7 @@ mod user;
 pub use error::SessionError;
 pub use instrument::plan;
 pub use names::Names;
-pub use outputs::{Outputs, export};
+pub use outputs::{Outputs, export, export_from};
 pub use periods::Period;
 pub use recorder::{Finished, Say, record};
 pub use request::{Format, Formats, FunctionFilter, OutputRequest, Request, Targets};

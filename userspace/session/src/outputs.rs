@@ -8,7 +8,7 @@ use std::{
 };
 
 use gputrace_export::{
-    ExportError, Exporter, Output, OutputDir, OutputError, Progress, Report,
+    ExportError, Exporter, Filter, Output, OutputDir, OutputError, Progress, Report, Source, Stages,
     csv::{CsvExporter, CsvOptions},
     json::JsonExporter,
     ndjson::NdjsonExporter,
@@ -50,6 +50,30 @@ pub fn export(
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Outputs, SessionError> {
     let timeline = Timeline::open(path)?;
+    let filter = match &formats.filter {
+        filter if filter.is_empty() => None,
+        filter => Some(Filter::for_capture(filter.clone(), path)?),
+    };
+    let stages = Stages {
+        kernels: formats.kernels.clone(),
+        filter,
+    };
+    export_from(timeline, stages, directory, name, formats, progress)
+}
+
+/// As [`export`], of what `stages` let through of any source.
+///
+/// # Errors
+///
+/// [`SessionError`] if no output file can be begun.
+pub fn export_from(
+    source: impl Source,
+    stages: Stages,
+    directory: &OutputDir,
+    name: &str,
+    formats: &Formats,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Outputs, SessionError> {
     let text = SharedText::default();
     let mut exporters: Vec<Box<dyn Exporter>> = Vec::new();
     if formats.summary {
@@ -62,7 +86,7 @@ pub fn export(
         )));
     }
     let mut failures = Vec::new();
-    let too_small = timeline.size() < formats.minimum_bytes;
+    let too_small = source.size() < formats.minimum_bytes;
     let wanted = formats.list.iter().filter(|_| !too_small);
     for format in wanted {
         match begin(*format, directory, name, formats) {
@@ -72,7 +96,7 @@ pub fn export(
             Err(error) => failures.push((format.name(), error)),
         }
     }
-    let mut report = run_with(timeline, exporters, formats.kernels.clone(), progress);
+    let mut report = run_with(source, exporters, stages, progress);
     report.failures.extend(failures);
     let mut summary = text.take();
     if let Some(file) = formats.summary_file.as_deref().filter(|_| !summary.is_empty()) {

@@ -45,6 +45,7 @@ use tokio::{
 
 use crate::{
     SessionError, detach,
+    driver::Driver,
     ending::{Ending, Stops, ended, ends_of, last_status},
     gpu::Gpus,
     guardian::Guardian,
@@ -122,6 +123,8 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         calls.pause(true)?;
     }
     let tasks = Tasks::load(request.debug_ebpf)?;
+    let mut driver = Driver::new(request);
+    let driver_news = driver.attach(&calls);
     // Before there are other threads, which a fork would leave behind in any state.
     let guardian = match request.targets {
         Targets::Launch {
@@ -217,6 +220,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             linkers,
             program,
             gpus,
+            driver,
             described: BTreeSet::new(),
             failure: None,
             main_pid,
@@ -226,6 +230,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             last_look: clocks::now(),
         };
         recorder.describe_gpus(remarks);
+        recorder.driver_news(driver_news);
         recorder.begin()?;
         let reason = recorder.wait(&mut stops).await;
         recorder
@@ -273,6 +278,7 @@ pub(crate) struct Recorder<'a> {
     pub(crate) program: Option<Program>,
     /// If the GPU's work is traced.
     pub(crate) gpus: Option<Gpus>,
+    pub(crate) driver: Driver,
     /// Processes whose description is in the capture.
     pub(crate) described: BTreeSet<u32>,
     /// First failure to write the capture.
@@ -336,6 +342,16 @@ impl Recorder<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Tells of the programs on the driver, and remembers it.
+    fn driver_news(&self, news: Option<String>) {
+        if let Some(text) = news {
+            self.tell(&text);
+            let time = clocks::now();
+            self.collector
+                .send(Command::Meta(Box::new(Notice { time, text }.into())));
+        }
     }
 
     /// Waits for the end. Everything that happens in between is taken care of here.
@@ -439,6 +455,8 @@ impl Recorder<'_> {
             }
         }
         self.ticks += 1;
+        let news = self.driver.attach(&self.calls);
+        self.driver_news(news);
         // Dynamic linkers tell of new libraries, if they are watched; one in a container that started
         // meanwhile is not.
         if !self.linkers.any() || self.ticks.is_multiple_of(TICKS_PER_LOOK) {
@@ -490,6 +508,7 @@ impl Recorder<'_> {
             collector,
             instruments,
             linkers,
+            driver,
             program,
             say,
             request,
@@ -509,6 +528,10 @@ impl Recorder<'_> {
         if !frozen {
             Probes::remove(std::mem::take(&mut probes));
         }
+        let ioctls = driver.into_ioctls();
+        if let Some(ioctls) = &ioctls {
+            collector.send(Command::OpenIoctls(ioctls.open()?));
+        }
         let reason = ending.reason();
         let stopped = collector.finish(reason.clone())?;
         // Stopped processes whose event was still in a ring: the guardian's map knows them all.
@@ -526,6 +549,7 @@ impl Recorder<'_> {
                 cost.as_secs_f64()
             ));
         }
+        drop(ioctls);
         drop(calls);
 
         let cancel = Arc::new(AtomicBool::new(false));

@@ -3,9 +3,9 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use gputrace_abi::domain::Domain;
-use gputrace_export::{KernelOptions, summary::tables::TableOptions};
+use gputrace_export::{FilterOptions, KernelOptions, summary::tables::TableOptions};
 use gputrace_perfetto::GpuGrouping;
-use gputrace_probe::{attach::Scope, calls::BackendChoice};
+use gputrace_probe::{attach::Scope, calls::BackendChoice, ioctls::Place};
 use regex::Regex;
 
 use crate::periods::Period;
@@ -32,6 +32,8 @@ pub struct Request {
     pub output: OutputRequest,
     /// How probes are attached.
     pub backend: BackendChoice,
+    /// Where requests to the driver are traced; `None` chooses.
+    pub kfd_place: Option<Place>,
     /// Bytes of each CPU's ring; `None` chooses by the number of CPUs.
     pub ring_bytes: Option<u32>,
     /// Threads that can have open calls at once.
@@ -171,6 +173,8 @@ pub struct Formats {
     pub list: Vec<Format>,
     /// Which kernel dispatches are shown, and how kernels are called.
     pub kernels: KernelOptions,
+    /// Which part of the recording is shown.
+    pub filter: FilterOptions,
     /// Whether the CSV files have statistics beside them: rocprofv3's `--stats`.
     pub stats: bool,
     /// Whether there is a summary for people.

@@ -30,6 +30,9 @@ pub(crate) fn recording(request: &Request, backend: &str, main_pid: Option<u32>)
         kernel_release: text(uname.release()),
         kernel_version: text(uname.version()),
         machine: text(uname.machine()),
+        boot_id: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .map(|id| id.trim().to_owned())
+            .unwrap_or_default(),
         cpus: possible_cpus(),
         command: request.command_line.clone(),
         mode: match &request.targets {

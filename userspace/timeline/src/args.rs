@@ -36,6 +36,8 @@ pub enum ArgValue {
         /// The enumerator in the public header.
         name: Option<&'static str>,
     },
+    /// A choice or flags of the driver, shown by name.
+    Named(gputrace_kfd::ioctl::Value),
     /// The argument lies where records hold nothing (floating-point registers, far up the stack).
     Unrecorded,
     /// The argument lies on the stack, which could not be read at that moment.
@@ -55,6 +57,7 @@ impl fmt::Display for ArgValue {
                 name: Some(name),
             } => write!(f, "{code} {name}"),
             Self::Status { code, name: None } => write!(f, "{code}"),
+            Self::Named(value) => value.fmt(f),
             Self::Unrecorded => f.write_str("(not recorded)"),
             Self::Unreadable => f.write_str("(not readable)"),
         }
@@ -68,20 +71,29 @@ const RAW_NAMES: [&str; gputrace_abi::REGISTER_ARGS] = ["arg0", "arg1", "arg2", 
 /// shows all six argument registers in hex as `arg0` … `arg5`: how many it has is not known.
 pub fn decoded<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = (&'a str, ArgValue)> {
     let parameters = info.function.parameters.as_deref();
+    let request = call.request.as_deref();
     let known = parameters.unwrap_or_default();
-    let registers = if parameters.is_none() { &RAW_NAMES[..] } else { &[] };
-    iter::chain(
+    let registers = if parameters.is_none() && request.is_none() {
+        &RAW_NAMES[..]
+    } else {
+        &[]
+    };
+    let fields = request.map_or(&[][..], |request| &request.arguments);
+    let fields = fields.iter().map(|field| (field.name.as_ref(), field.value));
+    let arguments = iter::chain(
         known
             .iter()
             .map(|parameter| (parameter.name.as_str(), argument(parameter, call))),
         iter::zip(registers, call.args).map(|(name, word)| (*name, ArgValue::Hex(word))),
-    )
+    );
+    arguments.chain(fields)
 }
 
 /// The return value; `None` if the call did not return or returns nothing.
 #[must_use]
 pub fn returned(info: &FunctionInfo, call: &Call) -> Option<ArgValue> {
     match (call.how, info.function.returns) {
+        (CallEnd::Returned(result), _) if call.request.is_some() => Some(status::errno(result.cast_signed())),
         (CallEnd::Returned(_), ValueKind::Void) => None,
         (CallEnd::Returned(word), kind) => Some(value(kind, word, None)),
         _ => None,
@@ -169,6 +181,7 @@ mod tests {
             stack_readable: true,
             args,
             stack,
+            request: None,
         }
     }
 

@@ -11,6 +11,7 @@ use zerocopy::FromBytes;
 
 use crate::{
     event::{Call, CallEnd},
+    ioctl::{self, Parts},
     work::Item,
 };
 
@@ -20,9 +21,11 @@ pub(crate) const MAX_CPUS: u32 = 1 << 16;
 
 /// A record that makes sense.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Record {
+pub(crate) enum Record<'a> {
     /// A finished or unfinished call.
     Call(LongSpan),
+    /// A request to the driver.
+    Ioctl(Parts<'a>),
     /// A process or thread event.
     Task(Task),
     /// Something about the GPU's work; with whether the accounts count it.
@@ -40,19 +43,20 @@ pub(crate) enum Fault {
     Malformed,
 }
 
-pub(crate) fn decode(raw: RawRecord<'_>) -> Result<Record, Fault> {
+pub(crate) fn decode(raw: RawRecord<'_>) -> Result<Record<'_>, Fault> {
     match raw.header.kind {
         kind::SPAN | kind::UNFINISHED => span(raw.bytes).map(Record::Call).ok_or(Fault::Malformed),
         kind::TASK => Task::read_from_bytes(raw.bytes)
             .map(Record::Task)
             .map_err(|_| Fault::Malformed),
+        kind::IOCTL | kind::IOCTL_UNFINISHED => ioctl::parts(raw).map(Record::Ioctl).ok_or(Fault::Malformed),
         kind::LINKER => Ok(Record::Internal),
         kind::PACKET | kind::COMPLETION | kind::COPY | kind::QUEUE => work(raw).ok_or(Fault::Malformed),
         _ => Err(Fault::Unknown),
     }
 }
 
-fn work(raw: RawRecord<'_>) -> Option<Record> {
+fn work(raw: RawRecord<'_>) -> Option<Record<'_>> {
     let RecordHeader {
         kind, domain, cpu, ..
     } = raw.header;
@@ -115,6 +119,7 @@ pub(crate) fn call(record: &LongSpan) -> Call {
         stack_readable: span.flags & span_flags::STACK_ARGS_UNREADABLE == 0,
         args: span.args,
         stack: record.stack,
+        request: None,
     }
 }
 
@@ -185,7 +190,7 @@ mod tests {
         let fault = |change: fn(&mut gpu::Packet)| {
             let mut changed = packet;
             change(&mut changed);
-            decode(first(changed.as_bytes()))
+            decode(first(changed.as_bytes())).map(drop)
         };
         let wrong: [fn(&mut gpu::Packet); 4] = [
             |packet| packet.header.size -= 8,

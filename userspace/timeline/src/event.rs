@@ -1,6 +1,7 @@
 //! The event model: what exporters see. Nothing here depends on how an event was recorded.
 
 use crate::gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo};
+use crate::ioctl::Request;
 use gputrace_abi::{REGISTER_ARGS, STACK_ARGS, domain::Domain};
 use gputrace_capture::{
     ledger::Ledger,
@@ -135,6 +136,8 @@ pub struct Call {
     pub args: [u64; REGISTER_ARGS],
     /// Stack argument words; 0 where there is none.
     pub stack: [u64; STACK_ARGS],
+    /// The request, if this is one to the driver; arguments are then here.
+    pub request: Option<Box<Request>>,
 }
 
 /// The beginning or end of a process or thread.
@@ -159,7 +162,10 @@ pub enum LifetimeChange {
         parent: u32,
     },
     /// A thread was created.
-    ThreadStarted,
+    ThreadStarted {
+        /// The creator's thread id.
+        creator: u32,
+    },
     /// The process executed another program; its `comm` from then on.
     Executed {
         /// New name.

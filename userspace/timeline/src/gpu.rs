@@ -107,6 +107,48 @@ pub struct KernelInfo {
     pub demangled: String,
     /// The name that outputs show: `demangled`, unless the user wants another.
     pub shown: String,
+    /// What it does if it is one of HIP's own (`blitcl.cpp` of ROCclr); `None` for a kernel of the program's.
+    pub runtime: Option<RuntimeKernel>,
+}
+
+/// What a kernel of HIP's own does. HIP copies and fills by kernels what is small, what stays on a GPU, and all
+/// where SDMA engines are off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RuntimeKernel {
+    /// Copies memory or images.
+    Copy,
+    /// Fills memory or images.
+    Fill,
+    /// Waits, schedules, sets up.
+    Other,
+}
+
+impl RuntimeKernel {
+    /// Names of HIP's own kernels begin so.
+    const PREFIX: &str = "__amd_rocclr_";
+
+    /// By the kernel's name; `None` for a kernel of the program's.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        let name = name.strip_prefix(Self::PREFIX)?;
+        Some(if name.starts_with("copy") {
+            Self::Copy
+        } else if name.starts_with("fill") {
+            Self::Fill
+        } else {
+            Self::Other
+        })
+    }
+
+    /// The word that outputs use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Copy => "copy",
+            Self::Fill => "fill",
+            Self::Other => "other",
+        }
+    }
 }
 
 /// A code object that a process has loaded.
@@ -134,6 +176,9 @@ pub struct Origin {
     pub outermost: u64,
     /// `hipStream_t` that such a call was given; 0 is the null stream, `None` not known.
     pub stream: Option<u64>,
+    /// Whether a thread of HIP's submitted it later than the call that asked for it (`AMD_DIRECT_DISPATCH=0`): that is the
+    /// outermost, of another thread, and was found by the order of its stream.
+    pub deferred: bool,
 }
 
 /// A kernel dispatch.

@@ -8,6 +8,7 @@ use gputrace_capture::records::{self, RawRecord};
 use crate::{
     decode::{self, Fault, Record},
     event::Call,
+    ioctl,
     tally::Tally,
     work::{Item, Work},
 };
@@ -70,6 +71,21 @@ impl Collection {
                     at: 0,
                     size: 0,
                     depth: span.depth,
+                };
+                self.keep(key, raw.bytes);
+            }
+            Ok(Record::Ioctl(parts)) => {
+                let ioctl = &parts.ioctl;
+                let finished = ioctl.header.kind == kind::IOCTL;
+                tally.count_call(ioctl.header.domain, ioctl.header.cpu, finished);
+                tally.adjusted_ends += u64::from(ioctl.end < ioctl.begin);
+                self.latest = self.latest.max(ioctl.end);
+                let key = Key {
+                    begin: ioctl.begin,
+                    end: ioctl.end,
+                    at: 0,
+                    size: 0,
+                    depth: ioctl.depth,
                 };
                 self.keep(key, raw.bytes);
             }
@@ -165,6 +181,7 @@ impl Group {
         let raw = records::split(record).next()?.ok()?;
         match decode::decode(raw) {
             Ok(Record::Call(record)) => Some(Due::Call(decode::call(&record))),
+            Ok(Record::Ioctl(parts)) => Some(Due::Call(ioctl::call(&parts))),
             // `Collection::take` keeps nothing else.
             _ => None,
         }

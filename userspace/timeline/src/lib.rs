@@ -21,9 +21,12 @@
 
 pub mod args;
 mod decode;
+mod deferred;
 pub mod event;
+pub mod extent;
 pub mod gpu;
 mod group;
+pub mod ioctl;
 mod processes;
 pub mod status;
 #[cfg(feature = "synthetic")]

@@ -75,7 +75,7 @@ impl Processes {
             }
             task_op::THREAD => {
                 self.thread(pid, tid, name, events);
-                LifetimeChange::ThreadStarted
+                LifetimeChange::ThreadStarted { creator: parent }
             }
             task_op::EXEC => {
                 let before = self.known.get(&pid).cloned().unwrap_or_default();

@@ -4,6 +4,8 @@
 //! `hsa/hsa_ext_image.h`, `hsa/hsa_ext_finalize.h`, `hsa/hsa_ext_amd.h` (`hsa_status_t`). Values are never
 //! reused between releases, so the newest header serves captures of older ones.
 
+use crate::args::ArgValue;
+
 /// Name of a `hipError_t`.
 #[must_use]
 pub fn hip_error(value: u32) -> Option<&'static str> {
@@ -153,6 +155,73 @@ const HSA_STATUSES: &[(u32, &str)] = &[
     (0x3001, "HSA_EXT_STATUS_ERROR_IMAGE_SIZE_UNSUPPORTED"),
     (0x3002, "HSA_EXT_STATUS_ERROR_IMAGE_PITCH_UNSUPPORTED"),
     (0x3003, "HSA_EXT_STATUS_ERROR_SAMPLER_DESCRIPTOR_UNSUPPORTED"),
+];
+
+/// The result of a system call or of a handler in the kernel: not negative, or an error number.
+pub(crate) fn errno(result: i64) -> ArgValue {
+    match u32::try_from(result.unsigned_abs()) {
+        Ok(code) if result < 0 => ArgValue::Status {
+            code,
+            name: ERRNO
+                .iter()
+                .find(|(number, _)| *number == code)
+                .map(|(_, name)| *name),
+        },
+        _ => ArgValue::Signed(result),
+    }
+}
+
+/// Error numbers that drivers return: `asm-generic/errno.h`, and the kernel's own of `linux/errno.h`.
+const ERRNO: &[(u32, &str)] = &[
+    (1, "EPERM"),
+    (2, "ENOENT"),
+    (3, "ESRCH"),
+    (4, "EINTR"),
+    (5, "EIO"),
+    (6, "ENXIO"),
+    (7, "E2BIG"),
+    (8, "ENOEXEC"),
+    (9, "EBADF"),
+    (10, "ECHILD"),
+    (11, "EAGAIN"),
+    (12, "ENOMEM"),
+    (13, "EACCES"),
+    (14, "EFAULT"),
+    (15, "ENOTBLK"),
+    (16, "EBUSY"),
+    (17, "EEXIST"),
+    (18, "EXDEV"),
+    (19, "ENODEV"),
+    (20, "ENOTDIR"),
+    (21, "EISDIR"),
+    (22, "EINVAL"),
+    (23, "ENFILE"),
+    (24, "EMFILE"),
+    (25, "ENOTTY"),
+    (26, "ETXTBSY"),
+    (27, "EFBIG"),
+    (28, "ENOSPC"),
+    (29, "ESPIPE"),
+    (30, "EROFS"),
+    (31, "EMLINK"),
+    (32, "EPIPE"),
+    (33, "EDOM"),
+    (34, "ERANGE"),
+    (38, "ENOSYS"),
+    (42, "ENOMSG"),
+    (61, "ENODATA"),
+    (62, "ETIME"),
+    (71, "EPROTO"),
+    (75, "EOVERFLOW"),
+    (95, "EOPNOTSUPP"),
+    (110, "ETIMEDOUT"),
+    (116, "ESTALE"),
+    (125, "ECANCELED"),
+    (512, "ERESTARTSYS"),
+    (513, "ERESTARTNOINTR"),
+    (514, "ERESTARTNOHAND"),
+    (516, "ERESTART_RESTARTBLOCK"),
+    (524, "ENOTSUPP"),
 ];
 
 #[cfg(test)]

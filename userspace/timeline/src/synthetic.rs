@@ -127,6 +127,7 @@ pub fn call(correlation: u64, begin: u64, end: u64) -> Call {
         stack_readable: true,
         args: [1, 2, 3, 4, 5, 6],
         stack: [0; 8],
+        request: None,
     }
 }
 

@@ -72,6 +72,29 @@ impl Tally {
         rows_agree && (total.finished, total.unfinished) == (said.written, said.unfinished)
     }
 
+    /// Adds what was found in another capture, whose CPUs begin at `first_cpu` here.
+    pub fn absorb(&mut self, other: &Self, first_cpu: u32) {
+        for (cpu, row) in (first_cpu..MAX_CPUS).zip(&other.calls) {
+            if self.calls.len() <= cpu as usize {
+                self.calls
+                    .resize(cpu as usize + 1, [CallCount::default(); DOMAINS]);
+            }
+            let Some(sums) = self.calls.get_mut(cpu as usize) else {
+                continue;
+            };
+            for (sum, count) in sums.iter_mut().zip(row) {
+                sum.finished += count.finished;
+                sum.unfinished += count.unfinished;
+            }
+        }
+        self.tasks += other.tasks;
+        self.unknown_records += other.unknown_records;
+        self.malformed_records += other.malformed_records;
+        self.unknown_blocks += other.unknown_blocks;
+        self.adjusted_ends += other.adjusted_ends;
+        self.duplicate_packets += other.duplicate_packets;
+    }
+
     pub(crate) fn count_call(&mut self, domain: u8, cpu: u32, finished: bool) {
         let cpu = cpu.min(MAX_CPUS - 1) as usize;
         if self.calls.len() <= cpu {

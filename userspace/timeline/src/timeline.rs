@@ -21,7 +21,7 @@
 //! between two marks is released in parts.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     fs::File,
     io::{BufReader, Read, Seek},
     path::Path,
@@ -36,8 +36,10 @@ use gputrace_capture::{
 };
 
 use crate::{
+    deferred::Deferred,
     event::{Event, FunctionInfo},
     group::{Collection, Due, Group},
+    ioctl,
     processes::Processes,
     tally::Tally,
     work::{Work, knowledge::Collected},
@@ -62,6 +64,9 @@ pub struct Timeline<R> {
     group: Group,
     processes: Processes,
     work: Work,
+    deferred: Deferred,
+    /// Numbers of requests to the driver that have been described.
+    requests: BTreeSet<u8>,
     tally: Tally,
     ledger: Option<Box<Ledger>>,
     end: Option<End>,
@@ -114,6 +119,8 @@ impl<R: Read + Seek> Timeline<R> {
             group: Group::default(),
             processes: Processes::default(),
             work,
+            deferred: Deferred::default(),
+            requests: BTreeSet::new(),
             tally: Tally::default(),
             ledger: None,
             end: None,
@@ -263,10 +270,19 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(event) = self.ready.pop_front() {
-                return Some(Ok(event));
+                return Some(Ok(self.deferred.seen(event)));
             }
             match self.group.next() {
-                Some(Due::Call(call)) => return Some(Ok(Event::Call(call))),
+                Some(Due::Call(call)) => {
+                    if let Some(request) = &call.request
+                        && self.requests.insert(request.nr())
+                    {
+                        let function = ioctl::function(request.nr());
+                        self.ready.push_back(Event::Call(call));
+                        return Some(Ok(Event::Function(Box::new(function))));
+                    }
+                    return Some(Ok(self.deferred.seen(Event::Call(call))));
+                }
                 Some(Due::Task(task)) => {
                     if !self.processes.task(&task, &mut self.ready) {
                         self.tally.unknown_records += 1;

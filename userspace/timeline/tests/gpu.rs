@@ -5,13 +5,14 @@
 use std::io::Cursor;
 
 use gputrace_abi::{
+    domain::Domain,
     gpu::{completion_reason, packet_flags, queue_reason},
     record::{RecordHeader, task_op},
 };
 use gputrace_capture::{
-    CaptureReader,
+    CaptureReader, Meta,
     gpu::{AgentKind, Queue},
-    ledger::Ledger,
+    ledger::{Ledger, LedgerRow},
     meta::{End, Recording},
 };
 use gputrace_timeline::{
@@ -217,6 +218,40 @@ fn a_packet_told_of_twice_is_one_dispatch_of_its_own_thread() {
         .collect();
     assert_eq!(found, [(3, 300, true, 50 * MS), (4, 200, true, 50 * MS)]);
     assert_eq!(tally.duplicate_packets, 1);
+}
+
+#[test]
+fn a_packet_whose_own_doorbell_may_be_lost_belongs_to_nobody() {
+    let lost = |time, count| {
+        Meta::Ledger(Box::new(Ledger {
+            time,
+            rows: vec![LedgerRow {
+                domain: Domain::QueuePacket.id(),
+                dropped: vec![count],
+                ..LedgerRow::default()
+            }],
+            ..Ledger::default()
+        }))
+    };
+    let mut capture = capture();
+    capture.meta(lost(10 * MS, 0));
+    for (index, time) in [(3, 50 * MS), (5, 1000 * MS), (7, 3000 * MS)] {
+        let mut early = gpu::packet(index, time, 0);
+        (early.flags, early.tid, early.outermost) = (packet_flags::BEFORE_DOORBELL, 200, 77);
+        let mut behind = gpu::packet(index + 1, time, 0);
+        (behind.tid, behind.outermost) = (200, 77);
+        capture.record(&early).record(&behind);
+        // Something is lost after the first two. Another doorbell of the third could have been among it.
+        capture.meta(lost(time + 200 * MS, 1));
+    }
+    let (events, _) = read(&mut capture);
+    let found: Vec<_> = dispatches(&events)
+        .iter()
+        .map(|dispatch| (dispatch.index, dispatch.origin.tid, dispatch.origin.outermost))
+        .collect();
+    let (nobody, somebody) = ((0, 0), (200, 77));
+    let origins: Vec<_> = found.iter().map(|(_, tid, call)| (*tid, *call)).collect();
+    assert_eq!(origins, [nobody, somebody, nobody, somebody, somebody, somebody]);
 }
 
 #[test]

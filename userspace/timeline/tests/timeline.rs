@@ -207,7 +207,7 @@ fn processes_are_followed() {
         thread(200, 200, &worker),
         lifetime(30, 200, LifetimeChange::Executed { name: worker }),
         thread(200, 201, "worker"),
-        lifetime(40, 201, LifetimeChange::ThreadStarted),
+        lifetime(40, 201, LifetimeChange::ThreadStarted { creator: 200 }),
         thread(200, 201, "pool-0"),
         lifetime(
             50,
@@ -256,7 +256,7 @@ fn nonsense_is_counted_and_reported_and_the_rest_is_read() {
     let mut unknown = synthetic::call_record(&call(1, 1, 2));
     unknown[2] = 200;
     let mut malformed = synthetic::call_record(&call(1, 1, 2));
-    malformed[3] = 16;
+    malformed[3] = 32;
     capture
         .raw(&unknown)
         .raw(&malformed)

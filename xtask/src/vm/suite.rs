@@ -30,6 +30,9 @@ const STEP_SECONDS: u32 = 240;
 /// The end-to-end tests that run in guests.
 const TEST_PROGRAMS: [&str; 5] = ["backend", "launch", "attach", "loss", "stop"];
 
+const NO_GPU_NODE: &str =
+    "Linux 7.2 refuses to open /dev/kfd without a GPU (\"no gpu node! Cannot create KFD process\")";
+
 /// Tests that say nothing about a kernel: kernel, name, and why. No kernel means all.
 const LEFT_OUT: &[(&str, &str, &str)] = &[
     (
@@ -42,11 +45,10 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
         "backend::attach_with_uprobe_multi",
         "uprobe_multi came with Linux 6.6",
     ),
-    (
-        "7.x",
-        "kfd answers",
-        "Linux 7.2 refuses to open /dev/kfd without a GPU (\"no gpu node! Cannot create KFD process\")",
-    ),
+    ("7.x", "kfd ioctls by fentry", NO_GPU_NODE),
+    ("7.x", "kfd ioctls by kprobe", NO_GPU_NODE),
+    ("7.x", "kfd ioctls by syscall", NO_GPU_NODE),
+    ("7.x", "kfd answers", NO_GPU_NODE),
 ];
 
 /// Marks in the guest's output, at the beginning of a line.
@@ -163,6 +165,16 @@ impl Suite<'_> {
             }
         }
         steps.push(Step::new("kfd answers", &format!("{vm} kfd")));
+        // Those on functions of the driver can only be loaded with it.
+        steps.push(Step::new("kfd programs", &format!("{vm} verifier {object} kfd_")));
+        // Every request, from each place where the programs can be.
+        for place in ["fentry", "kprobe", "syscall"] {
+            let script = format!(
+                "{gputrace} --kfd-trace --kfd-probes {place} -f csv,pftrace,ndjson -d /tmp/{place} -o run -- {vm} ioctls /tmp/{place}.log &&
+                 {vm} check-ioctls /tmp/{place}.log /tmp/{place}/run.gtcap"
+            );
+            steps.push(Step::new(&format!("kfd ioctls by {place}"), &script));
+        }
         // Whatever the program makes of that (HIP 5.2.3 dies of it), the recording must be whole.
         let launch = format!(
             "WORKLOAD_LOG=/tmp {gputrace} -d /tmp/kfd -o kfd -- {workload} threads 1 1 2>/tmp/kfd.txt; cat /tmp/kfd.txt

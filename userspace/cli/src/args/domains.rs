@@ -41,6 +41,8 @@ domain_args! {
     kernel_trace;
     /// Copies that engines of a GPU do.
     memory_copy_trace;
+    /// Requests to the driver: every ioctl on /dev/kfd with its arguments and result. Not part of -s.
+    kfd_trace;
     /// What applications call and what comes of it: the HIP runtime API, kernels, copies (the default).
     runtime_trace = 'r';
     /// Everything: HIP, HSA, kernels, copies.

@@ -16,10 +16,13 @@ pub(crate) use self::{
     domains::DomainArgs,
     output::{AgentIndex, Format, OutputArgs},
     record::RecordArgs,
-    tuning::{Backend, LogLevel},
+    tuning::{Backend, KfdProbes, LogLevel},
     values::{boolean, duration},
 };
-use crate::inspect::{DoctorArgs, KfdArgs, PsArgs, TopologyArgs};
+use crate::{
+    inspect::{DoctorArgs, KfdArgs, PsArgs, TopologyArgs},
+    post::{DiffArgs, FilterArgs, MergeArgs, QueryArgs, ReportArgs, SummaryCommand},
+};
 
 /// First lines of the help: what people type.
 const EXAMPLES: &str = "\
@@ -29,6 +32,9 @@ Examples:
   sudo gputrace                           trace every process of this node, until Ctrl-C
   sudo gputrace -S -f csv -- ./app        print a summary, write rocprofv3's CSV files
   gputrace export run.gtcap -f pftrace    make outputs of an earlier recording, without root
+  gputrace report run.gtcap               make a page of HTML: timeline, tables, histograms
+  gputrace query run.gtcap 'SELECT * FROM top_kernels'
+  gputrace diff before.gtcap after.gtcap  show what became slower or faster
   gputrace list --probes                  show which functions can be traced, and what each costs
 
 Open NAME_results.pftrace at https://ui.perfetto.dev";
@@ -49,7 +55,9 @@ Exit status: that of the program, if gputrace started one and its recording succ
   3  no such process or program              9  the capture cannot be read
   4  the process has no ROCm libraries      10  the capture is from a newer version
   5  the process or library cannot be       11  a library file cannot be used
-     traced (architecture, static runtime)  12  the recording is there already (--force)
+     traced (architecture, static runtime)  12  the SQL of a query is wrong
+                                            13  the captures cannot be merged
+                                            14  the recording is there already (--force)
                                            130  given up by a second Ctrl-C";
 
 /// Trace AMD GPU work (HIP, HSA) of unmodified, even already running, programs, from outside.
@@ -80,6 +88,16 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Make outputs of a capture.
     Export(Box<ExportArgs>),
+    /// Print where the time went in a capture.
+    Summary(Box<SummaryCommand>),
+    /// Make one page of HTML of a capture: timeline, tables, histograms, losses.
+    Report(Box<ReportArgs>),
+    /// Execute SQL over a capture, with rocpd's tables and views.
+    Query(Box<QueryArgs>),
+    /// Compare two captures: which kernels and calls became slower or faster.
+    Diff(Box<DiffArgs>),
+    /// Make outputs of several captures, of one host or several, on one timeline.
+    Merge(Box<MergeArgs>),
     /// List what can be traced.
     List(ListArgs),
     /// Show the agents: GPUs and CPUs with their memory, caches and links.
@@ -113,6 +131,9 @@ pub(crate) struct ExportArgs {
     /// Outputs; by default beside the capture, with its name.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    /// Part of the recording.
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 /// Options of `list`.

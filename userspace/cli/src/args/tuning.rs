@@ -12,6 +12,10 @@ pub(crate) struct TuningArgs {
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) backend: Backend,
 
+    /// Where the ioctls of --kfd-trace are traced.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) kfd_probes: KfdProbes,
+
     /// Size of each CPU's ring buffer, e.g. 512KiB, 4MiB [default: by the number of CPUs].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) ring_size: Option<u32>,
@@ -49,6 +53,19 @@ pub(crate) enum Backend {
     UprobeMulti,
     /// One perf event for each function and direction: slow to remove.
     Perf,
+}
+
+/// Places for the programs of `--kfd-trace`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KfdProbes {
+    /// The cheapest that the kernel allows.
+    Auto,
+    /// A trampoline around the driver's handler; needs the BTF of the amdgpu module.
+    Fentry,
+    /// Breakpoints at the driver's handler.
+    Kprobe,
+    /// The tracepoints of ioctl(2): every system call of the machine gets some ns slower.
+    Syscall,
 }
 
 /// How much gputrace says about itself.

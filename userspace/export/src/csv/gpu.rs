@@ -9,7 +9,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_capture::gpu::{AgentKind, Kernel};
 use gputrace_timeline::{
     event::Event,
-    gpu::{AgentInfo, Copy, Dispatch, GpuTime, Origin},
+    gpu::{AgentInfo, Copy, Dispatch, GpuTime, Origin, RuntimeKernel},
 };
 
 use super::table::{Field, Table};
@@ -112,6 +112,11 @@ const DISPATCH_QUALITY: &[Column<Dispatch>] = &[
     ("Completion_Signal", |row| Field::Address(row.work.signal)),
     ("Barrier", |row| row.work.barrier.into()),
     ("Read_Later", |row| row.work.read_later.into()),
+    ("Deferred", |row| row.work.origin.deferred.into()),
+    ("Runtime_Kernel", |row| {
+        let info = row.gpus.kernel(row.work);
+        info.and_then(|info| info.runtime).map(RuntimeKernel::name).into()
+    }),
 ];
 
 /// `memory_copy_trace`, exactly rocprofv3's.

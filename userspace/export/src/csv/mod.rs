@@ -50,6 +50,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use gputrace_abi::domain::Domain;
 use gputrace_capture::ledger::Ledger;
 use gputrace_timeline::{
+    args,
     event::{Call, CallEnd, Event},
     gpu::GpuTime,
 };
@@ -138,7 +139,11 @@ impl CsvExporter {
             call.begin,
             call.end,
         );
-        trace(&mut self.traces, &self.directory, &self.name, group(call.domain))?.row(&row)?;
+        let table = trace(&mut self.traces, &self.directory, &self.name, group(call.domain))?;
+        match &call.request {
+            Some(_) => table.row(&(&row, request(&self.functions, call)))?,
+            None => table.row(&row)?,
+        }
         let reason = match call.how {
             CallEnd::Returned(_) => {
                 if let Some(stats) = &mut self.stats {
@@ -247,6 +252,18 @@ fn count(stats: &mut Stats, domain: Domain, name: &str, time: &GpuTime) {
     }
 }
 
+/// The last two columns of a request to the driver: what it returned, and its fields.
+fn request(functions: &Functions, call: &Call) -> (String, String) {
+    let Some(info) = functions.get(call.function) else {
+        return (String::new(), String::new());
+    };
+    let result = args::returned(info, call).map(|value| value.to_string());
+    let fields: Vec<String> = args::decoded(info, call)
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    (result.unwrap_or_default(), fields.join(" "))
+}
+
 /// The trace of a group, begun if it is not there yet.
 fn trace<'a>(
     traces: &'a mut BTreeMap<&'static str, Table>,
@@ -258,7 +275,13 @@ fn trace<'a>(
     match traces.entry(group) {
         Entry::Occupied(entry) => Ok(entry.into_mut()),
         Entry::Vacant(entry) => {
-            let table = Table::create(directory, &format!("{name}_{group}_trace.csv"), CALL_COLUMNS)?;
+            let more: &[&str] = if group == Domain::KfdIoctl.csv_stem() {
+                &["Result", "Arguments"]
+            } else {
+                &[]
+            };
+            let columns = CALL_COLUMNS.iter().chain(more).copied();
+            let table = Table::create(directory, &format!("{name}_{group}_trace.csv"), columns)?;
             Ok(entry.insert(table))
         }
     }

@@ -10,7 +10,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::Recording;
 use gputrace_timeline::{
     event::{Call, Event},
-    gpu::{Copy, Direction, Dispatch, GpuTime, Origin, Quality},
+    gpu::{Copy, Direction, Dispatch, GpuTime, Origin, Quality, RuntimeKernel},
 };
 
 use super::stats::Durations;
@@ -28,6 +28,9 @@ const LISTED_PLACES: usize = 20;
 
 /// Busy intervals of an agent that are kept open for what comes late.
 const OPEN_INTERVALS: usize = 1 << 14;
+
+/// Longest gaps that are kept.
+const LONGEST_GAPS: usize = 8;
 
 /// Changes of a queue's depth that are kept open.
 const OPEN_CHANGES: usize = 1 << 14;
@@ -105,6 +108,8 @@ pub(super) struct Busy {
     pub(super) busy: u64,
     /// Between one interval and the next.
     pub(super) gaps: Durations,
+    /// The longest of them, longest first, from when to when.
+    pub(super) longest: Vec<(u64, u64)>,
     pub(super) kernels: u64,
     pub(super) untimed: u64,
     /// Spans that began before what was settled.
@@ -136,6 +141,11 @@ impl Busy {
             .filter(|gap| *gap > 0)
         {
             self.gaps.add(gap);
+            let at = self.longest.partition_point(|(from, to)| to - from >= gap);
+            if at < LONGEST_GAPS {
+                self.longest.insert(at, (begin - gap, begin));
+                self.longest.truncate(LONGEST_GAPS);
+            }
         }
         self.busy += end - begin;
         self.settled = Some(end);
@@ -273,6 +283,8 @@ pub(super) struct GpuUse {
     asked: bool,
     pub(super) kernels: HashMap<String, WorkUse>,
     pub(super) copies: BTreeMap<Direction, WorkUse>,
+    /// Copies and fills that HIP did by kernels of its own; they are among the kernels as well.
+    pub(super) by_kernels: BTreeMap<RuntimeKernel, WorkUse>,
     pub(super) kernel_qualities: Qualities,
     pub(super) copy_qualities: Qualities,
     pub(super) agents: BTreeMap<Option<u32>, Busy>,
@@ -328,6 +340,10 @@ impl GpuUse {
         }
         if let Some(kernel) = self.kernels.get_mut(&*name) {
             kernel.add(time, 0);
+        }
+        let runtime = self.gpus.kernel(dispatch).and_then(|kernel| kernel.runtime);
+        if let Some(runtime @ (RuntimeKernel::Copy | RuntimeKernel::Fill)) = runtime {
+            self.by_kernels.entry(runtime).or_default().add(time, 0);
         }
         let name = time.unfinished.then(|| name.into_owned());
         self.kernel_qualities.add(time.quality);

@@ -7,9 +7,10 @@
 mod gpu;
 mod render;
 mod render_gpu;
-mod stats;
+pub mod report;
+pub(crate) mod stats;
 pub mod tables;
-mod text;
+pub mod text;
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -112,7 +112,7 @@ fn kernels(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
 }
 
 fn copies(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
-    if gpu.copies.is_empty() {
+    if gpu.copies.is_empty() && gpu.by_kernels.is_empty() {
         return Ok(());
     }
     let mut rows = vec![heading([
@@ -127,22 +127,27 @@ fn copies(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
         "GB/s",
         "Times",
     ])];
-    for (direction, copies) in &gpu.copies {
+    let by_engines = gpu.copies.iter().map(|(direction, copies)| {
+        let moved = bytes(copies.bytes);
+        (direction.name().to_owned(), moved, copies)
+    });
+    // How much a kernel moves, its packet does not say.
+    let by_kernels = gpu.by_kernels.iter().map(|(kernel, copies)| {
+        let name = format!("{} by kernels of HIP's", kernel.name());
+        (name, "-".to_owned(), copies)
+    });
+    for (name, moved, copies) in by_engines.chain(by_kernels) {
         let times = &copies.durations;
-        let mut row = vec![
-            direction.name().to_owned(),
-            copies.qualities.total().to_string(),
-            bytes(copies.bytes),
-        ];
+        let mut row = vec![name, copies.qualities.total().to_string(), moved];
         if times.calls == 0 {
             row.extend(heading(["-"; 6]));
         } else {
             row.push(duration(times.total as f64));
             row.extend(percentiles(times));
             // Bytes per ns are GB per s.
-            row.push(match times.total {
-                0 => "-".to_owned(),
-                total => format!("{:.2}", copies.timed_bytes as f64 / total as f64),
+            row.push(match (times.total, copies.timed_bytes) {
+                (0, _) | (_, 0) => "-".to_owned(),
+                (total, moved) => format!("{:.2}", moved as f64 / total as f64),
             });
         }
         row.push(mix(&copies.qualities));

@@ -49,6 +49,22 @@ impl Durations {
         }
     }
 
+    /// How many there are in each bucket that has any; bucket n begins at 10^(n / `per_decade`) ns.
+    pub(crate) fn buckets(&self, per_decade: f64) -> Vec<(u32, u64)> {
+        let mut buckets: Vec<(u32, u64)> = Vec::new();
+        for recorded in self.histogram.iter().flat_map(Histogram::iter_recorded) {
+            let ns = recorded
+                .value_iterated_to()
+                .clamp(self.min.max(1), self.max.max(1));
+            let bucket = ((ns as f64).log10() * per_decade).floor() as u32;
+            match buckets.last_mut() {
+                Some((last, count)) if *last == bucket => *count += recorded.count_at_value(),
+                _ => buckets.push((bucket, recorded.count_at_value())),
+            }
+        }
+        buckets
+    }
+
     /// The duration that `percent` of the calls do not exceed, to within 1 %.
     pub(crate) fn percentile(&self, percent: f64) -> u64 {
         let value = self
@@ -78,6 +94,16 @@ mod tests {
             let found = durations.percentile(percent) as f64;
             assert!((found / exact - 1.0).abs() < 0.01, "p{percent}: {found}");
         }
+    }
+
+    #[test]
+    fn every_duration_is_in_a_bucket() {
+        let mut durations = Durations::default();
+        for ns in [0, 1, 9, 10, 11, 99, 1_000_000] {
+            durations.add(ns);
+        }
+        assert_eq!(durations.buckets(1.0), [(0, 3), (1, 3), (6, 1)]);
+        assert_eq!(Durations::default().buckets(8.0), []);
     }
 
     #[test]

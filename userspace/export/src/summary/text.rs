@@ -38,7 +38,8 @@ pub(crate) enum Align {
 
 /// Text from outside, safe for a terminal: a program chooses its own name, and control characters in it
 /// could rewrite what the user sees.
-pub(crate) fn plain(text: &str) -> String {
+#[must_use]
+pub fn plain(text: &str) -> String {
     text.chars()
         .map(|c| {
             if c.is_control() {

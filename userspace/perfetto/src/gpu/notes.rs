@@ -21,6 +21,9 @@ pub(super) fn common(annotations: &mut Annotations<'_>, origin: &Origin, time: &
     ] {
         annotations.named(name, Value::Uint(value));
     }
+    if origin.deferred {
+        annotations.named("deferred", Value::Bool(true));
+    }
     if let Some(handle) = origin.stream {
         annotations.named("stream", Value::Pointer(handle));
     }
@@ -93,6 +96,9 @@ pub(super) fn dispatch(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch:
 fn kernel(annotations: &mut Annotations<'_>, info: &KernelInfo) {
     text(annotations, "mangled_name", &info.kernel.name);
     text(annotations, "demangled_name", &info.demangled);
+    if let Some(runtime) = info.runtime {
+        text(annotations, "runtime_kernel", runtime.name());
+    }
     for (name, value) in [
         ("kernel_id", info.id),
         ("code_object_id", info.code_object),

@@ -67,6 +67,7 @@ fn call(correlation: u64, parent: u64, begin: u64, end: u64) -> Call {
         stack_readable: true,
         args: [0; 6],
         stack: [0; 8],
+        request: None,
     }
 }
 

@@ -15,6 +15,7 @@ fn clocks(boottime: u64) -> ClockSnapshot {
         monotonic_raw: boottime - 90,
         realtime: boottime + 1_700_000_000_000_000_000,
         uncertainty: 80,
+        realtime_error: None,
     }
 }
 

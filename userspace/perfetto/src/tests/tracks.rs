@@ -46,7 +46,7 @@ fn processes_and_threads_have_named_tracks() {
 fn lifetimes_are_instants_and_update_names() {
     let decoded = trace(&[
         lifetime(1, 10, 10, LifetimeChange::ProcessStarted { parent: 3 }),
-        lifetime(2, 10, 11, LifetimeChange::ThreadStarted),
+        lifetime(2, 10, 11, LifetimeChange::ThreadStarted { creator: 10 }),
         Event::Call(call(1, 0, 3, 4)),
         lifetime(
             5,
@@ -135,7 +135,7 @@ fn a_reused_id_gets_a_track_of_its_own() {
         lifetime(20, 10, 11, LifetimeChange::Exited),
         // News come before the event that they belong to.
         thread(10, 11, "new"),
-        lifetime(21, 10, 11, LifetimeChange::ThreadStarted),
+        lifetime(21, 10, 11, LifetimeChange::ThreadStarted { creator: 10 }),
         Event::Call(call(3, 0, 22, 23)),
         lifetime(30, 10, 10, LifetimeChange::Exited),
         process(10, "second"),

@@ -61,6 +61,7 @@ impl Work {
                     innermost: record.innermost,
                     outermost: record.outermost,
                     stream: (record.flags & packet_flags::STREAM != 0).then_some(record.stream),
+                    deferred: false,
                 },
                 direction: route.direction,
                 destination_node: route.destination,

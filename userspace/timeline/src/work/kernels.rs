@@ -7,7 +7,7 @@ use gputrace_names::demangle;
 
 use crate::{
     event::Event,
-    gpu::{CodeObjectInfo, KernelInfo},
+    gpu::{CodeObjectInfo, KernelInfo, RuntimeKernel},
 };
 
 /// Kernels of all code objects.
@@ -70,6 +70,7 @@ impl Kernels {
                 kernel: known.kernel.clone(),
                 shown: demangled.clone(),
                 demangled,
+                runtime: RuntimeKernel::of(&known.kernel.name),
             })));
         }
         known.id

@@ -265,6 +265,7 @@ impl Work {
             innermost: packet.innermost,
             outermost: packet.outermost,
             stream: (packet.flags & packet_flags::STREAM != 0).then_some(packet.stream),
+            deferred: false,
         };
         let losses = self.knowledge.losses(packet.time, packet.time) > Losses::None;
         let inserted = queue.insert(packet, origin, losses);
@@ -545,7 +546,13 @@ impl Work {
         queue.settle(now, how, &mut settled);
         let node_id = queue.info.node_id;
         self.packets -= settled.len();
-        for Settled { index, slot, time } in settled {
+        for Settled {
+            index,
+            silent,
+            slot,
+            time,
+        } in settled
+        {
             let signal = slot.aql.signal();
             if slot.open {
                 self.forget_use(slot.origin.pid, signal, User::Packet { queue: number, index });
@@ -553,7 +560,15 @@ impl Work {
             if slot.dispatch == 0 {
                 continue;
             }
-            let (origin, aql) = (slot.origin, slot.aql);
+            let (mut origin, aql) = (slot.origin, slot.aql);
+            // Another thread's or call's doorbell may be among what was lost.
+            if silent.is_some_and(|(from, to)| self.knowledge.losses(from, to) > Losses::None) {
+                origin = Origin {
+                    pid: origin.pid,
+                    time: origin.time,
+                    ..Origin::default()
+                };
+            }
             let kernel_object = aql.kernel_object();
             let kernel = self.kernels.id(origin.pid, kernel_object, origin.time, events);
             events.push_back(Event::Dispatch(Box::new(Dispatch {

@@ -62,8 +62,9 @@ pub(crate) struct Slot {
     pub(crate) evidence: Evidence,
     /// When it was last seen that it had not been taken: its header was valid.
     untaken: Option<u64>,
-    /// Whether its own doorbell may still ring.
-    before_doorbell: bool,
+    /// Whether its own doorbell may still ring. If it never does, either it was announced with others, or its own doorbell
+    /// was lost.
+    pub(crate) before_doorbell: bool,
     /// Whether records of packets were lost about then.
     losses: bool,
 }
@@ -78,6 +79,8 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct Settled {
     pub(crate) index: u64,
+    /// Between these times its own doorbell must have rung, if it had one and that was lost; ns.
+    pub(crate) silent: Option<(u64, u64)>,
     pub(crate) slot: Slot,
     pub(crate) time: GpuTime,
 }
@@ -125,6 +128,8 @@ pub(crate) struct Queue {
     floor: u64,
     /// When the last of them was seen that had not been taken.
     untaken: u64,
+    /// When the last doorbell rang that is known to be of one of them.
+    rung: u64,
 }
 
 impl Queue {
@@ -145,6 +150,7 @@ impl Queue {
             settled: 0,
             floor: 0,
             untaken: since,
+            rung: since,
         }
     }
 
@@ -386,7 +392,19 @@ impl Queue {
             }
             self.settled = self.settled.max(index.saturating_add(1));
             count += 1;
-            settled.push(Settled { index, slot, time });
+            let silent = slot.before_doorbell.then(|| {
+                let rang = slot.origin.time;
+                (self.rung.min(rang), rang.saturating_add(GRACE))
+            });
+            if silent.is_none() {
+                self.rung = self.rung.max(slot.origin.time);
+            }
+            settled.push(Settled {
+                index,
+                silent,
+                slot,
+                time,
+            });
         }
     }
 

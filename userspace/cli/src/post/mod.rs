@@ -1,0 +1,93 @@
+//! What can be done with captures after a recording, without root: filters, `summary`, `query`, `diff`, `report`, `merge`.
+
+mod diff;
+mod filter;
+mod merge;
+mod query;
+mod report;
+mod summary;
+
+use std::{ops::ControlFlow, path::Path};
+
+use anyhow::{Context as _, Result};
+use gputrace_export::{Exporter, Filter, Report, Stages, kernels::AgentLabels, run_with};
+use gputrace_timeline::Timeline;
+
+pub(crate) use self::{
+    diff::{DiffArgs, run as diff},
+    filter::FilterArgs,
+    merge::{MergeArgs, run as merge},
+    query::{QueryArgs, run as query},
+    report::{ReportArgs, run as report},
+    summary::{SummaryCommand, run as summary},
+};
+use crate::{
+    exit,
+    export::{progress_bar, show},
+    kernels::KernelArgs,
+    say,
+};
+
+/// Gives what `filter` and `kernels` let through of a capture to `exporters`, and tells what is wrong with it.
+fn pass(
+    capture: &Path,
+    filter: &FilterArgs,
+    kernels: &KernelArgs,
+    exporters: Vec<Box<dyn Exporter>>,
+) -> Result<Report> {
+    let context = || format!("cannot read {}", capture.display());
+    let options = filter.options();
+    let filter = match options.is_empty() {
+        true => None,
+        false => Some(Filter::for_capture(options, capture).with_context(context)?),
+    };
+    let stages = Stages {
+        kernels: kernels.options(AgentLabels::default()),
+        filter,
+    };
+    let timeline = Timeline::open(capture).with_context(context)?;
+    let bar = progress_bar();
+    let report = run_with(timeline, exporters, stages, &mut |progress| {
+        show(&bar, progress);
+        ControlFlow::Continue(())
+    });
+    bar.finish_and_clear();
+    Ok(report)
+}
+
+/// Tells what is wrong with what was read, and gives the exit code for it. Remarks of filters are told by whoever
+/// has no place for them in an output.
+fn complaints(report: &Report) -> u8 {
+    if let Some(truncation) = &report.truncation {
+        say(&format!("warning: the capture is incomplete: {truncation}"));
+    }
+    if !report.ended && report.truncation.is_none() && report.read_error.is_none() {
+        say(
+            "warning: the capture has no end mark: the recorder was killed or ran out of space; everything up to its last whole block was read",
+        );
+    }
+    if let Some(error) = &report.read_error {
+        say(&format!("error: {error}"));
+    }
+    for (format, error) in &report.failures {
+        say(&format!("error: {format}: {error}"));
+    }
+    if report.read_error.is_some() || !report.failures.is_empty() {
+        exit::OUTPUT
+    } else {
+        0
+    }
+}
+
+/// Tells how much the filters left out.
+fn tell_left_out(report: &Report) {
+    for text in [
+        report.left_out.map(|left_out| left_out.to_string()),
+        report.filtered_out.map(|filtered_out| filtered_out.to_string()),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        say(&text);
+    }
+}

@@ -1,0 +1,72 @@
+//! `gputrace report`: a capture as one page of HTML.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use gputrace_export::{OutputDir, report::ReportExporter};
+use gputrace_session::User;
+
+use super::{FilterArgs, complaints, pass, tell_left_out};
+use crate::{kernels::KernelArgs, say};
+
+/// Options of `report`.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  gputrace report run.gtcap                     writes run.html
+  gputrace report run.gtcap -o report.html --time-window 10%:20%")]
+pub(crate) struct ReportArgs {
+    /// The capture (.gtcap).
+    pub(crate) capture: PathBuf,
+
+    /// The page [default: beside the capture, with its name and .html].
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Part of the recording.
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+
+    /// Kernels.
+    #[command(flatten)]
+    pub(crate) kernels: KernelArgs,
+}
+
+/// Writes the page.
+pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
+    let page = args
+        .output
+        .clone()
+        .unwrap_or_else(|| args.capture.with_extension("html"));
+    let directory = page
+        .parent()
+        .filter(|path| !path.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let name = page
+        .file_name()
+        .with_context(|| format!("{} is not the name of a file", page.display()))?
+        .to_string_lossy();
+    let title = args
+        .capture
+        .file_stem()
+        .map_or("recording".into(), |stem| stem.to_string_lossy());
+    let directory = OutputDir::open(directory, User::behind_sudo().as_ref().map(User::owner))?;
+    let exporter = ReportExporter::new(&directory, &name, &title)?;
+    let report = pass(
+        &args.capture,
+        &args.filter,
+        &args.kernels,
+        vec![Box::new(exporter)],
+    )?;
+    tell_left_out(&report);
+    let failed = complaints(&report);
+    for output in &report.outputs {
+        say(&format!(
+            "{} ({} bytes); open it in a browser",
+            output.path.display(),
+            output.bytes
+        ));
+    }
+    Ok(failed)
+}

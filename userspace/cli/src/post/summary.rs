@@ -1,0 +1,106 @@
+//! `gputrace summary`: where the time went, from a capture.
+
+use std::{
+    io::Write as _,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::Result;
+use clap::Args;
+use gputrace_export::{
+    Exporter,
+    summary::{
+        SummaryExporter,
+        tables::{DomainGroup, TableOptions, TablesExporter, Units},
+    },
+};
+
+use super::{FilterArgs, complaints, pass};
+use crate::{kernels::KernelArgs, summary::Unit};
+
+/// Options of `summary`.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  gputrace summary run.gtcap
+  gputrace summary run.gtcap --time-window 50%:100% --domain kernel_dispatch
+  gputrace summary run.gtcap --summary-groups 'KERNEL_DISPATCH|MEMORY_COPY' -u msec")]
+pub(crate) struct SummaryCommand {
+    /// The capture (.gtcap).
+    pub(crate) capture: PathBuf,
+
+    /// Print rocprofv3's table of statistics for each domain, in place of the summary.
+    #[arg(short = 'D', long)]
+    pub(crate) summary_per_domain: bool,
+
+    /// Print one table for all domains whose names match this regular expression, in place of the summary; repeat
+    /// for more tables.
+    #[arg(long, value_name = "REGEX", value_parser = crate::summary::group)]
+    pub(crate) summary_groups: Vec<DomainGroup>,
+
+    /// Unit in the tables.
+    #[arg(short = 'u', long, value_enum, value_name = "UNIT", default_value = "nsec")]
+    pub(crate) summary_units: Unit,
+
+    /// Show also these percentiles of the durations in the tables, each to within 1 % [default if given without a value:
+    /// 50,95,99].
+    #[arg(long, num_args = 0..=1, require_equals = true, value_name = "LIST", value_delimiter = ',',
+          value_parser = crate::summary::percentile, default_missing_values = ["50", "95", "99"])]
+    pub(crate) percentiles: Vec<f64>,
+
+    /// Part of the recording.
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
+
+    /// Kernels.
+    #[command(flatten)]
+    pub(crate) kernels: KernelArgs,
+}
+
+/// Prints a summary to standard output.
+pub(crate) fn run(args: &SummaryCommand) -> Result<u8> {
+    let tables = TableOptions {
+        // Percentiles are columns of some table.
+        per_domain: args.summary_per_domain
+            || (!args.percentiles.is_empty() && args.summary_groups.is_empty()),
+        groups: args.summary_groups.clone(),
+        units: Units::from(args.summary_units),
+        percentiles: args.percentiles.clone(),
+        remarks: true,
+    };
+    let text = Text::default();
+    let exporter: Box<dyn Exporter> = if tables.is_empty() {
+        Box::new(SummaryExporter::to_stream(text.clone()))
+    } else {
+        Box::new(TablesExporter::new(tables, text.clone()))
+    };
+    let report = pass(&args.capture, &args.filter, &args.kernels, vec![exporter])?;
+    // Nobody may be reading any more (`gputrace summary … | head`).
+    let _ = std::io::stdout().lock().write_all(&text.take());
+    Ok(complaints(&report))
+}
+
+/// Text that an exporter writes and that is printed when it is whole.
+#[derive(Clone, Debug, Default)]
+struct Text(Arc<Mutex<Vec<u8>>>);
+
+impl Text {
+    fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl std::io::Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

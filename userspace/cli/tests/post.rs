@@ -1,0 +1,324 @@
+//! What can be done with captures, as people run it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "test code outside of #[test] functions"
+)]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::{
+    Meta,
+    meta::{ClockSnapshot, End, Recording},
+};
+use gputrace_timeline::{
+    event::Call,
+    synthetic::{Synthetic, call, ledger},
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const START: u64 = 1_000_000_000;
+/// When the made-up host booted, ns since the Unix epoch.
+const BOOT: u64 = 1_700_000_000_000_000_000;
+
+/// A recording of one second on `host`, which booted `boot`: ten calls of 10 ms each, one every 100 ms, each with
+/// one inside.
+fn capture(directory: &Path, host: &str, boot: u64, slower: u64) -> PathBuf {
+    let clocks = |boottime: u64| ClockSnapshot {
+        boottime,
+        realtime: if boot == 0 { 0 } else { boot + boottime },
+        uncertainty: 500,
+        ..ClockSnapshot::default()
+    };
+    let mut made = Synthetic::new(&Recording {
+        hostname: host.to_owned(),
+        cpus: 1,
+        clocks: clocks(START),
+        ..Recording::default()
+    });
+    made.library(
+        "libamdhip64.so",
+        &[("hipMemcpy", Domain::HipRuntime), ("hsa_init", Domain::HsaCore)],
+    );
+    let mut calls: Vec<Call> = Vec::new();
+    for number in 0..10_u64 {
+        let begin = START + number * 100_000_000;
+        calls.push(call(2 * number + 1, begin, begin + 10_000_000 + slower));
+        calls.push(Call {
+            function: 1,
+            domain: Domain::HsaCore.id(),
+            parent: 2 * number + 1,
+            depth: 1,
+            ..call(2 * number + 2, begin + 1_000_000, begin + 2_000_000)
+        });
+    }
+    calls.iter().for_each(|call| {
+        made.call(call);
+    });
+    made.meta(Meta::Clocks(clocks(START + 1_000_000_000)));
+    made.meta(Meta::Ledger(Box::new(ledger(&calls, &[]))));
+    made.meta(Meta::End(End {
+        time: START + 1_000_000_000,
+        ..End::default()
+    }));
+    let path = directory.join(format!("{host}-{slower}.gtcap"));
+    fs::write(&path, made.bytes()).unwrap();
+    path
+}
+
+fn gputrace(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gputrace"));
+    command.args(arguments).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn summaries_and_exports_show_the_part_that_is_asked_for() {
+    let directory = TempDir::new().unwrap();
+    let path = capture(directory.path(), "a", BOOT, 0);
+    let path = path.to_str().unwrap();
+    let said = gputrace(&["summary", path, "--time-window", "150ms:50%", "--domain", "hip"]);
+    assert!(said.status.success(), "{}", stderr(&said));
+    let text = stdout(&said);
+    assert!(text.contains("HIP API") && !text.contains("hsa_init"), "{text}");
+    assert!(text.contains("The filters left 16 of 20 calls"), "{text}");
+
+    let out = directory.path().join("out");
+    let done = gputrace(&[
+        "export",
+        path,
+        "-f",
+        "csv,ndjson",
+        "-d",
+        out.to_str().unwrap(),
+        "-o",
+        "part",
+        "--name",
+        "hsa_",
+    ]);
+    assert!(done.status.success(), "{}", stderr(&done));
+    assert!(stderr(&done).contains("The filters left 10 of 20 calls"));
+    let csv = fs::read_to_string(out.join("part_hsa_api_trace.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 11);
+    let lines = fs::read_to_string(out.join("part_results.ndjson")).unwrap();
+    assert!(
+        lines.contains("The filters left 10 of 20 calls"),
+        "every output says so"
+    );
+}
+
+#[test]
+fn sql_answers_or_says_what_is_wrong() {
+    let directory = TempDir::new().unwrap();
+    let path = capture(directory.path(), "a", BOOT, 0);
+    let path = path.to_str().unwrap();
+    let sql = "SELECT name, count(*) AS calls FROM regions GROUP BY name ORDER BY name";
+    let answer = gputrace(&["query", path, sql, "--format", "json"]);
+    assert!(answer.status.success(), "{}", stderr(&answer));
+    let rows: Value = serde_json::from_str(&stdout(&answer)).unwrap();
+    assert_eq!(rows[0]["name"], "hipMemcpy");
+    assert_eq!((&rows[0]["calls"], &rows[1]["calls"]), (&10.into(), &10.into()));
+    let table = gputrace(&["query", path, sql]);
+    assert_eq!(
+        stdout(&table),
+        "name       calls\nhipMemcpy     10\nhsa_init      10\n"
+    );
+
+    for wrong in ["SELEC 1", "SELECT * FROM nothing", "DELETE FROM rocpd_metadata"] {
+        let answer = gputrace(&["query", path, wrong]);
+        assert_eq!(answer.status.code(), Some(12), "{}", stderr(&answer));
+        assert_eq!(stdout(&answer), "");
+    }
+    assert_eq!(
+        gputrace(&["query", "/nowhere.gtcap", "SELECT 1"]).status.code(),
+        Some(9)
+    );
+    assert_eq!(gputrace(&["query", path]).status.code(), Some(2));
+}
+
+#[test]
+fn a_difference_names_what_became_slower() {
+    let directory = TempDir::new().unwrap();
+    let before = capture(directory.path(), "a", BOOT, 0);
+    let after = capture(directory.path(), "a", BOOT, 5_000_000);
+    let (before, after) = (before.to_str().unwrap(), after.to_str().unwrap());
+    let text = stdout(&gputrace(&["diff", before, after]));
+    assert!(
+        text.contains("hipMemcpy") && text.contains("1.50") && text.contains("slower"),
+        "{text}"
+    );
+    let json: Value = serde_json::from_str(&stdout(&gputrace(&["diff", before, after, "--json"]))).unwrap();
+    assert_eq!(json["rows"][0]["name"], "hipMemcpy");
+    assert_eq!(json["rows"][0]["change_ns"], 50_000_000);
+    assert_eq!(json["rows"][1]["verdict"], "same");
+    // One side has nothing that was asked for.
+    let empty = gputrace(&["diff", before, after, "--name", "no_such_function"]);
+    assert!(empty.status.success());
+    assert!(stdout(&empty).contains("Neither recording has calls"));
+}
+
+/// The HIP calls in a CSV file, field by field.
+fn calls(directory: &Path, name: &str) -> Vec<Vec<String>> {
+    let csv = fs::read_to_string(directory.join(format!("{name}_hip_api_trace.csv"))).unwrap();
+    csv.lines()
+        .skip(1)
+        .map(|line| {
+            line.split(',')
+                .map(|field| field.trim_matches('"').to_owned())
+                .collect()
+        })
+        .collect()
+}
+
+#[test]
+fn captures_of_two_hosts_share_a_timeline() {
+    let directory = TempDir::new().unwrap();
+    let out = directory.path().join("out");
+    let first = capture(directory.path(), "a", BOOT, 0);
+    // Booted three seconds later.
+    let second = capture(directory.path(), "b", BOOT + 3_000_000_000, 0);
+    let merge = |more: &[&str]| {
+        let fixed = [
+            "merge",
+            first.to_str().unwrap(),
+            second.to_str().unwrap(),
+            "-d",
+            out.to_str().unwrap(),
+        ];
+        gputrace(&[&fixed[..], more].concat())
+    };
+    let done = merge(&[
+        "-o",
+        "all",
+        "-f",
+        "csv,ndjson,pftrace,rocpd,json",
+        "-S",
+        "--stats",
+    ]);
+    let said = stderr(&done);
+    assert!(done.status.success(), "{said}");
+    assert!(
+        said.contains("b-0, of b, is aligned by the time of day"),
+        "{said}"
+    );
+    assert!(said.contains("do not say that both were synchronised"), "{said}");
+    assert!(said.contains("seen 40 = written 40"), "{said}");
+    let calls = calls(&out, "all");
+    assert_eq!(calls.len(), 20);
+    let number = |text: &str| -> u64 { text.parse().unwrap() };
+    let mut ids: Vec<&str> = calls.iter().map(|call| call[4].as_str()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 20, "correlation ids are unique");
+    let of = |pid: u64| calls.iter().filter(move |call| number(&call[2]) == pid);
+    let (own, theirs): (Vec<_>, Vec<_>) = (of(100).collect(), of(10_000_100).collect());
+    assert_eq!((own.len(), theirs.len()), (10, 10));
+    for (own, theirs) in own.iter().zip(&theirs) {
+        assert_eq!(number(&theirs[5]), number(&own[5]) + 3_000_000_000);
+    }
+    let lines = fs::read_to_string(out.join("all_results.ndjson")).unwrap();
+    assert_eq!(
+        lines
+            .lines()
+            .filter(|line| line.contains("is aligned by"))
+            .count(),
+        1
+    );
+
+    // Filters count from the begin of the whole.
+    let part = merge(&["-o", "part", "-f", "csv", "--time-window", "3s:"]);
+    assert!(stderr(&part).contains("left 20 of 40 calls"), "{}", stderr(&part));
+    // The order in which they are given does not matter for times.
+    let back = gputrace(&[
+        "merge",
+        second.to_str().unwrap(),
+        first.to_str().unwrap(),
+        "-d",
+        out.to_str().unwrap(),
+        "--time-window",
+        ":450ms",
+        "-S",
+    ]);
+    assert!(stderr(&back).contains("left 30 of 40 calls"), "{}", stderr(&back));
+}
+
+#[test]
+fn captures_of_one_boot_share_their_processes() {
+    let directory = TempDir::new().unwrap();
+    let out = directory.path().join("out");
+    let first = capture(directory.path(), "a", BOOT, 0);
+    let second = capture(directory.path(), "a", BOOT, 7);
+    let done = gputrace(&[
+        "merge",
+        first.to_str().unwrap(),
+        second.to_str().unwrap(),
+        "-d",
+        out.to_str().unwrap(),
+        "-o",
+        "all",
+        "-f",
+        "csv",
+    ]);
+    let said = stderr(&done);
+    assert!(done.status.success(), "{said}");
+    assert!(
+        said.contains("same boot of a") && said.contains("at the same time"),
+        "{said}"
+    );
+    let calls = calls(&out, "all");
+    assert_eq!(calls.len(), 20);
+    assert!(calls.iter().all(|call| call[2] == "100"));
+}
+
+#[test]
+fn captures_that_do_not_fit_are_refused() {
+    let directory = TempDir::new().unwrap();
+    let first = capture(directory.path(), "a", BOOT, 0);
+    let unknown = capture(directory.path(), "b", 0, 0);
+    let merge = |one: &Path, other: &Path| {
+        let out = directory.path().join("out");
+        let answer = gputrace(&[
+            "merge",
+            one.to_str().unwrap(),
+            other.to_str().unwrap(),
+            "-d",
+            out.to_str().unwrap(),
+        ]);
+        assert!(!out.exists(), "nothing is begun");
+        (answer.status.code(), stderr(&answer))
+    };
+    let (code, said) = merge(&first, &unknown);
+    assert_eq!(code, Some(13), "{said}");
+    assert!(said.contains("b-0.gtcap holds no time of day"), "{said}");
+    assert_eq!(merge(&unknown, &first).0, Some(13));
+    let (code, said) = merge(&first, &first);
+    assert_eq!((code, said.contains("is given twice")), (Some(2), true), "{said}");
+    assert_eq!(merge(&first, Path::new("/nowhere.gtcap")).0, Some(9));
+}
+
+#[test]
+fn a_report_is_one_page() {
+    let directory = TempDir::new().unwrap();
+    let path = capture(directory.path(), "a", BOOT, 0);
+    let page = directory.path().join("page.html");
+    let done = gputrace(&["report", path.to_str().unwrap(), "-o", page.to_str().unwrap()]);
+    assert!(done.status.success(), "{}", stderr(&done));
+    let html = fs::read_to_string(page).unwrap();
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("hipMemcpy"));
+    let beside = gputrace(&["report", path.to_str().unwrap()]);
+    assert!(beside.status.success() && path.with_extension("html").exists());
+}

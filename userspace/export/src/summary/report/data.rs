@@ -1,0 +1,418 @@
+//! What the page shows, as its script reads it. Times are ns; moments are relative to the recording's begin.
+
+use gputrace_capture::meta::Mode;
+use gputrace_timeline::gpu::Quality;
+use serde::Serialize;
+
+use super::super::{Summary, gpu::WorkUse, stats::Durations};
+use super::lanes::{Overview, kind};
+use crate::functions::group_title;
+
+/// Longest text that is shown of a name.
+const LONGEST: usize = 400;
+
+/// Rows of a table: those with most time.
+const ROWS: usize = 500;
+
+/// Rows of the picture: those that were busiest.
+const LANES: usize = 96;
+
+/// Buckets of a histogram for each power of ten.
+const PER_DECADE: f64 = 16.0;
+
+/// The whole page.
+#[derive(Debug, Serialize)]
+pub(super) struct Page<'a> {
+    title: String,
+    facts: Vec<(&'static str, String)>,
+    length: u64,
+    step: u64,
+    lanes: Vec<LaneData>,
+    names: Vec<String>,
+    /// Row, name, begin, duration, whether doubtful.
+    spans: Vec<(usize, u32, u64, u64, u8)>,
+    spans_left_out: u64,
+    lanes_left_out: usize,
+    tables: Vec<Table>,
+    agents: Vec<AgentData>,
+    latencies: Vec<Row>,
+    qualities: Vec<(&'static str, u64, u64)>,
+    losses: Vec<Loss>,
+    complete: Option<bool>,
+    unfinished: Vec<(String, u32, u32, u64)>,
+    unfinished_calls: u64,
+    notices: &'a [String],
+    more_notices: u64,
+}
+
+/// A row of the picture.
+#[derive(Debug, Serialize)]
+struct LaneData {
+    kind: &'static str,
+    group: String,
+    title: String,
+    count: u64,
+    total: u64,
+    /// Busy share of each step, in thousandths; the trailing zeros are left out.
+    busy: Vec<u16>,
+}
+
+/// Durations by name.
+#[derive(Debug, Serialize)]
+struct Table {
+    id: String,
+    title: String,
+    rows: Vec<Row>,
+    left_out: usize,
+}
+
+/// One name.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    /// All, and those with real times.
+    count: u64,
+    timed: u64,
+    total: u64,
+    mean: f64,
+    min: u64,
+    p50: u64,
+    p95: u64,
+    p99: u64,
+    max: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<(u64, u64)>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stepped: bool,
+    /// Bucket and count; bucket n begins at 10^(n / 16) ns.
+    histogram: Vec<(u32, u64)>,
+}
+
+/// An agent's busy time.
+#[derive(Debug, Serialize)]
+struct AgentData {
+    title: String,
+    busy: u64,
+    kernels: u64,
+    untimed: u64,
+    gaps: Row,
+    longest: Vec<(u64, u64)>,
+}
+
+/// A domain's account.
+#[derive(Debug, Serialize)]
+struct Loss {
+    domain: String,
+    seen: u64,
+    written: u64,
+    unfinished: u64,
+    lost: u64,
+}
+
+impl<'a> Page<'a> {
+    pub(super) fn new(title: &str, summary: &'a Summary, overview: &Overview) -> Self {
+        let gpu = &summary.gpu;
+        let begin = summary.recording.clocks.boottime;
+        let length = summary.recorded().max(1);
+        let mut places: Vec<_> = overview.lanes.iter().collect();
+        let lanes_left_out = places.len().saturating_sub(LANES);
+        if lanes_left_out > 0 {
+            places.sort_by_key(|(_, lane)| std::cmp::Reverse(lane.total));
+            places.truncate(LANES);
+            places.sort_by_key(|(place, _)| **place);
+        }
+        let spans = overview
+            .spans()
+            .into_iter()
+            .filter_map(|span| {
+                let lane = places
+                    .binary_search_by_key(&&span.lane, |(place, _)| place)
+                    .ok()?;
+                let from = span.begin.saturating_sub(begin);
+                Some((lane, span.name, from, span.duration, u8::from(span.doubtful)))
+            })
+            .collect();
+        let lanes = places
+            .iter()
+            .map(|(place, lane)| {
+                let (group, title) = overview.title(**place);
+                let share = |busy: &u64| {
+                    let share = u128::from(*busy) * 1000 / u128::from(overview.step);
+                    // Something that took any time is not nothing.
+                    u16::try_from(share.min(1000))
+                        .unwrap_or(1000)
+                        .max(u16::from(*busy > 0))
+                };
+                let mut busy: Vec<u16> = lane.busy.iter().map(share).collect();
+                let used = busy
+                    .iter()
+                    .rposition(|share| *share > 0)
+                    .map_or(0, |last| last + 1);
+                busy.truncate(used);
+                LaneData {
+                    kind: kind(**place),
+                    group: short(&group),
+                    title: short(&title),
+                    count: lane.count,
+                    total: lane.total,
+                    busy,
+                }
+            })
+            .collect();
+        let qualities = [
+            Quality::Exact,
+            Quality::Sampled,
+            Quality::Bounded,
+            Quality::Submitted,
+        ];
+        Self {
+            title: short(title),
+            facts: facts(summary),
+            length,
+            step: overview.step,
+            lanes,
+            names: overview.names().into_iter().map(short).collect(),
+            spans,
+            spans_left_out: overview.left_out,
+            lanes_left_out,
+            tables: tables(summary),
+            agents: gpu
+                .agents
+                .iter()
+                .map(|(node, busy)| AgentData {
+                    title: short(&gpu.gpus.agent_title(*node)),
+                    busy: busy.busy,
+                    kernels: busy.kernels,
+                    untimed: busy.untimed,
+                    gaps: row("Gaps between kernels", &busy.gaps),
+                    longest: busy
+                        .longest
+                        .iter()
+                        .map(|(from, to)| (from.saturating_sub(begin), to - from))
+                        .collect(),
+                })
+                .collect(),
+            latencies: [
+                (
+                    "From the begin of the call to that of the kernel",
+                    &gpu.since_call,
+                ),
+                (
+                    "From the submission to the begin of the kernel",
+                    &gpu.since_submission,
+                ),
+            ]
+            .into_iter()
+            .filter(|(_, durations)| durations.calls > 0)
+            .map(|(name, durations)| row(name, durations))
+            .collect(),
+            qualities: qualities
+                .map(|quality| {
+                    (
+                        quality.name(),
+                        gpu.kernel_qualities.of(quality),
+                        gpu.copy_qualities.of(quality),
+                    )
+                })
+                .to_vec(),
+            losses: losses(summary),
+            complete: summary.ledger.as_ref().map(|ledger| ledger.complete),
+            unfinished: summary
+                .unfinished
+                .iter()
+                .map(|call| {
+                    let name = short(summary.functions.name(call.function));
+                    (name, call.pid, call.tid, call.end.saturating_sub(call.begin))
+                })
+                .collect(),
+            unfinished_calls: summary.unfinished_calls,
+            notices: &summary.notices,
+            more_notices: summary.more_notices,
+        }
+    }
+}
+
+fn facts(summary: &Summary) -> Vec<(&'static str, String)> {
+    let recording = &summary.recording;
+    let target = match &recording.mode {
+        Mode::Launch { command } => command.join(" "),
+        Mode::Attach { pids } => {
+            let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+            format!("running process {}", pids.join(", "))
+        }
+        Mode::Node => "every process of the node".to_owned(),
+    };
+    [
+        ("Traced", target),
+        ("Host", recording.hostname.clone()),
+        (
+            "Kernel",
+            format!("{} {}", recording.kernel_release, recording.machine)
+                .trim()
+                .to_owned(),
+        ),
+        ("Domains", recording.domains.join(", ")),
+        (
+            "Recorded by",
+            format!("gputrace {}", recording.tool_version).trim().to_owned(),
+        ),
+        ("Began", began(recording.clocks.realtime)),
+    ]
+    .into_iter()
+    .filter(|(_, text)| !text.is_empty())
+    .map(|(name, text)| (name, short(&text)))
+    .collect()
+}
+
+/// Milliseconds since the Unix epoch, which the script shows in the reader's time zone; empty if not known.
+fn began(realtime: u64) -> String {
+    match realtime {
+        0 => String::new(),
+        ns => (ns / 1_000_000).to_string(),
+    }
+}
+
+fn tables(summary: &Summary) -> Vec<Table> {
+    let work = |(name, work): (&str, &WorkUse), bytes: bool| Row {
+        count: work.qualities.total(),
+        bytes: bytes.then_some((work.bytes, work.timed_bytes)),
+        ..row(name, &work.durations)
+    };
+    let gpu = &summary.gpu;
+    let kernels = gpu
+        .kernels
+        .iter()
+        .map(|(name, kernel)| work((name, kernel), false));
+    let copies = gpu
+        .copies
+        .iter()
+        .map(|(direction, copies)| work((direction.name(), copies), true));
+    let mut tables = vec![
+        table("kernels", "Kernels", kernels.collect()),
+        table("copies", "Copies", copies.collect()),
+    ];
+    for (group, functions) in &summary.groups {
+        let rows = functions
+            .iter()
+            .map(|(name, durations)| row(name, durations))
+            .collect();
+        tables.push(table(group, &group_title(group), rows));
+    }
+    tables.retain(|table| !table.rows.is_empty());
+    tables
+}
+
+fn table(id: &str, title: &str, mut rows: Vec<Row>) -> Table {
+    rows.sort_by(|a, b| b.total.cmp(&a.total).then_with(|| a.name.cmp(&b.name)));
+    let left_out = rows.len().saturating_sub(ROWS);
+    rows.truncate(ROWS);
+    Table {
+        id: id.to_owned(),
+        title: title.to_owned(),
+        rows,
+        left_out,
+    }
+}
+
+fn row(name: &str, durations: &Durations) -> Row {
+    Row {
+        name: short(name),
+        count: durations.calls,
+        timed: durations.calls,
+        total: u64::try_from(durations.total).unwrap_or(u64::MAX),
+        mean: durations.average(),
+        min: durations.min,
+        p50: durations.percentile(50.0),
+        p95: durations.percentile(95.0),
+        p99: durations.percentile(99.0),
+        max: durations.max,
+        bytes: None,
+        stepped: durations.stepped,
+        histogram: durations.buckets(PER_DECADE),
+    }
+}
+
+fn losses(summary: &Summary) -> Vec<Loss> {
+    let Some(ledger) = &summary.ledger else {
+        return Vec::new();
+    };
+    let mut rows: Vec<Loss> = ledger
+        .by_domain()
+        .iter()
+        .map(|row| Loss {
+            domain: gputrace_capture::ledger::Ledger::domain_name(row.domain),
+            seen: row.seen,
+            written: row.written,
+            unfinished: row.unfinished,
+            lost: row.lost(),
+        })
+        .collect();
+    let total = ledger.total();
+    rows.push(Loss {
+        domain: "TOTAL".to_owned(),
+        seen: total.seen,
+        written: total.written,
+        unfinished: total.unfinished,
+        lost: total.lost(),
+    });
+    rows
+}
+
+fn short(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}...", text.get(..at).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::events;
+
+    #[test]
+    fn the_page_says_what_the_summary_says() {
+        let (mut summary, mut overview) = (Summary::default(), Overview::default());
+        for event in events() {
+            summary.event(&event);
+            overview.event(&event);
+        }
+        summary.finish();
+        let page = serde_json::to_value(Page::new("run.gtcap", &summary, &overview)).unwrap();
+        assert_eq!(page["length"], 500_000);
+        assert_eq!(page["facts"][0][1], "./train");
+        let kernels = &page["tables"][0];
+        assert_eq!(kernels["title"], "Kernels");
+        let count = |rows: &serde_json::Value| -> u64 {
+            rows.as_array()
+                .unwrap()
+                .iter()
+                .map(|row| row["count"].as_u64().unwrap())
+                .sum()
+        };
+        assert_eq!(count(&kernels["rows"]), 8);
+        assert_eq!(count(&page["tables"][1]["rows"]), 3);
+        assert_eq!(page["unfinished_calls"], 1);
+        assert_eq!(page["qualities"][0][0], "exact");
+        let row = &kernels["rows"][0];
+        let in_buckets: u64 = row["histogram"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|bucket| bucket[1].as_u64().unwrap())
+            .sum();
+        assert_eq!(row["timed"], in_buckets);
+        let lanes = page["lanes"].as_array().unwrap();
+        for span in page["spans"].as_array().unwrap() {
+            assert!((span[0].as_u64().unwrap() as usize) < lanes.len());
+        }
+        assert_eq!(page["agents"][0]["busy"].as_u64(), Some(91_000));
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters() {
+        let long = "\u{e9}".repeat(LONGEST + 1);
+        assert_eq!(short(&long).chars().count(), LONGEST + 3);
+        assert_eq!(short("add"), "add");
+    }
+}

@@ -1,0 +1,183 @@
+//! `gputrace report`: a recording as one page of HTML.
+//!
+//! The page needs no network and no other file: style, script and data are in it, and its content security policy
+//! lets nothing else be loaded or executed. Everything that comes from traced programs (names, command lines,
+//! remarks) is data in a JSON document that the script shows as text, never as markup.
+//!
+//! The tables are those of the [`Summary`]. The picture of the whole recording (module `lanes`)
+//! is made in bounded memory: how busy each row was, in a few thousand steps of time, and the longest spans one by
+//! one.
+
+mod data;
+mod lanes;
+
+use std::io::Write as _;
+
+use gputrace_timeline::event::Event;
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    exporter::{ExportError, Exporter, Output},
+    output::{OutputDir, OutputError, OutputFile},
+    summary::Summary,
+};
+use lanes::Overview;
+
+const FORMAT: &str = "report";
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+const BODY: &str = include_str!("page.html");
+
+/// Exporter of the page.
+///
+/// Memory grows with the number of functions, kernels, agents, queues, processes and threads, not with that of
+/// calls, dispatches or copies.
+#[derive(Debug)]
+pub struct ReportExporter {
+    file: OutputFile,
+    title: String,
+    summary: Summary,
+    overview: Overview,
+}
+
+impl ReportExporter {
+    /// Starts the page `file_name` (e.g. `report.html`) in `directory`. `title` is what its recording is called.
+    ///
+    /// # Errors
+    /// [`OutputError`] if the file cannot be created.
+    pub fn new(directory: &OutputDir, file_name: &str, title: &str) -> Result<Self, OutputError> {
+        Ok(Self {
+            file: directory.file(file_name)?,
+            title: title.to_owned(),
+            summary: Summary::default(),
+            overview: Overview::default(),
+        })
+    }
+}
+
+impl Exporter for ReportExporter {
+    fn format(&self) -> &'static str {
+        FORMAT
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), ExportError> {
+        self.summary.event(event);
+        self.overview.event(event);
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Vec<Output>, ExportError> {
+        self.summary.finish();
+        let data = data::Page::new(&self.title, &self.summary, &self.overview);
+        let json = serde_json::to_string(&data).map_err(|error| ExportError::Encode {
+            format: FORMAT,
+            reason: error.to_string(),
+        })?;
+        page(&mut self.file, &self.title, &json)?;
+        Ok(vec![self.file.finish("report")?])
+    }
+}
+
+/// Writes the page around its data.
+fn page(file: &mut OutputFile, title: &str, json: &str) -> std::io::Result<()> {
+    // Only this script runs, whatever got into the page.
+    let policy = format!(
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{}'",
+        base64(&Sha256::digest(SCRIPT))
+    );
+    write!(
+        file,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{} - gputrace</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{BODY}\
+         <script type=\"application/json\" id=\"data\">{}</script>\n<script>{SCRIPT}</script>\n</body>\n</html>\n",
+        escaped(title),
+        inert(json)
+    )
+}
+
+/// Text as HTML.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '&' => safe.push_str("&amp;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c if c.is_control() => safe.push(char::REPLACEMENT_CHARACTER),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// JSON that a browser does not take for the end of the element that it is in. Outside of strings JSON has none of
+/// these characters.
+fn inert(json: &str) -> String {
+    json.replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026")
+}
+
+/// RFC 4648, as content security policies want it.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            if digit <= chunk.len() {
+                let value = bits >> (18 - 6 * digit) & 63;
+                text.extend(DIGITS.get(value as usize).map(|digit| char::from(*digit)));
+            } else {
+                text.push('=');
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+    }
+
+    #[test]
+    fn nothing_in_data_or_title_is_markup() {
+        let hostile = "</script><script>alert(1)</script><!--&amp;\u{1}'\"";
+        let json = serde_json::to_string(hostile).unwrap();
+        let safe = inert(&json);
+        assert!(!safe.contains(['<', '>', '&']));
+        assert_eq!(serde_json::from_str::<String>(&safe).unwrap(), hostile);
+        assert!(!escaped(hostile).contains(['<', '>', '"', '\'', '\u{1}']));
+    }
+
+    #[test]
+    fn the_page_loads_nothing() {
+        for part in [STYLE, SCRIPT, BODY] {
+            assert!(!part.contains("http:") && !part.contains("https:") && !part.contains("url("));
+        }
+        assert!(
+            !SCRIPT.contains("innerHTML") && !SCRIPT.contains("</"),
+            "text only"
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! The page in a real browser: headless Chromium. Skipped where there is none (Debian package `chromium`), unless
+//! `GPUTRACE_REQUIRE_CHROMIUM=1`.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    env, fs,
+    io::Read as _,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use gputrace_export::{Exporter, OutputDir, report::ReportExporter, synthetic};
+use gputrace_timeline::event::Event;
+
+/// A name that takes over the page if it becomes markup anywhere.
+const HOSTILE: &str =
+    "</script><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
+
+/// What a visitor does, and what the page looks like then.
+const VISIT: &str = include_str!("report_visit.js");
+
+fn page(directory: &Path) -> String {
+    let out = OutputDir::open(directory, None).unwrap();
+    let mut exporter = Box::new(ReportExporter::new(&out, "report.html", "run.gtcap").unwrap());
+    for event in synthetic::events() {
+        let event = match event {
+            Event::Kernel(mut info) if info.id == 2 => {
+                info.demangled = HOSTILE.to_owned();
+                Event::Kernel(info)
+            }
+            Event::Process(mut info) => {
+                info.name = HOSTILE.to_owned();
+                Event::Process(info)
+            }
+            Event::Recording(mut recording) => {
+                recording.hostname = HOSTILE.to_owned();
+                Event::Recording(recording)
+            }
+            other => other,
+        };
+        exporter.event(&event).unwrap();
+    }
+    let outputs = exporter.finish().unwrap();
+    assert_eq!(outputs.len(), 1);
+    fs::read_to_string(&outputs.first().unwrap().path).unwrap()
+}
+
+/// The page as it is after its scripts have run; `None` without a browser.
+fn visit(page: &Path) -> Option<String> {
+    let browser = env::var_os("GPUTRACE_TEST_CHROMIUM").unwrap_or_else(|| "chromium".into());
+    let profile = tempfile::tempdir().unwrap();
+    let started = Command::new(&browser)
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+        ])
+        .args([
+            "--window-size=1400,1000",
+            "--virtual-time-budget=10000",
+            "--timeout=60000",
+        ])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg("--dump-dom")
+        .arg(format!("file://{}", page.display()))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut browser = match started {
+        Ok(browser) => browser,
+        Err(error) => {
+            let promised = env::var_os("GPUTRACE_REQUIRE_CHROMIUM").is_some_and(|value| value == "1");
+            assert!(!promised, "GPUTRACE_REQUIRE_CHROMIUM=1, but {browser:?}: {error}");
+            eprintln!("SKIPPED: {browser:?}: {error}");
+            return None;
+        }
+    };
+    let mut dom = String::new();
+    browser.stdout.take().unwrap().read_to_string(&mut dom).unwrap();
+    browser.wait().unwrap();
+    Some(dom)
+}
+
+#[test]
+fn names_from_programs_are_text() {
+    let directory = tempfile::tempdir().unwrap();
+    let html = page(directory.path());
+    assert!(!html.contains("<img"));
+    assert_eq!(html.matches("<script").count(), 2, "the data and the page's own");
+    assert!(html.contains("default-src 'none'"));
+    let Some(dom) = visit(&directory.path().join("report.html")) else {
+        return;
+    };
+    assert!(
+        dom.contains("data-ready=\"yes\""),
+        "the policy lets the page's own script run"
+    );
+    assert!(dom.contains("<title>run.gtcap - gputrace</title>") && !dom.contains("<img"));
+}
+
+#[test]
+fn a_visitor_can_sort_filter_and_zoom() {
+    let directory = tempfile::tempdir().unwrap();
+    let html = page(directory.path());
+    let policy = html.find("<meta http-equiv").unwrap();
+    let end = policy + html.split_at(policy).1.find('\n').unwrap();
+    // Another script may run only without the policy.
+    let visited = format!(
+        "{}{}",
+        html.split_at(policy).0,
+        html.split_at(end)
+            .1
+            .replace("</body>", &format!("<script>{VISIT}</script></body>"))
+    );
+    let path = directory.path().join("visited.html");
+    fs::write(&path, visited).unwrap();
+    let Some(dom) = visit(&path) else { return };
+    let failure = dom
+        .split("data-failure=\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next());
+    assert_eq!(failure, None);
+    assert!(
+        dom.contains("data-visited=\"yes\""),
+        "{}",
+        dom.split("<body").next().unwrap()
+    );
+}

@@ -1,0 +1,330 @@
+//! User half of the programs that trace requests to the driver (`ebpf/probes`, module `ioctls`).
+//!
+//! There are three places for them; [`Ioctls::attach`] takes the first that the kernel allows, by trying. They are
+//! loaded apart from the call programs, whose rings, counters and targets they share, because the driver may be loaded
+//! later, and a program for a place that is not there cannot be loaded at all.
+
+use std::{fmt, fs, os::fd::AsFd as _};
+
+use gputrace_abi::kfd::{KfdConfig, LongIoctl};
+use libbpf_rs::{
+    Link, MapCore as _, MapFlags, Object, ObjectBuilder,
+    btf::{Btf, BtfType, types},
+};
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+use crate::{
+    ProbeError,
+    calls::{Calls, OBJECT},
+    libbpf::{capture_messages, forget_messages, refused},
+    tracefs::Tracepoint,
+};
+
+/// The driver's handler of `ioctl(2)` in `drivers/gpu/drm/amd/amdkfd/kfd_chardev.c`.
+const HANDLER: &str = "kfd_ioctl";
+
+/// Where the driver says which device number it has: `major:minor`.
+const DEVICE: &str = "/sys/class/kfd/kfd/dev";
+
+/// Every program of the module, so that the call programs can be loaded without them.
+pub(crate) const PROGRAMS: [&str; 7] = [
+    "kfd_fentry",
+    "kfd_fexit",
+    "kfd_kprobe",
+    "kfd_kretprobe",
+    "kfd_sys_enter",
+    "kfd_sys_exit",
+    "kfd_task_exited",
+];
+
+/// Its maps, likewise.
+pub(crate) const MAPS: [&str; 2] = ["OPEN_IOCTLS", "EMPTY_IOCTL"];
+
+/// Maps of the call programs that these share. Those of data sections have the object's name before the section's.
+const SHARED: [&str; 6] = ["RINGS", "COUNTERS", "THREADS", "TARGETS", ".config", ".bss"];
+
+/// A place for the programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A trampoline around the driver's handler (fentry and fexit).
+    Trampoline,
+    /// Breakpoints at the driver's handler (kprobe and kretprobe).
+    Breakpoints,
+    /// The tracepoints of the system call.
+    SystemCall,
+}
+
+impl Place {
+    /// All of them, the cheapest first.
+    pub const ALL: [Self; 3] = [Self::Trampoline, Self::Breakpoints, Self::SystemCall];
+
+    /// The programs at the return, which are attached first, and at the entry.
+    const fn programs(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Trampoline => ("kfd_fexit", "kfd_fentry"),
+            Self::Breakpoints => ("kfd_kretprobe", "kfd_kprobe"),
+            Self::SystemCall => ("kfd_sys_exit", "kfd_sys_enter"),
+        }
+    }
+
+    /// What it costs, if others than the traced requests pay for it.
+    #[must_use]
+    pub const fn cost(self) -> Option<&'static str> {
+        match self {
+            Self::Trampoline | Self::Breakpoints => None,
+            Self::SystemCall => Some(
+                "every system call of this machine takes about 10 ns longer meanwhile, and every ioctl about 50 ns",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Trampoline => "fentry",
+            Self::Breakpoints => "kprobe",
+            Self::SystemCall => "the tracepoints of ioctl(2)",
+        })
+    }
+}
+
+/// Attached programs. Dropping it removes them.
+#[derive(Debug)]
+pub struct Ioctls {
+    place: Place,
+    // Before the object, so that nothing runs any more when its maps go.
+    _links: Vec<Link>,
+    object: Object,
+}
+
+impl Ioctls {
+    /// Whether the driver is there to be traced.
+    #[must_use]
+    pub fn is_driver_loaded() -> bool {
+        fs::exists(DEVICE).unwrap_or(false)
+    }
+
+    /// Attaches at `place`, or without one, at the cheapest that the kernel allows.
+    ///
+    /// `threads` is how many threads can have a request open at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] of the last place tried.
+    pub fn attach(calls: &Calls, place: Option<Place>, threads: u32) -> Result<Self, ProbeError> {
+        capture_messages();
+        let mut failure = ProbeError::BrokenObject {
+            part: "place for the programs on ioctl".to_owned(),
+        };
+        for candidate in Place::ALL {
+            if place.is_some_and(|wanted| wanted != candidate) {
+                continue;
+            }
+            forget_messages();
+            match Self::attach_at(calls, candidate, threads) {
+                Ok(attached) => return Ok(attached),
+                Err(error) => {
+                    tracing::debug!("ioctls cannot be traced by {candidate}: {error}");
+                    failure = error;
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    fn attach_at(calls: &Calls, place: Place, threads: u32) -> Result<Self, ProbeError> {
+        let (at_return, at_entry) = place.programs();
+        let config = match place {
+            Place::SystemCall => system_call_config()?,
+            Place::Trampoline | Place::Breakpoints => KfdConfig::default(),
+        };
+        let mut open = ObjectBuilder::default()
+            .name("gputrace_kfd")
+            .and_then(|builder| builder.open_memory(OBJECT))
+            .map_err(|error| refused("read the eBPF object", &error))?;
+        for mut program in open.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            program.set_autoload([at_return, at_entry, "kfd_task_exited"].contains(&name.as_str()));
+        }
+        for mut map in open.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            let key = name.rfind('.').and_then(|at| name.get(at..)).unwrap_or(&name);
+            let result = match key {
+                key if SHARED.contains(&key) => map.reuse_fd(calls.map(key)?.as_fd()),
+                ".kfd" => map.set_initial_value(config.as_bytes()),
+                "OPEN_IOCTLS" => map.set_max_entries(threads.max(1)),
+                "EMPTY_IOCTL" => Ok(()),
+                _ => map.set_autocreate(false),
+            };
+            result.map_err(|error| refused(format!("configure map {name}"), &error))?;
+        }
+        let object = open
+            .load()
+            .map_err(|error| refused(format!("load the programs on ioctl for {place}"), &error))?;
+        let mut links = Vec::new();
+        for (program, at_return) in [(at_return, true), (at_entry, false)] {
+            let program = find(&object, program)?;
+            let link = match place {
+                Place::Trampoline => program.attach_trace(),
+                Place::Breakpoints => program.attach_kprobe(at_return, HANDLER),
+                Place::SystemCall => {
+                    let name = if at_return {
+                        "sys_exit_ioctl"
+                    } else {
+                        "sys_enter_ioctl"
+                    };
+                    program.attach_tracepoint(category("syscalls"), name)
+                }
+            };
+            links.push(link.map_err(|error| refused(format!("trace ioctls by {place}"), &error))?);
+        }
+        let exits =
+            find(&object, "kfd_task_exited")?.attach_tracepoint(category("sched"), "sched_process_exit");
+        links.push(exits.map_err(|error| refused("attach to tracepoint sched:sched_process_exit", &error))?);
+        Ok(Self {
+            place,
+            _links: links,
+            object,
+        })
+    }
+
+    /// Where the programs are.
+    #[must_use]
+    pub const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// The requests that are open: their records, without an end. Exact after [`Calls::stop`].
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the map cannot be read.
+    pub fn open(&self) -> Result<Vec<Box<LongIoctl>>, ProbeError> {
+        let map = self
+            .object
+            .maps()
+            .find(|map| map.name() == "OPEN_IOCTLS")
+            .ok_or_else(|| ProbeError::BrokenObject {
+                part: "map OPEN_IOCTLS".to_owned(),
+            })?;
+        let mut open = Vec::new();
+        for key in map.keys() {
+            let value = map
+                .lookup(&key, MapFlags::ANY)
+                .map_err(|error| refused("read the open ioctls", &error))?;
+            if let Some(ioctl) = value.and_then(|bytes| LongIoctl::read_from_bytes(&bytes).ok()) {
+                open.push(Box::new(ioctl));
+            }
+        }
+        Ok(open)
+    }
+}
+
+fn category(name: &str) -> libbpf_rs::TracepointCategory {
+    libbpf_rs::TracepointCategory::Custom(name.to_owned())
+}
+
+fn find<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::ProgramMut<'a>, ProbeError> {
+    object
+        .progs_mut()
+        .find(|program| program.name() == name)
+        .ok_or_else(|| ProbeError::BrokenObject {
+            part: format!("program {name}"),
+        })
+}
+
+/// What the programs on the system call must know of this kernel: which file is the driver's is read from the kernel's
+/// own structures, whose layout its BTF describes.
+fn system_call_config() -> Result<KfdConfig, ProbeError> {
+    let cannot = |cause: String| ProbeError::Unsupported {
+        action: "tell which files are /dev/kfd".to_owned(),
+        cause,
+        needs: "CONFIG_DEBUG_INFO_BTF and the amdgpu module",
+    };
+    let text = fs::read_to_string(DEVICE).map_err(|error| cannot(format!("{DEVICE}: {error}")))?;
+    let device = device_number(&text).ok_or_else(|| cannot(format!("{DEVICE} holds {text:?}")))?;
+    let enter = Tracepoint::read("syscalls", "sys_enter_ioctl")?;
+    let exit = Tracepoint::read("syscalls", "sys_exit_ioctl")?;
+    let btf = Btf::from_vmlinux().map_err(|error| cannot(format!("no BTF: {error}")))?;
+    let offset = |structure: &str, member: &str| {
+        member_offset(&btf, structure, member)
+            .ok_or_else(|| cannot(format!("the BTF has no {member} in struct {structure}")))
+    };
+    Ok(KfdConfig {
+        device,
+        enter_fd: enter.offset("fd", 8)?,
+        enter_cmd: enter.offset("cmd", 8)?,
+        enter_arg: enter.offset("arg", 8)?,
+        exit_ret: exit.offset("ret", 8)?,
+        task_files: offset("task_struct", "files")?,
+        files_fdt: offset("files_struct", "fdt")?,
+        fdt_max_fds: offset("fdtable", "max_fds")?,
+        fdt_fd: offset("fdtable", "fd")?,
+        file_inode: offset("file", "f_inode")?,
+        inode_rdev: offset("inode", "i_rdev")?,
+        reserved: 0,
+    })
+}
+
+/// `major:minor` as the kernel keeps it in a `dev_t`: twelve bits and twenty.
+fn device_number(text: &str) -> Option<u32> {
+    let (major, minor) = text.trim().split_once(':')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
+}
+
+/// Offset of a member in bytes; members of unnamed structures and unions inside count as the structure's own.
+fn member_offset(btf: &Btf<'_>, structure: &str, wanted: &str) -> Option<u32> {
+    let found: types::Struct<'_> = btf.type_by_name(structure)?;
+    search(btf, *found, wanted, 0)
+}
+
+/// Unnamed structures inside each other, more than any kernel has.
+const NESTING: u32 = 8;
+
+fn search(btf: &Btf<'_>, found: BtfType<'_>, wanted: &str, depth: u32) -> Option<u32> {
+    let composite = types::Composite::try_from(found.skip_mods_and_typedefs()).ok()?;
+    composite.iter().find_map(|member| {
+        let types::MemberAttr::Normal { offset } = member.attr else {
+            return None;
+        };
+        match member.name.filter(|name| !name.is_empty()) {
+            Some(name) => (name == wanted).then_some(offset / 8),
+            None if depth < NESTING => {
+                let inner: BtfType<'_> = btf.type_by_id(member.ty)?;
+                Some(offset / 8 + search(btf, inner, wanted, depth + 1)?)
+            }
+            None => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_are_the_kernels() {
+        assert_eq!(device_number("243:0\n"), Some(243 << 20));
+        assert_eq!(device_number("1:3"), Some(1 << 20 | 3));
+        for wrong in ["", "243", "243:x", "4096:0", "1:1048576"] {
+            assert_eq!(device_number(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn members_are_found_in_the_running_kernels_btf() {
+        let Ok(btf) = Btf::from_vmlinux() else {
+            eprintln!("skipped: this kernel has no BTF");
+            return;
+        };
+        let offset = |structure: &str, member: &str| member_offset(&btf, structure, member);
+        // `struct list_head { struct list_head *next, *prev; }` of `linux/types.h`.
+        assert_eq!(offset("list_head", "next"), Some(0));
+        assert_eq!(offset("list_head", "prev"), Some(8));
+        assert_eq!(offset("list_head", "nothing"), None);
+        assert!(offset("task_struct", "files").is_some());
+        assert!(offset("inode", "i_rdev").is_some());
+    }
+}

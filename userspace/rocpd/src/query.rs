@@ -1,0 +1,266 @@
+//! SQL over a recording, without a file: `gputrace query`.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use gputrace_export::ExportError;
+use rusqlite::{Batch, Connection, fallible_iterator::FallibleIterator as _, types::ValueRef};
+
+/// Where an exporter leaves its database: [`RocpdExporter::in_memory`](crate::RocpdExporter::in_memory).
+#[derive(Clone, Debug, Default)]
+pub struct Slot {
+    connection: Arc<Mutex<Option<Connection>>>,
+}
+
+impl Slot {
+    /// The database, once the export is over; `None` if it failed.
+    #[must_use]
+    pub fn take(&self) -> Option<Queryable> {
+        let connection = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        connection.map(|connection| Queryable { connection })
+    }
+
+    pub(crate) fn put(&self, connection: Connection) {
+        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+    }
+}
+
+/// A value of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Nothing.
+    Null,
+    /// An integer.
+    Integer(i64),
+    /// A floating-point number.
+    Real(f64),
+    /// Text; what is not UTF-8 in it is replaced.
+    Text(String),
+    /// Bytes.
+    Blob(Vec<u8>),
+}
+
+/// Takes the rows of a query.
+pub trait Rows {
+    /// A statement's columns; its rows follow.
+    ///
+    /// # Errors
+    /// When they cannot be written; ends the query.
+    fn begin(&mut self, columns: &[&str]) -> io::Result<()>;
+
+    /// A row, with a value for each column.
+    ///
+    /// # Errors
+    /// As [`Rows::begin`].
+    fn row(&mut self, values: &[Value]) -> io::Result<()>;
+
+    /// The end of a statement's rows.
+    ///
+    /// # Errors
+    /// As [`Rows::begin`].
+    fn end(&mut self) -> io::Result<()>;
+}
+
+/// Why a query failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// SQLite does not understand or cannot execute it.
+    #[error("the SQL is wrong: {message}{}", at(near.as_deref()))]
+    Sql {
+        /// What SQLite says.
+        message: String,
+        /// What stands where it stopped to understand, if it says so.
+        near: Option<String>,
+    },
+    /// It would change the database.
+    #[error("only statements that read are executed, and this one writes: {statement}")]
+    Writes {
+        /// The statement.
+        statement: String,
+    },
+    /// There is no statement in it.
+    #[error("there is no SQL to execute")]
+    Empty,
+    /// Rows could not be written.
+    #[error("cannot write the rows: {0}")]
+    Output(#[source] io::Error),
+}
+
+fn at(near: Option<&str>) -> String {
+    near.map_or_else(String::new, |near| format!("\n  here: {near}"))
+}
+
+/// A complete database that can be asked.
+#[derive(Debug)]
+pub struct Queryable {
+    connection: Connection,
+}
+
+impl Queryable {
+    /// Executes the statements of `sql` in order, gives their rows to `rows`, and returns how many there were.
+    ///
+    /// # Errors
+    /// [`QueryError`] if the SQL is wrong, writes, or `rows` fails. Rows given before stay given.
+    pub fn query(&self, sql: &str, rows: &mut dyn Rows) -> Result<u64, QueryError> {
+        let mut batch = Batch::new(&self.connection, sql);
+        let mut count = 0;
+        let mut statements = 0;
+        while let Some(mut statement) = batch.next().map_err(|error| wrong(&error))? {
+            statements += 1;
+            // Attaching changes no content, but opens files, which a question does not need.
+            let text = statement.expanded_sql().unwrap_or_default();
+            let attaches = text
+                .trim_start()
+                .get(..6)
+                .is_some_and(|word| word.eq_ignore_ascii_case("attach"));
+            if !statement.readonly() || attaches {
+                return Err(QueryError::Writes { statement: text });
+            }
+            let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
+            let names: Vec<&str> = columns.iter().map(String::as_str).collect();
+            rows.begin(&names).map_err(QueryError::Output)?;
+            let mut found = statement.query([]).map_err(|error| wrong(&error))?;
+            while let Some(row) = found.next().map_err(|error| wrong(&error))? {
+                let mut values = Vec::with_capacity(columns.len());
+                for column in 0..columns.len() {
+                    values.push(value(row.get_ref(column).map_err(|error| wrong(&error))?));
+                }
+                rows.row(&values).map_err(QueryError::Output)?;
+                count += 1;
+            }
+            rows.end().map_err(QueryError::Output)?;
+        }
+        if statements == 0 {
+            return Err(QueryError::Empty);
+        }
+        Ok(count)
+    }
+}
+
+fn value(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => Value::Integer(number),
+        ValueRef::Real(number) => Value::Real(number),
+        ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+        ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
+    }
+}
+
+fn wrong(error: &rusqlite::Error) -> QueryError {
+    match error {
+        rusqlite::Error::SqlInputError { msg, sql, offset, .. } => QueryError::Sql {
+            message: msg.clone(),
+            near: usize::try_from(*offset)
+                .ok()
+                .and_then(|offset| sql.get(offset..))
+                .map(|rest| rest.chars().take(40).collect()),
+        },
+        rusqlite::Error::SqliteFailure(_, Some(message)) => QueryError::Sql {
+            message: message.clone(),
+            near: None,
+        },
+        other => QueryError::Sql {
+            message: other.to_string(),
+            near: None,
+        },
+    }
+}
+
+/// A database that SQLite keeps in memory, and in a nameless temporary file where it grows beyond that.
+pub(crate) fn connection() -> Result<Connection, ExportError> {
+    Connection::open("").map_err(|error| ExportError::Encode {
+        format: crate::FORMAT,
+        reason: error.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_export::{Exporter as _, synthetic::events};
+
+    use super::*;
+    use crate::RocpdExporter;
+
+    #[derive(Debug, Default)]
+    struct Kept {
+        columns: Vec<String>,
+        rows: Vec<Vec<Value>>,
+    }
+
+    impl Rows for Kept {
+        fn begin(&mut self, columns: &[&str]) -> io::Result<()> {
+            self.columns = columns.iter().map(|name| (*name).to_owned()).collect();
+            Ok(())
+        }
+
+        fn row(&mut self, values: &[Value]) -> io::Result<()> {
+            self.rows.push(values.to_vec());
+            Ok(())
+        }
+
+        fn end(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn database() -> Queryable {
+        let (mut exporter, slot) = RocpdExporter::in_memory();
+        assert!(slot.take().is_none(), "not before the end");
+        for event in events() {
+            exporter.event(&event).unwrap();
+        }
+        assert!(Box::new(exporter).finish().unwrap().is_empty(), "no file");
+        slot.take().unwrap()
+    }
+
+    #[test]
+    fn views_answer() {
+        let mut kept = Kept::default();
+        let rows = database()
+            .query("SELECT name, total_calls FROM top_kernels", &mut kept)
+            .unwrap();
+        assert!(rows > 0);
+        assert_eq!(rows as usize, kept.rows.len());
+        assert_eq!(kept.columns, ["name", "total_calls"]);
+        assert!(matches!(&kept.rows[0][..], [Value::Text(_), Value::Integer(_)]));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let database = database();
+        let fails = |sql: &str| database.query(sql, &mut Kept::default()).unwrap_err();
+        let error = fails("SELECT * FORM kernels").to_string();
+        assert!(
+            error.contains("syntax error") && error.contains("here: FORM"),
+            "{error}"
+        );
+        assert!(
+            fails("SELECT * FROM no_such")
+                .to_string()
+                .contains("no such table")
+        );
+        assert!(matches!(fails("  "), QueryError::Empty));
+        assert!(matches!(fails("SELECT 1; SELEC 2"), QueryError::Sql { .. }));
+        for sql in [
+            "DELETE FROM rocpd_metadata",
+            "CREATE TABLE t (x)",
+            "ATTACH '/tmp/x.db' AS x",
+            " attach '/tmp/x.db' AS x",
+            "VACUUM INTO '/tmp/x.db'",
+        ] {
+            let error = fails(sql);
+            assert!(
+                matches!(error, QueryError::Writes { .. } | QueryError::Sql { .. }),
+                "{sql}: {error}"
+            );
+        }
+    }
+}

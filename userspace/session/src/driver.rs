@@ -1,0 +1,70 @@
+//! What the recording hears from the driver itself.
+//!
+//! Requests to `/dev/kfd` are traced by programs of their own, which need the driver: where it is loaded later, they are
+//! attached then.
+
+use gputrace_abi::domain::Domain;
+use gputrace_probe::{
+    ProbeError,
+    calls::Calls,
+    ioctls::{Ioctls, Place},
+};
+
+use crate::request::Request;
+
+/// Programs on the driver.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    wanted: bool,
+    place: Option<Place>,
+    threads: u32,
+    ioctls: Option<Ioctls>,
+    /// What the user was told last of why there are none.
+    told: bool,
+}
+
+impl Driver {
+    /// Attaches what the request asks for, if the driver is there.
+    pub(crate) fn new(request: &Request) -> Self {
+        Self {
+            wanted: request.domains.contains(&Domain::KfdIoctl),
+            place: request.kfd_place,
+            threads: request.max_threads,
+            ioctls: None,
+            told: false,
+        }
+    }
+
+    /// Attaches what is not attached yet and can be now. Returns what is to be said.
+    pub(crate) fn attach(&mut self, calls: &Calls) -> Option<String> {
+        if !self.wanted || self.ioctls.is_some() {
+            return None;
+        }
+        if !Ioctls::is_driver_loaded() {
+            let news = "amdgpu is not loaded: there is no /dev/kfd. Its ioctls are traced as soon as it is";
+            return self.say_once(news.to_owned());
+        }
+        match Ioctls::attach(calls, self.place, self.threads) {
+            Ok(ioctls) => {
+                let place = ioctls.place();
+                let cost = place.cost().map(|cost| format!("; {cost}")).unwrap_or_default();
+                self.ioctls = Some(ioctls);
+                Some(format!("tracing the ioctls of /dev/kfd by {place}{cost}"))
+            }
+            Err(error) => {
+                // It will not get better by itself.
+                self.wanted = matches!(error, ProbeError::NoTracefs { .. });
+                self.say_once(format!("the ioctls of /dev/kfd are not traced: {error}"))
+            }
+        }
+    }
+
+    fn say_once(&mut self, news: String) -> Option<String> {
+        (!std::mem::replace(&mut self.told, true)).then_some(news)
+    }
+
+    /// The programs, to be asked for what is open and dropped when the books are closed.
+    pub(crate) fn into_ioctls(self) -> Option<Ioctls> {
+        self.ioctls
+    }
+}
