@@ -418,6 +418,9 @@ impl Books {
                 {
                     (self.tell)(Happening::NewProcess(pid));
                 }
+                if let Some(meta) = self.gpu.as_ref().and_then(|gpu| gpu.clock(bytes)) {
+                    self.meta(&meta);
+                }
                 self.call(&header, bytes);
             }
             Checked::Gpu(header, bytes) => {
@@ -568,12 +571,13 @@ fn follow_gpu(
     commands: Sender<Command>,
     wake: Arc<OwnedFd>,
 ) -> Result<(Watcher, GpuBooks), ProbeError> {
+    let has_clocks = settings.sampler.is_some();
     let watcher = Watcher::start(settings.sampler, move |found| {
         let found = Command::Watched(Box::new((found.records, found.metas)));
         send(&commands, &wake, found);
     })
     .map_err(|error| start_error(&error))?;
-    let books = GpuBooks::new(settings.agents, watcher.sender.clone());
+    let books = GpuBooks::new(settings.agents, has_clocks, watcher.sender.clone());
     Ok((watcher, books))
 }
 

@@ -20,7 +20,7 @@ use gputrace_abi::{
     },
     record::{RecordHeader, kind},
 };
-use gputrace_capture::{Meta, gpu::GpuClock};
+use gputrace_capture::Meta;
 use gputrace_codeobj::memory::{Memory as _, ProcessMemory};
 use gputrace_kfd::clock::Sampler;
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -327,15 +327,7 @@ impl State {
         let Some(sampler) = &self.sampler else { return };
         for sample in sampler.sample_all() {
             match sample {
-                Ok(sample) => self.found.metas.push(
-                    GpuClock {
-                        gpu_id: sample.gpu_id,
-                        tick: sample.gpu_tick,
-                        boottime: sample.boottime_ns,
-                        uncertainty: sample.uncertainty_ns,
-                    }
-                    .into(),
-                ),
+                Ok(sample) => self.found.metas.push(clocks::gpu_clock(&sample)),
                 // One sample more or less; that there are none at all is said by the timeline.
                 Err(error) => tracing::debug!("GPU clock: {error}"),
             }

@@ -35,6 +35,11 @@ impl Driver {
         }
     }
 
+    /// The runtime's requests for GPUs' clocks are wanted: gputrace cannot make its own.
+    pub(crate) fn want_clocks(&mut self) {
+        self.wanted = true;
+    }
+
     /// Attaches what is not attached yet and can be now. Returns what is to be said.
     pub(crate) fn attach(&mut self, calls: &Calls) -> Option<String> {
         if !self.wanted || self.ioctls.is_some() {

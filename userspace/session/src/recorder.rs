@@ -163,8 +163,13 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             directory.file_in_place(&file_name)?,
             &system::recording(request, calls.backend(), main_pid),
         )?;
+        let mut clock_news = None;
         let (gpus, sampler, remarks) = if gputrace_catalog::is_gpu_traced(&request.domains) {
             let (gpus, sampler, remarks) = Gpus::find();
+            if sampler.is_none() && gpus.any() {
+                driver.want_clocks();
+                clock_news = driver.attach(&calls);
+            }
             (Some(gpus), sampler, remarks)
         } else {
             (None, None, Vec::new())
@@ -209,6 +214,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         };
         recorder.describe_gpus(remarks);
         recorder.driver_news(driver_news);
+        recorder.driver_news(clock_news);
         recorder.begin()?;
         let reason = recorder.wait(&mut stops).await;
         let capture = request.output.directory.join(&file_name);
