@@ -230,7 +230,7 @@ impl Collector {
             .map_err(|errno| start_error(&errno.into()))?;
         let wake = Arc::new(wake);
         let (sender, commands) = channel();
-        let follow = |settings| follow_gpu(settings, sender.clone(), Arc::clone(&wake));
+        let follow = |settings| follow_gpu(settings, sender.clone());
         let (watcher, gpu) = gpu.map(follow).transpose()?.unzip();
         let now = Instant::now();
         let collector = Self {
@@ -566,15 +566,11 @@ fn send(commands: &Sender<Command>, wake: &OwnedFd, command: Command) {
 }
 
 /// Starts a watcher that sends what it finds as commands, and books that keep it informed.
-fn follow_gpu(
-    settings: GpuSettings,
-    commands: Sender<Command>,
-    wake: Arc<OwnedFd>,
-) -> Result<(Watcher, GpuBooks), ProbeError> {
+fn follow_gpu(settings: GpuSettings, commands: Sender<Command>) -> Result<(Watcher, GpuBooks), ProbeError> {
     let has_clocks = settings.sampler.is_some();
     let watcher = Watcher::start(settings.sampler, move |found| {
-        let found = Command::Watched(Box::new((found.records, found.metas)));
-        send(&commands, &wake, found);
+        // Nobody waits for it, so the collector's next round is soon enough. One that is gone needs it no more.
+        let _ = commands.send(Command::Watched(Box::new((found.records, found.metas))));
     })
     .map_err(|error| start_error(&error))?;
     let books = GpuBooks::new(settings.agents, has_clocks, watcher.sender.clone());
