@@ -18,6 +18,7 @@ use gputrace_abi::{
     frame::Thread,
     kfd::{LONG_IOCTL_SIZE, LongIoctl},
     record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, kind, span_flags, task_op},
+    sched::OffCpu,
 };
 use gputrace_capture::{
     CaptureWriter, Meta, WriteError,
@@ -93,6 +94,8 @@ pub enum Command {
     Barrier(Sender<()>),
     /// Append requests to the driver that are still open. The programs must have been stopped.
     OpenIoctls(Vec<Box<LongIoctl>>),
+    /// Append stretches in which threads had no processor that are not over. The programs must have been stopped.
+    OpenOffCpu(Vec<OffCpu>),
     /// Read the last records, close the books and end. The programs must have been stopped.
     Finish(EndReason),
 }
@@ -274,6 +277,7 @@ impl Collector {
                         self.books.relevant.add(pid);
                     }
                     Command::Watched(found) => self.books.watched(&found.0, &found.1),
+                    Command::OpenOffCpu(open) => open.iter().for_each(|off| self.books.open_off_cpu(*off)),
                     Command::OpenIoctls(open) => open.iter().for_each(|ioctl| self.books.open_ioctl(ioctl)),
                     Command::Barrier(answer) => {
                         // Whoever asked may have stopped waiting.
@@ -412,7 +416,7 @@ impl Books {
                     (self.tell)(Happening::Task(task));
                 }
             }
-            Checked::Ioctl(header, bytes) => {
+            Checked::Kernel(header, bytes) => {
                 if let Some(pid) = pid_of(bytes)
                     && self.relevant.add(pid)
                 {
@@ -523,6 +527,14 @@ impl Books {
                 self.call(&header, span.as_bytes());
             }
         }
+    }
+
+    /// Writes a stretch without a processor that is not over.
+    fn open_off_cpu(&mut self, mut off: OffCpu) {
+        off.header.kind = kind::OFF_CPU_OPEN;
+        off.end = clocks::now().max(off.begin);
+        let header = off.header;
+        self.call(&header, off.as_bytes());
     }
 
     /// Writes a request that has not returned.

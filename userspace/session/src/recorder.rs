@@ -326,8 +326,8 @@ impl Recorder<'_> {
     }
 
     /// Tells of the programs on the driver, and remembers it.
-    fn driver_news(&self, news: Option<String>) {
-        if let Some(text) = news {
+    fn driver_news(&self, news: Vec<String>) {
+        for text in news {
             self.tell(&text);
             let time = clocks::now();
             self.collector
@@ -462,9 +462,8 @@ impl Recorder<'_> {
         if !frozen {
             Probes::remove(std::mem::take(&mut probes));
         }
-        let ioctls = driver.into_ioctls();
-        if let Some(ioctls) = &ioctls {
-            collector.send(Command::OpenIoctls(ioctls.open()?));
+        for open in driver.open()? {
+            collector.send(open);
         }
         let reason = ending.reason();
         let stopped = collector.finish(reason.clone())?;
@@ -483,7 +482,7 @@ impl Recorder<'_> {
                 cost.as_secs_f64()
             ));
         }
-        drop(ioctls);
+        drop(driver);
         drop(calls);
 
         let cancel = Arc::new(AtomicBool::new(false));
