@@ -84,6 +84,8 @@ domains! {
     Correlation = 19, "EXTERNAL_CORRELATION_API", "marker-trace", "marker_api";
     /// Requests to the driver: `ioctl(2)` on `/dev/kfd`.
     KfdIoctl = 20, "KFD_IOCTL", "kfd-trace", "kfd_ioctl";
+    /// Traced threads without a processor.
+    Sched = 21, "SCHED", "sched", "sched";
 }
 
 impl Domain {
@@ -93,7 +95,7 @@ impl Domain {
         !self.is_gpu_work()
             && !matches!(
                 self,
-                Self::MemoryAllocation | Self::ScratchMemory | Self::ArgumentData
+                Self::MemoryAllocation | Self::ScratchMemory | Self::ArgumentData | Self::Sched
             )
     }
 

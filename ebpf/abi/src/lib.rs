@@ -7,6 +7,7 @@
 //! * [`record`]: the records that programs write into the ring buffers;
 //! * [`gpu`]: those about the GPU's work, and the roles of the functions that tell of it;
 //! * [`kfd`]: requests to the driver;
+//! * [`sched`]: threads without a processor;
 //! * [`frame`]: the per-thread stack of open calls, a map value that the collector reads at stop;
 //! * [`counters`]: what was seen and what was lost, per CPU, domain and reason;
 //! * [`config`]: the read-only settings a program is loaded with.
@@ -44,6 +45,7 @@ pub mod frame;
 pub mod gpu;
 pub mod kfd;
 pub mod record;
+pub mod sched;
 
 /// Version of every layout in this crate. Captures store it; a reader refuses a newer one.
 pub const ABI_VERSION: u32 = 2;

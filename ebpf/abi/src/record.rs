@@ -32,6 +32,10 @@ pub mod kind {
     pub const IOCTL: u8 = 32;
     /// A request to the driver that had not returned when the recording stopped; layout of [`IOCTL`].
     pub const IOCTL_UNFINISHED: u8 = 33;
+    /// A thread had no processor: [`crate::sched::OffCpu`].
+    pub const OFF_CPU: u8 = 34;
+    /// A thread had no processor when the recording stopped; layout of [`OFF_CPU`].
+    pub const OFF_CPU_OPEN: u8 = 35;
 }
 
 shared! {

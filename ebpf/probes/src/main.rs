@@ -6,6 +6,7 @@
 //! | [`calls`], [`gpu`], [`agents`] | `gpu_enter` | packets, copies and completion signals, at functions that are not traced as calls |
 //! | [`signals`] | `process_exits` | read what the GPU has written before the process's memory goes |
 //! | [`ioctls`] | `kfd_…` | requests to the driver |
+//! | [`sched`] | `sched_…` | traced threads without a processor |
 //! | [`lifecycle`] | `task_created`, `task_exited`, `task_executed` | follow children; close the books of threads that end |
 //! | [`linker`] | `linker_changed`, `code_objects_changed` | tell when a process may have mapped another library, or loaded a code object |
 //!
@@ -46,6 +47,7 @@ mod lifecycle;
 mod linker;
 mod maps;
 mod ring;
+mod sched;
 mod signals;
 
 gputrace_abi::ebpf_object!();

@@ -2,7 +2,7 @@
 
 use gputrace_abi::domain::Domain::{
     self, HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt, KernelDispatch, KfdIoctl,
-    MemoryCopy,
+    MemoryCopy, Sched,
 };
 
 use crate::args::DomainArgs;
@@ -25,7 +25,7 @@ const SYSTEM: &[Domain] = &[
 /// The domains that the options select: those of every option given as true (`--runtime-trace` if there is
 /// none), without those of every option given as false.
 pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
-    let options: [(Option<bool>, &[Domain]); 13] = [
+    let options: [(Option<bool>, &[Domain]); 14] = [
         (args.hip_trace, &[HipRuntime, HipCompiler]),
         (args.hip_runtime_trace, &[HipRuntime]),
         (args.hip_compiler_trace, &[HipCompiler]),
@@ -37,6 +37,7 @@ pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
         (args.kernel_trace, &[KernelDispatch]),
         (args.memory_copy_trace, &[MemoryCopy]),
         (args.kfd_trace, &[KfdIoctl]),
+        (args.sched, &[Sched]),
         (args.runtime_trace, RUNTIME),
         (args.sys_trace, SYSTEM),
     ];

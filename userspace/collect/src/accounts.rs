@@ -52,8 +52,10 @@ impl Accounts {
     pub fn written(&mut self, header: &RecordHeader) {
         if let Some(row) = self.row(header.cpu, header.domain) {
             match header.kind {
-                kind::SPAN | kind::PACKET | kind::COMPLETION | kind::COPY | kind::IOCTL => row.written += 1,
-                kind::UNFINISHED | kind::IOCTL_UNFINISHED => row.unfinished += 1,
+                kind::SPAN | kind::PACKET | kind::COMPLETION | kind::COPY | kind::IOCTL | kind::OFF_CPU => {
+                    row.written += 1;
+                }
+                kind::UNFINISHED | kind::IOCTL_UNFINISHED | kind::OFF_CPU_OPEN => row.unfinished += 1,
                 _ => {}
             }
         }
@@ -91,8 +93,10 @@ impl Accounts {
                 continue;
             };
             let counted = match header.kind {
-                kind::SPAN | kind::PACKET | kind::COMPLETION | kind::COPY | kind::IOCTL => &mut row.written,
-                kind::UNFINISHED | kind::IOCTL_UNFINISHED => &mut row.unfinished,
+                kind::SPAN | kind::PACKET | kind::COMPLETION | kind::COPY | kind::IOCTL | kind::OFF_CPU => {
+                    &mut row.written
+                }
+                kind::UNFINISHED | kind::IOCTL_UNFINISHED | kind::OFF_CPU_OPEN => &mut row.unfinished,
                 _ => continue,
             };
             *counted = counted.saturating_sub(1);

@@ -1,12 +1,24 @@
 //! Reading several clocks at one moment.
 
-use gputrace_capture::meta::ClockSnapshot;
+use gputrace_capture::{Meta, gpu::GpuClock, meta::ClockSnapshot};
+use gputrace_kfd::clock::ClockSample;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Now on `CLOCK_BOOTTIME`, ns: the clock of every record.
 #[must_use]
 pub fn now() -> u64 {
     read(ClockId::Boottime)
+}
+
+/// A sample of a GPU's clock as the capture holds it.
+pub(crate) fn gpu_clock(sample: &ClockSample) -> Meta {
+    GpuClock {
+        gpu_id: sample.gpu_id,
+        tick: sample.gpu_tick,
+        boottime: sample.boottime_ns,
+        uncertainty: sample.uncertainty_ns,
+    }
+    .into()
 }
 
 /// Reads all clocks. Tries a few times and keeps the reading that took least, since one of them may

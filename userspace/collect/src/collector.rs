@@ -18,6 +18,7 @@ use gputrace_abi::{
     frame::Thread,
     kfd::{LONG_IOCTL_SIZE, LongIoctl},
     record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, kind, span_flags, task_op},
+    sched::OffCpu,
 };
 use gputrace_capture::{
     CaptureWriter, Meta, WriteError,
@@ -97,6 +98,8 @@ pub enum Command {
     Barrier(Sender<()>),
     /// Append requests to the driver that are still open. The programs must have been stopped.
     OpenIoctls(Vec<Box<LongIoctl>>),
+    /// Append stretches in which threads had no processor that are not over. The programs must have been stopped.
+    OpenOffCpu(Vec<OffCpu>),
     /// Read the last records, close the books and end. The programs must have been stopped.
     Finish(EndReason),
 }
@@ -243,7 +246,7 @@ impl Collector {
             .map_err(|errno| start_error(&errno.into()))?;
         let wake = Arc::new(wake);
         let (sender, commands) = channel();
-        let follow = |settings| follow_gpu(settings, sender.clone(), Arc::clone(&wake));
+        let follow = |settings| follow_gpu(settings, sender.clone());
         let (watcher, gpu) = gpu.map(follow).transpose()?.unzip();
         let now = Instant::now();
         let collector = Self {
@@ -291,6 +294,7 @@ impl Collector {
                         while self.round() > 0 {}
                         self.books.passed_over();
                     }
+                    Command::OpenOffCpu(open) => open.iter().for_each(|off| self.books.open_off_cpu(*off)),
                     Command::OpenIoctls(open) => open.iter().for_each(|ioctl| self.books.open_ioctl(ioctl)),
                     Command::Barrier(answer) => {
                         // Whoever asked may have stopped waiting.
@@ -429,11 +433,14 @@ impl Books {
                     (self.tell)(Happening::Task(task));
                 }
             }
-            Checked::Ioctl(header, bytes) => {
+            Checked::Kernel(header, bytes) => {
                 if let Some(pid) = pid_of(bytes)
                     && self.relevant.add(pid)
                 {
                     (self.tell)(Happening::NewProcess(pid));
+                }
+                if let Some(meta) = self.gpu.as_ref().and_then(|gpu| gpu.clock(bytes)) {
+                    self.meta(&meta);
                 }
                 self.call(&header, bytes);
             }
@@ -547,6 +554,14 @@ impl Books {
         }
     }
 
+    /// Writes a stretch without a processor that is not over.
+    fn open_off_cpu(&mut self, mut off: OffCpu) {
+        off.header.kind = kind::OFF_CPU_OPEN;
+        off.end = clocks::now().max(off.begin);
+        let header = off.header;
+        self.call(&header, off.as_bytes());
+    }
+
     /// Writes a request that has not returned.
     fn open_ioctl(&mut self, open: &LongIoctl) {
         let mut record = *open;
@@ -588,17 +603,14 @@ fn send(commands: &Sender<Command>, wake: &OwnedFd, command: Command) {
 }
 
 /// Starts a watcher that sends what it finds as commands, and books that keep it informed.
-fn follow_gpu(
-    settings: GpuSettings,
-    commands: Sender<Command>,
-    wake: Arc<OwnedFd>,
-) -> Result<(Watcher, GpuBooks), ProbeError> {
+fn follow_gpu(settings: GpuSettings, commands: Sender<Command>) -> Result<(Watcher, GpuBooks), ProbeError> {
+    let has_clocks = settings.sampler.is_some();
     let watcher = Watcher::start(settings.sampler, move |found| {
-        let found = Command::Watched(Box::new((found.records, found.metas)));
-        send(&commands, &wake, found);
+        // Nobody waits for it, so the collector's next round is soon enough. One that is gone needs it no more.
+        let _ = commands.send(Command::Watched(Box::new((found.records, found.metas))));
     })
     .map_err(|error| start_error(&error))?;
-    let books = GpuBooks::new(settings.agents, watcher.sender.clone());
+    let books = GpuBooks::new(settings.agents, has_clocks, watcher.sender.clone());
     Ok((watcher, books))
 }
 

@@ -15,16 +15,18 @@ use gputrace_abi::{
         Completion, Copy, Described, PACKETS_PER_DOORBELL, Packet, QueueState, completion_reason,
         packet_flags, queue_reason,
     },
+    kfd::{ShortIoctl, ioctl_flags},
     record::kind,
 };
 use gputrace_capture::{
     Meta,
     gpu::{AgentHandle, AgentKind},
 };
+use gputrace_kfd::clock::traced;
 use zerocopy::FromBytes as _;
 
 use crate::{
-    Happening,
+    Happening, clocks,
     late::{self, Late},
     watch::Watch,
 };
@@ -41,6 +43,8 @@ pub(crate) struct GpuBooks {
     queues: HashMap<(u32, u64), Queue>,
     kernels: HashSet<(u32, u64)>,
     agents: Vec<(u32, AgentKind)>,
+    /// Whether the watcher reads the GPUs' clocks.
+    has_clocks: bool,
     watcher: Sender<Watch>,
     /// Packets that were missing from queues and processes that have ended since the last round.
     gone: usize,
@@ -77,16 +81,31 @@ struct Queue {
 }
 
 impl GpuBooks {
-    /// `agents` are the node's.
-    pub(crate) fn new(agents: Vec<(u32, AgentKind)>, watcher: Sender<Watch>) -> Self {
+    /// `agents` are the node's; `has_clocks` says whether the watcher reads the GPUs' clocks.
+    pub(crate) fn new(agents: Vec<(u32, AgentKind)>, has_clocks: bool, watcher: Sender<Watch>) -> Self {
         Self {
             queues: HashMap::new(),
             kernels: HashSet::new(),
             agents,
+            has_clocks,
             watcher,
             gone: 0,
             news: Vec::new(),
         }
+    }
+
+    /// The clock sample in a request that the traced runtime made to the driver, if there are no better ones.
+    pub(crate) fn clock(&self, bytes: &[u8]) -> Option<Meta> {
+        if self.has_clocks {
+            return None;
+        }
+        let ShortIoctl { ioctl, after, .. } = ShortIoctl::ref_from_bytes(bytes).ok()?;
+        if ioctl.result != 0 || ioctl.flags & ioctl_flags::AFTER_UNREADABLE != 0 {
+            return None;
+        }
+        let structure = after.get(..usize::from(ioctl.data))?;
+        let sample = traced(ioctl.request, structure, ioctl.begin, ioctl.end)?;
+        Some(clocks::gpu_clock(&sample))
     }
 
     /// Takes note of a record.
@@ -269,7 +288,7 @@ mod tests {
 
     /// Books whose watcher is not there.
     fn books(agents: Vec<(u32, AgentKind)>) -> GpuBooks {
-        GpuBooks::new(agents, channel().0)
+        GpuBooks::new(agents, true, channel().0)
     }
 
     fn packet(index: u64, signal: u64) -> Packet {
@@ -299,6 +318,27 @@ mod tests {
         let mut books = books(Vec::new());
         assert_eq!(take(&mut books, &packet(5, 0)), 1, "a kernel");
         assert_eq!(take(&mut books, &packet(6, 0)), 0);
+    }
+
+    #[test]
+    fn the_runtimes_own_clock_requests_are_samples_where_there_are_no_others() {
+        let mut request = ShortIoctl::new_zeroed();
+        request.ioctl.request = 0xc028_4b05;
+        request.ioctl.data = 40;
+        (request.ioctl.begin, request.ioctl.end) = (1_000, 3_000);
+        for (word, value) in [(0, 777_u64), (2, 2_000), (4, 31_000)] {
+            request.after[word * 8..][..8].copy_from_slice(&value.to_ne_bytes());
+        }
+        let with = GpuBooks::new(Vec::new(), true, channel().0);
+        assert!(with.clock(request.as_bytes()).is_none());
+        let without = GpuBooks::new(Vec::new(), false, channel().0);
+        let Some(Meta::GpuClock(clock)) = without.clock(request.as_bytes()) else {
+            panic!("a sample")
+        };
+        assert_eq!((clock.gpu_id, clock.tick), (31_000, 777));
+        assert_eq!((clock.boottime, clock.uncertainty), (1_500, 500));
+        request.ioctl.result = -1;
+        assert!(without.clock(request.as_bytes()).is_none());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use gputrace_abi::{
     gpu::{COMPLETION_SIZE, COPY_SIZE, DESCRIBED_SIZE, PACKET_RECORD_SIZE, QUEUE_STATE_SIZE},
     kfd::{LONG_IOCTL_SIZE, SHORT_IOCTL_SIZE},
     record::{LONG_SPAN_SIZE, RecordHeader, SPAN_SIZE, TASK_SIZE, kind},
+    sched::OFF_CPU_SIZE,
 };
 use gputrace_probe::Ring;
 use zerocopy::FromBytes as _;
@@ -16,8 +17,8 @@ pub(crate) enum Checked<'a> {
     Call(RecordHeader, &'a [u8]),
     /// A task or linker event.
     Task(RecordHeader, &'a [u8]),
-    /// A request to the driver.
-    Ioctl(RecordHeader, &'a [u8]),
+    /// A request to the driver, or something that the kernel did to a thread or process.
+    Kernel(RecordHeader, &'a [u8]),
     /// About the GPU's work.
     Gpu(RecordHeader, &'a [u8]),
     /// A queue or agent seen for the first time.
@@ -44,8 +45,9 @@ pub(crate) fn check(cpu: u32, bytes: &[u8]) -> Checked<'_> {
         kind::IOCTL | kind::IOCTL_UNFINISHED
             if whole && (size == SHORT_IOCTL_SIZE || size == LONG_IOCTL_SIZE) =>
         {
-            Checked::Ioctl(header, bytes)
+            Checked::Kernel(header, bytes)
         }
+        kind::OFF_CPU | kind::OFF_CPU_OPEN if whole && size == OFF_CPU_SIZE => Checked::Kernel(header, bytes),
         kind::DESCRIBED if whole && size == DESCRIBED_SIZE => Checked::Described(bytes),
         kind::TASK | kind::LINKER if whole && size == TASK_SIZE => Checked::Task(header, bytes),
         _ => Checked::Malformed(header.cpu, header.domain),

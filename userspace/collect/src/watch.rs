@@ -20,7 +20,7 @@ use gputrace_abi::{
     },
     record::{RecordHeader, kind},
 };
-use gputrace_capture::{Meta, gpu::GpuClock};
+use gputrace_capture::Meta;
 use gputrace_codeobj::memory::{Memory as _, ProcessMemory};
 use gputrace_kfd::clock::Sampler;
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -156,7 +156,8 @@ impl State {
                 self.clocks_due = now + CLOCKS_EVERY;
                 self.read_clocks();
             }
-            if !self.found.is_empty() {
+            // Not at each sample: the collector's work for a report is more than a sample's.
+            if all && !self.found.is_empty() {
                 report(std::mem::take(&mut self.found));
             }
         }
@@ -327,15 +328,7 @@ impl State {
         let Some(sampler) = &self.sampler else { return };
         for sample in sampler.sample_all() {
             match sample {
-                Ok(sample) => self.found.metas.push(
-                    GpuClock {
-                        gpu_id: sample.gpu_id,
-                        tick: sample.gpu_tick,
-                        boottime: sample.boottime_ns,
-                        uncertainty: sample.uncertainty_ns,
-                    }
-                    .into(),
-                ),
+                Ok(sample) => self.found.metas.push(clocks::gpu_clock(&sample)),
                 // One sample more or less; that there are none at all is said by the timeline.
                 Err(error) => tracing::debug!("GPU clock: {error}"),
             }

@@ -12,7 +12,7 @@
 //!
 //! * of a record: how well its times are known and in which windows they lie; whether a call had not returned;
 //! * of a process: `untimed`, with the dispatches and copies whose times are not real (quality `bounded`
-//!   or `submitted`) and which therefore are not in `buffer_records`; `threads`;
+//!   or `submitted`) and which therefore are not in `buffer_records`; `threads`; `observations`: what the kernel did;
 //! * of the document: `recording`, `clocks`, `functions`, `notices`, `loss` (the account, per domain and CPU) and `end`.
 //!
 //! An agent's `handle` is its KFD topology node; one that is not known has rocprofiler-sdk's null, 2^64 - 1.
@@ -49,6 +49,7 @@ use crate::{
         DispatchRecord, KINDS, Returned, kind,
     },
     json_spill::Spill,
+    observed::ObservationRecord,
     output::{OutputDir, OutputFile},
 };
 
@@ -78,6 +79,9 @@ const UNTIMED: &[(&str, &str)] = &[
 
 /// Calls of domains that this version does not know: in a process's `gputrace`.
 const OTHER: &str = "other_api";
+
+/// What the kernel did to a process and its threads: in its `gputrace`.
+const OBSERVATIONS: &str = "observations";
 
 /// What is known of a process.
 #[derive(Clone, Debug, Default)]
@@ -252,6 +256,8 @@ impl JsonExporter {
             member(file, "threads", &process.threads)?;
             file.write_all(b"\"other_api\": ")?;
             records.write(&(*pid, OTHER), file)?;
+            file.write_all(b",\n\"observations\": ")?;
+            records.write(&(*pid, OBSERVATIONS), file)?;
             file.write_all(b",\n\"untimed\": ")?;
             arrays_of(file, records, *pid, UNTIMED.iter().copied())?;
             file.write_all(b"}}")?;
@@ -351,6 +357,10 @@ impl Exporter for JsonExporter {
                 let array = array("memory_copy", copy.time.quality.is_drawn());
                 let record = CopyRecord::new(copy, stream);
                 self.records.push((copy.origin.pid, array), &record)?;
+            }
+            Event::Observation(one) => {
+                let record = ObservationRecord::new(one);
+                self.records.push((one.whose.pid, OBSERVATIONS), &record)?;
             }
             Event::Clocks(clocks) => self.clocks.push(*clocks),
             Event::Notice(notice) => self.notices.push(notice.clone()),

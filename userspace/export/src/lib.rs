@@ -58,6 +58,7 @@ pub mod loss;
 pub mod merge;
 mod moments;
 pub mod ndjson;
+mod observed;
 pub mod output;
 mod run;
 pub mod summary;

@@ -16,6 +16,7 @@ use gputrace_timeline::{
     args::{self, ArgValue},
     event::{Call, CallEnd, Event, FunctionInfo, Lifetime, LifetimeChange},
     gpu::{Copy, Dispatch, RuntimeKernel},
+    observation::Observation,
 };
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -26,6 +27,7 @@ use crate::{
     gpu::{Gpus, queue_id},
     json::loss,
     json_records::Knowledge,
+    observed::ObservationRecord,
     output::{OutputDir, OutputError, OutputFile},
 };
 
@@ -45,7 +47,7 @@ pub struct NdjsonWriter<W> {
 }
 
 /// Serialized as it is shown.
-struct Shown(ArgValue);
+pub(crate) struct Shown(pub(crate) ArgValue);
 
 impl Serialize for Shown {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -62,9 +64,9 @@ impl Serialize for Shown {
 }
 
 #[derive(Serialize)]
-struct Argument<'a> {
-    name: &'a str,
-    value: Shown,
+pub(crate) struct Argument<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) value: Shown,
 }
 
 #[derive(Serialize)]
@@ -85,6 +87,13 @@ struct CallLine<'a> {
     returned: Option<Shown>,
     #[serde(skip_serializing_if = "Option::is_none")]
     unfinished: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct ObservationLine<'a> {
+    r#type: &'static str,
+    #[serde(flatten)]
+    observation: ObservationRecord<'a>,
 }
 
 #[derive(Serialize)]
@@ -226,6 +235,7 @@ impl<W: Write> NdjsonWriter<W> {
                 "accum_vgpr_count": info.kernel.accum_vgpr_count,
                 "runtime": info.runtime.map(RuntimeKernel::name),
             })),
+            Event::Observation(one) => self.observation(one),
             Event::Call(call) => self.call(call),
             Event::Dispatch(dispatch) => self.dispatch(dispatch),
             Event::Copy(copy) => self.value(&copy_line(copy)),
@@ -242,6 +252,14 @@ impl<W: Write> NdjsonWriter<W> {
             }
             Event::End(end) => self.value(&json!({"type": "end", "time": end.time, "reason": end.reason})),
         }
+    }
+
+    fn observation(&mut self, one: &Observation) -> io::Result<()> {
+        let line = ObservationLine {
+            r#type: "observation",
+            observation: ObservationRecord::new(one),
+        };
+        self.value(&line)
     }
 
     fn call(&mut self, call: &Call) -> io::Result<()> {

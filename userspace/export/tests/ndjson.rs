@@ -10,7 +10,12 @@ use gputrace_export::{
     ndjson::{NdjsonExporter, NdjsonWriter},
     synthetic,
 };
-use gputrace_timeline::event::{Event, Lifetime, LifetimeChange, ThreadInfo};
+use gputrace_timeline::{
+    args::ArgValue,
+    event::{Event, Lifetime, LifetimeChange, ThreadInfo},
+    ioctl::Field,
+    observation::{Observation, Whose},
+};
 use serde_json::Value;
 
 fn events() -> Vec<Event> {
@@ -30,6 +35,22 @@ fn events() -> Vec<Event> {
             name: "two\nlines".to_owned(),
         }),
         Event::Thread(ThreadInfo::default()),
+        Event::Observation(Box::new(Observation {
+            domain: 21,
+            name: "sleeping".into(),
+            whose: Whose {
+                pid: 100,
+                tid: 101,
+                gpu_id: 0,
+            },
+            begin: 5,
+            end: 6,
+            is_open: false,
+            fields: vec![Field {
+                name: "waker".into(),
+                value: ArgValue::Unsigned(7),
+            }],
+        })),
         Event::CodeObject(Box::default()),
         Event::Clocks(ClockSnapshot::default()),
         Event::Notice(Notice::default()),

@@ -243,6 +243,7 @@ impl Exporter for Otf2Exporter {
             | Event::Queue(_)
             | Event::CodeObject(_)
             | Event::Kernel(_)
+            | Event::Observation(_)
             | Event::Lifetime(_)
             | Event::Clocks(_) => {}
         }

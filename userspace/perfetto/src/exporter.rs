@@ -13,7 +13,9 @@ use gputrace_timeline::event::Event;
 use crate::{
     clock,
     gpu::{GpuWork, PerfettoOptions},
-    lifetimes, report,
+    lifetimes,
+    observations::Observations,
+    report,
     sequence::Sequence,
     slices::Slices,
     tracks::Tracks,
@@ -28,6 +30,7 @@ pub struct TraceWriter<W> {
     out: Sequence<W>,
     tracks: Tracks,
     slices: Slices,
+    observations: Observations,
     gpu: GpuWork,
     libraries: HashSet<String>,
     /// Latest moment heard of, ns `CLOCK_BOOTTIME`: for what has no time of its own.
@@ -61,6 +64,7 @@ impl<W: Write> TraceWriter<W> {
             out,
             tracks: Tracks::default(),
             slices: Slices::default(),
+            observations: Observations::default(),
             gpu: GpuWork::new(options),
             libraries: HashSet::new(),
             now: 0,
@@ -108,6 +112,10 @@ impl<W: Write> TraceWriter<W> {
             Event::Call(call) => {
                 self.now = self.now.max(call.end);
                 self.slices.call(out, tracks, call)
+            }
+            Event::Observation(one) => {
+                self.now = self.now.max(one.end);
+                self.observations.draw(out, tracks, one)
             }
             Event::Lifetime(lifetime) => {
                 self.now = self.now.max(lifetime.time);

@@ -90,6 +90,7 @@ mod gpu;
 mod intern;
 mod lifetimes;
 mod nesting;
+mod observations;
 mod report;
 mod sequence;
 mod slices;

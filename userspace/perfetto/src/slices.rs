@@ -190,7 +190,7 @@ impl Slices {
             if call.request.is_some() {
                 annotations.dictionary(names.args, |entries| {
                     for (name, value) in args::decoded(&function.info, call) {
-                        values.put_named(entries, name, value);
+                        put_named(entries, name, value);
                     }
                 });
             }
@@ -275,18 +275,6 @@ struct Values<'a> {
 }
 
 impl Values<'_> {
-    /// Writes a field of a request to the driver, which has none of the kinds that are interned.
-    fn put_named(&mut self, annotations: &mut Annotations<'_>, name: &str, value: ArgValue) {
-        let value = match value {
-            ArgValue::Hex(value) => Value::Pointer(value),
-            ArgValue::Signed(value) => Value::Int(value),
-            ArgValue::Unsigned(value) => Value::Uint(value),
-            ArgValue::Bool(value) => Value::Bool(value),
-            other => return annotations.named(name, Value::Text(&other.to_string())),
-        };
-        annotations.named(name, value);
-    }
-
     fn put(&mut self, annotations: &mut Annotations<'_>, name: u64, value: ArgValue) {
         let value = match value {
             ArgValue::Hex(value) => Value::Pointer(value),
@@ -316,6 +304,18 @@ impl Values<'_> {
         };
         annotations.put(name, value);
     }
+}
+
+/// Writes a field of a request to the driver or of what the kernel did, which has none of the kinds that are interned.
+pub(crate) fn put_named(annotations: &mut Annotations<'_>, name: &str, value: ArgValue) {
+    let value = match value {
+        ArgValue::Hex(value) => Value::Pointer(value),
+        ArgValue::Signed(value) => Value::Int(value),
+        ArgValue::Unsigned(value) => Value::Uint(value),
+        ArgValue::Bool(value) => Value::Bool(value),
+        other => return annotations.named(name, Value::Text(&other.to_string())),
+    };
+    annotations.named(name, value);
 }
 
 /// E.g. `hipErrorNoDevice (100)`.

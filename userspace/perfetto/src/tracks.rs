@@ -50,6 +50,8 @@ pub(crate) enum Kind {
     GpuSpan = 6,
     /// A counter of an agent: `tid` as for [`Kind::Agent`], `pid` says which counter.
     GpuCounter = 7,
+    /// A row of what the kernel did; `pid` and `tid` number them.
+    Observed = 8,
 }
 
 pub(crate) fn uuid(kind: Kind, generation: u32, pid: u32, tid: u32) -> u64 {
@@ -331,6 +333,13 @@ impl Tracks {
             Some(thread) if thread.exited => thread.begin_again(out, thread.process),
             _ => Ok(()),
         }
+    }
+
+    /// The track of process `pid`, described if it was not.
+    pub(crate) fn process_track<W: Write>(&mut self, out: &mut Sequence<W>, pid: u32) -> io::Result<u64> {
+        let process = self.process(pid);
+        process.describe(out)?;
+        Ok(uuid(Kind::Process, process.generation, pid, 0))
     }
 
     /// The thread `tid` of process `pid`, to draw on its track.

@@ -26,6 +26,7 @@ use crate::{
     ioctls,
     libbpf::{capture_messages, forget_messages, refused},
     probes::{Hook, Probes},
+    sched,
     tracefs::Tracepoint,
 };
 
@@ -135,9 +136,15 @@ impl Calls {
             .map_err(|error| refused("read the eBPF object", &error))?;
         configure(&mut open, options, cpus, ring_bytes)?;
         for mut program in open.progs_mut() {
-            if ioctls::PROGRAMS
+            let name = program.name();
+            let here = TRACEPOINT_PROGRAMS
                 .iter()
-                .any(|name| program.name() == OsStr::new(name))
+                .chain(&OPTIONAL_TRACEPOINT_PROGRAMS)
+                .map(|(program, ..)| program);
+            if !FUNCTION_PROGRAMS
+                .iter()
+                .chain(here)
+                .any(|one| name == OsStr::new(one))
             {
                 program.set_autoload(false);
             }
@@ -528,7 +535,7 @@ fn configure(open: &mut OpenObject, options: &Options, cpus: u32, ring_bytes: u3
         let result = match name.as_str() {
             "RINGS" | "COUNTERS" => map.set_max_entries(cpus),
             "THREADS" => map.set_max_entries(options.max_threads.max(1)),
-            name if ioctls::MAPS.contains(&name) => map.set_autocreate(false),
+            name if ioctls::MAPS.contains(&name) || sched::MAPS.contains(&name) => map.set_autocreate(false),
             _ if name.ends_with(".config") => {
                 configured = true;
                 map.set_initial_value(config.as_bytes())

@@ -4,21 +4,16 @@
 //! loaded apart from the call programs, whose rings, counters and targets they share, because the driver may be loaded
 //! later, and a program for a place that is not there cannot be loaded at all.
 
-use std::{fmt, fs, os::fd::AsFd as _};
+use std::{fmt, fs};
 
 use gputrace_abi::kfd::{KfdConfig, LongIoctl};
 use libbpf_rs::{
-    Link, MapCore as _, MapFlags, Object, ObjectBuilder,
+    Link, MapCore as _, MapFlags, Object, TracepointCategory,
     btf::{Btf, BtfType, types},
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-use crate::{
-    ProbeError,
-    calls::{Calls, OBJECT},
-    libbpf::{capture_messages, forget_messages, refused},
-    tracefs::Tracepoint,
-};
+use crate::{ProbeError, calls::Calls, extra, libbpf::refused, tracefs::Tracepoint};
 
 /// The driver's handler of `ioctl(2)` in `drivers/gpu/drm/amd/amdkfd/kfd_chardev.c`.
 const HANDLER: &str = "kfd_ioctl";
@@ -26,22 +21,8 @@ const HANDLER: &str = "kfd_ioctl";
 /// Where the driver says which device number it has: `major:minor`.
 const DEVICE: &str = "/sys/class/kfd/kfd/dev";
 
-/// Every program of the module, so that the call programs can be loaded without them.
-pub(crate) const PROGRAMS: [&str; 7] = [
-    "kfd_fentry",
-    "kfd_fexit",
-    "kfd_kprobe",
-    "kfd_kretprobe",
-    "kfd_sys_enter",
-    "kfd_sys_exit",
-    "kfd_task_exited",
-];
-
-/// Its maps, likewise.
+/// Its maps, which the call programs are loaded without.
 pub(crate) const MAPS: [&str; 2] = ["OPEN_IOCTLS", "EMPTY_IOCTL"];
-
-/// Maps of the call programs that these share. Those of data sections have the object's name before the section's.
-const SHARED: [&str; 6] = ["RINGS", "COUNTERS", "THREADS", "TARGETS", ".config", ".bss"];
 
 /// A place for the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +94,6 @@ impl Ioctls {
     ///
     /// [`ProbeError`] of the last place tried.
     pub fn attach(calls: &Calls, place: Option<Place>, threads: u32) -> Result<Self, ProbeError> {
-        capture_messages();
         let mut failure = ProbeError::BrokenObject {
             part: "place for the programs on ioctl".to_owned(),
         };
@@ -121,7 +101,6 @@ impl Ioctls {
             if place.is_some_and(|wanted| wanted != candidate) {
                 continue;
             }
-            forget_messages();
             match Self::attach_at(calls, candidate, threads) {
                 Ok(attached) => return Ok(attached),
                 Err(error) => {
@@ -139,32 +118,16 @@ impl Ioctls {
             Place::SystemCall => system_call_config()?,
             Place::Trampoline | Place::Breakpoints => KfdConfig::default(),
         };
-        let mut open = ObjectBuilder::default()
-            .name("gputrace_kfd")
-            .and_then(|builder| builder.open_memory(OBJECT))
-            .map_err(|error| refused("read the eBPF object", &error))?;
-        for mut program in open.progs_mut() {
-            let name = program.name().to_string_lossy().into_owned();
-            program.set_autoload([at_return, at_entry, "kfd_task_exited"].contains(&name.as_str()));
-        }
-        for mut map in open.maps_mut() {
-            let name = map.name().to_string_lossy().into_owned();
-            let key = name.rfind('.').and_then(|at| name.get(at..)).unwrap_or(&name);
-            let result = match key {
-                key if SHARED.contains(&key) => map.reuse_fd(calls.map(key)?.as_fd()),
-                ".kfd" => map.set_initial_value(config.as_bytes()),
-                "OPEN_IOCTLS" => map.set_max_entries(threads.max(1)),
-                "EMPTY_IOCTL" => Ok(()),
-                _ => map.set_autocreate(false),
-            };
-            result.map_err(|error| refused(format!("configure map {name}"), &error))?;
-        }
-        let object = open
-            .load()
-            .map_err(|error| refused(format!("load the programs on ioctl for {place}"), &error))?;
+        let programs = [at_return, at_entry, "kfd_task_exited"];
+        let object = extra::load(calls, &programs, |name, map| match name {
+            ".kfd" => Some(map.set_initial_value(config.as_bytes())),
+            "OPEN_IOCTLS" => Some(map.set_max_entries(threads.max(1))),
+            "EMPTY_IOCTL" => Some(Ok(())),
+            _ => None,
+        })?;
         let mut links = Vec::new();
         for (program, at_return) in [(at_return, true), (at_entry, false)] {
-            let program = find(&object, program)?;
+            let program = extra::program(&object, program)?;
             let link = match place {
                 Place::Trampoline => program.attach_trace(),
                 Place::Breakpoints => program.attach_kprobe(at_return, HANDLER),
@@ -174,14 +137,17 @@ impl Ioctls {
                     } else {
                         "sys_enter_ioctl"
                     };
-                    program.attach_tracepoint(category("syscalls"), name)
+                    program.attach_tracepoint(TracepointCategory::Custom("syscalls".to_owned()), name)
                 }
             };
             links.push(link.map_err(|error| refused(format!("trace ioctls by {place}"), &error))?);
         }
-        let exits =
-            find(&object, "kfd_task_exited")?.attach_tracepoint(category("sched"), "sched_process_exit");
-        links.push(exits.map_err(|error| refused("attach to tracepoint sched:sched_process_exit", &error))?);
+        links.push(extra::tracepoint(
+            &object,
+            "kfd_task_exited",
+            "sched",
+            "sched_process_exit",
+        )?);
         Ok(Self {
             place,
             _links: links,
@@ -201,13 +167,7 @@ impl Ioctls {
     ///
     /// [`ProbeError`] when the map cannot be read.
     pub fn open(&self) -> Result<Vec<Box<LongIoctl>>, ProbeError> {
-        let map = self
-            .object
-            .maps()
-            .find(|map| map.name() == "OPEN_IOCTLS")
-            .ok_or_else(|| ProbeError::BrokenObject {
-                part: "map OPEN_IOCTLS".to_owned(),
-            })?;
+        let map = extra::map(&self.object, "OPEN_IOCTLS")?;
         let mut open = Vec::new();
         for key in map.keys() {
             let value = map
@@ -219,19 +179,6 @@ impl Ioctls {
         }
         Ok(open)
     }
-}
-
-fn category(name: &str) -> libbpf_rs::TracepointCategory {
-    libbpf_rs::TracepointCategory::Custom(name.to_owned())
-}
-
-fn find<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::ProgramMut<'a>, ProbeError> {
-    object
-        .progs_mut()
-        .find(|program| program.name() == name)
-        .ok_or_else(|| ProbeError::BrokenObject {
-            part: format!("program {name}"),
-        })
 }
 
 /// What the programs on the system call must know of this kernel: which file is the driver's is read from the kernel's

@@ -5,7 +5,8 @@
 //! * [`calls::Calls`] is the user half of `ebpf/probes`: the programs on API functions, loaded with
 //!   libbpf because only that attaches hundreds of functions with one `uprobe_multi` link, which is
 //!   there in milliseconds and, above all, gone in milliseconds.
-//! * [`ioctls::Ioctls`] are programs of the same object on requests to the driver, loaded when they are asked for.
+//! * [`ioctls::Ioctls`] are programs of the same object on requests to the driver, loaded when they are asked for;
+//!   [`sched::Sched`] others on the scheduling of traced threads.
 //! * [`tasks::Tasks`] is the user half of `ebpf/kernel`: programs on kernel tracepoints, loaded with aya.
 //!
 //! How probes get onto functions is behind the trait [`attach::Backend`]: [`attach::UprobeMulti`]
@@ -18,9 +19,11 @@ pub mod attach;
 pub mod calls;
 mod cpus;
 mod error;
+mod extra;
 pub mod ioctls;
 mod libbpf;
 pub mod probes;
+pub mod sched;
 pub mod tasks;
 pub mod tracefs;
 

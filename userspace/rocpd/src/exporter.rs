@@ -213,6 +213,8 @@ impl Writer {
                 context.who.lifetime(lifetime);
                 Ok(())
             }
+            // rocprofv3's schema has no place for them.
+            Event::Observation(_) => Ok(()),
             Event::Call(call) => self.calls.call(context, call),
             Event::Queue(queue) => {
                 self.work.queue(queue);

@@ -4,10 +4,12 @@
 //! attached then.
 
 use gputrace_abi::domain::Domain;
+use gputrace_collect::Command;
 use gputrace_probe::{
     ProbeError,
     calls::Calls,
     ioctls::{Ioctls, Place},
+    sched::Sched,
 };
 
 use crate::request::Request;
@@ -19,6 +21,9 @@ pub(crate) struct Driver {
     place: Option<Place>,
     threads: u32,
     ioctls: Option<Ioctls>,
+    /// Whether scheduling is to be followed.
+    sched_wanted: bool,
+    sched: Option<Sched>,
     /// What the user was told last of why there are none.
     told: bool,
 }
@@ -31,12 +36,31 @@ impl Driver {
             place: request.kfd_place,
             threads: request.max_threads,
             ioctls: None,
+            sched_wanted: request.domains.contains(&Domain::Sched),
+            sched: None,
             told: false,
         }
     }
 
+    /// The runtime's requests for GPUs' clocks are wanted: gputrace cannot make its own.
+    pub(crate) fn want_clocks(&mut self) {
+        self.wanted = true;
+    }
+
     /// Attaches what is not attached yet and can be now. Returns what is to be said.
-    pub(crate) fn attach(&mut self, calls: &Calls) -> Option<String> {
+    pub(crate) fn attach(&mut self, calls: &Calls) -> Vec<String> {
+        let mut news = Vec::new();
+        if std::mem::take(&mut self.sched_wanted) {
+            match Sched::attach(calls, self.threads) {
+                Ok(sched) => self.sched = Some(sched),
+                Err(error) => news.push(format!("scheduling is not followed: {error}")),
+            }
+        }
+        news.extend(self.attach_ioctls(calls));
+        news
+    }
+
+    fn attach_ioctls(&mut self, calls: &Calls) -> Option<String> {
         if !self.wanted || self.ioctls.is_some() {
             return None;
         }
@@ -63,8 +87,10 @@ impl Driver {
         (!std::mem::replace(&mut self.told, true)).then_some(news)
     }
 
-    /// The programs, to be asked for what is open and dropped when the books are closed.
-    pub(crate) fn into_ioctls(self) -> Option<Ioctls> {
-        self.ioctls
+    /// What is open: to be written when the programs have been stopped.
+    pub(crate) fn open(&self) -> Result<[Command; 2], ProbeError> {
+        let ioctls = self.ioctls.as_ref().map_or(Ok(Vec::new()), Ioctls::open)?;
+        let off_cpu = self.sched.as_ref().map_or(Ok(Vec::new()), Sched::open)?;
+        Ok([Command::OpenIoctls(ioctls), Command::OpenOffCpu(off_cpu)])
     }
 }

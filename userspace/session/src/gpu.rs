@@ -61,7 +61,7 @@ impl Gpus {
                 Ok(sampler) => Some(sampler),
                 Err(error) => {
                     remarks.push(format!(
-                        "the GPUs' clocks cannot be read, so GPU times stay bounds: {error}"
+                        "the GPUs' clocks cannot be read, so GPU times stay bounds unless the traced runtime reads them: {error}"
                     ));
                     None
                 }
@@ -72,6 +72,11 @@ impl Gpus {
             ..Self::default()
         };
         (found, sampler, remarks)
+    }
+
+    /// Whether there is a GPU.
+    pub(crate) fn any(&self) -> bool {
+        self.agents.iter().any(|agent| agent.kind == AgentKind::Gpu)
     }
 
     /// The agents as the capture describes them.

@@ -182,8 +182,13 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         let fallback = main_pid.map_or_else(|| "node".to_owned(), |pid| pid.to_string());
         let (file, capture, name) = place.create(&fallback)?;
         let writer = CaptureWriter::create(file, &system::recording(request, calls.backend(), main_pid))?;
+        let mut clock_news = None;
         let (gpus, sampler, remarks) = if gputrace_catalog::is_gpu_traced(&request.domains) {
             let (gpus, sampler, remarks) = Gpus::find();
+            if sampler.is_none() && gpus.any() {
+                driver.want_clocks();
+                clock_news = driver.attach(&calls);
+            }
             (Some(gpus), sampler, remarks)
         } else {
             (None, None, Vec::new())
@@ -231,6 +236,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         };
         recorder.describe_gpus(remarks);
         recorder.driver_news(driver_news);
+        recorder.driver_news(clock_news);
         recorder.begin()?;
         let reason = recorder.wait(&mut stops).await;
         recorder
@@ -345,8 +351,8 @@ impl Recorder<'_> {
     }
 
     /// Tells of the programs on the driver, and remembers it.
-    fn driver_news(&self, news: Option<String>) {
-        if let Some(text) = news {
+    fn driver_news(&self, news: Vec<String>) {
+        for text in news {
             self.tell(&text);
             let time = clocks::now();
             self.collector
@@ -528,9 +534,8 @@ impl Recorder<'_> {
         if !frozen {
             Probes::remove(std::mem::take(&mut probes));
         }
-        let ioctls = driver.into_ioctls();
-        if let Some(ioctls) = &ioctls {
-            collector.send(Command::OpenIoctls(ioctls.open()?));
+        for open in driver.open()? {
+            collector.send(open);
         }
         let reason = ending.reason();
         let stopped = collector.finish(reason.clone())?;
@@ -549,7 +554,7 @@ impl Recorder<'_> {
                 cost.as_secs_f64()
             ));
         }
-        drop(ioctls);
+        drop(driver);
         drop(calls);
 
         let cancel = Arc::new(AtomicBool::new(false));

@@ -5,6 +5,7 @@ use gputrace_abi::{
     domain::{DOMAINS, Domain},
     gpu,
     record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, kind, span_flags},
+    sched::OffCpu,
 };
 use gputrace_capture::records::RawRecord;
 use zerocopy::FromBytes;
@@ -12,6 +13,7 @@ use zerocopy::FromBytes;
 use crate::{
     event::{Call, CallEnd},
     ioctl::{self, Parts},
+    observation,
     work::Item,
 };
 
@@ -26,6 +28,8 @@ pub(crate) enum Record<'a> {
     Call(LongSpan),
     /// A request to the driver.
     Ioctl(Parts<'a>),
+    /// A thread without a processor.
+    OffCpu(OffCpu),
     /// A process or thread event.
     Task(Task),
     /// Something about the GPU's work; with whether the accounts count it.
@@ -50,6 +54,9 @@ pub(crate) fn decode(raw: RawRecord<'_>) -> Result<Record<'_>, Fault> {
             .map(Record::Task)
             .map_err(|_| Fault::Malformed),
         kind::IOCTL | kind::IOCTL_UNFINISHED => ioctl::parts(raw).map(Record::Ioctl).ok_or(Fault::Malformed),
+        kind::OFF_CPU | kind::OFF_CPU_OPEN => observation::read_off_cpu(raw)
+            .map(Record::OffCpu)
+            .ok_or(Fault::Malformed),
         kind::LINKER => Ok(Record::Internal),
         kind::PACKET | kind::COMPLETION | kind::COPY | kind::QUEUE => work(raw).ok_or(Fault::Malformed),
         _ => Err(Fault::Unknown),

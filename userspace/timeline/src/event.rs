@@ -2,6 +2,7 @@
 
 use crate::gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo};
 use crate::ioctl::Request;
+use crate::observation::Observation;
 use gputrace_abi::{REGISTER_ARGS, STACK_ARGS, domain::Domain};
 use gputrace_capture::{
     ledger::Ledger,
@@ -39,6 +40,8 @@ pub enum Event {
     Dispatch(Box<Dispatch>),
     /// A copy; as for dispatches.
     Copy(Box<Copy>),
+    /// Something that the kernel did. Those of one thread, process or GPU come in groups, as calls do.
+    Observation(Box<Observation>),
     /// A process or thread began, ended or became another program.
     Lifetime(Lifetime),
     /// The same moment on several clocks.

@@ -9,6 +9,7 @@ use crate::{
     decode::{self, Fault, Record},
     event::Call,
     ioctl,
+    observation::{self, Observation},
     tally::Tally,
     work::{Item, Work},
 };
@@ -89,6 +90,19 @@ impl Collection {
                 };
                 self.keep(key, raw.bytes);
             }
+            Ok(Record::OffCpu(off)) => {
+                let finished = off.header.kind == kind::OFF_CPU;
+                tally.count_call(off.header.domain, off.header.cpu, finished);
+                self.latest = self.latest.max(off.end);
+                let key = Key {
+                    begin: off.begin,
+                    end: off.end,
+                    at: 0,
+                    size: 0,
+                    depth: 0,
+                };
+                self.keep(key, raw.bytes);
+            }
             Ok(Record::Task(task)) => {
                 tally.tasks += 1;
                 self.latest = self.latest.max(task.time);
@@ -165,6 +179,8 @@ pub(crate) struct Group {
 pub(crate) enum Due {
     Call(Call),
     Task(Task),
+    /// What one record tells.
+    Observed(Vec<Observation>),
 }
 
 impl Group {
@@ -181,6 +197,7 @@ impl Group {
         let raw = records::split(record).next()?.ok()?;
         match decode::decode(raw) {
             Ok(Record::Call(record)) => Some(Due::Call(decode::call(&record))),
+            Ok(Record::OffCpu(off)) => Some(Due::Observed(observation::off_cpu(&off))),
             Ok(Record::Ioctl(parts)) => Some(Due::Call(ioctl::call(&parts))),
             // `Collection::take` keeps nothing else.
             _ => None,

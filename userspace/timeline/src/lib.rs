@@ -27,6 +27,7 @@ pub mod extent;
 pub mod gpu;
 mod group;
 pub mod ioctl;
+pub mod observation;
 mod processes;
 pub mod status;
 #[cfg(feature = "synthetic")]

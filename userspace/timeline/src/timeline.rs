@@ -283,6 +283,13 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     }
                     return Some(Ok(self.deferred.seen(Event::Call(call))));
                 }
+                Some(Due::Observed(observations)) => {
+                    let events = observations
+                        .into_iter()
+                        .map(|one| Event::Observation(Box::new(one)));
+                    self.ready.extend(events);
+                    continue;
+                }
                 Some(Due::Task(task)) => {
                     if !self.processes.task(&task, &mut self.ready) {
                         self.tally.unknown_records += 1;

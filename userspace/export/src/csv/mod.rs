@@ -42,6 +42,7 @@
 //! | `Engine_Mask` | engine of a copy as one bit; 0 if the runtime chose |
 
 mod gpu;
+mod observed;
 mod stats;
 mod table;
 
@@ -62,6 +63,7 @@ use crate::{
     output::OutputDir,
 };
 use gpu::GpuTables;
+use observed::Observed;
 use stats::Stats;
 use table::Table;
 
@@ -97,6 +99,7 @@ pub struct CsvExporter {
     traces: BTreeMap<&'static str, Table>,
     unfinished: Option<Table>,
     gpu: GpuTables,
+    observed: Observed,
     stats: Option<Stats>,
     ledger: Option<Ledger>,
 }
@@ -119,6 +122,7 @@ impl CsvExporter {
             traces: BTreeMap::new(),
             unfinished: None,
             gpu: GpuTables::default(),
+            observed: Observed::default(),
             stats: options.stats.then(Stats::default),
             ledger: None,
         }
@@ -184,15 +188,18 @@ impl Exporter for CsvExporter {
                 for domain in &self.domains {
                     if domain.is_api() {
                         trace(&mut self.traces, &self.directory, &self.name, domain.csv_stem())?;
+                    } else if Observed::has(*domain) {
+                        self.observed.begin(&self.directory, &self.name, *domain)?;
                     } else {
                         self.gpu.begin(&self.directory, &self.name, *domain)?;
                     }
-                    if let Some(stats) = &mut self.stats {
+                    if let Some(stats) = self.stats.as_mut().filter(|_| !Observed::has(*domain)) {
                         stats.begin(domain.csv_stem());
                     }
                 }
             }
             Event::Function(info) => self.functions.learn(info),
+            Event::Observation(one) => self.observed.row(&self.directory, &self.name, one)?,
             Event::Call(call) => self.call(call)?,
             Event::Ledger(ledger) => self.ledger = Some((**ledger).clone()),
             _ => {}
@@ -231,6 +238,7 @@ impl Exporter for CsvExporter {
                 .map(|table| (table, "calls that had not returned".to_owned())),
         );
         tables.push((account, "account of calls seen, written and lost".to_owned()));
+        tables.extend(self.observed.finish());
         tables.extend(self.gpu.finish(&self.directory, &self.name)?);
         if let Some(stats) = &self.stats {
             tables.extend(stats.finish(&self.directory, &self.name)?);

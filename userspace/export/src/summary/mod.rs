@@ -5,6 +5,7 @@
 //! remarks, not with the number of calls or dispatches.
 
 mod gpu;
+mod observed;
 mod render;
 mod render_gpu;
 pub mod report;
@@ -55,6 +56,9 @@ pub struct Summary {
     /// Earliest begin and latest end of a call.
     span: Option<(u64, u64)>,
     gpu: gpu::GpuUse,
+    observed: observed::Observed,
+    /// Names of threads.
+    threads: BTreeMap<u32, String>,
 }
 
 /// A process that made calls.
@@ -93,7 +97,11 @@ impl Summary {
             | Event::Kernel(_)
             | Event::Dispatch(_)
             | Event::Copy(_) => self.gpu.event(event),
-            Event::Thread(_) | Event::Lifetime(_) | Event::Clocks(_) => {}
+            Event::Observation(one) => self.observed.observation(one),
+            Event::Thread(thread) => {
+                self.threads.insert(thread.tid, thread.name.clone());
+            }
+            Event::Lifetime(_) | Event::Clocks(_) => {}
         }
     }
 

@@ -30,11 +30,16 @@ pub(super) fn render(summary: &Summary, out: &mut impl Write) -> fmt::Result {
         durations(&group_title(group), functions, out)?;
     }
     render_gpu::render(summary, out)?;
+    summary.observed.render(&summary.threads, out)?;
     processes(summary, out)?;
     unfinished(summary, out)?;
     notices(summary, out)?;
     account(summary, out)?;
-    if summary.groups.is_empty() && summary.unfinished_calls == 0 && !summary.gpu.any() {
+    if summary.groups.is_empty()
+        && summary.unfinished_calls == 0
+        && !summary.gpu.any()
+        && !summary.observed.any()
+    {
         nothing(summary, out)?;
     }
     Ok(())

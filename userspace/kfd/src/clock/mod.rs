@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 pub use model::{ClockModel, GpuTime, HostTime, RATE_CHANGE_PPM, Unresolved, Window};
-pub use sampler::{Sampler, boottime_ns};
+pub use sampler::{Sampler, boottime_ns, traced};
 
 /// A GPU's count at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

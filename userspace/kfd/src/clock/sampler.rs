@@ -46,6 +46,23 @@ pub fn boottime_ns() -> u64 {
         .saturating_add(time.tv_nsec.unsigned_abs())
 }
 
+/// The sample in somebody else's request to KFD: the `request` of `ioctl(2)`, its structure when the call had ended with
+/// success, and the moments before and after the call (ns `CLOCK_BOOTTIME`). `None` for other requests, of a structure
+/// that is cut, or if KFD did not know the GPU.
+#[must_use]
+pub fn traced(request: u32, structure: &[u8], before_ns: u64, after_ns: u64) -> Option<ClockSample> {
+    // Releases may differ in the structure's size, which is in the request, too.
+    if u64::from(request & 0xffff) != GET_CLOCK_COUNTERS & 0xffff {
+        return None;
+    }
+    let word = |index: usize| {
+        let bytes = structure.get(index * 8..index * 8 + 8)?;
+        bytes.try_into().ok().map(u64::from_ne_bytes)
+    };
+    let (tick, system, gpu_id) = (word(0)?, word(2)?, word(4)? as u32);
+    (tick != 0 && gpu_id != 0).then(|| ClockSample::from_counters(gpu_id, tick, system, before_ns, after_ns))
+}
+
 /// An open `/dev/kfd`, and the GPUs whose clocks to read.
 ///
 /// Opening it makes this process one that KFD lists, without queues or memory on any GPU. It stays
@@ -163,6 +180,29 @@ mod tests {
                 (sample(lie).boottime_ns, sample(lie).uncertainty_ns),
                 (2_000, 1_001)
             );
+        }
+    }
+
+    #[test]
+    fn somebody_elses_request_is_a_sample_too() {
+        let words = [500_u64, 0, 2_000, 1_000_000_000, 31_000];
+        let structure: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let request = GET_CLOCK_COUNTERS as u32;
+        let sample = traced(request, &structure, 1_000, 3_000);
+        assert_eq!(
+            sample,
+            Some(ClockSample::from_counters(31_000, 500, 2_000, 1_000, 3_000))
+        );
+        assert_eq!(traced(request ^ 1, &structure, 1_000, 3_000), None);
+        for length in 0..structure.len() {
+            assert_eq!(traced(request, &structure[..length], 1_000, 3_000), None);
+        }
+        // The CPU's clock, and a GPU that KFD does not know.
+        for zero in [0, 4] {
+            let mut words = words;
+            words[zero] = 0;
+            let structure: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            assert_eq!(traced(request, &structure, 1_000, 3_000), None);
         }
     }
 

@@ -1,0 +1,53 @@
+//! Threads that do not run: every stretch from the moment a thread leaves its processor until it has one again.
+
+use crate::record::RecordHeader;
+
+shared! {
+    /// A stretch off the processor.
+    pub struct OffCpu {
+        /// Kind [`crate::record::kind::OFF_CPU`] or [`crate::record::kind::OFF_CPU_OPEN`].
+        pub header: RecordHeader,
+        /// Process id in the initial pid namespace.
+        pub pid: u32,
+        /// Thread id in the initial pid namespace.
+        pub tid: u32,
+        /// When it left its processor; ns, `CLOCK_BOOTTIME`.
+        pub begin: u64,
+        /// When it could run again, `begin` if it never could not; 0 if it was not seen to be woken.
+        pub woken: u64,
+        /// When it had a processor again; 0 while it has none.
+        pub end: u64,
+        /// Thread id of who woke it up, 0 if nobody was seen to.
+        pub waker: u32,
+        /// Why: `prev_state` of `sched:sched_switch`, bits of `linux/sched.h` (0 running, 1 interruptible sleep,
+        /// 2 uninterruptible, 4 stopped, 8 traced).
+        pub state: u32,
+    }
+}
+
+shared! {
+    /// Settings of the programs: offsets of fields in records of tracepoints.
+    #[derive(Default)]
+    pub struct SchedConfig {
+        /// `prev_state` in `sched:sched_switch`, 8 bytes.
+        pub switch_prev_state: u32,
+        /// `next_pid` there.
+        pub switch_next_pid: u32,
+        /// `pid` in `sched:sched_wakeup`.
+        pub wakeup_pid: u32,
+        /// Unused, 0.
+        pub reserved: u32,
+    }
+}
+
+/// `EXIT_DEAD | EXIT_ZOMBIE` of `linux/sched.h`: the thread does not come back.
+pub const STATE_GONE: u64 = 0x30;
+
+/// The states that a thread sleeps in; without any of these bits it could run but for want of a processor.
+pub const STATE_WAITING: u64 = 0xff;
+
+/// `size` of an [`OffCpu`].
+pub const OFF_CPU_SIZE: usize = size_of::<OffCpu>();
+
+const _: () = assert!(OFF_CPU_SIZE == 48);
+const _: () = assert!(size_of::<SchedConfig>() == 16);

@@ -1,0 +1,143 @@
+//! Scheduling of traced threads: when they have no processor, whether they were waiting for one, and who woke them.
+//!
+//! A stretch begins when a thread leaves its processor and is counted then, on that processor. Its record is written when
+//! the thread comes back. What is still off at the end is read from the map.
+
+use aya_ebpf::{
+    Global,
+    btf_maps::HashMap,
+    helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id, generated::bpf_ktime_get_boot_ns},
+    macros::{btf_map, tracepoint},
+    programs::TracePointContext,
+};
+use gputrace_abi::{
+    counters::DropReason,
+    domain::Domain,
+    record::{RecordHeader, kind},
+    sched::{OFF_CPU_SIZE, OffCpu, STATE_GONE, STATE_WAITING, SchedConfig},
+};
+
+use crate::{
+    maps::{Counters, TARGETS, THREADS, paused, stopped},
+    ring::Slot,
+};
+
+/// Settings, in a section of their own so that the loader can replace it as a whole.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".rodata.sched")]
+static SCHED_CONFIG: Global<SchedConfig> = Global::new(SchedConfig {
+    switch_prev_state: 0,
+    switch_next_pid: 0,
+    wakeup_pid: 0,
+    reserved: 0,
+});
+
+/// Traced threads that have no processor, by thread id.
+#[btf_map]
+pub(crate) static OFF_CPU: HashMap<u32, OffCpu, 1> = HashMap::new();
+
+/// A processor goes from one thread to another; runs in the one that leaves.
+#[tracepoint(category = "sched", name = "sched_switch")]
+pub(crate) fn sched_switched(ctx: TracePointContext) -> Option<()> {
+    if stopped() {
+        return None;
+    }
+    let config = SCHED_CONFIG.load();
+    // SAFETY: a helper without arguments.
+    let time = unsafe { bpf_ktime_get_boot_ns() };
+    // SAFETY: the helper behind it checks the address.
+    let next: u32 = unsafe { ctx.read_at(config.switch_next_pid as usize) }.ok()?;
+    arrives(next, time);
+    if paused() {
+        return None;
+    }
+    // SAFETY: as above.
+    let state: u64 = unsafe { ctx.read_at(config.switch_prev_state as usize) }.ok()?;
+    leaves(state, time)
+}
+
+/// A thread may run again.
+#[tracepoint(category = "sched", name = "sched_wakeup")]
+pub(crate) fn sched_woken(ctx: TracePointContext) -> Option<()> {
+    if stopped() {
+        return None;
+    }
+    // SAFETY: the helper behind it checks the address.
+    let tid: u32 = unsafe { ctx.read_at(SCHED_CONFIG.load().wakeup_pid as usize) }.ok()?;
+    let off = OFF_CPU.get_ptr_mut(tid)?;
+    // SAFETY: a live map element; a thread is woken by one processor at a time, and comes back after that.
+    unsafe {
+        if (*off).woken == 0 {
+            (*off).woken = bpf_ktime_get_boot_ns();
+            (*off).waker = bpf_get_current_pid_tgid() as u32;
+        }
+    }
+    Some(())
+}
+
+/// The current thread leaves its processor.
+#[inline(always)]
+fn leaves(state: u64, time: u64) -> Option<()> {
+    let id = bpf_get_current_pid_tgid();
+    let (pid, tid) = ((id >> 32) as u32, id as u32);
+    // On a whole node, only threads that have called something.
+    if state & STATE_GONE != 0 || TARGETS.get_ptr(pid).is_none() && THREADS.get_ptr(id).is_none() {
+        return None;
+    }
+    // SAFETY: a helper without arguments.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    let counters = Counters::of(cpu)?;
+    counters.seen(Domain::Sched.id());
+    if let Some(old) = OFF_CPU.get_ptr(tid) {
+        // SAFETY: a live map element.
+        lost(unsafe { (*old).header.cpu }, DropReason::LostReturn);
+    }
+    let off = OffCpu {
+        header: RecordHeader {
+            size: OFF_CPU_SIZE as u16,
+            kind: kind::OFF_CPU,
+            domain: Domain::Sched.id(),
+            cpu,
+        },
+        pid,
+        tid,
+        begin: time,
+        woken: if state & STATE_WAITING == 0 { time } else { 0 },
+        end: 0,
+        waker: 0,
+        state: state as u32,
+    };
+    if OFF_CPU.insert(tid, off, 0).is_err() {
+        counters.dropped(DropReason::ThreadMapFull, Domain::Sched.id());
+    }
+    Some(())
+}
+
+/// A thread gets a processor.
+#[inline(always)]
+fn arrives(tid: u32, time: u64) -> Option<()> {
+    let off = OFF_CPU.get_ptr_mut(tid)?;
+    // SAFETY: a live map element.
+    let cpu = unsafe { (*off).header.cpu };
+    match Slot::<OffCpu>::reserve() {
+        Some(mut slot) => {
+            // SAFETY: a live map element, and a slot of the same type.
+            unsafe {
+                (*off).end = time;
+                slot.as_mut_ptr().write(*off);
+            }
+            // Not from here: waking up the collector takes locks of the scheduler.
+            slot.submit(false);
+        }
+        None => lost(cpu, DropReason::RingFull),
+    }
+    OFF_CPU.remove(tid).ok()
+}
+
+/// Counts a stretch that began on `cpu` as lost.
+#[inline(always)]
+fn lost(cpu: u32, reason: DropReason) {
+    if let Some(counters) = Counters::of(cpu) {
+        counters.dropped(reason, Domain::Sched.id());
+    }
+}

@@ -1,0 +1,136 @@
+//! What gputrace records of the kernel: scheduling against the kernel's own figures, and what it says where there
+//! is no driver.
+
+use std::{collections::BTreeMap, fs};
+
+use gputrace_abi::domain::Domain;
+use gputrace_e2e::{Bench, process::Running};
+use gputrace_timeline::{
+    Timeline,
+    event::Event,
+    observation::{Observation, RUNNABLE},
+};
+
+/// A program that sleeps and works, and then writes down what the kernel counted for it: ns on a processor, ns in which it
+/// waited for one, turns on one (`Documentation/scheduler/sched-stats.rst` of the kernel).
+const SLEEPER: &str = r#"
+for i in 1 2 3; do sleep 0.05; done
+i=0
+while [ $i -lt 30000 ]; do i=$((i+1)); done
+read -r ran waited turns < /proc/$$/schedstat
+echo "$$ $ran $waited $turns" > "$1"
+"#;
+
+#[test]
+fn waits_are_those_that_the_kernel_counts() {
+    let Some(bench) = Bench::privileged() else { return };
+    let outputs = bench.outputs(0);
+    let said = bench.path().join("schedstat");
+    let mut gputrace = bench.gputrace(&outputs);
+    gputrace
+        .args([
+            "--sched",
+            "-S",
+            "-f",
+            "csv,pftrace,json,ndjson",
+            "--",
+            "/bin/sh",
+            "-c",
+            SLEEPER,
+            "sh",
+        ])
+        .arg(&said);
+    Running::start("gputrace", &mut gputrace).finish();
+    let said = fs::read_to_string(&said).unwrap();
+    let numbers: Vec<u64> = said
+        .split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect();
+    let [pid, _, waited, turns] = numbers[..] else {
+        panic!("{said}")
+    };
+
+    let mut observed: Vec<Observation> = Vec::new();
+    let mut balance = None;
+    for event in Timeline::open(&outputs.capture()).unwrap() {
+        match event.unwrap() {
+            Event::Observation(one) => observed.push(*one),
+            Event::Ledger(ledger) => {
+                let rows = ledger.by_domain();
+                balance = rows.into_iter().find(|row| row.domain == Domain::Sched.id());
+            }
+            _ => {}
+        }
+    }
+    let balance = balance.unwrap();
+    assert_eq!((balance.imbalance(), balance.lost()), (0, 0), "{balance:?}");
+    let mine: Vec<&Observation> = observed
+        .iter()
+        .filter(|one| u64::from(one.whose.tid) == pid)
+        .collect();
+    // Stretches follow one another: a thread sleeps, then waits, then runs.
+    for pair in mine.windows(2) {
+        assert!(pair[0].end <= pair[1].begin, "{pair:?}");
+    }
+    // The kernel counts from the program's beginning; the recording begins when it is already stopped.
+    let waits: Vec<u64> = mine
+        .iter()
+        .filter(|one| one.name == RUNNABLE)
+        .map(|one| one.duration())
+        .collect();
+    let recorded: u64 = waits.iter().sum();
+    assert!(
+        !waits.is_empty() && waits.len() as u64 <= turns,
+        "{} waits, {turns} turns",
+        waits.len()
+    );
+    let tolerance = waited / 5 + 3_000_000;
+    assert!(
+        recorded.abs_diff(waited) <= tolerance,
+        "{recorded} ns recorded, the kernel counted {waited}"
+    );
+    // It waits for its three children, each of which sleeps for 50 ms.
+    let asleep: u64 = mine
+        .iter()
+        .filter(|one| one.name == "sleeping")
+        .map(|one| one.duration())
+        .sum();
+    assert!(asleep >= 150_000_000, "{asleep}");
+    let mut sleepers = BTreeMap::<u32, u64>::new();
+    for one in observed.iter().filter(|one| one.name == "sleeping") {
+        *sleepers.entry(one.whose.tid).or_default() += one.duration();
+    }
+    assert_eq!(
+        sleepers.values().filter(|asleep| **asleep >= 50_000_000).count(),
+        4,
+        "{sleepers:?}"
+    );
+    assert!(
+        fs::read_to_string(outputs.file("_sched_trace.csv"))
+            .unwrap()
+            .lines()
+            .count()
+            > 1
+    );
+}
+
+#[test]
+fn without_a_driver_it_says_so_and_goes_on() {
+    let Some(bench) = Bench::privileged() else { return };
+    if fs::exists("/sys/class/kfd").unwrap() {
+        return gputrace_e2e::bench::skipped("this machine has the driver");
+    }
+    let outputs = bench.outputs(0);
+    let mut gputrace = bench.gputrace(&outputs);
+    gputrace.args(["--kfd-trace", "-S", "-f", "csv", "--", "/bin/sleep", "2"]);
+    Running::start("gputrace", &mut gputrace).finish();
+    let notices: Vec<String> = Timeline::open(&outputs.capture())
+        .unwrap()
+        .filter_map(|event| match event.unwrap() {
+            Event::Notice(notice) => Some(notice.text),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(notices.len(), 1, "{notices:?}");
+    assert!(notices[0].contains("amdgpu is not loaded"), "{notices:?}");
+}

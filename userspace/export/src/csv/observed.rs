@@ -1,0 +1,88 @@
+//! What the kernel did: one file for each domain.
+
+use std::collections::BTreeMap;
+
+use gputrace_abi::domain::Domain;
+use gputrace_timeline::observation::Observation;
+
+use super::table::Table;
+use crate::{exporter::ExportError, functions::group_title, output::OutputDir};
+
+/// Columns of these files. Times are ns, `CLOCK_BOOTTIME`; ids that are not known are 0.
+const COLUMNS: [&str; 9] = [
+    "Domain",
+    "Name",
+    "Process_Id",
+    "Thread_Id",
+    "Gpu_Id",
+    "Start_Timestamp",
+    "End_Timestamp",
+    "Unfinished",
+    "Fields",
+];
+
+/// The tables of observations.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    tables: BTreeMap<u8, Table>,
+}
+
+impl Observed {
+    /// Whether `domain` has observations rather than calls or work of GPUs.
+    pub(super) fn has(domain: Domain) -> bool {
+        matches!(domain, Domain::Sched)
+    }
+
+    /// Begins the table of a domain.
+    pub(super) fn begin(
+        &mut self,
+        directory: &OutputDir,
+        name: &str,
+        domain: Domain,
+    ) -> Result<&mut Table, ExportError> {
+        use std::collections::btree_map::Entry;
+        match self.tables.entry(domain.id()) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => {
+                let file = format!("{name}_{}_trace.csv", domain.csv_stem());
+                Ok(entry.insert(Table::create(directory, &file, COLUMNS)?))
+            }
+        }
+    }
+
+    /// Writes a row.
+    pub(super) fn row(
+        &mut self,
+        directory: &OutputDir,
+        name: &str,
+        one: &Observation,
+    ) -> Result<(), ExportError> {
+        let Some(domain) = Domain::from_id(one.domain) else {
+            return Ok(());
+        };
+        let fields: Vec<String> = one
+            .fields
+            .iter()
+            .map(|field| format!("{}={}", field.name, field.value))
+            .collect();
+        self.begin(directory, name, domain)?.row(&(
+            domain.name(),
+            &one.name,
+            one.whose.pid,
+            one.whose.tid,
+            one.whose.gpu_id,
+            one.begin,
+            one.end,
+            one.is_open,
+            fields.join(" "),
+        ))
+    }
+
+    /// The tables, with what is in them.
+    pub(super) fn finish(self) -> impl Iterator<Item = (Table, String)> {
+        self.tables.into_iter().map(|(domain, table)| {
+            let stem = Domain::from_id(domain).map_or("other", Domain::csv_stem);
+            (table, format!("{} events", group_title(stem)))
+        })
+    }
+}

@@ -1,0 +1,44 @@
+//! What the kernel did, as the JSON formats have it.
+
+use gputrace_capture::ledger::Ledger;
+use gputrace_timeline::observation::Observation;
+use serde::Serialize;
+
+use crate::ndjson::{Argument, Shown};
+
+/// An observation. Times are ns, `CLOCK_BOOTTIME`; ids that are not known are 0.
+#[derive(Serialize)]
+pub(crate) struct ObservationRecord<'a> {
+    domain: String,
+    name: &'a str,
+    pid: u32,
+    tid: u32,
+    gpu_id: u32,
+    begin: u64,
+    end: u64,
+    unfinished: bool,
+    fields: Vec<Argument<'a>>,
+}
+
+impl<'a> ObservationRecord<'a> {
+    pub(crate) fn new(one: &'a Observation) -> Self {
+        Self {
+            domain: Ledger::domain_name(one.domain),
+            name: &one.name,
+            pid: one.whose.pid,
+            tid: one.whose.tid,
+            gpu_id: one.whose.gpu_id,
+            begin: one.begin,
+            end: one.end,
+            unfinished: one.is_open,
+            fields: one
+                .fields
+                .iter()
+                .map(|field| Argument {
+                    name: &field.name,
+                    value: Shown(field.value),
+                })
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What the kernel did: rows below the thread, process or GPU that it did it to.
+
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+};
+
+use gputrace_abi::domain::Domain;
+use gputrace_timeline::observation::{Observation, Whose};
+use perfetto_protos::track_descriptor::TrackDescriptor;
+
+use crate::{
+    sequence::{EventType, Sequence, Value},
+    slices::put_named,
+    tracks::{Kind, Tracks, describe, uuid},
+};
+
+/// Bits of the numbers of tracks that go into one field of a uuid.
+const LOW_BITS: u32 = 22;
+
+/// A row: whose, and what it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Row {
+    /// Track of the thread or process, 0 for what belongs to neither.
+    parent: u64,
+    domain: u8,
+    gpu_id: u32,
+}
+
+/// Draws observations. Grows with the number of rows.
+#[derive(Debug, Default)]
+pub(crate) struct Observations {
+    /// The tracks of each row, and when the last slice on each ends. Slices that overlap are on several.
+    rows: HashMap<Row, Vec<(u64, u64)>>,
+    tracks: u32,
+}
+
+impl Observations {
+    /// Draws a slice, or an instant for what takes no time.
+    pub(crate) fn draw<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        tracks: &mut Tracks,
+        one: &Observation,
+    ) -> io::Result<()> {
+        let Whose { pid, tid, gpu_id } = one.whose;
+        let parent = match (pid, tid) {
+            (0, _) => 0,
+            (pid, 0) => tracks.process_track(out, pid)?,
+            (pid, tid) => tracks.thread(out, pid, tid)?.uuid(),
+        };
+        let row = Row {
+            parent,
+            domain: one.domain,
+            gpu_id,
+        };
+        let track = self.track(out, row, one)?;
+        let category = Domain::from_id(one.domain).map_or("kernel", Domain::csv_stem);
+        out.bound_interning()?;
+        let begins = if one.end > one.begin || one.is_open {
+            EventType::SliceBegin
+        } else {
+            EventType::Instant
+        };
+        out.event(one.begin, begins, track, |event| {
+            event.named_title(category, &one.name);
+            let mut annotations = event.annotations();
+            for field in &one.fields {
+                put_named(&mut annotations, &field.name, field.value);
+            }
+            if gpu_id != 0 {
+                annotations.named("gpu_id", Value::Uint(gpu_id.into()));
+            }
+            if one.is_open {
+                annotations.named("unfinished", Value::Text("the recording stopped"));
+            }
+        })?;
+        if begins == EventType::SliceBegin {
+            out.event(one.end, EventType::SliceEnd, track, |_| ())?;
+        }
+        Ok(())
+    }
+
+    /// A track of the row that is free at that moment.
+    fn track<W: Write>(&mut self, out: &mut Sequence<W>, row: Row, one: &Observation) -> io::Result<u64> {
+        let lanes = self.rows.entry(row).or_default();
+        if let Some((track, end)) = lanes.iter_mut().find(|(_, end)| *end <= one.begin) {
+            *end = one.end;
+            return Ok(*track);
+        }
+        self.tracks += 1;
+        let track = uuid(Kind::Observed, 0, self.tracks >> LOW_BITS, self.tracks);
+        lanes.push((track, one.end));
+        let mut descriptor = TrackDescriptor::new();
+        descriptor.set_uuid(track);
+        if row.parent != 0 {
+            descriptor.set_parent_uuid(row.parent);
+        }
+        descriptor.set_name(title(row));
+        describe(out, descriptor)?;
+        Ok(track)
+    }
+}
+
+/// What is written beside a row.
+fn title(row: Row) -> String {
+    let what = match Domain::from_id(row.domain) {
+        Some(Domain::Sched) => "scheduling",
+        _ => "driver",
+    };
+    match row.gpu_id {
+        0 => what.to_owned(),
+        gpu => format!("{what}, GPU {gpu}"),
+    }
+}
