@@ -163,7 +163,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             directory.file_in_place(&file_name)?,
             &system::recording(request, calls.backend(), main_pid),
         )?;
-        let mut clock_news = None;
+        let mut clock_news = Vec::new();
         let (gpus, sampler, remarks) = if gputrace_catalog::is_gpu_traced(&request.domains) {
             let (gpus, sampler, remarks) = Gpus::find();
             if sampler.is_none() && gpus.any() {
