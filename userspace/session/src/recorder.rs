@@ -182,7 +182,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         let fallback = main_pid.map_or_else(|| "node".to_owned(), |pid| pid.to_string());
         let (file, capture, name) = place.create(&fallback)?;
         let writer = CaptureWriter::create(file, &system::recording(request, calls.backend(), main_pid))?;
-        let mut clock_news = None;
+        let mut clock_news = Vec::new();
         let (gpus, sampler, remarks) = if gputrace_catalog::is_gpu_traced(&request.domains) {
             let (gpus, sampler, remarks) = Gpus::find();
             if sampler.is_none() && gpus.any() {

@@ -215,6 +215,20 @@ impl Filter {
             Event::Lifetime(lifetime) => {
                 self.wants_task(lifetime.pid, lifetime.tid) && self.in_window(lifetime.time, lifetime.time)
             }
+            Event::Observation(one) => {
+                let whose = one.whose;
+                // What belongs to a GPU is everybody's, what belongs to a process all its threads'.
+                (whose.pid == 0
+                    || asked(&self.options.pids, whose.pid)
+                        && (whose.tid == 0 || self.wants_task(whose.pid, whose.tid)))
+                    && self.in_window(one.begin, one.end)
+                    && (self.options.domains.is_empty()
+                        || self
+                            .options
+                            .domains
+                            .iter()
+                            .any(|domain| domain.id() == one.domain))
+            }
             Event::Ledger(ledger) => {
                 let time = ledger.time;
                 self.finish(time, give);

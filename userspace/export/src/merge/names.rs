@@ -140,6 +140,16 @@ impl Names {
                 self.origin(&mut copy.origin, clock);
                 times(&mut copy.time, clock);
             }
+            Event::Observation(one) => {
+                one.begin = clock.apply(one.begin);
+                one.end = clock.apply(one.end).max(one.begin);
+                if one.whose.pid != 0 {
+                    one.whose.pid = self.task(one.whose.pid);
+                }
+                if one.whose.tid != 0 {
+                    one.whose.tid = self.task(one.whose.tid);
+                }
+            }
             Event::Lifetime(lifetime) => {
                 lifetime.time = clock.apply(lifetime.time);
                 lifetime.pid = self.task(lifetime.pid);
