@@ -64,7 +64,7 @@ fn session(error: &SessionError) -> u8 {
         SessionError::Capture(_)
         | SessionError::CaptureFailed(_)
         | SessionError::Export(ExportError::Output(_)) => OUTPUT,
-        SessionError::GivenUp { .. } => GIVEN_UP,
+        SessionError::GivenUp { .. } | SessionError::NotAllShown => GIVEN_UP,
         _ => FAILURE,
     }
 }

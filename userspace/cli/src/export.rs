@@ -95,6 +95,7 @@ fn formats(given: &[args::Format]) -> Vec<Format> {
             args::Format::Rocpd => Format::Rocpd,
             args::Format::Otf2 => Format::Otf2,
             args::Format::Ndjson => Format::Ndjson,
+            args::Format::Text => Format::Text,
         };
         if !formats.contains(&format) {
             formats.push(format);

@@ -5,7 +5,9 @@ use std::{os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitSta
 use anyhow::Result;
 use gputrace_capture::meta::EndReason;
 use gputrace_probe::{calls::BackendChoice, ioctls::Place};
-use gputrace_session::{Finished, FunctionFilter, Request, SessionError, Targets, record};
+use gputrace_session::{
+    Finished, Format, FunctionFilter, LiveFormat, Request, SessionError, Targets, record,
+};
 
 use crate::{
     args::{Backend, Cli, KfdProbes, LogLevel, OutputArgs, RecordArgs},
@@ -17,7 +19,11 @@ use crate::{
 /// Records, and reports what came of it.
 pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     let args = &cli.record;
-    let request = request(args);
+    let mut request = request(args);
+    if let Err(error) = live(&mut request, &args.output) {
+        say(&format!("error: {error}"));
+        return Ok(Done::with(exit::USAGE));
+    }
     tell_settings(args, options);
     if request.domains.is_empty() {
         say("error: the options leave nothing to trace; drop one that is =False");
@@ -154,6 +160,29 @@ fn request(args: &RecordArgs) -> Request {
     }
 }
 
+/// `-o -`: one format goes to standard output, and nothing into files.
+fn live(request: &mut Request, args: &OutputArgs) -> Result<(), &'static str> {
+    if args.output_file.as_deref() != Some("-") {
+        return Ok(());
+    }
+    let format = match request.output.formats.list.as_slice() {
+        [Format::Text] => LiveFormat::Text,
+        [Format::Ndjson] => LiveFormat::Ndjson,
+        _ => return Err("-o - shows the recording while it goes on, in one format: -f text or -f ndjson"),
+    };
+    if args.output_config || args.summary.file().is_some() {
+        return Err("-o - makes no files: drop --output-config and --summary-output-file, or give a name");
+    }
+    if args.summary.summary_output_file == "stdout"
+        && (args.summary.summary || !args.summary.tables().is_empty())
+    {
+        return Err("-o - has stdout for the recording; let the summary go to stderr");
+    }
+    request.output.live = Some(format);
+    request.output.formats.list.clear();
+    Ok(())
+}
+
 /// Directory and name of the outputs, by rocprofv3's rules: without `-o`, they go into a directory named
 /// like the host.
 fn place(args: &OutputArgs) -> (PathBuf, Option<String>) {
@@ -187,7 +216,9 @@ fn report(finished: &Finished, args: &OutputArgs) {
         total.written + total.unfinished,
         total.unfinished
     ));
-    say(&format!("capture: {}", finished.capture.display()));
+    if !finished.capture.as_os_str().is_empty() {
+        say(&format!("capture: {}", finished.capture.display()));
+    }
 }
 
 /// The program's exit code, as a shell gives it; without a program, 0.

@@ -64,6 +64,7 @@ mod run;
 pub mod summary;
 #[cfg(any(test, feature = "synthetic"))]
 pub mod synthetic;
+pub mod text;
 
 pub use exporter::{ExportError, Exporter, Output};
 pub use filter::{Filter, FilterOptions};

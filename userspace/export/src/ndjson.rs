@@ -443,6 +443,22 @@ impl NdjsonExporter {
     }
 }
 
+/// Lines on a stream, which nobody calls finished.
+impl<W: Write> Exporter for NdjsonWriter<W> {
+    fn format(&self) -> &'static str {
+        FORMAT
+    }
+
+    fn event(&mut self, event: &Event) -> Result<(), ExportError> {
+        Ok(Self::event(self, event)?)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Vec<Output>, ExportError> {
+        self.out.flush()?;
+        Ok(Vec::new())
+    }
+}
+
 impl Exporter for NdjsonExporter {
     fn format(&self) -> &'static str {
         FORMAT

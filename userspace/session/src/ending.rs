@@ -82,13 +82,15 @@ pub(crate) enum Ending {
     ProgramEnded(Option<ExitStatus>),
     TargetsGone,
     CaptureFailed,
+    /// Nobody reads what is shown of it.
+    Unread,
 }
 
 impl Ending {
     /// As the capture says it.
     pub(crate) fn reason(&self) -> EndReason {
         match self {
-            Self::Stopped(_) => EndReason::Interrupted,
+            Self::Stopped(_) | Self::Unread => EndReason::Interrupted,
             Self::DurationOver => EndReason::DurationOver,
             Self::ProgramEnded(_) | Self::TargetsGone => EndReason::TargetsGone,
             Self::CaptureFailed => EndReason::Failed("the capture could not be written".to_owned()),
@@ -115,6 +117,17 @@ pub(crate) async fn last_status(
     let mut program = program?;
     match ending {
         Ending::ProgramEnded(status) => *status,
+        // As with strace: the pipe is closed, and whoever waits for it goes on.
+        Ending::Unread => {
+            let status = program.ended();
+            if status.is_none() {
+                say(&format!(
+                    "nobody reads the output any more; process {} runs on",
+                    program.pid
+                ));
+            }
+            status
+        }
         Ending::Stopped(stop) => {
             // The terminal has sent Ctrl-C to the program as well; SIGTERM came to us alone.
             if *stop == Stop::Terminate {

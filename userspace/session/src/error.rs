@@ -54,6 +54,9 @@ pub enum SessionError {
         /// The system's answer.
         cause: io::Error,
     },
+    /// A second Ctrl-C while the rest of a recording was still to be shown.
+    #[error("given up on request; the end of the recording was not shown")]
+    NotAllShown,
     /// A second Ctrl-C.
     #[error(
         "given up on request; the capture is complete up to the last block written: `gputrace export {capture}` makes outputs of it"

@@ -14,6 +14,7 @@ use gputrace_export::{
     ndjson::NdjsonExporter,
     run_with,
     summary::{SummaryExporter, tables::TablesExporter},
+    text::TextExporter,
 };
 use gputrace_otf2::Otf2Exporter;
 use gputrace_perfetto::{PerfettoExporter, PerfettoOptions};
@@ -74,17 +75,8 @@ pub fn export_from(
     formats: &Formats,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Outputs, SessionError> {
-    let text = SharedText::default();
     let mut exporters: Vec<Box<dyn Exporter>> = Vec::new();
-    if formats.summary {
-        exporters.push(Box::new(SummaryExporter::to_stream(text.clone())));
-    }
-    if !formats.tables.is_empty() {
-        exporters.push(Box::new(TablesExporter::new(
-            formats.tables.clone(),
-            text.clone(),
-        )));
-    }
+    let summaries = Summaries::new(formats, &mut exporters);
     let mut failures = Vec::new();
     let too_small = source.size() < formats.minimum_bytes;
     let wanted = formats.list.iter().filter(|_| !too_small);
@@ -98,7 +90,7 @@ pub fn export_from(
     }
     let mut report = run_with(source, exporters, stages, progress);
     report.failures.extend(failures);
-    let mut summary = text.take();
+    let mut summary = summaries.take();
     if let Some(file) = formats.summary_file.as_deref().filter(|_| !summary.is_empty()) {
         match write_summary(directory, &format!("{name}_{file}.txt"), &summary) {
             Ok(output) => report.outputs.push(output),
@@ -133,6 +125,7 @@ fn begin(
             let trace = PerfettoExporter::with_options(directory, &file("pftrace"), options)?;
             Box::new(trace)
         }
+        Format::Text => Box::new(TextExporter::new(directory, &file("txt"))?),
         Format::Ndjson => Box::new(NdjsonExporter::new(directory, &file("ndjson"))?),
         Format::Json => Box::new(JsonExporter::new(directory, &file("json"))?),
         Format::Rocpd => Box::new(RocpdExporter::new(directory, &file("db"))?),
@@ -144,6 +137,30 @@ fn write_summary(directory: &OutputDir, name: &str, text: &str) -> Result<Output
     let mut file = directory.file(name)?;
     file.write_all(text.as_bytes())?;
     file.finish("summary")
+}
+
+/// The summary and the tables that were asked for.
+#[derive(Debug)]
+pub(crate) struct Summaries(SharedText);
+
+impl Summaries {
+    /// Adds to `exporters` what makes them.
+    pub(crate) fn new(formats: &Formats, exporters: &mut Vec<Box<dyn Exporter>>) -> Self {
+        let text = SharedText::default();
+        if formats.summary {
+            exporters.push(Box::new(SummaryExporter::to_stream(text.clone())));
+        }
+        if !formats.tables.is_empty() {
+            let tables = TablesExporter::new(formats.tables.clone(), text.clone());
+            exporters.push(Box::new(tables));
+        }
+        Self(text)
+    }
+
+    /// Their text, once the exporters are done.
+    pub(crate) fn take(&self) -> String {
+        self.0.take()
+    }
 }
 
 /// Text that an exporter writes and we read once it is done.

@@ -22,6 +22,8 @@ pub(crate) struct Place {
     /// `None`: the process id.
     name: Option<String>,
     force: bool,
+    /// The capture has no name: it is gone when the recording is over.
+    nameless: bool,
 }
 
 impl Place {
@@ -32,6 +34,16 @@ impl Place {
         names: &Names,
         owner: Option<FileOwner>,
     ) -> Result<Option<Self>, OutputError> {
+        if request.live.is_some() {
+            let directory = OutputDir::open(&std::env::temp_dir(), owner)?;
+            directory.scratch()?;
+            return Ok(Some(Self {
+                directory,
+                name: None,
+                force: false,
+                nameless: true,
+            }));
+        }
         let Some((path, name)) = resolve(request, names) else {
             let path = match &request.name {
                 Some(name) => request.directory.join(name),
@@ -45,6 +57,7 @@ impl Place {
             directory: OutputDir::open(&path, owner)?,
             name,
             force: request.force,
+            nameless: false,
         };
         try_out(&place.directory)?;
         if let Some(name) = place.name.as_ref().filter(|_| !place.force) {
@@ -55,6 +68,9 @@ impl Place {
 
     /// Creates the capture. With its path, and what the names of all files begin with.
     pub(crate) fn create(&self, fallback: &str) -> Result<(File, PathBuf, String), OutputError> {
+        if self.nameless {
+            return Ok((self.directory.scratch()?, PathBuf::new(), fallback.to_owned()));
+        }
         let existing = if self.force {
             Existing::Replace
         } else {

@@ -3,7 +3,9 @@
 use std::{
     collections::BTreeSet,
     ffi::OsString,
+    fs::File,
     ops::ControlFlow,
+    os::fd::AsRawFd as _,
     path::PathBuf,
     process::ExitStatus,
     sync::{
@@ -52,6 +54,7 @@ use crate::{
     instrument::Instruments,
     launch::{self, Program},
     linkers::{self, Linkers},
+    live::Live,
     names::Names,
     outputs::{Outputs, export},
     periods::{Course, Schedule},
@@ -70,7 +73,7 @@ const TICKS_PER_LOOK: u64 = 10;
 /// What a recording left behind.
 #[derive(Debug)]
 pub struct Finished {
-    /// The capture.
+    /// The capture; empty if it had no name.
     pub capture: PathBuf,
     /// Where the outputs are.
     pub directory: OutputDir,
@@ -181,7 +184,14 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         };
         let fallback = main_pid.map_or_else(|| "node".to_owned(), |pid| pid.to_string());
         let (file, capture, name) = place.create(&fallback)?;
+        let follower = open_again(&file)?;
         let writer = CaptureWriter::create(file, &system::recording(request, calls.backend(), main_pid))?;
+        let live = match request.output.live {
+            Some(format) => {
+                Some(Live::start(follower, format, request.output.formats.clone()).map_err(thread_error)?)
+            }
+            None => None,
+        };
         let mut clock_news = Vec::new();
         let (gpus, sampler, remarks) = if gputrace_catalog::is_gpu_traced(&request.domains) {
             let (gpus, sampler, remarks) = Gpus::find();
@@ -228,6 +238,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             driver,
             described: BTreeSet::new(),
             failure: None,
+            live,
             main_pid,
             course: Course::default(),
             began: clocks::now(),
@@ -243,6 +254,22 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             .finish(reason, stops, guardian, &place.directory, &name, capture)
             .await
     })
+}
+
+/// The same file, to be read from its beginning.
+fn open_again(file: &File) -> Result<File, SessionError> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    File::open(path).map_err(|cause| SessionError::System {
+        action: "read the capture while it grows",
+        cause,
+    })
+}
+
+fn thread_error(cause: std::io::Error) -> SessionError {
+    SessionError::System {
+        action: "show the recording",
+        cause,
+    }
 }
 
 /// Says what is wrong with the targets before anything is loaded.
@@ -289,6 +316,8 @@ pub(crate) struct Recorder<'a> {
     pub(crate) described: BTreeSet<u32>,
     /// First failure to write the capture.
     pub(crate) failure: Option<String>,
+    /// What shows the recording while it goes on.
+    live: Option<Live>,
     main_pid: Option<u32>,
     course: Course,
     /// When the recording began, ns `CLOCK_BOOTTIME`.
@@ -370,6 +399,14 @@ impl Recorder<'_> {
         let mut next = schedule.next();
         let switch = sleep(next.map_or(Duration::MAX, |next| next.after));
         tokio::pin!(switch);
+        let unread = self.live.as_ref().map(Live::closed);
+        let unread = async move {
+            match unread {
+                Some(unread) => unread.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(unread);
         let mut attached = match &self.request.targets {
             Targets::Attach { pids, .. } => ends_of(pids),
             _ => JoinSet::new(),
@@ -379,6 +416,7 @@ impl Recorder<'_> {
                 // Signals first: under a flood of happenings, Ctrl-C must still work.
                 biased;
                 stop = stops.next() => return Ending::Stopped(stop),
+                () = &mut unread => return Ending::Unread,
                 () = &mut over, if self.request.duration.is_some() => return Ending::DurationOver,
                 () = &mut switch, if next.is_some() => {
                     self.switch(next.is_some_and(|next| next.on));
@@ -521,6 +559,7 @@ impl Recorder<'_> {
             main_pid,
             began,
             course,
+            live,
             ..
         } = self;
         if !request.periods.is_empty() {
@@ -557,6 +596,26 @@ impl Recorder<'_> {
         drop(driver);
         drop(calls);
 
+        if let Some(live) = live {
+            let outputs = tokio::select! {
+                outputs = live.finish() => outputs?,
+                () = stops.give_up() => return Err(SessionError::NotAllShown),
+            };
+            let program = last_status(program, &ending, &mut stops, say).await;
+            return Ok(Finished {
+                capture,
+                directory: directory.clone(),
+                name: name.to_owned(),
+                main_pid,
+                began,
+                ended: stopped.ledger.time,
+                ledger: stopped.ledger,
+                outputs,
+                reason,
+                program,
+                capture_failure: stopped.failure,
+            });
+        }
         let cancel = Arc::new(AtomicBool::new(false));
         let export = {
             let (cancel, capture) = (Arc::clone(&cancel), capture.clone());

@@ -122,6 +122,17 @@ pub enum Format {
     Otf2,
     /// One JSON object per line: `NAME_results.ndjson`.
     Ndjson,
+    /// Lines for people: `NAME_results.txt`.
+    Text,
+}
+
+/// A format that can be shown while the recording goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LiveFormat {
+    /// Lines for people.
+    Text,
+    /// One JSON object per line.
+    Ndjson,
 }
 
 impl Format {
@@ -135,6 +146,7 @@ impl Format {
             Self::Rocpd => "rocpd",
             Self::Otf2 => "otf2",
             Self::Ndjson => "ndjson",
+            Self::Text => "text",
         }
     }
 }
@@ -149,6 +161,9 @@ pub struct OutputRequest {
     pub name: Option<String>,
     /// Whether an earlier recording of that name is replaced.
     pub force: bool,
+    /// Show this on standard output while the recording goes on. There are no files then, neither formats nor the capture,
+    /// and `name` has no meaning.
+    pub live: Option<LiveFormat>,
     /// Formats made at the end, and what they show.
     pub formats: Formats,
 }
@@ -161,6 +176,7 @@ impl OutputRequest {
             directory,
             name,
             force: false,
+            live: None,
             formats: Formats::default(),
         }
     }

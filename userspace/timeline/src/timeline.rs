@@ -111,7 +111,25 @@ impl<R: Read + Seek> Timeline<R> {
         reader.rewind()?;
         let mut ready = VecDeque::from([Event::Recording(Box::new(recording.clone()))]);
         let work = Work::new(collected, &mut ready);
-        Ok(Self {
+        Ok(Self::with(reader, recording, ready, work))
+    }
+
+    /// The events of a recording that goes on, whose end `reader` waits for. Metadata counts from where it stands on, see
+    /// `work::live`.
+    ///
+    /// # Errors
+    /// As [`Timeline::new`].
+    pub fn follow(mut reader: CaptureReader<R>) -> Result<Self, ReadError> {
+        let recording = match reader.next_block()? {
+            Some(Block::Meta(Meta::Recording(recording))) => *recording,
+            _ => return Err(ReadError::NoRecording),
+        };
+        let ready = VecDeque::from([Event::Recording(Box::new(recording.clone()))]);
+        Ok(Self::with(reader, recording, ready, Work::follow()))
+    }
+
+    fn with(reader: CaptureReader<R>, recording: Recording, ready: VecDeque<Event>, work: Work) -> Self {
+        Self {
             reader,
             ready,
             recording,
@@ -125,7 +143,7 @@ impl<R: Read + Seek> Timeline<R> {
             ledger: None,
             end: None,
             state: State::Reading,
-        })
+        }
     }
 
     /// How the recording was made.
@@ -195,15 +213,21 @@ impl<R: Read + Seek> Timeline<R> {
             Meta::Process(process) => self.processes.described(*process, &mut self.ready),
             Meta::Clocks(clocks) => self.ready.push_back(Event::Clocks(clocks)),
             Meta::Notice(notice) => self.ready.push_back(Event::Notice(notice)),
-            Meta::Ledger(ledger) => self.ledger = Some(ledger),
+            Meta::Ledger(ledger) => {
+                self.ledger = Some(ledger.clone());
+                self.work.learn(Meta::Ledger(ledger), &mut self.ready);
+            }
             Meta::End(end) => self.end = Some(end),
-            // A second one says nothing new, and the rest is known from the first pass.
-            Meta::Recording(_)
-            | Meta::Agent(_)
+            // A second one says nothing new.
+            Meta::Recording(_) => {}
+            // Of a whole capture they are known from the first pass.
+            Meta::Agent(_)
             | Meta::GpuClock(_)
             | Meta::Queue(_)
             | Meta::AgentHandle(_)
-            | Meta::CodeObject(_) => {}
+            | Meta::CodeObject(_) => {
+                self.work.learn(meta, &mut self.ready);
+            }
         }
     }
 

@@ -16,7 +16,8 @@ pub(crate) struct OutputArgs {
     pub(crate) output_directory: Option<PathBuf>,
 
     /// First part of every file name [default: %pid%]. Placeholders: %hostname%, %pid%, %ppid%, %nid%, %rank%, %size%, %job%,
-    /// %tag%, %argv%, %argN%, %cwd%, %launch_time%, %launch_date%, %env{NAME}%.
+    /// %tag%, %argv%, %argN%, %cwd%, %launch_time%, %launch_date%, %env{NAME}%. With - and -f text or -f ndjson, lines go to
+    /// stdout while recording, and no file is kept.
     #[arg(short = 'o', long, value_name = "NAME")]
     pub(crate) output_file: Option<String>,
 
@@ -103,4 +104,6 @@ pub(crate) enum Format {
     Otf2,
     /// One JSON object per line, see docs/ndjson.md.
     Ndjson,
+    /// One line per event, for people.
+    Text,
 }

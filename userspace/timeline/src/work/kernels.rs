@@ -17,6 +17,8 @@ pub(crate) struct Kernels {
     by_object: HashMap<(u32, u64), Vec<Known>>,
     /// Numbers given so far.
     numbered: u32,
+    /// Code objects so far.
+    code_objects: u32,
 }
 
 #[derive(Debug)]
@@ -32,10 +34,18 @@ impl Kernels {
     /// Kernels of `code_objects`, which are in order of time; their events go to `events`.
     pub(crate) fn new(code_objects: Vec<CodeObject>, events: &mut VecDeque<Event>) -> Self {
         let mut kernels = Self::default();
-        for (mut code_object, id) in code_objects.into_iter().zip(1..) {
+        kernels.add(code_objects, events);
+        kernels
+    }
+
+    /// Adds kernels of `code_objects`, which were found after all that are known.
+    pub(crate) fn add(&mut self, code_objects: Vec<CodeObject>, events: &mut VecDeque<Event>) {
+        for mut code_object in code_objects {
+            self.code_objects += 1;
+            let id = self.code_objects;
             for kernel in std::mem::take(&mut code_object.kernels) {
                 let key = (code_object.pid, kernel.object);
-                kernels.by_object.entry(key).or_default().push(Known {
+                self.by_object.entry(key).or_default().push(Known {
                     found: code_object.time,
                     code_object: id,
                     kernel,
@@ -44,7 +54,6 @@ impl Kernels {
             }
             events.push_back(Event::CodeObject(Box::new(CodeObjectInfo { id, code_object })));
         }
-        kernels
     }
 
     /// The number of the kernel at `object` for a dispatch at `time`: that of the code object found last before

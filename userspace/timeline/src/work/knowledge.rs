@@ -25,6 +25,8 @@ pub(crate) struct Knowledge {
     /// Node by process and handle.
     handles: HashMap<(u32, u64), u32>,
     none: ClockModel,
+    /// Time of the newest sample of each GPU's clock, while a recording goes on.
+    newest: HashMap<u32, u64>,
     /// Times, from and to, between two accounts of which the second has more losses.
     losses: Vec<(u64, u64, Losses)>,
 }
@@ -102,29 +104,13 @@ impl Collected {
     /// What is known, and the code objects in the order in which they were found.
     pub(crate) fn finish(self) -> (Knowledge, Vec<CodeObject>) {
         let Self {
-            mut agents,
+            agents,
             samples,
             mut knowledge,
             mut code_objects,
             ..
         } = self;
-        // The last description of a node counts.
-        agents.reverse();
-        agents.sort_by_key(|agent| agent.node_id);
-        agents.dedup_by_key(|agent| agent.node_id);
-        let mut counts = [0; 2];
-        let numbered = agents.into_iter().zip(0..).map(|(agent, absolute_index)| {
-            let [cpus, gpus] = &mut counts;
-            let count = if agent.kind == AgentKind::Gpu { gpus } else { cpus };
-            *count += 1;
-            AgentInfo {
-                agent,
-                absolute_index,
-                type_index: *count - 1,
-                label: format!("Agent {absolute_index}"),
-            }
-        });
-        knowledge.agents = numbered.collect();
+        knowledge.agents = numbered(agents);
         knowledge.clocks = samples
             .into_iter()
             .map(|(gpu_id, samples)| (gpu_id, ClockModel::new(gpu_id, samples)))
@@ -134,6 +120,65 @@ impl Collected {
         }
         code_objects.sort_by_key(|object| object.time);
         (knowledge, code_objects)
+    }
+}
+
+/// Agents in the order of their nodes. The last description of a node counts.
+fn numbered(mut agents: Vec<Agent>) -> Vec<AgentInfo> {
+    agents.reverse();
+    agents.sort_by_key(|agent| agent.node_id);
+    agents.dedup_by_key(|agent| agent.node_id);
+    let mut counts = [0; 2];
+    let numbered = agents.into_iter().zip(0..).map(|(agent, absolute_index)| {
+        let [cpus, gpus] = &mut counts;
+        let count = if agent.kind == AgentKind::Gpu { gpus } else { cpus };
+        *count += 1;
+        AgentInfo {
+            agent,
+            absolute_index,
+            type_index: *count - 1,
+            label: format!("Agent {absolute_index}"),
+        }
+    });
+    numbered.collect()
+}
+
+/// Clock samples of a GPU that are kept while a recording goes on: those of some minutes.
+const LIVE_SAMPLES: usize = 2048;
+
+/// Times with losses that are kept while a recording goes on.
+const LIVE_LOSSES: usize = 1024;
+
+impl Collected {
+    /// Moves what has come since the last time to what is known of a recording that goes on; with the agent and the code
+    /// objects that are new.
+    pub(crate) fn hand_over(&mut self, known: &mut Knowledge) -> (Option<AgentInfo>, Vec<CodeObject>) {
+        for (gpu_id, samples) in &mut self.samples {
+            samples.drain(..samples.len().saturating_sub(LIVE_SAMPLES));
+            let newest = samples.last().map(|sample| sample.boottime_ns);
+            if known.newest.get(gpu_id).copied() != newest {
+                known.newest.extend(newest.map(|newest| (*gpu_id, newest)));
+                known
+                    .clocks
+                    .insert(*gpu_id, ClockModel::new(*gpu_id, samples.clone()));
+            }
+        }
+        for (key, queues) in self.knowledge.queues.drain() {
+            let all = known.queues.entry(key).or_default();
+            all.extend(queues);
+            all.sort_by_key(|queue| queue.time);
+        }
+        known.handles.extend(self.knowledge.handles.drain());
+        known.losses.append(&mut self.knowledge.losses);
+        known
+            .losses
+            .drain(..known.losses.len().saturating_sub(LIVE_LOSSES));
+        let newest = self.agents.last().map(|agent| agent.node_id);
+        let mut agents: Vec<Agent> = known.agents.drain(..).map(|info| info.agent).collect();
+        agents.append(&mut self.agents);
+        known.agents = numbered(agents);
+        let agent = newest.and_then(|node| known.agents.iter().find(|info| info.agent.node_id == node));
+        (agent.cloned(), std::mem::take(&mut self.code_objects))
     }
 }
 

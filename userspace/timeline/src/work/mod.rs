@@ -23,6 +23,7 @@ mod evidence;
 mod gaps;
 mod kernels;
 pub(crate) mod knowledge;
+mod live;
 mod packet;
 mod queue;
 mod records;
@@ -82,6 +83,8 @@ pub(crate) struct Work {
     /// Records of packets that were known already.
     duplicates: u64,
     latest: u64,
+    /// Of a recording that goes on: metadata that is to be taken into account.
+    learning: Option<Box<Collected>>,
 }
 
 /// What a process has.
@@ -116,6 +119,7 @@ impl Work {
             unaligned: BTreeMap::new(),
             duplicates: 0,
             latest: 0,
+            learning: None,
         }
     }
 
