@@ -41,6 +41,10 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     {
         say("--hsa-include has no effect without HSA domains; add --hsa-trace");
     }
+    if matches!(request.targets, Targets::Node) && request.others.program.is_some() {
+        say("--functions needs a program (`gputrace --functions REGEX -- ./app`) or a process (-p PID)");
+        return Ok(exit::USAGE);
+    }
     let finished = record(&request, &say)?;
     report(&finished, &args.output);
     if args.output.output_config {
@@ -115,10 +119,15 @@ fn request(args: &RecordArgs) -> Request {
         Targets::Node
     };
     let (directory, name) = place(&args.output);
+    let others = args.functions.others();
     Request {
         targets,
         follow_forks: args.follow_forks,
-        domains: domains::selected(&args.domains),
+        domains: domains::selected(&args.domains)
+            .into_iter()
+            .chain(others.domains())
+            .collect(),
+        others,
         functions: FunctionFilter {
             include: args.include.clone(),
             exclude: args.exclude.clone(),

@@ -14,6 +14,7 @@ use gputrace_export::{
     ndjson::NdjsonExporter,
     run_with,
     summary::{SummaryExporter, tables::TablesExporter},
+    wall_clock::WallClockExporter,
 };
 use gputrace_otf2::Otf2Exporter;
 use gputrace_perfetto::{PerfettoExporter, PerfettoOptions};
@@ -84,6 +85,10 @@ pub fn export_from(
             formats.tables.clone(),
             text.clone(),
         )));
+    }
+    if formats.wall_clock != Some(false) {
+        let asked = formats.wall_clock == Some(true);
+        exporters.push(Box::new(WallClockExporter::new(directory.clone(), name, asked)));
     }
     let mut failures = Vec::new();
     let too_small = source.size() < formats.minimum_bytes;
