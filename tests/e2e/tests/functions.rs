@@ -226,7 +226,7 @@ fn mistakes_are_told() {
             11,
             &["functions matches", "nm -C"][..],
         ),
-        (&["--functions", "^add"], 11, &["only inlined", "add(long, long)"]),
+        (&["--functions", "^add"], 11, &["only inlined", ": add;"]),
         (
             &["--functions", ".", "--max-functions", "3"],
             2,

@@ -132,6 +132,7 @@ int main(int argc, char **argv) {
         std::printf("calls %s %d %ld\n", key.first.c_str(), key.second, count * iterations);
     }
     std::printf("total %ld %g\n", total, sum.total);
+    std::fflush(stdout);
     if (wait) {
         // Until nobody looks any more.
         while (std::getchar() != EOF) {

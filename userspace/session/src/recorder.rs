@@ -323,13 +323,15 @@ impl Recorder<'_> {
             Targets::Attach { pids, wait } => {
                 for pid in pids {
                     let scope = self.request.scope(*pid);
+                    if !*wait {
+                        self.instruments.check_libraries(*pid)?;
+                    }
                     match self.instruments.process(*pid, scope, &self.collector) {
                         Err(SessionError::Process(ProcessError::NoRocmLibraries { .. })) if *wait => {}
                         Err(error) => return Err(error),
                         Ok(news) => self.announce(&news),
                     }
                     if !*wait {
-                        self.instruments.check_libraries(*pid)?;
                         if let Some(error) = self.instruments.take_unmatched().into_iter().next() {
                             return Err(error);
                         }
