@@ -78,6 +78,7 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
     let frames = frames.as_mut()?;
     if cookie.is_limited() && !admits(cookie.function()) {
         counters.dropped(DropReason::TooOften, cookie.domain());
+        frames.store_depth();
         return None;
     }
 

@@ -43,7 +43,7 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     }
     if matches!(request.targets, Targets::Node) && request.others.program.is_some() {
         say("--functions needs a program (`gputrace --functions REGEX -- ./app`) or a process (-p PID)");
-        return Ok(exit::USAGE);
+        return Ok(Done::with(exit::USAGE));
     }
     let finished = record(&request, &say)?;
     report(&finished, &args.output);

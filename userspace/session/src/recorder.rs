@@ -331,10 +331,8 @@ impl Recorder<'_> {
                         Err(error) => return Err(error),
                         Ok(news) => self.announce(&news),
                     }
-                    if !*wait {
-                        if let Some(error) = self.instruments.take_unmatched().into_iter().next() {
-                            return Err(error);
-                        }
+                    if !*wait && let Some(error) = self.instruments.take_unmatched().into_iter().next() {
+                        return Err(error);
                     }
                     self.instruments.libraries_in_advance(scope, &self.collector);
                     for file in self.linkers.candidates(Some(*pid)) {

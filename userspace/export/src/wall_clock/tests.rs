@@ -21,6 +21,7 @@ fn call(function: u32, correlation: u64, parent: u64, begin: u64, end: u64) -> C
         stack_readable: true,
         args: [0; 6],
         stack: [0; 8],
+        request: None,
     }
 }
 
