@@ -74,6 +74,21 @@ if stale "$out/synthetic/hsa_synthetic" synthetic/hsa_driver.cpp $headers "$log"
     $cxx synthetic/hsa_driver.cpp "$log" "$hsa_library" '-Wl,-rpath,$ORIGIN' -o "$out/synthetic/hsa_synthetic"
 fi
 
+# A program with functions of its own, and a library that is none of ROCm's. Also without its debug information, which
+# is in a file of its own, and without all symbols.
+functions=$out/functions
+mkdir -p "$functions"
+if stale "$functions/libshared.so" functions/shared.c functions/shared.h; then
+    $c -fPIC -shared -Wl,-soname,libshared.so -Wl,--build-id functions/shared.c -o "$functions/libshared.so"
+fi
+if stale "$functions/fib" functions/fib.cpp functions/shared.h "$functions/libshared.so"; then
+    $cxx -Wl,--build-id functions/fib.cpp "$functions/libshared.so" '-Wl,-rpath,$ORIGIN' -o "$functions/fib"
+    mkdir -p "$functions/.debug"
+    objcopy --only-keep-debug "$functions/fib" "$functions/.debug/fib_stripped.debug"
+    objcopy --strip-all --add-gnu-debuglink="$functions/.debug/fib_stripped.debug" "$functions/fib" \
+        "$functions/fib_stripped"
+fi
+
 # Programs that gputrace must refuse to trace, or has nothing to trace in.
 if stale "$out/no_rocm" bystander.c; then
     $c bystander.c -o "$out/no_rocm"

@@ -19,6 +19,9 @@ shared! {
         /// A power of two, minus 1: only calls whose number (on their CPU) has none of these bits look
         /// whether to wake the collector.
         pub wakeup_mask: u32,
+        /// Calls of one function within [`crate::counters::HEAT_WINDOW_SHIFT`] from which on further ones are lost, if
+        /// its cookie says that it is limited.
+        pub calls_per_window: u64,
     }
 }
 
@@ -66,5 +69,5 @@ pub mod state {
 /// `CLONE_THREAD` of `linux/sched.h`: the new task is a thread of its creator's process.
 pub const CLONE_THREAD: u64 = 0x0001_0000;
 
-const _: () = assert!(size_of::<ProbeConfig>() == 32);
+const _: () = assert!(size_of::<ProbeConfig>() == 40);
 const _: () = assert!(size_of::<KernelConfig>() == 24);

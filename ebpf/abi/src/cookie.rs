@@ -39,6 +39,40 @@ impl Cookie {
         (self.0 >> 32) as u8
     }
 
+    const LIMITED: u64 = 1 << 46;
+    const TAIL_CALL: u64 = 1 << 47;
+
+    /// Says that calls of the function are lost when there are too many of them
+    /// ([`crate::counters::DropReason::TooOften`]).
+    #[must_use]
+    pub const fn limited(self) -> Self {
+        Self(self.0 | Self::LIMITED)
+    }
+
+    /// Whether [`Self::limited`] was said.
+    #[must_use]
+    pub const fn is_limited(self) -> bool {
+        self.0 & Self::LIMITED != 0
+    }
+
+    /// Says that the probed instruction leaves the function by a jump to another one, which returns in its place.
+    #[must_use]
+    pub const fn at_tail_call(self) -> Self {
+        Self(self.0 | Self::TAIL_CALL)
+    }
+
+    /// Whether [`Self::at_tail_call`] was said.
+    #[must_use]
+    pub const fn is_tail_call(self) -> bool {
+        self.0 & Self::TAIL_CALL != 0
+    }
+
+    /// The cookie without [`Self::at_tail_call`]: that of the function's entry.
+    #[must_use]
+    pub const fn of_entry(self) -> Self {
+        Self(self.0 & !Self::TAIL_CALL)
+    }
+
     /// Words of stack arguments to copy, 0 to [`STACK_ARGS`].
     #[must_use]
     pub const fn stack_args(self) -> u8 {
@@ -58,5 +92,10 @@ mod tests {
             (0xdead_beef, 5, 7)
         );
         assert_eq!(Cookie::new(1, 2, 200).stack_args() as usize, STACK_ARGS);
+        let limited = cookie.limited();
+        assert!(limited.is_limited() && !cookie.is_limited() && !limited.is_tail_call());
+        assert!(limited.at_tail_call().is_tail_call());
+        assert_eq!(limited.at_tail_call().of_entry(), limited);
+        assert_eq!(limited.function(), cookie.function());
     }
 }

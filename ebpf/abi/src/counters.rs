@@ -9,7 +9,7 @@
 use crate::domain::DOMAINS;
 
 /// Number of reasons that a program can count.
-pub const KERNEL_REASONS: usize = 5;
+pub const KERNEL_REASONS: usize = 6;
 
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $id:literal, $name:literal;)*) => {
@@ -44,10 +44,12 @@ drop_reasons! {
     /// A packet, signal or copy lay in memory that could not be read at that moment, or that is more than a program
     /// reads at once.
     MemoryUnreadable = 4, "memory_unreadable";
+    /// The function was called more often than [`crate::config::ProbeConfig::calls_per_window`] allows.
+    TooOften = 5, "too_often";
     /// A record that is not of a known kind and size came out of a ring.
-    Malformed = 5, "malformed";
+    Malformed = 6, "malformed";
     /// The capture could not be written (disk full, I/O error).
-    CaptureWrite = 6, "capture_write";
+    CaptureWrite = 7, "capture_write";
 }
 
 shared! {
@@ -68,6 +70,22 @@ shared! {
         pub dropped: [[u64; DOMAINS]; KERNEL_REASONS],
     }
 }
+
+shared! {
+    /// How often a function was called lately; the value of map `HEAT` at index = function id.
+    #[derive(Default)]
+    pub struct Heat {
+        /// Which window is counted: ns of `CLOCK_BOOTTIME` shifted right by [`HEAT_WINDOW_SHIFT`].
+        pub window: u64,
+        /// Calls in it.
+        pub calls: u64,
+        /// Calls lost as [`DropReason::TooOften`] in the whole recording.
+        pub dropped: u64,
+    }
+}
+
+/// A window of [`Heat`] is 2 to the power of this many ns: 134 ms.
+pub const HEAT_WINDOW_SHIFT: u32 = 27;
 
 shared! {
     /// Counters of the kernel-side programs (`ebpf/kernel`), one value per CPU.

@@ -86,6 +86,10 @@ domains! {
     KfdIoctl = 20, "KFD_IOCTL", "kfd-trace", "kfd_ioctl";
     /// Traced threads without a processor.
     Sched = 21, "SCHED", "sched", "sched";
+    /// Exported functions of libraries that the user named.
+    Library = 22, "LIBRARY_API", "library", "library_api";
+    /// Functions of the traced programs themselves.
+    Function = 23, "FUNCTION", "functions", "function";
 }
 
 impl Domain {

@@ -62,6 +62,8 @@ pub mod span_flags {
     pub const EXECUTED: u16 = 1 << 2;
     /// Unfinished because the recording stopped.
     pub const RECORDING_STOPPED: u16 = 1 << 3;
+    /// Left by a jump to another function, which returned in its place: there is no result of its own.
+    pub const TAIL_CALL: u16 = 1 << 4;
 }
 
 shared! {

@@ -25,6 +25,7 @@ use gputrace_abi::{
 use crate::{
     frames::{Frames, count_lost, deeper},
     gpu::observe,
+    heat::admits,
     maps::{Counters, config, paused, state, stopped, target},
     ring::{Outcome, finish, wake_flag},
 };
@@ -75,6 +76,11 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
         counters.dropped(DropReason::ThreadMapFull, cookie.domain());
     }
     let frames = frames.as_mut()?;
+    if cookie.is_limited() && !admits(cookie.function()) {
+        counters.dropped(DropReason::TooOften, cookie.domain());
+        frames.store_depth();
+        return None;
+    }
 
     // SAFETY: a frame of this thread.
     let parent = frames.top().map_or(0, |top| unsafe { (*top).correlation });
@@ -181,16 +187,43 @@ pub(crate) fn call_leave(ctx: RetProbeContext) -> Option<()> {
     // First, so that the work below is not part of the call's duration.
     // SAFETY: a helper without arguments.
     let end = unsafe { bpf_ktime_get_boot_ns() };
+    // SAFETY: the context of this program; a helper that only reads it.
+    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    // The return has taken the return address from the stack.
+    // SAFETY: the registers that the kernel passes to this program.
+    let (stack_pointer, result) = unsafe { ((*ctx.regs).rsp - 8, (*ctx.regs).rax) };
+    leave(cookie, stack_pointer, result, end)
+}
+
+/// At an instruction by which a function is left, whose end is not seen by a probe on its return: closes its frame and
+/// writes the record. The stack pointer is that of the function's entry; where it is another, the instruction does
+/// not leave this call.
+#[uprobe]
+pub(crate) fn call_exit(ctx: ProbeContext) -> Option<()> {
+    // First, so that the work below is not part of the call's duration.
+    // SAFETY: a helper without arguments.
+    let end = unsafe { bpf_ktime_get_boot_ns() };
+    // SAFETY: the context of this program; a helper that only reads it.
+    let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
+    // SAFETY: the registers that the kernel passes to this program.
+    let (stack_pointer, result) = unsafe { ((*ctx.regs).rsp, (*ctx.regs).rax) };
+    leave(cookie, stack_pointer, result, end)
+}
+
+/// Closes the frame of the call that began at `stack_pointer` and writes its record.
+#[inline(always)]
+fn leave(cookie: Cookie, stack_pointer: u64, result: u64, end: u64) -> Option<()> {
     if stopped() {
         return None;
     }
     let id = bpf_get_current_pid_tgid();
     let mut frames = Frames::find(id)?;
-    // SAFETY: the context of this program; a helper that only reads it.
-    let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
-    // The return has taken the return address from the stack.
-    // SAFETY: the registers that the kernel passes to this program.
-    let (stack_pointer, result) = unsafe { ((*ctx.regs).rsp - 8, (*ctx.regs).rax) };
+    let (result, flags) = if cookie.is_tail_call() {
+        (0, u32::from(span_flags::TAIL_CALL))
+    } else {
+        (result, 0)
+    };
+    let cookie = cookie.of_entry().0;
 
     for _ in 0..MAX_DEPTH {
         let Some(frame) = frames.top() else { break };
@@ -202,7 +235,7 @@ pub(crate) fn call_leave(ctx: RetProbeContext) -> Option<()> {
             frames.store_depth();
             let outcome = Outcome {
                 kind: kind::SPAN,
-                flags: 0,
+                flags,
                 id,
                 depth: frames.depth,
                 end,

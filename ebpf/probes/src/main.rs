@@ -3,6 +3,7 @@
 //! | module | programs | what for |
 //! |---|---|---|
 //! | [`calls`] | `call_enter`, `call_leave` | one record per finished call |
+//! | [`calls`] | `call_exit` | the same at instructions that leave a function |
 //! | [`calls`], [`gpu`], [`agents`] | `gpu_enter` | packets, copies and completion signals, at functions that are not traced as calls |
 //! | [`signals`] | `process_exits` | read what the GPU has written before the process's memory goes |
 //! | [`ioctls`] | `kfd_…` | requests to the driver |
@@ -42,6 +43,7 @@ mod calls;
 mod copies;
 mod frames;
 mod gpu;
+mod heat;
 mod ioctls;
 mod lifecycle;
 mod linker;

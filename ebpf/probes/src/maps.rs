@@ -8,7 +8,7 @@ use aya_ebpf::{
 };
 use gputrace_abi::{
     config::{EVERY_PROCESS, ProbeConfig, state},
-    counters::{CpuCounters, DropReason, KERNEL_REASONS},
+    counters::{CpuCounters, DropReason, Heat, KERNEL_REASONS},
     domain::DOMAINS,
     frame::Thread,
     gpu::{COPIES_PER_BATCH, PACKETS_PER_DOORBELL},
@@ -25,6 +25,7 @@ static CONFIG: Global<ProbeConfig> = Global::new(ProbeConfig {
     newtask_clone_flags: 0,
     exec_old_pid: 0,
     wakeup_mask: 0,
+    calls_per_window: 0,
 });
 
 /// One of [`state`]. That programs leave everything as it is once the recording is over makes stopping exact and
@@ -48,6 +49,10 @@ pub(crate) static THREADS: HashMap<u64, Thread, 1> = HashMap::new();
 /// A zeroed [`Thread`] to insert: too large for the 512 bytes of stack.
 #[btf_map]
 pub(crate) static EMPTY_THREAD: Array<Thread, 1> = Array::new();
+
+/// How often functions are called, index = function id. Only of those that are limited; others have none.
+#[btf_map]
+pub(crate) static HEAT: Array<Heat, 1> = Array::new();
 
 /// Traced processes: key tgid, or [`EVERY_PROCESS`]; value bits of
 /// [`gputrace_abi::config::target_flags`].
@@ -216,7 +221,7 @@ impl Counters {
 ///
 /// `field` must be valid, aligned, and changed by atomic operations only.
 #[inline(always)]
-unsafe fn fetch_add(field: *mut u64, n: u64) -> u64 {
+pub(crate) unsafe fn fetch_add(field: *mut u64, n: u64) -> u64 {
     #[cfg(target_arch = "bpf")]
     // SAFETY: the caller's promise.
     unsafe {
@@ -230,5 +235,5 @@ unsafe fn fetch_add(field: *mut u64, n: u64) -> u64 {
 }
 
 const _: () = assert!(DOMAINS.is_power_of_two());
-const _: () = assert!((DropReason::MemoryUnreadable as usize) < KERNEL_REASONS);
+const _: () = assert!((DropReason::TooOften as usize) < KERNEL_REASONS);
 const _: () = assert!(PACKETS_PER_DOORBELL <= COPIES_PER_BATCH, "a step for each packet");

@@ -1,5 +1,4 @@
 //! Output while the recording goes on.
-#![expect(clippy::expect_used, reason = "tests")]
 
 use std::{collections::BTreeMap, process::Command};
 

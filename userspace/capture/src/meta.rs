@@ -121,6 +121,9 @@ pub struct Function {
     /// What the function returns.
     #[serde(default)]
     pub returns: ValueKind,
+    /// Where it is in the source, e.g. `fib.cpp:12`; known only of functions of programs with debug information.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub source: String,
 }
 
 /// What the kernel does at each hit of a probe, which decides how much of it is in the recorded durations.

@@ -55,7 +55,9 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
 
 fn session(error: &SessionError) -> u8 {
     match error {
-        SessionError::NoTarget => USAGE,
+        SessionError::NoTarget | SessionError::TooManyFunctions { .. } => USAGE,
+        SessionError::File(error) => elf(error),
+        SessionError::NoLibrary { .. } | SessionError::NoFunction { .. } => LIBRARY,
         SessionError::Launch { .. } | SessionError::Command(_) => NO_TARGET,
         SessionError::Process(error) => process(error),
         SessionError::Probe(error) => probe(error),

@@ -47,6 +47,10 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     {
         say("--hsa-include has no effect without HSA domains; add --hsa-trace");
     }
+    if matches!(request.targets, Targets::Node) && request.others.program.is_some() {
+        say("--functions needs a program (`gputrace --functions REGEX -- ./app`) or a process (-p PID)");
+        return Ok(Done::with(exit::USAGE));
+    }
     let finished = record(&request, &say)?;
     report(&finished, &args.output);
     if args.output.output_config {
@@ -121,10 +125,15 @@ fn request(args: &RecordArgs) -> Request {
         Targets::Node
     };
     let (directory, name) = place(&args.output);
+    let others = args.functions.others();
     Request {
         targets,
         follow_forks: args.follow_forks,
-        domains: domains::selected(&args.domains),
+        domains: domains::selected(&args.domains)
+            .into_iter()
+            .chain(others.domains())
+            .collect(),
+        others,
         functions: FunctionFilter {
             include: args.include.clone(),
             exclude: args.exclude.clone(),
@@ -170,8 +179,10 @@ fn live(request: &mut Request, args: &OutputArgs) -> Result<(), &'static str> {
         [Format::Ndjson] => LiveFormat::Ndjson,
         _ => return Err("-o - shows the recording while it goes on, in one format: -f text or -f ndjson"),
     };
-    if args.output_config || args.summary.file().is_some() {
-        return Err("-o - makes no files: drop --output-config and --summary-output-file, or give a name");
+    if args.output_config || args.wall_clock == Some(true) || args.summary.file().is_some() {
+        return Err(
+            "-o - makes no files: drop --output-config, --wall-clock and --summary-output-file, or give a name",
+        );
     }
     if args.summary.summary_output_file == "stdout"
         && (args.summary.summary || !args.summary.tables().is_empty())

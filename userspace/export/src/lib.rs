@@ -9,6 +9,7 @@
 //! * [`summary::SummaryExporter`]: text for people;
 //! * [`report::ReportExporter`]: one page of HTML with pictures;
 //! * [`json::JsonExporter`]: all records in one document, in rocprofv3's shape;
+//! * [`wall_clock::WallClockExporter`]: the time by caller and callee, as text and JSON;
 //! * [`ndjson::NdjsonExporter`]: one JSON object per line, gputrace's own format;
 //! * [`diff`]: two recordings compared;
 //! * other formats live in crates of their own (`gputrace-otf2`, `gputrace-perfetto`, `gputrace-rocpd`).
@@ -65,6 +66,7 @@ pub mod summary;
 #[cfg(any(test, feature = "synthetic"))]
 pub mod synthetic;
 pub mod text;
+pub mod wall_clock;
 
 pub use exporter::{ExportError, Exporter, Output};
 pub use filter::{Filter, FilterOptions};

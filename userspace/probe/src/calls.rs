@@ -1,6 +1,7 @@
 //! User half of `ebpf/probes`: the call-tracing programs and their maps.
 
 use std::{
+    collections::HashSet,
     ffi::OsStr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
@@ -8,10 +9,10 @@ use std::{
 
 use aya::maps::{Map, MapData};
 use gputrace_abi::{
-    config::{EVERY_PROCESS, ProbeConfig, state, target_flags},
-    counters::CpuCounters,
+    config::{EVERY_PROCESS, state, target_flags},
+    cookie::Cookie,
+    counters::{CpuCounters, Heat},
     frame::Thread,
-    record::LONG_SPAN_SIZE,
 };
 use libbpf_rs::{
     Link, MapCore as _, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, ProgramAttachType,
@@ -23,19 +24,20 @@ use crate::{
     ProbeError, Ring,
     attach::{Backend, PerfEvents, Point, Scope, Side, UprobeMulti, attach_all},
     cpus::{possible_cpus, present_cpus},
-    ioctls,
     libbpf::{capture_messages, forget_messages, refused},
     probes::{Hook, Probes},
-    sched,
-    tracefs::Tracepoint,
+    settings::{configure, entry_offset},
 };
+
+pub use crate::settings::{BackendChoice, CallLimit, Options};
 
 /// The compiled programs.
 pub(crate) static OBJECT: &[u8] = include_bytes!(env!("GPUTRACE_PROBES_OBJECT"));
 
 /// Programs that are attached to functions, as opposed to tracepoints.
-const FUNCTION_PROGRAMS: [&str; 6] = [
+const FUNCTION_PROGRAMS: [&str; 7] = [
     "call_enter",
+    "call_exit",
     "call_leave",
     "gpu_enter",
     "linker_changed",
@@ -58,31 +60,6 @@ const OPTIONAL_TRACEPOINT_PROGRAMS: [(&str, &str, &str); 1] =
 /// The map of the programs' variables; the stop flag is the only one.
 const STOP_FLAG: &str = ".bss";
 
-/// Which back-end to use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BackendChoice {
-    /// `uprobe_multi` if a trial shows that the kernel has it, else perf events.
-    #[default]
-    Auto,
-    /// Only `uprobe_multi`.
-    UprobeMulti,
-    /// Only perf events.
-    Perf,
-}
-
-/// How to load the programs.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Back-end.
-    pub backend: BackendChoice,
-    /// Bytes of the ring of each CPU; rounded up to a power of two of at least one page.
-    pub ring_bytes: u32,
-    /// Threads that can have open calls at once.
-    pub max_threads: u32,
-    /// Whether children of traced processes become traced.
-    pub follow_forks: bool,
-}
-
 /// Loaded call-tracing programs. Dropping it removes everything from the kernel.
 #[derive(Debug)]
 pub struct Calls {
@@ -92,6 +69,8 @@ pub struct Calls {
     rings: Vec<(u32, MapHandle)>,
     object: Object,
     cpus: u32,
+    /// Functions with lower ids can be limited.
+    limited: u32,
 }
 
 impl Calls {
@@ -168,6 +147,7 @@ impl Calls {
             rings: Vec::new(),
             object,
             cpus,
+            limited: options.limit.map_or(0, |limit| limit.functions),
         };
         calls.create_rings(ring_bytes)?;
         for (program, category, name) in TRACEPOINT_PROGRAMS {
@@ -291,6 +271,63 @@ impl Calls {
             entries.into_iter().chain(returns).collect(),
             failures,
         ))
+    }
+
+    /// Probes functions of the file at `path` whose end is seen at instructions that leave them, not at their returns:
+    /// `exits` are those instructions, with the cookies of their functions (or those of
+    /// [`gputrace_abi::cookie::Cookie::at_tail_call`]). Exits are probed before entries; a function whose exits
+    /// the kernel refuses is not probed, and named in the result by the refused exit.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::BrokenObject`].
+    pub fn attach_with_exits(
+        &self,
+        path: &Path,
+        scope: Scope,
+        entries: &[Point],
+        exits: &[Point],
+    ) -> Result<Probes, ProbeError> {
+        forget_messages();
+        let backend = &*self.backend;
+        let program = self.program("call_exit")?;
+        let (mut links, mut failures) = attach_all(backend, &program, path, scope, Side::Entry, exits);
+        let refused: HashSet<u64> = failures
+            .iter()
+            .map(|failure| Cookie(failure.point.cookie).of_entry().0)
+            .collect();
+        let entries: Vec<Point> = entries
+            .iter()
+            .copied()
+            .filter(|point| !refused.contains(&point.cookie))
+            .collect();
+        let program = self.program("call_enter")?;
+        let (more, failed) = attach_all(backend, &program, path, scope, Side::Entry, &entries);
+        links.extend(more);
+        failures.extend(failed);
+        Ok(Probes::new(links, failures))
+    }
+
+    /// How often calls of limited functions were lost as too frequent: function id and number, for those of which any
+    /// was.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the map cannot be read.
+    pub fn too_often(&self) -> Result<Vec<(u32, u64)>, ProbeError> {
+        let map = self.map("HEAT")?;
+        let mut lost = Vec::new();
+        for function in 0..self.limited {
+            let value = map
+                .lookup(function.as_bytes(), MapFlags::ANY)
+                .map_err(|error| refused("read how often functions were called", &error))?;
+            let heat = value.and_then(|bytes| Heat::read_from_bytes(&bytes).ok());
+            lost.extend(
+                heat.filter(|heat| heat.dropped != 0)
+                    .map(|heat| (function, heat.dropped)),
+            );
+        }
+        Ok(lost)
     }
 
     /// Watches a function, at `offset` in the file at `path`, that tells of something else than a call.
@@ -514,80 +551,6 @@ impl Calls {
         let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
         Ok(result == 0)
     }
-}
-
-/// Sets map sizes and the programs' settings.
-fn configure(open: &mut OpenObject, options: &Options, cpus: u32, ring_bytes: u32) -> Result<(), ProbeError> {
-    let newtask = Tracepoint::read("task", "task_newtask")?;
-    let exec = Tracepoint::read("sched", "sched_process_exec")?;
-    let config = ProbeConfig {
-        cpus,
-        follow_forks: u32::from(options.follow_forks),
-        wakeup_bytes: u64::from(ring_bytes / 4),
-        newtask_pid: newtask.offset("pid", 4)?,
-        newtask_clone_flags: newtask.offset("clone_flags", 8)?,
-        exec_old_pid: exec.offset("old_pid", 4)?,
-        wakeup_mask: wakeup_mask(ring_bytes),
-    };
-    let mut configured = false;
-    for mut map in open.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        let result = match name.as_str() {
-            "RINGS" | "COUNTERS" => map.set_max_entries(cpus),
-            "THREADS" => map.set_max_entries(options.max_threads.max(1)),
-            name if ioctls::MAPS.contains(&name) || sched::MAPS.contains(&name) => map.set_autocreate(false),
-            _ if name.ends_with(".config") => {
-                configured = true;
-                map.set_initial_value(config.as_bytes())
-            }
-            _ => Ok(()),
-        };
-        result.map_err(|error| refused(format!("configure map {name}"), &error))?;
-    }
-    if configured {
-        Ok(())
-    } else {
-        Err(ProbeError::BrokenObject {
-            part: "settings section".to_owned(),
-        })
-    }
-}
-
-/// Of how many calls one looks whether to wake the collector, minus 1: few enough that a quarter of a
-/// ring is noticed with some records to spare, and not more than 64.
-fn wakeup_mask(ring_bytes: u32) -> u32 {
-    let quarter = ring_bytes / 4 / LONG_SPAN_SIZE as u32;
-    // Room for eight looks in a quarter. A power of two that is not above that.
-    (1 << (quarter / 8).clamp(1, 64).ilog2()) - 1
-}
-
-/// File offset of an ELF file's entry point, for [`Calls::trial`]: that of the first executable segment
-/// will do, since it is only attached to, never run.
-fn entry_offset(path: &Path) -> Option<u64> {
-    use std::os::unix::fs::FileExt as _;
-    let file = std::fs::File::open(path).ok()?;
-    let mut header = [0u8; 64];
-    file.read_exact_at(&mut header, 0).ok()?;
-    let table = u64::from_le_bytes(header.get(32..40)?.try_into().ok()?);
-    let size = u64::from(u16::from_le_bytes(header.get(54..56)?.try_into().ok()?));
-    let count = u64::from(u16::from_le_bytes(header.get(56..58)?.try_into().ok()?));
-    let entry = u64::from_le_bytes(header.get(24..32)?.try_into().ok()?);
-    for index in 0..count {
-        let mut segment = [0u8; 56];
-        file.read_exact_at(&mut segment, table + index * size).ok()?;
-        let word = |at: usize| Some(u64::from_le_bytes(segment.get(at..at + 8)?.try_into().ok()?));
-        let (kind, offset, address, length) = (
-            u32::from_le_bytes(segment.get(0..4)?.try_into().ok()?),
-            word(8)?,
-            word(16)?,
-            word(32)?,
-        );
-        const PT_LOAD: u32 = 1;
-        if kind == PT_LOAD && (address..address + length).contains(&entry) {
-            return Some(entry - address + offset);
-        }
-    }
-    None
 }
 
 /// Flags of a target that is stopped while its new libraries are being probed.

@@ -24,6 +24,7 @@ pub mod ioctls;
 mod libbpf;
 pub mod probes;
 pub mod sched;
+mod settings;
 pub mod tasks;
 pub mod tracefs;
 

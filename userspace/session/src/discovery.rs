@@ -149,6 +149,12 @@ impl Recorder<'_> {
     /// Probes the libraries of every process, and returns which have any; see [`Self::try_process`] for `since`.
     pub(crate) fn scan_node(&mut self, since: Option<u64>) -> Result<Vec<u32>, SessionError> {
         let mut users = Vec::new();
+        if !self.request.others.is_empty() {
+            // Others than ROCm's users may have the libraries.
+            for pid in process::pids()? {
+                self.try_process(pid, Scope::EveryProcess, since);
+            }
+        }
         for found in process::survey()?.processes {
             if self.try_process(found.pid, Scope::EveryProcess, since) {
                 users.push(found.pid);

@@ -1,11 +1,11 @@
 //! Why a recording could not be made.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use gputrace_capture::{ReadError, WriteError};
 use gputrace_export::{ExportError, OutputError};
 use gputrace_probe::ProbeError;
-use gputrace_target::{interp::InterpError, process::ProcessError};
+use gputrace_target::{elf::ElfError, interp::InterpError, process::ProcessError};
 
 /// Why a recording could not be made or finished.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +28,43 @@ pub enum SessionError {
     /// A process cannot be traced.
     #[error(transparent)]
     Process(#[from] ProcessError),
+    /// A program or library file cannot be used.
+    #[error(transparent)]
+    File(#[from] ElfError),
+    /// A process has not mapped a library that was asked for.
+    #[error(
+        "process {pid} has no library {} mapped: it may load it later (--wait waits), or it uses another copy; \
+         `cat /proc/{pid}/maps` lists what it has",
+        library.display()
+    )]
+    NoLibrary {
+        /// The process.
+        pid: u32,
+        /// As the user gave it.
+        library: PathBuf,
+    },
+    /// Nothing in a file is to be traced.
+    #[error("no function of {} is traced: {reason}", path.display())]
+    NoFunction {
+        /// The file.
+        path: PathBuf,
+        /// Why, as a clause.
+        reason: String,
+    },
+    /// More functions match than is reasonable.
+    #[error(
+        "{count} functions of {} match, more than {limit}: choose fewer by the regular expression or \
+         --min-instructions, or allow more with --max-functions {count}",
+        path.display()
+    )]
+    TooManyFunctions {
+        /// The file.
+        path: PathBuf,
+        /// How many match.
+        count: usize,
+        /// How many may.
+        limit: usize,
+    },
     /// eBPF programs could not be loaded or attached.
     #[error(transparent)]
     Probe(#[from] ProbeError),

@@ -1,6 +1,6 @@
 //! Getting probes onto libraries: which files have been probed for whom, and under which function ids.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use gputrace_abi::{cookie::Cookie, domain::Domain, gpu::role};
 use gputrace_capture::meta::{Function, Library, Notice, ProbeCost, ValueKind};
@@ -12,12 +12,18 @@ use gputrace_probe::{
     probes::{Hook, Probes},
 };
 use gputrace_target::{
+    elf::ElfError,
+    functions::ExitKind,
     library::{LibraryFile, LibraryPlan, PlannedProbe},
     plan::CostClass,
-    process::{self, MappedFile},
+    process::{self, MappedFile, ProcessError},
 };
 
-use crate::{SessionError, request::FunctionFilter};
+use crate::{
+    SessionError,
+    others::{Others, Role},
+    request::{FunctionFilter, Request},
+};
 
 /// Which file, as far as uprobes are concerned: the kernel keys them by inode. Overlay mounts show one
 /// inode under several devices; the build id tells such twins apart from different files.
@@ -33,6 +39,9 @@ struct Identity {
 struct Instrumented {
     file: LibraryFile,
     points: Vec<Point>,
+    /// Functions whose end is seen at instructions that leave them, and those instructions.
+    entries: Vec<Point>,
+    exits: Vec<Point>,
     /// Functions that tell of the GPU's work and are not traced as calls.
     observed: Vec<Point>,
     /// Functions that are watched, and where they are in the file.
@@ -49,7 +58,14 @@ pub(crate) struct Instruments {
     calls: Arc<Calls>,
     domains: Vec<Domain>,
     functions: FunctionFilter,
+    others: Others,
     libraries: HashMap<Identity, Instrumented>,
+    /// Names of functions that are limited in how often they may be called.
+    limited: HashMap<u32, String>,
+    /// Whether a file had functions of the others that were asked for.
+    matched: bool,
+    /// Why other files had none.
+    unmatched: Vec<SessionError>,
     next_library: u32,
     next_function: u32,
     /// Functions with a probe.
@@ -59,11 +75,15 @@ pub(crate) struct Instruments {
 }
 
 impl Instruments {
-    pub(crate) fn new(calls: Arc<Calls>, domains: Vec<Domain>, functions: FunctionFilter) -> Self {
+    pub(crate) fn new(calls: Arc<Calls>, request: &Request) -> Self {
         Self {
             calls,
-            domains,
-            functions,
+            domains: request.domains.clone(),
+            functions: request.functions.clone(),
+            others: request.others.clone(),
+            limited: HashMap::new(),
+            matched: false,
+            unmatched: Vec::new(),
             libraries: HashMap::new(),
             next_library: 0,
             next_function: 0,
@@ -72,7 +92,7 @@ impl Instruments {
         }
     }
 
-    /// Probes the ROCm libraries that a process has mapped, for `scope`. Those already probed cost
+    /// Probes the libraries that a process has mapped and that are of interest, for `scope`. Those already probed cost
     /// nothing. Returns those of which nobody has been told yet: path and number of functions.
     ///
     /// # Errors
@@ -85,19 +105,80 @@ impl Instruments {
         collector: &CollectorHandle,
     ) -> Result<Vec<(String, usize)>, SessionError> {
         let mut news = Vec::new();
-        for mapped in &process::rocm_libraries(pid)?.libraries {
-            if !self.wants(mapped) {
-                continue;
+        let mut wanted = Vec::new();
+        if !self.others.is_empty() {
+            for mapped in process::code_files(pid)? {
+                let role = self.others.role(pid, &mapped);
+                if role.any() {
+                    wanted.push((mapped, role));
+                }
             }
+        }
+        match process::rocm_libraries(pid) {
+            Ok(found) => {
+                for mapped in found.libraries {
+                    if self.wants(&mapped) && !wanted.iter().any(|(other, _)| *other == mapped) {
+                        wanted.push((mapped, Role::default()));
+                    }
+                }
+            }
+            Err(ProcessError::NoRocmLibraries { .. } | ProcessError::StaticRuntime { .. })
+                if !wanted.is_empty() => {}
+            Err(error) => return Err(error.into()),
+        }
+        for (mapped, role) in &wanted {
             let file = process::open_mapped(pid, mapped)?;
-            let Some(library) = self.file(file, scope, collector)? else {
+            let Some(library) = self.file(file, *role, scope, collector)? else {
                 continue;
             };
             if !std::mem::replace(&mut library.announced, true) {
-                news.push((library.file.path().display().to_string(), library.points.len()));
+                let functions = library.points.len() + library.entries.len();
+                news.push((library.file.path().display().to_string(), functions));
             }
         }
         Ok(news)
+    }
+
+    /// Libraries asked for that a process has not mapped.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError::NoLibrary`] for the first of them.
+    pub(crate) fn check_libraries(&self, pid: u32) -> Result<(), SessionError> {
+        if self.others.libraries.is_empty() {
+            return Ok(());
+        }
+        let mapped = process::code_files(pid)?;
+        match self.others.missing(&mapped).first() {
+            Some(library) => Err(SessionError::NoLibrary {
+                pid,
+                library: library.given().to_owned(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Why none of the others that were asked for has been found: an error if nothing at all was.
+    pub(crate) fn take_unmatched(&mut self) -> Vec<SessionError> {
+        let unmatched = std::mem::take(&mut self.unmatched);
+        if self.matched { Vec::new() } else { unmatched }
+    }
+
+    /// Says of which functions calls were lost because there were too many.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError::Probe`].
+    pub(crate) fn too_often(&self) -> Result<Vec<String>, SessionError> {
+        let rate = self.others.max_call_rate.unwrap_or_default();
+        let lost = self.calls.too_often()?.into_iter().map(|(function, lost)| {
+            let name = self.limited.get(&function).map_or("a function", String::as_str);
+            format!(
+                "{name} was called more than {rate} times a second; {lost} of its calls are not recorded. Leave it out \
+                 with --exclude-functions, or allow more with --max-call-rate"
+            )
+        });
+        Ok(lost.collect())
     }
 
     /// Whether any domain of the recording can be in this file.
@@ -119,13 +200,31 @@ impl Instruments {
         scope: Scope,
         collector: &CollectorHandle,
     ) -> Result<(), SessionError> {
-        self.file(file, scope, collector).map(drop)
+        self.file(file, Role::default(), scope, collector).map(drop)
+    }
+
+    /// Probes libraries that were asked for by path and that targets may map later.
+    pub(crate) fn libraries_in_advance(&mut self, scope: Scope, collector: &CollectorHandle) {
+        let role = Role {
+            library: true,
+            program: false,
+        };
+        for library in self.others.libraries.clone() {
+            let outcome = LibraryFile::open(library.given())
+                .map_err(SessionError::from)
+                .and_then(|file| self.file(file, role, scope, collector).map(drop));
+            if let Err(error) = outcome {
+                // It matters only if a target maps it, and then it is told again.
+                tracing::debug!("{error}");
+            }
+        }
     }
 
     /// Probes one library file for `scope`, if that has not been done.
     fn file(
         &mut self,
         file: LibraryFile,
+        role: Role,
         scope: Scope,
         collector: &CollectorHandle,
     ) -> Result<Option<&mut Instrumented>, SessionError> {
@@ -134,13 +233,14 @@ impl Instruments {
             build: file.elf().build_id.clone().ok_or_else(|| file.device()),
         };
         if !self.libraries.contains_key(&identity) {
-            let instrumented = self.register(file, collector)?;
+            let instrumented = self.register(file, role, collector)?;
             self.libraries.insert(identity.clone(), instrumented);
         }
         let Some(library) = self.libraries.get_mut(&identity) else {
             return Ok(None);
         };
-        if library.points.is_empty() && library.observed.is_empty() {
+        let functions = library.points.len() + library.entries.len();
+        if functions == 0 && library.observed.is_empty() {
             return Ok(None);
         }
         let covered = |(other, _): &(Scope, Probes)| *other == scope || *other == Scope::EveryProcess;
@@ -156,17 +256,28 @@ impl Instruments {
             let probes = self.calls.watch(*hook, &path, scope, *offset)?;
             library.probes.push((scope, probes));
         }
-        let probes = self.calls.attach(&path, scope, &library.points)?;
-        if let Some(first) = probes.failures.first() {
-            if probes.failures.len() >= library.points.len() && library.observed.is_empty() {
+        let mut failures = Vec::new();
+        if !library.entries.is_empty() {
+            let mut probes = self
+                .calls
+                .attach_with_exits(&path, scope, &library.entries, &library.exits)?;
+            failures.append(&mut probes.failures);
+            library.probes.push((scope, probes));
+        }
+        if !library.points.is_empty() {
+            let mut probes = self.calls.attach(&path, scope, &library.points)?;
+            failures.append(&mut probes.failures);
+            library.probes.push((scope, probes));
+        }
+        if let Some(first) = failures.first() {
+            if failures.len() >= functions && library.observed.is_empty() {
                 // Nothing at all is probed: that is no detail of the recording any more.
-                let failures = probes.failures.into_iter().next();
-                return Err(failures.map_or(SessionError::NoTarget, |failure| failure.error.into()));
+                let failure = failures.into_iter().next();
+                return Err(failure.map_or(SessionError::NoTarget, |failure| failure.error.into()));
             }
             let text = format!(
-                "{} of {} functions of {} could not be probed, the first because: {}",
-                probes.failures.len(),
-                library.points.len(),
+                "{} of {functions} functions of {} could not be probed, the first because: {}",
+                failures.len(),
                 library.file.path().display(),
                 first.error
             );
@@ -179,8 +290,7 @@ impl Instruments {
             );
             self.remarks.push(text);
         }
-        self.probed += library.points.len() - probes.failures.len();
-        library.probes.push((scope, probes));
+        self.probed += functions.saturating_sub(failures.len());
         Ok(Some(library))
     }
 
@@ -189,22 +299,48 @@ impl Instruments {
     fn register(
         &mut self,
         file: LibraryFile,
+        role: Role,
         collector: &CollectorHandle,
     ) -> Result<Instrumented, SessionError> {
-        let plan = plan(&file, &self.domains, &self.functions).map_err(process::ProcessError::from)?;
+        let (plan, remarks) = self.choose(&file, role)?;
         let first = self.next_function;
         let functions: Vec<Function> = (first..)
             .zip(&plan.probes)
             .map(|(id, probe)| describe(id, probe))
             .collect();
-        let points = functions
-            .iter()
-            .map(|function| Point {
+        let (mut points, mut entries, mut exits) = (Vec::new(), Vec::new(), Vec::new());
+        let is_limited = self.others.max_call_rate.is_some();
+        for (function, probe) in functions.iter().zip(&plan.probes) {
+            let mut cookie = cookie(function, &self.domains);
+            if is_limited && matches!(probe.domain, Domain::Library | Domain::Function) {
+                cookie = cookie.limited();
+                self.limited.insert(function.id, function.name.clone());
+            }
+            let point = Point {
                 offset: function.probe_offset,
-                cookie: cookie(function, &self.domains).0,
-            })
-            .collect();
-        let observed = observed(&file, &plan, &self.domains).map_err(process::ProcessError::from)?;
+                cookie: cookie.0,
+            };
+            if probe.exits.is_empty() {
+                points.push(point);
+                continue;
+            }
+            entries.push(point);
+            exits.extend(probe.exits.iter().map(|exit| {
+                Point {
+                    offset: exit.file_offset,
+                    cookie: match exit.kind {
+                        ExitKind::Return => cookie,
+                        ExitKind::TailCall => cookie.at_tail_call(),
+                    }
+                    .0,
+                }
+            }));
+        }
+        let observed = match observed(&file, &plan, &self.domains) {
+            // A program need not export anything.
+            Err(ElfError::NoDynamicSymbols { .. }) if role.any() => Vec::new(),
+            observed => observed.map_err(ProcessError::from)?,
+        };
         let hooks = if gputrace_catalog::is_gpu_traced(&self.domains) {
             hooks(&file)
         } else {
@@ -226,7 +362,7 @@ impl Instruments {
             "library to be probed"
         );
         collector.append(library.into());
-        for text in untraced(&file, &plan, &self.domains) {
+        for text in untraced(&file, &plan, &self.domains).into_iter().chain(remarks) {
             let notice = Notice {
                 time: clocks::now(),
                 text,
@@ -236,11 +372,44 @@ impl Instruments {
         Ok(Instrumented {
             file,
             points,
+            entries,
+            exits,
             observed,
             hooks,
             probes: Vec::new(),
             announced: false,
         })
+    }
+
+    /// Chooses functions of a file: ROCm's of the domains asked for, and others. With remarks.
+    fn choose(&mut self, file: &LibraryFile, role: Role) -> Result<(LibraryPlan, Vec<String>), SessionError> {
+        let rocm = plan(file, &self.domains, &self.functions);
+        if !role.any() {
+            return Ok((rocm.map_err(ProcessError::from)?, Vec::new()));
+        }
+        let (mut chosen, remarks) = match self.others.plan(file, role, &self.functions) {
+            Ok(chosen) => chosen,
+            Err(error @ (SessionError::NoFunction { .. } | SessionError::TooManyFunctions { .. })) => {
+                self.unmatched.push(error);
+                return Ok((rocm.unwrap_or_default(), Vec::new()));
+            }
+            Err(error) => return Err(error),
+        };
+        self.matched |= !chosen.probes.is_empty();
+        self.remarks.extend(remarks.iter().cloned());
+        // A program need not export anything.
+        if let Ok(rocm) = rocm {
+            let is_new = |address| chosen.probes.iter().all(|probe| probe.address != address);
+            let more: Vec<_> = rocm
+                .probes
+                .into_iter()
+                .filter(|probe| is_new(probe.address))
+                .collect();
+            chosen.probes.extend(more);
+            chosen.refused.extend(rocm.refused);
+            chosen.indirect.extend(rocm.indirect);
+        }
+        Ok((chosen, remarks))
     }
 
     /// All probes, to be removed.
@@ -261,7 +430,7 @@ pub fn plan(
     file: &LibraryFile,
     domains: &[Domain],
     functions: &FunctionFilter,
-) -> Result<LibraryPlan, gputrace_target::elf::ElfError> {
+) -> Result<LibraryPlan, ElfError> {
     file.plan(&|name: &str| {
         let name = gputrace_catalog::plain_name(name);
         gputrace_catalog::classify(name).filter(|domain| domains.contains(domain) && functions.wants(name))
@@ -292,11 +461,7 @@ fn hooks(file: &LibraryFile) -> Vec<(Hook, u64)> {
 }
 
 /// Functions of a library that tell of the GPU's work and are not among those `traced`.
-fn observed(
-    file: &LibraryFile,
-    traced: &LibraryPlan,
-    domains: &[Domain],
-) -> Result<Vec<Point>, gputrace_target::elf::ElfError> {
+fn observed(file: &LibraryFile, traced: &LibraryPlan, domains: &[Domain]) -> Result<Vec<Point>, ElfError> {
     let role = |name: &str| gputrace_catalog::gpu_role(gputrace_catalog::plain_name(name), domains);
     let plan = file.plan(&|name: &str| {
         let is_traced = traced
@@ -322,7 +487,10 @@ fn untraced(file: &LibraryFile, plan: &LibraryPlan, domains: &[Domain]) -> Vec<S
     let mut remarks: Vec<String> = plan
         .refused
         .iter()
-        .map(|refused| format!("{} cannot be probed: {}", refused.name, refused.reason))
+        .map(|refused| {
+            let name = shown_name(refused.domain, &refused.name);
+            format!("{name} cannot be probed: {}", refused.reason)
+        })
         .collect();
     remarks.extend(plan.indirect.iter().map(|name| {
         format!("{name} is not traced: it is an indirect function, whose code is chosen in each process")
@@ -337,15 +505,25 @@ fn untraced(file: &LibraryFile, plan: &LibraryPlan, domains: &[Domain]) -> Vec<S
     remarks
 }
 
+/// The name that people read: as the public header of an API has it, or all that a mangled name says.
+fn shown_name(domain: Domain, name: &str) -> Cow<'_, str> {
+    match domain {
+        Domain::Library | Domain::Function => {
+            gputrace_names::demangle(name).map_or(Cow::Borrowed(name), Cow::Owned)
+        }
+        _ => Cow::Borrowed(gputrace_catalog::plain_name(name)),
+    }
+}
+
 /// A function as the capture describes it.
 fn describe(id: u32, probe: &PlannedProbe) -> Function {
     let signature = gputrace_catalog::signature(&probe.name);
-    let plain = gputrace_catalog::plain_name(&probe.name);
+    let plain = shown_name(probe.domain, &probe.name);
     // The mangled name is kept: it is what the library really exports.
     let mangled = (plain != probe.name).then(|| probe.name.clone());
     Function {
         id,
-        name: plain.to_owned(),
+        name: plain.into_owned(),
         aliases: mangled.into_iter().chain(probe.aliases.iter().cloned()).collect(),
         version: probe.version.clone().unwrap_or_default(),
         domain: probe.domain.id(),
@@ -357,6 +535,12 @@ fn describe(id: u32, probe: &PlannedProbe) -> Function {
             CostClass::SingleStepped => ProbeCost::SingleStepped,
         },
         parameters: signature.map(Signature::parameters),
-        returns: signature.map_or(ValueKind::Word, Signature::return_kind),
+        returns: if probe.exits.iter().any(|exit| exit.kind == ExitKind::TailCall) {
+            // What the other function returns is not seen.
+            ValueKind::Void
+        } else {
+            signature.map_or(ValueKind::Word, Signature::return_kind)
+        },
+        source: probe.source.clone().unwrap_or_default(),
     }
 }

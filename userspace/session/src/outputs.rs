@@ -15,6 +15,7 @@ use gputrace_export::{
     run_with,
     summary::{SummaryExporter, tables::TablesExporter},
     text::TextExporter,
+    wall_clock::WallClockExporter,
 };
 use gputrace_otf2::Otf2Exporter;
 use gputrace_perfetto::{PerfettoExporter, PerfettoOptions};
@@ -77,6 +78,10 @@ pub fn export_from(
 ) -> Result<Outputs, SessionError> {
     let mut exporters: Vec<Box<dyn Exporter>> = Vec::new();
     let summaries = Summaries::new(formats, &mut exporters);
+    if formats.wall_clock != Some(false) {
+        let asked = formats.wall_clock == Some(true);
+        exporters.push(Box::new(WallClockExporter::new(directory.clone(), name, asked)));
+    }
     let mut failures = Vec::new();
     let too_small = source.size() < formats.minimum_bytes;
     let wanted = formats.list.iter().filter(|_| !too_small);

@@ -28,7 +28,7 @@ use gputrace_collect::{Collector, CollectorHandle, Command, GpuSettings, Happeni
 use gputrace_export::OutputDir;
 use gputrace_probe::{
     attach::Scope,
-    calls::{Calls, Options},
+    calls::{CallLimit, Calls, Options},
     present_cpus,
     probes::Probes,
     tasks::Tasks,
@@ -42,7 +42,7 @@ use rustix::process::Signal;
 use tokio::{
     sync::mpsc::{UnboundedReceiver, unbounded_channel},
     task::JoinSet,
-    time::{MissedTickBehavior, interval, sleep},
+    time::{Instant, MissedTickBehavior, interval_at, sleep},
 };
 
 use crate::{
@@ -69,6 +69,9 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// After how many ticks to look for libraries that nothing told of.
 const TICKS_PER_LOOK: u64 = 10;
+
+/// Functions with ids up to this can be limited in how often they may be called.
+const LIMITED_FUNCTIONS: u32 = 1 << 15;
 
 /// What a recording left behind.
 #[derive(Debug)]
@@ -106,7 +109,7 @@ pub type Say<'a> = &'a dyn Fn(&str);
 ///
 /// [`SessionError`]. What was recorded before stays in the capture.
 pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError> {
-    check_targets(&request.targets)?;
+    check_targets(request)?;
     let user = User::behind_sudo();
     let owner = user.as_ref().map(User::owner);
     let names = Names::of_targets(&request.targets);
@@ -121,6 +124,10 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         ring_bytes,
         max_threads: request.max_threads,
         follow_forks,
+        limit: request.others.max_call_rate.map(|calls_per_second| CallLimit {
+            calls_per_second,
+            functions: LIMITED_FUNCTIONS,
+        }),
     })?);
     if !request.periods.is_empty() {
         calls.pause(true)?;
@@ -220,11 +227,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             // The receiver lives until the collector has ended.
             let _ = sender.send(happening);
         })?;
-        let instruments = Instruments::new(
-            Arc::clone(&calls),
-            request.domains.clone(),
-            request.functions.clone(),
-        );
+        let instruments = Instruments::new(Arc::clone(&calls), request);
         let mut recorder = Recorder {
             request,
             say,
@@ -273,13 +276,17 @@ fn thread_error(cause: std::io::Error) -> SessionError {
 }
 
 /// Says what is wrong with the targets before anything is loaded.
-fn check_targets(targets: &Targets) -> Result<(), SessionError> {
-    match targets {
+fn check_targets(request: &Request) -> Result<(), SessionError> {
+    let others = &request.others;
+    match &request.targets {
         Targets::Launch { command, .. } => check_command(command),
         Targets::Attach { pids, wait } => {
             for pid in pids {
                 match process::rocm_libraries(*pid) {
                     Err(ProcessError::NoRocmLibraries { .. }) if *wait => {}
+                    // Told later if there is nothing else either.
+                    Err(ProcessError::NoRocmLibraries { .. } | ProcessError::StaticRuntime { .. })
+                        if !others.is_empty() => {}
                     Err(error) => return Err(error.into()),
                     Ok(_) => {}
                 }
@@ -345,11 +352,18 @@ impl Recorder<'_> {
             Targets::Attach { pids, wait } => {
                 for pid in pids {
                     let scope = self.request.scope(*pid);
+                    if !*wait {
+                        self.instruments.check_libraries(*pid)?;
+                    }
                     match self.instruments.process(*pid, scope, &self.collector) {
                         Err(SessionError::Process(ProcessError::NoRocmLibraries { .. })) if *wait => {}
                         Err(error) => return Err(error),
                         Ok(news) => self.announce(&news),
                     }
+                    if !*wait && let Some(error) = self.instruments.take_unmatched().into_iter().next() {
+                        return Err(error);
+                    }
+                    self.instruments.libraries_in_advance(scope, &self.collector);
                     for file in self.linkers.candidates(Some(*pid)) {
                         self.try_candidate(file, scope);
                     }
@@ -366,6 +380,8 @@ impl Recorder<'_> {
             }
             Targets::Node => {
                 let users = self.scan_node(None)?;
+                self.instruments
+                    .libraries_in_advance(Scope::EveryProcess, &self.collector);
                 for file in self.linkers.candidates(None) {
                     self.try_candidate(file, Scope::EveryProcess);
                 }
@@ -391,7 +407,8 @@ impl Recorder<'_> {
 
     /// Waits for the end. Everything that happens in between is taken care of here.
     async fn wait(&mut self, stops: &mut Stops) -> Ending {
-        let mut tick = interval(TICK);
+        // Not at once: a launched program is stopped until it has been looked at for its own reasons.
+        let mut tick = interval_at(Instant::now() + TICK, TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let over = sleep(self.request.duration.unwrap_or(Duration::MAX));
         tokio::pin!(over);
@@ -519,6 +536,14 @@ impl Recorder<'_> {
         capture: PathBuf,
     ) -> Result<Finished, SessionError> {
         let frozen = self.calls.stop()?;
+        let unmatched = self.instruments.take_unmatched();
+        let remarks = unmatched.iter().map(ToString::to_string);
+        for text in remarks.chain(self.instruments.too_often()?) {
+            self.tell(&text);
+            let time = clocks::now();
+            self.collector
+                .send(Command::Meta(Box::new(Notice { time, text }.into())));
+        }
         // Nothing is stopped from now on; wake whatever was.
         while let Ok(happening) = self.happenings.try_recv() {
             match happening {

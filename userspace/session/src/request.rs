@@ -8,6 +8,7 @@ use gputrace_perfetto::GpuGrouping;
 use gputrace_probe::{attach::Scope, calls::BackendChoice, ioctls::Place};
 use regex::Regex;
 
+use crate::others::Others;
 use crate::periods::Period;
 
 /// A recording to be made.
@@ -22,6 +23,8 @@ pub struct Request {
     pub domains: Vec<Domain>,
     /// Which of their functions.
     pub functions: FunctionFilter,
+    /// Functions besides ROCm's.
+    pub others: Others,
     /// Whether a launched program's environment asks HIP to have every kernel stamped by the GPU.
     pub queue_profiling: bool,
     /// When to record at all; always without any.
@@ -201,6 +204,8 @@ pub struct Formats {
     pub summary_file: Option<String>,
     /// Make the formats only of captures with at least so many bytes: rocprofv3's `--minimum-output-data`.
     pub minimum_bytes: u64,
+    /// Whether there is a report on the time by caller and callee; `None`: if functions of programs were traced.
+    pub wall_clock: Option<bool>,
     /// By what Perfetto traces divide the rows of an agent's work.
     pub grouping: GpuGrouping,
 }

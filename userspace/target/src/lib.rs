@@ -12,6 +12,9 @@
 //! 3. **Where exactly?** [`plan`] decodes the first instructions of each function and chooses the one on
 //!    which a probe costs least, or says why the kernel would refuse it.
 //!
+//! For a program's own functions, exported or not, [`functions`] takes the place of the second step: it reads full symbol
+//! tables and debug information, and finds the instructions by which a function is left.
+//!
 //! The result is a [`library::LibraryPlan`]: file offsets to hand to the kernel, together with a path that
 //! means the examined file and no other ([`library::LibraryFile::attach_path`]).
 //!
@@ -35,6 +38,7 @@
 
 pub mod candidates;
 pub mod elf;
+pub mod functions;
 pub mod interp;
 mod ld_cache;
 pub mod library;

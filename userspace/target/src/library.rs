@@ -13,6 +13,7 @@ use gputrace_abi::domain::Domain;
 
 use crate::{
     elf::{self, ElfError, ElfInfo, Function, SymbolKind},
+    functions::ExitKind,
     plan::{self, CostClass, Unprobeable},
 };
 
@@ -59,6 +60,22 @@ pub struct PlannedProbe {
     pub address: u64,
     /// Where the probe goes.
     pub site: Site,
+    /// Instructions that leave the function, if the end of a call is to be seen there; empty if it is to be seen by a probe
+    /// on the function's return.
+    pub exits: Vec<ExitSite>,
+    /// Where the function is in the source, e.g. `fib.cpp:12`; only of functions found by [`crate::functions`].
+    pub source: Option<String>,
+}
+
+/// A place for a probe on an instruction that leaves a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExitSite {
+    /// File offset of the instruction.
+    pub file_offset: u64,
+    /// What the instruction is.
+    pub kind: ExitKind,
+    /// What a hit costs.
+    pub cost: CostClass,
 }
 
 /// A place for a probe.
@@ -183,6 +200,11 @@ impl LibraryFile {
         self.inode
     }
 
+    /// The open file.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// What is in the file.
     #[must_use]
     pub fn elf(&self) -> &ElfInfo {
@@ -224,6 +246,8 @@ impl LibraryFile {
                     domain,
                     address,
                     site,
+                    exits: Vec::new(),
+                    source: None,
                 }),
                 Err(reason) => plan.refused.push(RefusedProbe {
                     name: chosen.name,
@@ -263,7 +287,7 @@ impl LibraryFile {
     }
 
     /// Where a probe on the function at `address` goes.
-    fn site(&self, address: u64, size: u64) -> Result<Result<Site, Unprobeable>, ElfError> {
+    pub(crate) fn site(&self, address: u64, size: u64) -> Result<Result<Site, Unprobeable>, ElfError> {
         let Some((offset, available)) = self.elf.code_at(address) else {
             return Ok(Err(Unprobeable::NotCode));
         };

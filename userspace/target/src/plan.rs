@@ -66,6 +66,24 @@ pub enum Unprobeable {
     /// Not an instruction, or cut off by the end of the code.
     #[error("its first bytes are not an x86-64 instruction")]
     Undecodable,
+    /// The kernel or another part of the program jumps to it.
+    #[error("it is not called but jumped to, so there is no return address where a call has one")]
+    NotCalled,
+    /// It looks at its return address, moves it, returns twice or changes stacks.
+    #[error("it works with its own return address or stack, which a probe on its return changes")]
+    ReturnAddress,
+    /// The symbol has no size, or an absurd one.
+    #[error("the size of its code is not known, so its return instructions cannot be found")]
+    UnknownSize,
+    /// No instruction in it returns.
+    #[error("no instruction was found that returns from it, so its end would not be seen")]
+    NoReturn,
+    /// A branch in it leads to its first instruction.
+    #[error("it jumps back to its first instruction, so rounds of a loop could not be told from calls")]
+    Loop,
+    /// Entry and exit would be one instruction.
+    #[error("it does nothing but return")]
+    OnlyReturn,
     /// The symbol does not lie in code that the file holds.
     #[error("its address is not in the file's code")]
     NotCode,
@@ -137,6 +155,14 @@ fn classify(code: &[u8], address: u64) -> Result<(CostClass, usize), Unprobeable
     let bytes = code.get(..instruction.len()).ok_or(Unprobeable::Undecodable)?;
     let shape = Shape::of(bytes).ok_or(Unprobeable::Undecodable)?;
     shape.cost(bytes, address).map(|cost| (cost, bytes.len()))
+}
+
+/// What a probe on the first instruction of `code` costs.
+///
+/// # Errors
+/// As [`plan`].
+pub(crate) fn cost(code: &[u8], address: u64) -> Result<CostClass, Unprobeable> {
+    classify(code, address).map(|(cost, _)| cost)
 }
 
 /// Whether a relative branch or call in `code` leads to `target`.

@@ -1,6 +1,7 @@
 //! The command line. Names follow rocprofv3's where it has one.
 
 mod domains;
+mod functions;
 mod output;
 mod period;
 mod record;

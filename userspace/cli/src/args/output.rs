@@ -62,6 +62,12 @@ pub(crate) struct OutputArgs {
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) stats: bool,
 
+    /// Write NAME_wall_clock.txt and .json: the time of functions and API calls by caller and callee, for each thread
+    /// and together [default: if --functions was given].
+    #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
+          value_parser = boolean, action = ArgAction::Set)]
+    pub(crate) wall_clock: Option<bool>,
+
     /// With -f pftrace: rows of GPU work are those of HSA queues (the default). With =False they are
     /// those of HIP streams, as rocprofv3 has them without this option; work whose stream is not known is in a
     /// row of its own.

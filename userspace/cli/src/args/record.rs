@@ -7,6 +7,7 @@ use regex::Regex;
 
 use super::{
     domains::DomainArgs,
+    functions::FunctionArgs,
     output::OutputArgs,
     period::{PeriodUnit, Triple},
     tuning::TuningArgs,
@@ -79,6 +80,10 @@ pub(crate) struct RecordArgs {
     /// times a second, hence off) whose names match.
     #[arg(long, value_name = "REGEX", help_heading = "What to trace")]
     pub(crate) hsa_include: Option<Regex>,
+
+    /// Other functions.
+    #[command(flatten)]
+    pub(crate) functions: FunctionArgs,
 
     /// Outputs.
     #[command(flatten)]

@@ -324,6 +324,9 @@ fn remedy(total: &LedgerRow) -> &'static str {
             " More threads were inside traced calls than are followed: trace fewer processes."
         }
         Some(DropReason::TooDeep) => " Calls were nested deeper than gputrace follows.",
+        Some(DropReason::TooOften) => {
+            " Functions were called more often than allowed: leave them out (--exclude-functions), or raise --max-call-rate."
+        }
         Some(DropReason::LostReturn) => {
             " Their returns were never seen: longjmp, exceptions or switched stacks."
         }

@@ -240,6 +240,11 @@ pub(crate) fn build_id_in_memory(start: &[u8]) -> Option<String> {
     parse::build_id_of(start)
 }
 
+/// The build id in the bytes of a section of notes.
+pub(crate) fn build_id_in_notes(notes: &[u8]) -> Option<String> {
+    parse::build_id_in_notes(notes, 4)
+}
+
 /// Whether a file defines a function that satisfies `wanted`, exported or not, as far as its symbols are
 /// not stripped.
 pub(crate) fn file_defines(file: &File, wanted: impl Fn(&str) -> bool) -> bool {

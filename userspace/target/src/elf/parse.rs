@@ -216,7 +216,7 @@ pub(super) fn build_id_of(start: &[u8]) -> Option<String> {
 }
 
 /// The GNU build id in the bytes of one note segment, lower-case hex.
-fn build_id_in_notes(bytes: &[u8], align: u64) -> Option<String> {
+pub(super) fn build_id_in_notes(bytes: &[u8], align: u64) -> Option<String> {
     let mut notes = NoteIterator::<Header>::new(LE, align, bytes).ok()?;
     while let Ok(Some(note)) = notes.next() {
         if note.name() == elf::ELF_NOTE_GNU

@@ -133,6 +133,14 @@ pub fn rocm_libraries(pid: u32) -> Result<RocmProcess, ProcessError> {
     }
 }
 
+/// Every file with code that a process has mapped.
+///
+/// # Errors
+/// [`ProcessError`] if its memory map cannot be read.
+pub fn code_files(pid: u32) -> Result<Vec<MappedFile>, ProcessError> {
+    Ok(libraries::code_files(&mappings(pid)?, Path::is_absolute))
+}
+
 /// The ROCm libraries of all processes. Processes that come or go meanwhile may be in it or not.
 ///
 /// # Errors

@@ -337,6 +337,7 @@ fn trial(backend: BackendChoice, target: Target) -> Result<(), ProbeError> {
         backend,
         ring_bytes: 1 << 16,
         max_threads: 16,
+        limit: None,
         follow_forks: false,
     })?;
     let pid = std::process::id();

@@ -1,0 +1,96 @@
+//! Options about functions besides ROCm's.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use gputrace_session::{LibraryName, Others, ProgramFunctions};
+use regex::Regex;
+
+/// Functions besides ROCm's.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Other functions")]
+pub(crate) struct FunctionArgs {
+    /// Trace also the exported functions of this library: a path, or a name such as librocblas.so; repeat for
+    /// more. --include and --exclude choose among them.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) library: Vec<PathBuf>,
+
+    /// Trace also functions of the program itself whose names match this regular expression, exported or not.
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) functions: Option<Regex>,
+
+    /// With --functions: but not those whose names match.
+    #[arg(long, value_name = "REGEX", requires = "functions")]
+    pub(crate) exclude_functions: Option<Regex>,
+
+    /// With --functions: but not those of fewer instructions.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "functions")]
+    pub(crate) min_instructions: usize,
+
+    /// With --functions: also those of libraries whose paths match.
+    #[arg(long, value_name = "REGEX", requires = "functions")]
+    pub(crate) module_include: Option<Regex>,
+
+    /// Refuse to trace more than so many of these functions in one file.
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    pub(crate) max_functions: usize,
+
+    /// Record at most so many calls of each of these functions in a second, and count the rest as lost; 0 for no
+    /// limit.
+    #[arg(long, value_name = "N", default_value_t = 250_000)]
+    pub(crate) max_call_rate: u64,
+}
+
+impl FunctionArgs {
+    /// What they ask for.
+    pub(crate) fn others(&self) -> Others {
+        Others {
+            libraries: self.library.iter().cloned().map(LibraryName::new).collect(),
+            program: self.functions.clone().map(|include| ProgramFunctions {
+                include,
+                exclude: self.exclude_functions.clone(),
+                min_instructions: self.min_instructions,
+                modules: self.module_include.clone(),
+            }),
+            max_functions: self.max_functions,
+            max_call_rate: (self.max_call_rate != 0).then_some(self.max_call_rate),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use gputrace_abi::domain::Domain;
+
+    use crate::args::Cli;
+
+    #[test]
+    fn they_make_domains() {
+        let parse = |args: &[&str]| {
+            let all = ["gputrace"].iter().chain(args).chain(&["-p", "1"]);
+            Cli::try_parse_from(all).map(|cli| cli.record.functions.others())
+        };
+        assert_eq!(parse(&[]).unwrap().domains(), []);
+        let others = parse(&["--library", "librocblas.so", "--library", "/x/y.so"]).unwrap();
+        assert_eq!(
+            (others.domains(), others.libraries.len()),
+            (vec![Domain::Library], 2)
+        );
+        let others = parse(&[
+            "--functions",
+            "^fib",
+            "--min-instructions",
+            "8",
+            "--max-call-rate=0",
+        ])
+        .unwrap();
+        assert_eq!(
+            (others.domains(), others.max_call_rate),
+            (vec![Domain::Function], None)
+        );
+        assert_eq!(others.program.unwrap().min_instructions, 8);
+        assert!(parse(&["--exclude-functions", "x"]).is_err());
+        assert!(parse(&["--functions", "("]).is_err());
+    }
+}

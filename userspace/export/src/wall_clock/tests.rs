@@ -1,0 +1,192 @@
+use std::collections::BTreeMap;
+
+use gputrace_timeline::event::{Call, CallEnd};
+use proptest::prelude::*;
+
+use super::tree::{Stats, Thread};
+
+fn call(function: u32, correlation: u64, parent: u64, begin: u64, end: u64) -> Call {
+    Call {
+        function,
+        domain: 0,
+        pid: 1,
+        tid: 1,
+        begin,
+        end,
+        correlation,
+        parent,
+        depth: 0,
+        cpu: 0,
+        how: CallEnd::Returned(0),
+        stack_readable: true,
+        args: [0; 6],
+        stack: [0; 8],
+        request: None,
+    }
+}
+
+/// Function, depth, calls, sum, own time.
+type Line = (u32, usize, u64, u64, u64);
+
+fn report(calls: &[Call]) -> (Vec<Line>, u64) {
+    let mut thread = Thread::default();
+    for call in calls {
+        thread.take(call);
+    }
+    let (tree, strays) = thread.finish();
+    let rows = tree
+        .rows()
+        .map(|(function, depth, stats, own)| (function, depth, stats.count, stats.sum, own))
+        .collect();
+    (rows, strays)
+}
+
+#[test]
+fn calls_inside_may_come_first() {
+    let outer = call(1, 10, 0, 0, 100);
+    let middle = call(2, 11, 10, 10, 60);
+    let inner = call(3, 12, 11, 20, 30);
+    let sibling = call(2, 13, 10, 70, 90);
+    let expected = vec![(1, 0, 1, 100, 30), (2, 1, 2, 70, 60), (3, 2, 1, 10, 10)];
+    for order in [
+        [&outer, &middle, &inner, &sibling],
+        [&inner, &middle, &sibling, &outer],
+        [&middle, &inner, &sibling, &outer],
+        [&inner, &middle, &outer, &sibling],
+    ] {
+        let calls: Vec<Call> = order.into_iter().cloned().collect();
+        assert_eq!(report(&calls), (expected.clone(), 0));
+    }
+}
+
+#[test]
+fn callers_that_are_lost_are_told() {
+    let outer = call(1, 10, 0, 0, 100);
+    // Its caller, 11, was lost.
+    let inner = call(3, 12, 11, 20, 30);
+    assert_eq!(
+        report(&[outer.clone(), inner.clone()]),
+        (vec![(1, 0, 1, 100, 90), (3, 1, 1, 10, 10)], 1)
+    );
+    assert_eq!(report(&[inner]), (vec![(3, 0, 1, 10, 10)], 1));
+}
+
+#[test]
+fn statistics() {
+    let calls: Vec<Call> = [2_u64, 4, 4, 4, 5, 5, 7, 9]
+        .iter()
+        .zip(1_u64..)
+        .map(|(time, number)| call(1, number, 0, number * 100, number * 100 + time))
+        .collect();
+    let mut thread = Thread::default();
+    calls.iter().for_each(|call| thread.take(call));
+    let (tree, _) = thread.finish();
+    let (_, _, stats, _) = tree.rows().next().unwrap();
+    let expected = Stats {
+        count: 8,
+        sum: 40,
+        squares: 232,
+        min: 2,
+        max: 9,
+    };
+    assert_eq!(stats, expected);
+    assert!((stats.mean() - 5.0).abs() < 1e-9);
+    // 32 divided by 7.
+    assert!((stats.variance() - 32.0 / 7.0).abs() < 1e-9);
+}
+
+#[test]
+fn absurd_times_do_not_panic() {
+    let long = |number| call(1, number, 0, 0, u64::MAX);
+    let mut thread = Thread::default();
+    thread.take(&long(1));
+    thread.take(&long(2));
+    let (tree, _) = thread.finish();
+    let (_, _, stats, own) = tree.rows().next().unwrap();
+    assert_eq!((stats.sum, own), (u64::MAX, u64::MAX));
+    assert!(stats.deviation().is_finite());
+}
+
+/// Nested calls, as a thread makes them: what each does is a number of calls inside it.
+#[derive(Clone, Debug)]
+struct Work {
+    function: u32,
+    inside: Vec<Work>,
+}
+
+fn work() -> impl Strategy<Value = Vec<Work>> {
+    let leaf = (0_u32..3).prop_map(|function| Work {
+        function,
+        inside: Vec::new(),
+    });
+    let nested = leaf.prop_recursive(5, 60, 5, |inner| {
+        (0_u32..3, prop::collection::vec(inner, 0..5))
+            .prop_map(|(function, inside)| Work { function, inside })
+    });
+    prop::collection::vec(nested, 0..5)
+}
+
+/// Makes the calls; by path their numbers and times.
+fn perform(
+    work: &[Work],
+    path: &mut Vec<u32>,
+    parent: u64,
+    clock: &mut u64,
+    calls: &mut Vec<Call>,
+    truth: &mut BTreeMap<Vec<u32>, (u64, u64)>,
+) {
+    for one in work {
+        *clock += 1;
+        let (begin, index) = (*clock, calls.len());
+        let correlation = index as u64 + 1;
+        calls.push(call(one.function, correlation, parent, begin, begin));
+        path.push(one.function);
+        perform(&one.inside, path, correlation, clock, calls, truth);
+        *clock += 1;
+        calls[index].end = *clock;
+        let known = truth.entry(path.clone()).or_default();
+        *known = (known.0 + 1, known.1 + *clock - begin);
+        path.pop();
+    }
+}
+
+proptest! {
+    /// Calls come in groups by when they ended, each group in order of begin: as the timeline gives them.
+    #[test]
+    fn the_order_of_groups_does_not_matter(work in work(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6)) {
+        let (mut calls, mut truth) = (Vec::new(), BTreeMap::new());
+        perform(&work, &mut Vec::new(), 0, &mut 0, &mut calls, &mut truth);
+        let last = calls.iter().map(|call| call.end).max().unwrap_or(0) as usize;
+        let mut cuts: Vec<u64> = cuts.iter().map(|cut| cut.index(last + 1) as u64).collect();
+        cuts.push(u64::MAX);
+        cuts.sort_unstable();
+        let group = |call: &Call| cuts.partition_point(|cut| *cut < call.end);
+        calls.sort_by_key(|call| (group(call), call.begin));
+
+        let (rows, strays) = report(&calls);
+        prop_assert_eq!(strays, 0);
+        let mut found = BTreeMap::new();
+        let mut path = Vec::new();
+        for (function, depth, count, sum, own) in &rows {
+            path.truncate(*depth);
+            path.push(*function);
+            found.insert(path.clone(), (*count, *sum));
+            prop_assert!(own <= sum);
+        }
+        prop_assert_eq!(&found, &truth);
+        // Own times add up to the time of the outermost calls.
+        let own: u64 = rows.iter().map(|row| row.4).sum();
+        let outermost: u64 = rows.iter().filter(|row| row.1 == 0).map(|row| row.3).sum();
+        prop_assert_eq!(own, outermost);
+    }
+
+    #[test]
+    fn any_calls(list in prop::collection::vec((0_u32..4, 1_u64..20, 0_u64..20, 0_u64..50, 0_u64..50), 0..40)) {
+        let calls: Vec<Call> = list
+            .into_iter()
+            .map(|(function, correlation, parent, begin, length)| call(function, correlation, parent, begin, begin + length))
+            .collect();
+        let (rows, _) = report(&calls);
+        prop_assert_eq!(rows.iter().map(|row| row.2).sum::<u64>(), calls.len() as u64);
+    }
+}

@@ -1,0 +1,134 @@
+//! What the call-tracing programs are loaded with.
+
+use std::path::Path;
+
+use gputrace_abi::{config::ProbeConfig, counters::HEAT_WINDOW_SHIFT, record::LONG_SPAN_SIZE};
+use libbpf_rs::OpenObject;
+use zerocopy::IntoBytes as _;
+
+use crate::{ProbeError, ioctls, libbpf::refused, sched, tracefs::Tracepoint};
+
+/// Which back-end to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackendChoice {
+    /// `uprobe_multi` if a trial shows that the kernel has it, else perf events.
+    #[default]
+    Auto,
+    /// Only `uprobe_multi`.
+    UprobeMulti,
+    /// Only perf events.
+    Perf,
+}
+
+/// How to load the programs.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Back-end.
+    pub backend: BackendChoice,
+    /// Bytes of the ring of each CPU; rounded up to a power of two of at least one page.
+    pub ring_bytes: u32,
+    /// Threads that can have open calls at once.
+    pub max_threads: u32,
+    /// Whether children of traced processes become traced.
+    pub follow_forks: bool,
+    /// Limit for functions whose cookies say so.
+    pub limit: Option<CallLimit>,
+}
+
+/// How often a function may be called; what is more is counted as lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallLimit {
+    /// Calls per second of one function.
+    pub calls_per_second: u64,
+    /// Only functions with lower ids are limited.
+    pub functions: u32,
+}
+
+impl CallLimit {
+    /// Calls in a window of the programs, at least 1.
+    fn per_window(self) -> u64 {
+        let calls = (u128::from(self.calls_per_second) << HEAT_WINDOW_SHIFT) / 1_000_000_000;
+        u64::try_from(calls).unwrap_or(u64::MAX).max(1)
+    }
+}
+
+/// Sets map sizes and the programs' settings.
+pub(crate) fn configure(
+    open: &mut OpenObject,
+    options: &Options,
+    cpus: u32,
+    ring_bytes: u32,
+) -> Result<(), ProbeError> {
+    let newtask = Tracepoint::read("task", "task_newtask")?;
+    let exec = Tracepoint::read("sched", "sched_process_exec")?;
+    let config = ProbeConfig {
+        cpus,
+        follow_forks: u32::from(options.follow_forks),
+        wakeup_bytes: u64::from(ring_bytes / 4),
+        newtask_pid: newtask.offset("pid", 4)?,
+        newtask_clone_flags: newtask.offset("clone_flags", 8)?,
+        exec_old_pid: exec.offset("old_pid", 4)?,
+        wakeup_mask: wakeup_mask(ring_bytes),
+        calls_per_window: options.limit.map_or(u64::MAX, CallLimit::per_window),
+    };
+    let mut configured = false;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let result = match name.as_str() {
+            "RINGS" | "COUNTERS" => map.set_max_entries(cpus),
+            "HEAT" => map.set_max_entries(options.limit.map_or(1, |limit| limit.functions.max(1))),
+            "THREADS" => map.set_max_entries(options.max_threads.max(1)),
+            name if ioctls::MAPS.contains(&name) || sched::MAPS.contains(&name) => map.set_autocreate(false),
+            _ if name.ends_with(".config") => {
+                configured = true;
+                map.set_initial_value(config.as_bytes())
+            }
+            _ => Ok(()),
+        };
+        result.map_err(|error| refused(format!("configure map {name}"), &error))?;
+    }
+    if configured {
+        Ok(())
+    } else {
+        Err(ProbeError::BrokenObject {
+            part: "settings section".to_owned(),
+        })
+    }
+}
+
+/// Of how many calls one looks whether to wake the collector, minus 1: few enough that a quarter of a
+/// ring is noticed with some records to spare, and not more than 64.
+fn wakeup_mask(ring_bytes: u32) -> u32 {
+    let quarter = ring_bytes / 4 / LONG_SPAN_SIZE as u32;
+    // Room for eight looks in a quarter. A power of two that is not above that.
+    (1 << (quarter / 8).clamp(1, 64).ilog2()) - 1
+}
+
+/// File offset of an ELF file's entry point, for a trial of back-ends: that of the first executable segment
+/// will do, since it is only attached to, never run.
+pub(crate) fn entry_offset(path: &Path) -> Option<u64> {
+    use std::os::unix::fs::FileExt as _;
+    let file = std::fs::File::open(path).ok()?;
+    let mut header = [0u8; 64];
+    file.read_exact_at(&mut header, 0).ok()?;
+    let table = u64::from_le_bytes(header.get(32..40)?.try_into().ok()?);
+    let size = u64::from(u16::from_le_bytes(header.get(54..56)?.try_into().ok()?));
+    let count = u64::from(u16::from_le_bytes(header.get(56..58)?.try_into().ok()?));
+    let entry = u64::from_le_bytes(header.get(24..32)?.try_into().ok()?);
+    for index in 0..count {
+        let mut segment = [0u8; 56];
+        file.read_exact_at(&mut segment, table + index * size).ok()?;
+        let word = |at: usize| Some(u64::from_le_bytes(segment.get(at..at + 8)?.try_into().ok()?));
+        let (kind, offset, address, length) = (
+            u32::from_le_bytes(segment.get(0..4)?.try_into().ok()?),
+            word(8)?,
+            word(16)?,
+            word(32)?,
+        );
+        const PT_LOAD: u32 = 1;
+        if kind == PT_LOAD && (address..address + length).contains(&entry) {
+            return Some(entry - address + offset);
+        }
+    }
+    None
+}

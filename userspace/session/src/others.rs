@@ -1,0 +1,332 @@
+//! Functions besides ROCm's: those of libraries that the user names, and of the traced programs themselves.
+
+use std::{
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use gputrace_abi::domain::Domain;
+use gputrace_target::{
+    functions::{self, Choice, Functions},
+    library::{LibraryFile, LibraryPlan},
+    process::MappedFile,
+};
+use regex::Regex;
+
+use crate::{SessionError, request::FunctionFilter};
+
+/// Where distributions install separate debug information.
+const DEBUG_ROOT: &str = "/usr/lib/debug";
+/// So many names of functions are given in a message.
+const NAMED: usize = 5;
+
+/// Functions besides ROCm's that are traced.
+#[derive(Clone, Debug)]
+pub struct Others {
+    /// Libraries whose exported functions are traced.
+    pub libraries: Vec<LibraryName>,
+    /// Functions of the traced programs.
+    pub program: Option<ProgramFunctions>,
+    /// More functions of one file than this are refused.
+    pub max_functions: usize,
+    /// Calls of one of these functions in a second; more are counted as lost. `None`: no limit.
+    pub max_call_rate: Option<u64>,
+}
+
+impl Default for Others {
+    fn default() -> Self {
+        Self {
+            libraries: Vec::new(),
+            program: None,
+            max_functions: 2000,
+            max_call_rate: None,
+        }
+    }
+}
+
+/// Functions of the traced programs.
+#[derive(Clone, Debug)]
+pub struct ProgramFunctions {
+    /// Those whose names, mangled or as people read them, match.
+    pub include: Regex,
+    /// But not those.
+    pub exclude: Option<Regex>,
+    /// And only those of at least so many instructions.
+    pub min_instructions: usize,
+    /// Also functions of libraries whose paths match, exported or not.
+    pub modules: Option<Regex>,
+}
+
+/// A library as users name it: by path, or by file name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LibraryName {
+    given: PathBuf,
+    /// Inode, if there is such a file here.
+    inode: Option<u64>,
+}
+
+impl LibraryName {
+    /// What the user wrote: a path, or a name such as `librocblas.so`, which also stands for `librocblas.so.4`.
+    #[must_use]
+    pub fn new(given: PathBuf) -> Self {
+        let metadata = is_path(&given).then(|| std::fs::metadata(&given).ok()).flatten();
+        Self {
+            inode: metadata.map(|metadata| metadata.ino()),
+            given,
+        }
+    }
+
+    /// What the user wrote.
+    #[must_use]
+    pub fn given(&self) -> &Path {
+        &self.given
+    }
+
+    /// Whether this is the library: the very file or the same path, or, by name, the same name up to a version.
+    fn is(&self, mapped: &MappedFile) -> bool {
+        if is_path(&self.given) {
+            // Overlays show other devices in maps than in `stat`, so the device does not help.
+            return mapped.path == self.given
+                || self.inode == Some(mapped.inode) && mapped.path.file_name().is_some();
+        }
+        let name = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
+        let (Some(wanted), Some(name)) = (name(&self.given), name(&mapped.path)) else {
+            return false;
+        };
+        let version = name.strip_prefix(&wanted);
+        version.is_some_and(|version| version.is_empty() || version.starts_with('.'))
+    }
+}
+
+fn is_path(given: &Path) -> bool {
+    given.components().count() > 1 || given.is_absolute()
+}
+
+/// Why a file of a process is of interest besides ROCm's domains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Role {
+    /// Its exported functions are.
+    pub(crate) library: bool,
+    /// All its functions are.
+    pub(crate) program: bool,
+}
+
+impl Role {
+    pub(crate) fn any(self) -> bool {
+        self.library || self.program
+    }
+}
+
+impl Others {
+    /// Whether there is anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.libraries.is_empty() && self.program.is_none()
+    }
+
+    /// The domains in which such functions are recorded.
+    #[must_use]
+    pub fn domains(&self) -> Vec<Domain> {
+        let library = (!self.libraries.is_empty()).then_some(Domain::Library);
+        let program = self.program.as_ref().map(|_| Domain::Function);
+        library.into_iter().chain(program).collect()
+    }
+
+    /// What a mapped file of process `pid` is.
+    pub(crate) fn role(&self, pid: u32, mapped: &MappedFile) -> Role {
+        let is_module = |program: &ProgramFunctions| {
+            is_executable(pid, mapped)
+                || program
+                    .modules
+                    .as_ref()
+                    .is_some_and(|modules| modules.is_match(&mapped.path.to_string_lossy()))
+        };
+        Role {
+            library: self.libraries.iter().any(|library| library.is(mapped)),
+            program: self.program.as_ref().is_some_and(is_module),
+        }
+    }
+
+    /// The names of libraries that are none of `mapped`.
+    pub(crate) fn missing<'a>(&'a self, mapped: &[MappedFile]) -> Vec<&'a LibraryName> {
+        let missing = |library: &&LibraryName| !mapped.iter().any(|file| library.is(file));
+        self.libraries.iter().filter(missing).collect()
+    }
+
+    /// Plans probes on a file's functions.
+    ///
+    /// # Errors
+    /// [`SessionError::NoFunction`] or [`SessionError::TooManyFunctions`], or the file cannot be read.
+    pub(crate) fn plan(
+        &self,
+        file: &LibraryFile,
+        role: Role,
+        filter: &FunctionFilter,
+    ) -> Result<(LibraryPlan, Vec<String>), SessionError> {
+        let all = functions::list(file, Path::new(DEBUG_ROOT));
+        let exported = |name: &String| file.elf().symbol(name).is_some();
+        let mut choose = |function: &functions::Function| {
+            let shown = function.display_name();
+            let named = |regex: &Regex| {
+                regex.is_match(&shown) || function.names.iter().any(|name| regex.is_match(name))
+            };
+            let program = self.program.as_ref().filter(|_| role.program);
+            if let Some(program) = program
+                && named(&program.include)
+                && !program.exclude.as_ref().is_some_and(named)
+            {
+                return Some(Choice {
+                    domain: Domain::Function,
+                    by_exits: true,
+                });
+            }
+            let wanted =
+                filter.include.as_ref().is_none_or(named) && !filter.exclude.as_ref().is_some_and(named);
+            let chosen = role.library && wanted && function.names.iter().any(exported);
+            // ROCm's own functions are recorded in their domains, if at all.
+            let is_api = || {
+                function
+                    .names
+                    .iter()
+                    .any(|name| gputrace_catalog::classify(name).is_some())
+            };
+            (chosen && !is_api()).then_some(Choice {
+                domain: Domain::Library,
+                by_exits: false,
+            })
+        };
+        // Before anything is taken apart.
+        let count = all.list.iter().filter_map(&mut choose).count();
+        let path = || file.path().to_owned();
+        if count > self.max_functions {
+            return Err(SessionError::TooManyFunctions {
+                path: path(),
+                count,
+                limit: self.max_functions,
+            });
+        }
+        let least = self
+            .program
+            .as_ref()
+            .map_or(0, |program| program.min_instructions);
+        let plan = functions::plan(file, &all, least, &mut choose)?;
+        if plan.probes.is_empty() {
+            return Err(SessionError::NoFunction {
+                path: path(),
+                reason: why_none(&all, &plan, count, self.program.as_ref()),
+            });
+        }
+        let mut remarks: Vec<String> = all
+            .remarks
+            .iter()
+            .map(|remark| format!("{}: {remark}", file.path().display()))
+            .collect();
+        if role.program
+            && let Some(program) = &self.program
+        {
+            let inlined = inlined(&all, program);
+            if !inlined.is_empty() {
+                remarks.push(format!(
+                    "{} functions of {} exist only inlined into others and cannot be traced: {}",
+                    inlined.len(),
+                    file.path().display(),
+                    some(&inlined)
+                ));
+            }
+        }
+        Ok((plan, remarks))
+    }
+}
+
+/// The chosen functions that exist only inlined into others.
+fn inlined(all: &Functions, program: &ProgramFunctions) -> Vec<String> {
+    all.inlined
+        .iter()
+        .map(|name| gputrace_names::demangle(name).unwrap_or_else(|| name.clone()))
+        .filter(|name| {
+            program.include.is_match(name)
+                && !program
+                    .exclude
+                    .as_ref()
+                    .is_some_and(|exclude| exclude.is_match(name))
+        })
+        .collect()
+}
+
+/// Why nothing of a file can be traced, as a clause.
+fn why_none(all: &Functions, plan: &LibraryPlan, count: usize, program: Option<&ProgramFunctions>) -> String {
+    if let Some(refused) = plan.refused.first() {
+        return format!(
+            "{} functions match, but {}: {}",
+            count, refused.name, refused.reason
+        );
+    }
+    if count != 0 {
+        return format!(
+            "{count} functions match, but all have fewer instructions than --min-instructions asks for"
+        );
+    }
+    let inlined = program.map(|program| inlined(all, program)).unwrap_or_default();
+    if !inlined.is_empty() {
+        return format!(
+            "the functions that match exist only inlined into others: {}; build it with -fno-inline, or choose \
+             their callers",
+            some(&inlined)
+        );
+    }
+    match all.list.len() {
+        0 => "it has no symbols and no debug information; install its debug package, or do not strip it"
+            .to_owned(),
+        known => format!("none of its {known} functions matches; see `nm -C` for their names"),
+    }
+}
+
+/// The first few of many names.
+fn some(names: &[String]) -> String {
+    let first: Vec<&str> = names.iter().take(NAMED).map(String::as_str).collect();
+    let more = if names.len() > NAMED { ", …" } else { "" };
+    format!("{}{more}", first.join(", "))
+}
+
+/// Whether the file is the program that the process executes.
+fn is_executable(pid: u32, mapped: &MappedFile) -> bool {
+    let link = format!("/proc/{pid}/exe");
+    let same_inode = std::fs::metadata(&link).is_ok_and(|metadata| metadata.ino() == mapped.inode);
+    same_inode && std::fs::read_link(&link).is_ok_and(|path| path.file_name() == mapped.path.file_name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn libc() -> MappedFile {
+        gputrace_target::process::code_files(std::process::id())
+            .unwrap()
+            .into_iter()
+            .find(|file| {
+                file.path
+                    .file_name()
+                    .is_some_and(|name| name.to_string_lossy().starts_with("libc.so"))
+            })
+            .unwrap()
+    }
+
+    #[test]
+    fn libraries_by_path_and_by_name() {
+        let libc = libc();
+        assert!(LibraryName::new(libc.path.clone()).is(&libc));
+        assert!(LibraryName::new("libc.so.6".into()).is(&libc));
+        assert!(LibraryName::new("libc.so".into()).is(&libc));
+        for other in ["libc", "libm.so.6", "/nowhere/libc.so.6", "/bin/sh"] {
+            assert!(!LibraryName::new(other.into()).is(&libc), "{other}");
+        }
+    }
+
+    #[test]
+    fn the_program_of_a_process() {
+        let pid = std::process::id();
+        let files = gputrace_target::process::code_files(pid).unwrap();
+        let programs: Vec<_> = files.iter().filter(|file| is_executable(pid, file)).collect();
+        assert_eq!(programs.len(), 1);
+        assert_eq!(programs[0].path, std::env::current_exe().unwrap());
+    }
+}

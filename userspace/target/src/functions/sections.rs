@@ -1,0 +1,138 @@
+//! Sections of an ELF file, which only debuggers need: programs run without.
+
+use std::{borrow::Cow, fs::File};
+
+use object::{
+    CompressionFormat, LittleEndian as LE, Object as _, ObjectSection as _,
+    read::{
+        ReadCache, ReadRef,
+        elf::{ElfFile64, SectionHeader as _, Sym as _},
+    },
+};
+
+use crate::elf;
+
+/// The most that is read of one section, and the most that it may be when decompressed, bytes. Debug information of
+/// the largest programs is of this order.
+pub(super) const MAX_SECTION: u64 = 1 << 30;
+/// Longer names are no names, bytes.
+const MAX_NAME: usize = 1 << 16;
+
+/// An ELF file with sections.
+pub(super) struct Sections<'a> {
+    data: Data<'a>,
+}
+
+/// Where the bytes are.
+enum Data<'a> {
+    File(ReadCache<&'a File>),
+    #[cfg(test)]
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Sections<'a> {
+    /// Those of an open file, read when they are asked for.
+    pub(super) fn of_file(file: &'a File) -> Self {
+        Self {
+            data: Data::File(ReadCache::new(file)),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(bytes: &'a [u8]) -> Self {
+        Self {
+            data: Data::Bytes(bytes),
+        }
+    }
+
+    /// The bytes of a section, decompressed; `None` if there is none of that name, or it makes no sense.
+    pub(super) fn bytes(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        match &self.data {
+            Data::File(cache) => bytes(cache, name),
+            #[cfg(test)]
+            Data::Bytes(slice) => bytes(*slice, name),
+        }
+    }
+
+    /// Calls `each` with name, address and size of every function in `.symtab`. Whether there is such a table.
+    pub(super) fn symbols(&self, each: &mut dyn FnMut(&str, u64, u64)) -> bool {
+        match &self.data {
+            Data::File(cache) => symbols(cache, each),
+            #[cfg(test)]
+            Data::Bytes(slice) => symbols(*slice, each),
+        }
+        .is_some()
+    }
+
+    /// GNU build id, lower-case hex. Separate debug files have their segments' headers, but not what is in them.
+    pub(super) fn build_id(&self) -> Option<String> {
+        elf::build_id_in_notes(&self.bytes(".note.gnu.build-id")?)
+    }
+
+    /// Name of the separate debug file, `.gnu_debuglink`.
+    pub(super) fn debug_link(&self) -> Option<String> {
+        let bytes = self.bytes(".gnu_debuglink")?;
+        let name = bytes.split(|byte| *byte == 0).next()?;
+        let name = std::str::from_utf8(name).ok()?;
+        // A name and not a path: it is looked for in directories of our choice.
+        (!name.is_empty() && name.len() < 256 && !name.contains('/')).then(|| name.to_owned())
+    }
+}
+
+fn bytes<'data, R: ReadRef<'data>>(data: R, name: &str) -> Option<Cow<'data, [u8]>> {
+    let file = ElfFile64::<LE, R>::parse(data).ok()?;
+    let section = file.section_by_name(name)?;
+    let (offset, size) = section.file_range()?;
+    // Before anything of that size is allocated.
+    if size > MAX_SECTION || offset.checked_add(size)? > data.len().ok()? {
+        return None;
+    }
+    let compressed = section.compressed_data().ok()?;
+    if compressed.format == CompressionFormat::None {
+        return Some(Cow::Borrowed(compressed.data));
+    }
+    // Compression by more than a thousand times is none that a linker makes.
+    let reasonable = (compressed.data.len() as u64).saturating_mul(1100);
+    if compressed.uncompressed_size > MAX_SECTION.min(reasonable) {
+        return None;
+    }
+    compressed.decompress().ok()
+}
+
+fn symbols<'data, R: ReadRef<'data>>(data: R, each: &mut dyn FnMut(&str, u64, u64)) -> Option<()> {
+    let file = ElfFile64::<LE, R>::parse(data).ok()?;
+    let table = file.elf_section_table();
+    let section = table
+        .iter()
+        .find(|section| section.sh_type(LE) == object::elf::SHT_SYMTAB)?;
+    let strings = table.section(section.link(LE)).ok()?;
+    for header in [section, strings] {
+        let end = header.sh_offset(LE).checked_add(header.sh_size(LE))?;
+        if header.sh_size(LE) > MAX_SECTION || end > data.len().ok()? {
+            return None;
+        }
+    }
+    let symbols = section
+        .data_as_array::<object::elf::Sym64<LE>, R>(LE, data)
+        .ok()?;
+    let strings = strings.data(LE, data).ok()?;
+    for symbol in symbols {
+        if symbol.st_type() != object::elf::STT_FUNC
+            || symbol.is_undefined(LE)
+            || symbol.st_shndx(LE) == object::elf::SHN_ABS
+        {
+            continue;
+        }
+        let name = usize::try_from(symbol.st_name(LE))
+            .ok()
+            .and_then(|at| strings.get(at..))
+            .map(|rest| rest.get(..MAX_NAME).unwrap_or(rest))
+            .and_then(|rest| rest.split(|byte| *byte == 0).next())
+            .and_then(|name| std::str::from_utf8(name).ok())
+            .filter(|name| !name.is_empty());
+        if let Some(name) = name {
+            each(name, symbol.st_value(LE), symbol.st_size(LE));
+        }
+    }
+    Some(())
+}
