@@ -26,7 +26,7 @@ fn page(directory: &Path) -> String {
     for event in synthetic::events() {
         let event = match event {
             Event::Kernel(mut info) if info.id == 2 => {
-                info.demangled = HOSTILE.to_owned();
+                info.shown = HOSTILE.to_owned();
                 Event::Kernel(info)
             }
             Event::Process(mut info) => {
