@@ -8,12 +8,13 @@
 //!    libraries that they map (`instrument`), now and whenever their dynamic linkers map more
 //!    (`linkers`, `discovery`);
 //! 4. wait for the end: Ctrl-C, SIGTERM, time over, targets gone (`recorder`, `ending`);
-//! 5. freeze the programs, close the books, remove the probes (`detach`), make the outputs
-//!    (`outputs`).
+//! 5. freeze the programs, close the books, remove the probes (`closing`, `detach`), make the outputs
+//!    (`outputs`; those of `live` are there already).
 //!
 //! [`export`] makes outputs of a capture later. Nothing here prints: callers pass a function that shows
 //! a line to the user.
 
+mod closing;
 mod detach;
 mod discovery;
 mod driver;

@@ -1,0 +1,187 @@
+//! The end of a recording: programs are frozen, the books closed, the probes removed, the outputs made.
+
+use std::{
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use gputrace_abi::record::{Task, task_op};
+use gputrace_capture::meta::Notice;
+use gputrace_collect::{Command, Happening, clocks};
+use gputrace_export::OutputDir;
+use gputrace_probe::probes::Probes;
+use gputrace_target::process;
+use rustix::process::Signal;
+
+use crate::{
+    SessionError, detach,
+    ending::{Ending, Stops, last_status},
+    guardian::Guardian,
+    launch,
+    outputs::{Outputs, export},
+    recorder::{Finished, Recorder},
+    request::Request,
+};
+
+impl Recorder<'_> {
+    /// Ends the recording: nothing is lost that happened before.
+    pub(crate) async fn finish(
+        mut self,
+        ending: Ending,
+        mut stops: Stops,
+        guardian: Option<Guardian>,
+        directory: &OutputDir,
+        name: &str,
+        capture: PathBuf,
+    ) -> Result<Finished, SessionError> {
+        let frozen = self.calls.stop()?;
+        let unmatched = self.instruments.take_unmatched();
+        let remarks = unmatched.iter().map(ToString::to_string);
+        for text in remarks.chain(self.instruments.too_often()?) {
+            self.tell(&text);
+            let time = clocks::now();
+            self.collector
+                .send(Command::Meta(Box::new(Notice { time, text }.into())));
+        }
+        // Nothing is stopped from now on; wake whatever was.
+        while let Ok(happening) = self.happenings.try_recv() {
+            match happening {
+                Happening::Linker(Task { op, pid, .. }) if task_op::is_stopped(op) => {
+                    launch::signal(pid, Signal::CONT);
+                }
+                Happening::Kernel { pid, kernel_object } => self.new_kernel(pid, kernel_object),
+                _ => {}
+            }
+        }
+        // Kernels whose dispatches are still in the rings can belong to code objects that nothing told of.
+        self.all_code_objects();
+        for pid in std::mem::take(&mut self.described) {
+            self.describe(pid);
+        }
+        if let Ending::ProgramEnded(_) = ending {
+            let alive = self
+                .calls
+                .targets()?
+                .into_iter()
+                .filter(|pid| process::describe(*pid).is_ok())
+                .count();
+            if alive > 0 {
+                self.tell(&format!(
+                    "the program ended; {alive} process(es) that it started run on, untraced"
+                ));
+            }
+        }
+        let Recorder {
+            calls,
+            collector,
+            instruments,
+            linkers,
+            driver,
+            program,
+            say,
+            request,
+            main_pid,
+            began,
+            course,
+            live,
+            ..
+        } = self;
+        if !request.periods.is_empty() {
+            let time = clocks::now();
+            let text = course.summary(began, time);
+            collector.send(Command::Meta(Box::new(Notice { time, text }.into())));
+        }
+        let mut probes: Vec<Probes> = instruments.into_probes().chain(linkers.into_probes()).collect();
+        let links = probes.iter().map(Probes::links).sum();
+        let cost = detach::estimate(calls.backend(), links);
+        if !frozen {
+            Probes::remove(std::mem::take(&mut probes));
+        }
+        for open in driver.open()? {
+            collector.send(open);
+        }
+        let reason = ending.reason();
+        let stopped = collector.finish(reason.clone())?;
+        // Stopped processes whose event was still in a ring: the guardian's map knows them all.
+        if guardian.is_some() {
+            for pid in calls.targets().unwrap_or_default() {
+                launch::signal(pid, Signal::CONT);
+            }
+        }
+        drop(guardian);
+        let background = detach::remove(cost, || Probes::remove(probes)).unwrap_or_default();
+        if let Some(pid) = background {
+            say(&format!(
+                "removing {links} perf probes takes the kernel about {:.0} s; process {pid} sees to it in the \
+                 background (uprobe_multi, Linux 6.6, removes them at once)",
+                cost.as_secs_f64()
+            ));
+        }
+        drop(driver);
+        drop(calls);
+
+        let outputs = match live {
+            Some(live) => tokio::select! {
+                outputs = live.finish() => outputs?,
+                () = stops.give_up() => return Err(SessionError::NotAllShown),
+            },
+            None => make(&capture, directory, name, request, &mut stops).await?,
+        };
+        let program = last_status(program, &ending, &mut stops, say).await;
+        Ok(Finished {
+            capture,
+            directory: directory.clone(),
+            name: name.to_owned(),
+            main_pid,
+            began,
+            ended: stopped.ledger.time,
+            ledger: stopped.ledger,
+            outputs,
+            reason,
+            program,
+            capture_failure: stopped.failure,
+        })
+    }
+}
+
+/// Makes the outputs of a complete capture.
+async fn make(
+    capture: &Path,
+    directory: &OutputDir,
+    name: &str,
+    request: &Request,
+    stops: &mut Stops,
+) -> Result<Outputs, SessionError> {
+    let cancel = Arc::new(AtomicBool::new(false));
+    let export = {
+        let (cancel, capture) = (Arc::clone(&cancel), capture.to_owned());
+        let (directory, name, formats) = (directory.clone(), name.to_owned(), request.output.formats.clone());
+        tokio::task::spawn_blocking(move || {
+            export(&capture, &directory, &name, &formats, &mut |_| {
+                if cancel.load(Ordering::Relaxed) {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            })
+        })
+    };
+    tokio::pin!(export);
+    let outputs = tokio::select! {
+        outputs = &mut export => outputs,
+        () = stops.give_up() => {
+            // Unfinished files are removed before this process ends.
+            cancel.store(true, Ordering::Relaxed);
+            let _ = export.await;
+            return Err(SessionError::GivenUp { capture: capture.display().to_string() });
+        }
+    };
+    outputs.map_err(|error| SessionError::System {
+        action: "make the outputs",
+        cause: std::io::Error::other(error),
+    })?
+}
