@@ -77,7 +77,7 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     for (format, measured) in FORMATS.iter().zip(&mut made) {
         row(format, &median(measured));
     }
-    table.note(&format!(
+    table.note(format!(
         "The whole of `gputrace export`, from its start to its end; one output each, medians of {TURNS} turns. A record is a call, a dispatch or a copy, \
          {calls} : {dispatches} : {copies}; the capture ({} KiB) is made up. `(reading)` leaves everything out.",
         grouped(fs::metadata(&capture)?.len() / 1024)
