@@ -15,6 +15,7 @@ mod export;
 mod flood;
 mod library;
 mod machine;
+mod made;
 mod memory;
 mod programs;
 mod recording;
@@ -42,6 +43,14 @@ enum Command {
     /// Be a program that calls traced functions
     #[command(hide = true)]
     Flood(flood::Flood),
+    /// Write the capture that is exported
+    #[command(hide = true)]
+    Made {
+        /// Where
+        path: PathBuf,
+        /// Rounds of ten records
+        rounds: u64,
+    },
 }
 
 /// What to measure, and with what.
@@ -80,20 +89,21 @@ fn main() -> Result<()> {
     let Cli { command, options } = Cli::parse();
     match command {
         Some(Command::Flood(flood)) => flood.run(),
+        Some(Command::Made { path, rounds }) => made::capture(&path, rounds),
         None => measure(&options),
     }
 }
 
 fn measure(options: &Options) -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("benchmarks load eBPF programs: run as root");
-    }
-    report::machine()?;
     let figures = if options.figures.is_empty() {
         Figure::value_variants()
     } else {
         &options.figures
     };
+    if figures.iter().any(|figure| *figure != Figure::Export) && !rustix::process::geteuid().is_root() {
+        bail!("all benchmarks but `export` load eBPF programs: run as root");
+    }
+    report::machine()?;
     for figure in figures {
         match figure {
             Figure::Calls => calls::measure(options)?,

@@ -2,6 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use foldhash::fast::RandomState;
+
 use crate::wire::{Encoder, graphics_context, interned};
 
 /// The tables of `InternedData` in use. The number is that of the field.
@@ -15,13 +17,14 @@ pub(crate) enum Table {
     AnnotationStrings = 29,
 }
 
-/// The interned strings of the packet sequence.
+/// The interned strings of the packet sequence. A dispatch looks up some thirty: the hash is a fast one, with a
+/// random seed.
 ///
 /// Bounded: when the strings pass the limit, the sequence's incremental state is cleared and all
 /// start again. Whoever keeps a number compares [`Interner::epoch`].
 #[derive(Debug)]
 pub(crate) struct Interner {
-    tables: [HashMap<Box<str>, u64>; 5],
+    tables: [HashMap<Box<str>, u64, RandomState>; 5],
     /// Processes that are graphics contexts; each is its own number.
     contexts: HashSet<u32>,
     /// Entries that no packet holds yet: fields of an `InternedData`.

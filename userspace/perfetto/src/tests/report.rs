@@ -132,7 +132,7 @@ fn the_ledger_is_in_the_trace() {
             seen: 10,
             written: 10,
             unfinished: 0,
-            dropped: vec![0; 8],
+            dropped: vec![0; 32],
         },
     ];
     let decoded = trace(&[
@@ -167,7 +167,7 @@ fn the_ledger_is_in_the_trace() {
         ("rows[1].domain", "HSA_CORE_API"),
         ("rows[1].cpu", "3"),
         ("rows[1].seen", "10"),
-        ("rows[1].dropped.reason 7", "0"),
+        ("rows[1].dropped.reason 31", "0"),
     ] {
         assert_eq!(ledger.note(name), value, "{name}");
     }

@@ -76,7 +76,7 @@ fn a_call_is_a_slice_with_arguments_and_result() {
 fn an_unknown_function_still_has_a_slice() {
     let mut unknown = call(1, 0, 10, 20);
     unknown.function = 99;
-    unknown.domain = 14;
+    unknown.domain = 200;
     unknown.args = [1, 2, 3, 4, 5, 6];
     let decoded = trace(&[Event::Call(unknown)]);
     let slice = decoded.slice(1);
@@ -84,7 +84,7 @@ fn an_unknown_function_still_has_a_slice() {
         (slice.name.as_str(), slice.category.as_str()),
         ("function 99", "unknown_api")
     );
-    assert_eq!(slice.note("kind"), "domain 14");
+    assert_eq!(slice.note("kind"), "domain 200");
     assert_eq!(slice.note("args.arg5"), "0x6");
 }
 
