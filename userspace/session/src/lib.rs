@@ -34,6 +34,7 @@ mod place;
 mod recorder;
 mod request;
 mod system;
+mod tracepoints;
 mod user;
 
 pub use error::SessionError;
