@@ -19,7 +19,7 @@ macro_rules! drop_reasons {
         pub enum DropReason { $($(#[$doc])* $variant = $id,)* }
 
         impl DropReason {
-            /// Every reason, in numeric order; those below [`KERNEL_REASONS`] are counted by programs.
+            /// Every reason, in numeric order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// A stable machine-readable name, e.g. `ring_full`.
@@ -44,7 +44,8 @@ drop_reasons! {
     /// A packet, signal or copy lay in memory that could not be read at that moment, or that is more than a program
     /// reads at once.
     MemoryUnreadable = 4, "memory_unreadable";
-    /// The function was called more often than [`crate::config::ProbeConfig::calls_per_window`] allows.
+    /// The function was called more often than [`crate::config::ProbeConfig::calls_per_window`] allows, or the tracepoint
+    /// fired more often than [`crate::trace::TraceConfig::per_second`].
     TooOften = 5, "too_often";
     /// A record that is not of a known kind and size came out of a ring.
     Malformed = 6, "malformed";

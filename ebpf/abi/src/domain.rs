@@ -90,6 +90,8 @@ domains! {
     Library = 22, "LIBRARY_API", "library", "library_api";
     /// Functions of the traced programs themselves.
     Function = 23, "FUNCTION", "functions", "function";
+    /// What tracepoints of the driver and of the kernel's GPU scheduler tell.
+    Tracepoint = 24, "TRACEPOINT", "driver-trace", "driver";
 }
 
 impl Domain {
@@ -99,7 +101,11 @@ impl Domain {
         !self.is_gpu_work()
             && !matches!(
                 self,
-                Self::MemoryAllocation | Self::ScratchMemory | Self::ArgumentData | Self::Sched
+                Self::MemoryAllocation
+                    | Self::ScratchMemory
+                    | Self::ArgumentData
+                    | Self::Sched
+                    | Self::Tracepoint
             )
     }
 

@@ -7,6 +7,7 @@
 //! * [`record`]: the records that programs write into the ring buffers;
 //! * [`gpu`]: those about the GPU's work, and the roles of the functions that tell of it;
 //! * [`kfd`]: requests to the driver;
+//! * [`trace`]: records of the kernel's tracepoints;
 //! * [`sched`]: threads without a processor;
 //! * [`frame`]: the per-thread stack of open calls, a map value that the collector reads at stop;
 //! * [`counters`]: what was seen and what was lost, per CPU, domain and reason;
@@ -46,6 +47,7 @@ pub mod gpu;
 pub mod kfd;
 pub mod record;
 pub mod sched;
+pub mod trace;
 
 /// Version of every layout in this crate. Captures store it; a reader refuses a newer one.
 pub const ABI_VERSION: u32 = 2;

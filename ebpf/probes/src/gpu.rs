@@ -179,11 +179,12 @@ const SIGNAL_QUEUE: u64 = 48;
 /// `amd_signal_kind_t`: a doorbell, and a doorbell of old hardware.
 const DOORBELL_KINDS: [i64; 2] = [-1, -2];
 
-/// `hsa_queue_t`.
+/// Offset of what is read of an `hsa_queue_t`, behind its type and features.
+const QUEUE_BASE: u64 = 8;
+
+/// `hsa_queue_t` from there on.
 #[repr(C)]
 struct QueueHead {
-    kind: u32,
-    features: u32,
     base: u64,
     doorbell: u64,
     size: u32,
@@ -212,7 +213,7 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         return unreadable(Domain::QueuePacket);
     };
     // SAFETY: the helper checks the address.
-    let Ok(queue) = (unsafe { bpf_probe_read_user(address as *const QueueHead) }) else {
+    let Ok(queue) = (unsafe { bpf_probe_read_user((address + QUEUE_BASE) as *const QueueHead) }) else {
         return unreadable(Domain::QueuePacket);
     };
     if !queue.size.is_power_of_two() || queue.size > MAX_RING || queue.base == 0 {
@@ -234,7 +235,6 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         // After the read index, which tells what had been consumed by then; the doorbell has still not rung.
         // SAFETY: a helper without arguments.
         time: unsafe { bpf_ktime_get_boot_ns() },
-        is_cut: false,
     };
     let key = hit.object(address);
     // SAFETY: a live map element.
@@ -248,8 +248,11 @@ fn signal_stored(hit: &Hit) -> Option<()> {
             let next = (*progress).next;
             if next <= value {
                 let most = value - next;
-                ringing.is_cut = most >= PACKETS_PER_DOORBELL as u64;
-                ringing.first = if ringing.is_cut {
+                let is_cut = most >= PACKETS_PER_DOORBELL as u64;
+                if is_cut {
+                    ringing.flags |= CUT;
+                }
+                ringing.first = if is_cut {
                     value - (PACKETS_PER_DOORBELL as u64 - 1)
                 } else {
                     next
@@ -276,7 +279,9 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         }
         if value - first >= PACKETS_PER_DOORBELL as u64 {
             ringing.first = value - (PACKETS_PER_DOORBELL as u64 - 1);
-            ringing.is_cut = is_from_start;
+            if is_from_start {
+                ringing.flags |= CUT;
+            }
         }
         agents::queue(&Seen {
             pid: hit.pid(),
@@ -316,6 +321,10 @@ extern "C" fn step(_map: *mut c_void, step: *const u32, _value: *mut u8, queue: 
     0
 }
 
+/// In [`Ringing::flags`], not in records: there are more packets before it than are read here. A flag, because all that is
+/// on the stack at one time has to fit into 512 bytes.
+const CUT: u32 = 1 << 31;
+
 /// A queue whose doorbell rings.
 struct Ringing<'a> {
     hit: &'a Hit,
@@ -332,8 +341,6 @@ struct Ringing<'a> {
     flags: u32,
     /// When, ns `CLOCK_BOOTTIME`.
     time: u64,
-    /// Whether there are more packets before it than are read here.
-    is_cut: bool,
 }
 
 /// Writes the record of the packet at `index`. One `before` the doorbell's own is passed over if it is not
@@ -369,7 +376,7 @@ fn packet(queue: &Ringing<'_>, index: u64) -> Option<()> {
     if signal != 0 {
         signals::used(hit.object(signal));
     }
-    let mut flags = queue.flags;
+    let mut flags = queue.flags & !CUT;
     if before {
         flags |= packet_flags::BEFORE_DOORBELL;
     } else {
@@ -407,7 +414,7 @@ fn packet(queue: &Ringing<'_>, index: u64) -> Option<()> {
             (&raw mut (*record).stream).write(hit.stream);
         }
     }
-    if queue.is_cut && !before {
+    if queue.flags & CUT != 0 && !before {
         // The ring holds the others only until it comes round.
         slot.submit_now();
     } else {

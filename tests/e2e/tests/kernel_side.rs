@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, fs};
 
-use gputrace_abi::domain::Domain;
+use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_e2e::{Bench, process::Running};
 use gputrace_timeline::{
     Timeline,
@@ -133,4 +133,95 @@ fn without_a_driver_it_says_so_and_goes_on() {
         .collect();
     assert_eq!(notices.len(), 1, "{notices:?}");
     assert!(notices[0].contains("amdgpu is not loaded"), "{notices:?}");
+}
+
+#[test]
+fn tracepoints_are_read_by_their_own_layout() {
+    let Some(bench) = Bench::privileged() else { return };
+    let outputs = bench.outputs(0);
+    let mut gputrace = bench.gputrace(&outputs);
+    // The program executes another one, of which the kernel tells the name; there is no such category as the second.
+    gputrace.args([
+        "--tracepoint",
+        "sched:sched_process_exec,no_such:thing",
+        "-f",
+        "csv,ndjson",
+    ]);
+    gputrace.args(["--", "/bin/sh", "-c", "/bin/true; exec /bin/echo"]);
+    Running::start("gputrace", &mut gputrace).finish();
+    let (mut programs, mut notices, mut seen) = (Vec::new(), Vec::new(), 0);
+    for event in Timeline::open(&outputs.capture()).unwrap() {
+        match event.unwrap() {
+            Event::Observation(one) => {
+                assert_eq!(one.name, "sched_process_exec");
+                let pid = one.get("pid").unwrap().to_string();
+                assert_eq!(pid, one.whose.tid.to_string());
+                programs.push(one.get("filename").unwrap().to_string());
+            }
+            Event::Notice(notice) => notices.push(notice.text),
+            Event::Ledger(ledger) => {
+                let rows = ledger.by_domain();
+                let row = rows
+                    .iter()
+                    .find(|row| row.domain == Domain::Tracepoint.id())
+                    .unwrap();
+                assert_eq!((row.imbalance(), row.lost()), (0, 0), "{row:?}");
+                seen = row.seen;
+            }
+            _ => {}
+        }
+    }
+    for program in ["/bin/sh", "/bin/true", "/bin/echo"] {
+        assert!(
+            programs.iter().any(|one| one == program),
+            "{program} of {programs:?}"
+        );
+    }
+    assert_eq!(seen, programs.len() as u64);
+    assert!(
+        notices.iter().any(|text| text.contains("no_such:thing")),
+        "{notices:?}"
+    );
+}
+
+#[test]
+fn tracepoints_have_a_guard() {
+    let Some(bench) = Bench::privileged() else { return };
+    let outputs = bench.outputs(0);
+    let mut gputrace = bench.gputrace(&outputs);
+    gputrace.args([
+        "--tracepoint",
+        "raw_syscalls:sys_enter",
+        "--tracepoint-rate",
+        "100",
+        "-f",
+        "csv",
+    ]);
+    gputrace.args([
+        "--",
+        "/bin/dd",
+        "if=/dev/zero",
+        "of=/dev/null",
+        "bs=1",
+        "count=100000",
+        "status=none",
+    ]);
+    Running::start("gputrace", &mut gputrace).finish();
+    let ledger = Timeline::open(&outputs.capture())
+        .unwrap()
+        .find_map(|event| match event.unwrap() {
+            Event::Ledger(ledger) => Some(ledger),
+            _ => None,
+        })
+        .unwrap();
+    let rows = ledger.by_domain();
+    let row = rows
+        .iter()
+        .find(|row| row.domain == Domain::Tracepoint.id())
+        .unwrap();
+    assert!(row.seen > 100_000, "{row:?}");
+    assert_eq!(row.imbalance(), 0, "{row:?}");
+    assert_eq!(row.lost(), row.dropped_for(DropReason::TooOften), "{row:?}");
+    // A hundred for each second that was begun, and one more for each processor that begins one at the same time.
+    assert!(row.written >= 100 && row.written < row.seen / 10, "{row:?}");
 }

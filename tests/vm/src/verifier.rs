@@ -131,6 +131,7 @@ fn configure(open: &mut OpenObject) -> Result<()> {
         newtask_clone_flags: newtask.offset("clone_flags", 8)?,
         exec_old_pid: Tracepoint::read("sched", "sched_process_exec")?.offset("old_pid", 4)?,
         wakeup_mask: 63,
+        calls_per_window: 1_000_000,
     };
     for mut map in open.maps_mut() {
         if map.name().to_string_lossy().ends_with(".config") {

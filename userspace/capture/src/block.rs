@@ -5,6 +5,7 @@ use crate::{
     gpu::{Agent, AgentHandle, CodeObject, GpuClock, Queue},
     ledger::Ledger,
     meta::{ClockSnapshot, End, Epoch, Library, Notice, Process, Recording},
+    trace::TraceFormat,
 };
 
 macro_rules! meta_kinds {
@@ -66,6 +67,8 @@ meta_kinds! {
     AgentHandle(AgentHandle) from AgentHandle = AGENT_HANDLE;
     /// A code object that a process has loaded.
     CodeObject(Box<CodeObject>) from CodeObject = CODE_OBJECT;
+    /// Layout of a tracepoint's records.
+    TraceFormat(Box<TraceFormat>) from TraceFormat = TRACE_FORMAT;
 }
 
 /// A block as read.

@@ -131,4 +131,5 @@ pub(crate) mod kind {
     pub(crate) const QUEUE: u16 = 25;
     pub(crate) const AGENT_HANDLE: u16 = 26;
     pub(crate) const CODE_OBJECT: u16 = 27;
+    pub(crate) const TRACE_FORMAT: u16 = 40;
 }

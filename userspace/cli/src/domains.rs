@@ -2,7 +2,7 @@
 
 use gputrace_abi::domain::Domain::{
     self, HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt, KernelDispatch, KfdIoctl,
-    MemoryCopy, Sched,
+    MemoryCopy, Sched, Tracepoint,
 };
 
 use crate::args::DomainArgs;
@@ -25,7 +25,7 @@ const SYSTEM: &[Domain] = &[
 /// The domains that the options select: those of every option given as true (`--runtime-trace` if there is
 /// none), without those of every option given as false.
 pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
-    let options: [(Option<bool>, &[Domain]); 14] = [
+    let options: [(Option<bool>, &[Domain]); 15] = [
         (args.hip_trace, &[HipRuntime, HipCompiler]),
         (args.hip_runtime_trace, &[HipRuntime]),
         (args.hip_compiler_trace, &[HipCompiler]),
@@ -38,6 +38,7 @@ pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
         (args.memory_copy_trace, &[MemoryCopy]),
         (args.kfd_trace, &[KfdIoctl]),
         (args.sched, &[Sched]),
+        (args.driver_trace, &[Tracepoint]),
         (args.runtime_trace, RUNTIME),
         (args.sys_trace, SYSTEM),
     ];

@@ -3,6 +3,7 @@
 use std::{os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitStatus, time::Duration};
 
 use anyhow::Result;
+use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::EndReason;
 use gputrace_probe::{calls::BackendChoice, ioctls::Place};
 use gputrace_session::{
@@ -126,12 +127,15 @@ fn request(args: &RecordArgs) -> Request {
     };
     let (directory, name) = place(&args.output);
     let others = args.functions.others();
+    let named = !args.tracepoint.is_empty() && args.domains.driver_trace.is_none();
+    let tracepoints = named.then_some(Domain::Tracepoint);
     Request {
         targets,
         follow_forks: args.follow_forks,
         domains: domains::selected(&args.domains)
             .into_iter()
             .chain(others.domains())
+            .chain(tracepoints)
             .collect(),
         others,
         functions: FunctionFilter {
@@ -154,6 +158,9 @@ fn request(args: &RecordArgs) -> Request {
             Backend::UprobeMulti => BackendChoice::UprobeMulti,
             Backend::Perf => BackendChoice::Perf,
         },
+        driver_trace: args.domains.driver_trace == Some(true),
+        tracepoints: args.tracepoint.clone(),
+        tracepoint_rate: args.tuning.tracepoint_rate,
         kfd_place: match args.tuning.kfd_probes {
             KfdProbes::Auto => None,
             KfdProbes::Fentry => Some(Place::Trampoline),

@@ -52,7 +52,13 @@ impl Accounts {
     pub fn written(&mut self, header: &RecordHeader) {
         if let Some(row) = self.row(header.cpu, header.domain) {
             match header.kind {
-                kind::SPAN | kind::PACKET | kind::COMPLETION | kind::COPY | kind::IOCTL | kind::OFF_CPU => {
+                kind::SPAN
+                | kind::PACKET
+                | kind::COMPLETION
+                | kind::COPY
+                | kind::IOCTL
+                | kind::OFF_CPU
+                | kind::TRACE => {
                     row.written += 1;
                 }
                 kind::UNFINISHED | kind::IOCTL_UNFINISHED | kind::OFF_CPU_OPEN => row.unfinished += 1,
@@ -93,9 +99,13 @@ impl Accounts {
                 continue;
             };
             let counted = match header.kind {
-                kind::SPAN | kind::PACKET | kind::COMPLETION | kind::COPY | kind::IOCTL | kind::OFF_CPU => {
-                    &mut row.written
-                }
+                kind::SPAN
+                | kind::PACKET
+                | kind::COMPLETION
+                | kind::COPY
+                | kind::IOCTL
+                | kind::OFF_CPU
+                | kind::TRACE => &mut row.written,
                 kind::UNFINISHED | kind::IOCTL_UNFINISHED | kind::OFF_CPU_OPEN => &mut row.unfinished,
                 _ => continue,
             };

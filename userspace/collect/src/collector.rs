@@ -433,6 +433,7 @@ impl Books {
                     (self.tell)(Happening::Task(task));
                 }
             }
+            Checked::Trace(header, bytes) => self.call(&header, bytes),
             Checked::Kernel(header, bytes) => {
                 if let Some(pid) = pid_of(bytes)
                     && self.relevant.add(pid)

@@ -7,6 +7,7 @@ use gputrace_abi::{
     kfd::{LONG_IOCTL_SIZE, SHORT_IOCTL_SIZE},
     record::{LONG_SPAN_SIZE, RecordHeader, SPAN_SIZE, TASK_SIZE, kind},
     sched::OFF_CPU_SIZE,
+    trace::{LONG_TRACE_SIZE, SHORT_TRACE_SIZE},
 };
 use gputrace_probe::Ring;
 use zerocopy::FromBytes as _;
@@ -19,6 +20,8 @@ pub(crate) enum Checked<'a> {
     Task(RecordHeader, &'a [u8]),
     /// A request to the driver, or something that the kernel did to a thread or process.
     Kernel(RecordHeader, &'a [u8]),
+    /// A tracepoint's, of any process.
+    Trace(RecordHeader, &'a [u8]),
     /// About the GPU's work.
     Gpu(RecordHeader, &'a [u8]),
     /// A queue or agent seen for the first time.
@@ -46,6 +49,9 @@ pub(crate) fn check(cpu: u32, bytes: &[u8]) -> Checked<'_> {
             if whole && (size == SHORT_IOCTL_SIZE || size == LONG_IOCTL_SIZE) =>
         {
             Checked::Kernel(header, bytes)
+        }
+        kind::TRACE if whole && (size == SHORT_TRACE_SIZE || size == LONG_TRACE_SIZE) => {
+            Checked::Trace(header, bytes)
         }
         kind::OFF_CPU | kind::OFF_CPU_OPEN if whole && size == OFF_CPU_SIZE => Checked::Kernel(header, bytes),
         kind::DESCRIBED if whole && size == DESCRIBED_SIZE => Checked::Described(bytes),

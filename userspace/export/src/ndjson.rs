@@ -47,7 +47,7 @@ pub struct NdjsonWriter<W> {
 }
 
 /// Serialized as it is shown.
-pub(crate) struct Shown(pub(crate) ArgValue);
+struct Shown(ArgValue);
 
 impl Serialize for Shown {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -64,9 +64,9 @@ impl Serialize for Shown {
 }
 
 #[derive(Serialize)]
-pub(crate) struct Argument<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) value: Shown,
+struct Argument<'a> {
+    name: &'a str,
+    value: Shown,
 }
 
 #[derive(Serialize)]

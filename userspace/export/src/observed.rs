@@ -1,10 +1,8 @@
 //! What the kernel did, as the JSON formats have it.
 
 use gputrace_capture::ledger::Ledger;
-use gputrace_timeline::observation::Observation;
-use serde::Serialize;
-
-use crate::ndjson::{Argument, Shown};
+use gputrace_timeline::observation::{FieldValue, Observation};
+use serde::{Serialize, Serializer};
 
 /// An observation. Times are ns, `CLOCK_BOOTTIME`; ids that are not known are 0.
 #[derive(Serialize)]
@@ -17,7 +15,23 @@ pub(crate) struct ObservationRecord<'a> {
     begin: u64,
     end: u64,
     unfinished: bool,
-    fields: Vec<Argument<'a>>,
+    fields: Vec<Field<'a>>,
+}
+
+#[derive(Serialize)]
+struct Field<'a> {
+    name: &'a str,
+    #[serde(serialize_with = "shown")]
+    value: &'a FieldValue,
+}
+
+fn shown<S: Serializer>(value: &FieldValue, serializer: S) -> Result<S::Ok, S::Error> {
+    match value {
+        FieldValue::Number(value) => serializer.serialize_u64(*value),
+        FieldValue::Signed(value) => serializer.serialize_i64(*value),
+        FieldValue::Missing => serializer.serialize_none(),
+        other => serializer.collect_str(other),
+    }
 }
 
 impl<'a> ObservationRecord<'a> {
@@ -34,9 +48,9 @@ impl<'a> ObservationRecord<'a> {
             fields: one
                 .fields
                 .iter()
-                .map(|field| Argument {
+                .map(|field| Field {
                     name: &field.name,
-                    value: Shown(field.value),
+                    value: &field.value,
                 })
                 .collect(),
         }

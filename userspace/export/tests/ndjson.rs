@@ -11,10 +11,8 @@ use gputrace_export::{
     synthetic,
 };
 use gputrace_timeline::{
-    args::ArgValue,
     event::{Event, Lifetime, LifetimeChange, ThreadInfo},
-    ioctl::Field,
-    observation::{Observation, Whose},
+    observation::{FieldValue, Observation, ObservedField, Whose},
 };
 use serde_json::Value;
 
@@ -46,9 +44,9 @@ fn events() -> Vec<Event> {
             begin: 5,
             end: 6,
             is_open: false,
-            fields: vec![Field {
+            fields: vec![ObservedField {
                 name: "waker".into(),
-                value: ArgValue::Unsigned(7),
+                value: FieldValue::Number(7),
             }],
         })),
         Event::CodeObject(Box::default()),

@@ -6,12 +6,11 @@ use std::{
 };
 
 use gputrace_abi::domain::Domain;
-use gputrace_timeline::observation::{Observation, Whose};
+use gputrace_timeline::observation::{FieldValue, Observation, Whose};
 use perfetto_protos::track_descriptor::TrackDescriptor;
 
 use crate::{
     sequence::{EventType, Sequence, Value},
-    slices::put_named,
     tracks::{Kind, Tracks, describe, uuid},
 };
 
@@ -66,7 +65,14 @@ impl Observations {
             event.named_title(category, &one.name);
             let mut annotations = event.annotations();
             for field in &one.fields {
-                put_named(&mut annotations, &field.name, field.value);
+                let value = match &field.value {
+                    FieldValue::Number(value) => Value::Uint(*value),
+                    FieldValue::Signed(value) => Value::Int(*value),
+                    FieldValue::Hex(value) => Value::Pointer(*value),
+                    FieldValue::Text(text) => Value::Text(text),
+                    FieldValue::Missing => Value::Text("(not recorded)"),
+                };
+                annotations.named(&field.name, value);
             }
             if gpu_id != 0 {
                 annotations.named("gpu_id", Value::Uint(gpu_id.into()));

@@ -306,8 +306,8 @@ impl Values<'_> {
     }
 }
 
-/// Writes a field of a request to the driver or of what the kernel did, which has none of the kinds that are interned.
-pub(crate) fn put_named(annotations: &mut Annotations<'_>, name: &str, value: ArgValue) {
+/// Writes a field of a request to the driver, which has none of the kinds that are interned.
+fn put_named(annotations: &mut Annotations<'_>, name: &str, value: ArgValue) {
     let value = match value {
         ArgValue::Hex(value) => Value::Pointer(value),
         ArgValue::Signed(value) => Value::Int(value),

@@ -6,7 +6,7 @@ use gputrace_abi::{config::ProbeConfig, counters::HEAT_WINDOW_SHIFT, record::LON
 use libbpf_rs::OpenObject;
 use zerocopy::IntoBytes as _;
 
-use crate::{ProbeError, ioctls, libbpf::refused, sched, tracefs::Tracepoint};
+use crate::{ProbeError, ioctls, libbpf::refused, sched, trace, tracefs::Tracepoint};
 
 /// Which back-end to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +78,12 @@ pub(crate) fn configure(
             "RINGS" | "COUNTERS" => map.set_max_entries(cpus),
             "HEAT" => map.set_max_entries(options.limit.map_or(1, |limit| limit.functions.max(1))),
             "THREADS" => map.set_max_entries(options.max_threads.max(1)),
-            name if ioctls::MAPS.contains(&name) || sched::MAPS.contains(&name) => map.set_autocreate(false),
+            name if ioctls::MAPS.contains(&name)
+                || sched::MAPS.contains(&name)
+                || trace::MAPS.contains(&name) =>
+            {
+                map.set_autocreate(false)
+            }
             _ if name.ends_with(".config") => {
                 configured = true;
                 map.set_initial_value(config.as_bytes())

@@ -33,6 +33,33 @@ pub fn tracefs() -> Result<PathBuf, ProbeError> {
     Err(ProbeError::NoTracefs { cause })
 }
 
+/// The kernel's tracepoints that `category:name` stands for, where the name may be `*`; none if it has no such. In order of
+/// name.
+#[must_use]
+pub fn matching(pattern: &str) -> Vec<String> {
+    let (Ok(root), Some((category, name))) = (tracefs(), pattern.split_once(':')) else {
+        return Vec::new();
+    };
+    // It becomes part of a path.
+    if category.is_empty() || [category, name].iter().any(|part| part.contains(['/', '.'])) {
+        return Vec::new();
+    }
+    let directory = root.join("events").join(category);
+    let exists = |name: &str| directory.join(name).join("format").exists();
+    if name != "*" {
+        return exists(name).then(|| pattern.to_owned()).into_iter().collect();
+    }
+    let mut names: Vec<String> = fs::read_dir(&directory)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| exists(name))
+        .map(|name| format!("{category}:{name}"))
+        .collect();
+    names.sort();
+    names
+}
+
 /// Layout of a tracepoint's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracepoint {
@@ -50,6 +77,12 @@ pub struct Field {
     pub offset: u32,
     /// Bytes.
     pub size: u32,
+    /// C type, without array bounds unless they are part of a dynamic array's.
+    pub c_type: String,
+    /// Whether it is a signed number.
+    pub signed: bool,
+    /// Elements, if it is an array; 1 otherwise.
+    pub count: u32,
 }
 
 impl Tracepoint {
@@ -73,6 +106,49 @@ impl Tracepoint {
                 cause: error.to_string(),
             }),
         }
+    }
+
+    /// `category:name`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The system that has it.
+    #[must_use]
+    pub fn category(&self) -> &str {
+        self.name.split_once(':').map_or("", |(category, _)| category)
+    }
+
+    /// Its name within that.
+    #[must_use]
+    pub fn event(&self) -> &str {
+        self.name.split_once(':').map_or("", |(_, event)| event)
+    }
+
+    /// Its fields, without those that every tracepoint has.
+    pub fn fields(&self) -> impl Iterator<Item = &Field> {
+        self.fields
+            .iter()
+            .filter(|field| !field.name.starts_with("common_"))
+    }
+
+    /// Bytes of its record, without what fields of changing length add.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        let ends = self
+            .fields
+            .iter()
+            .map(|field| field.offset.saturating_add(field.size));
+        ends.max().unwrap_or(0)
+    }
+
+    /// Whether it has fields of changing length.
+    #[must_use]
+    pub fn is_dynamic(&self) -> bool {
+        let is_dynamic =
+            |field: &Field| field.c_type.starts_with("__data_loc") || field.c_type.starts_with("__rel_loc");
+        self.fields.iter().any(is_dynamic)
     }
 
     /// Offset of the field `name`, which must have `size` bytes.
@@ -100,22 +176,50 @@ fn parse(text: &str) -> Vec<Field> {
         .filter_map(|line| {
             let mut parts = line.trim().split(';').map(str::trim);
             let declaration = parts.next()?.strip_prefix("field:")?;
-            let (mut offset, mut size) = (None, None);
+            let (mut offset, mut size, mut signed) = (None, None, false);
             for part in parts {
                 match part.split_once(':') {
                     Some(("offset", value)) => offset = value.parse().ok(),
                     Some(("size", value)) => size = value.parse().ok(),
+                    Some(("signed", value)) => signed = value == "1",
                     _ => {}
                 }
             }
-            let name = declaration.split('[').next()?.rsplit([' ', '*']).next()?;
+            let (c_type, name, count) = declared(declaration)?;
             Some(Field {
                 name: name.to_owned(),
+                c_type,
+                signed,
+                count,
                 offset: offset?,
                 size: size?,
             })
         })
         .collect()
+}
+
+/// Takes a declaration apart: type, name, number of elements. Dynamic arrays have their brackets in the type:
+/// `__data_loc char[] ring`; others behind the name: `char comm[16]`.
+fn declared(declaration: &str) -> Option<(String, &str, u32)> {
+    let (plain, bounds) = match declaration
+        .strip_suffix(']')
+        .and_then(|rest| rest.rsplit_once('['))
+    {
+        Some((plain, bounds)) => (plain, Some(bounds)),
+        None => (declaration, None),
+    };
+    let at = plain.rfind([' ', '*', ']'])? + 1;
+    let (c_type, name) = (plain.get(..at)?.trim(), plain.get(at..)?);
+    if name.is_empty() {
+        return None;
+    }
+    // A bound may be an expression, of which only the size of the whole tells.
+    let count = bounds.map_or(1, |bounds| bounds.trim().parse().unwrap_or(0));
+    let c_type = match bounds {
+        Some(bounds) => format!("{c_type}[{bounds}]"),
+        None => c_type.to_owned(),
+    };
+    Some((c_type, name, count))
 }
 
 #[cfg(test)]
@@ -170,5 +274,43 @@ mod tests {
                 .to_string()
                 .contains("no field nothing")
         );
+    }
+
+    #[test]
+    fn declarations_of_all_kinds_are_taken_apart() {
+        let text = "\tfield:__data_loc char[] ring;\toffset:8;\tsize:4;\tsigned:0;\n\
+            \tfield:struct amdgpu_bo * bo;\toffset:16;\tsize:8;\tsigned:0;\n\
+            \tfield:unsigned int src_data[4];\toffset:24;\tsize:16;\tsigned:0;\n\
+            \tfield:long start;\toffset:40;\tsize:8;\tsigned:1;\n\
+            \tfield:nonsense\n\tfield:x;\toffset:a;\n";
+        let fields = parse(text);
+        let found: Vec<_> = fields
+            .iter()
+            .map(|field| {
+                (
+                    field.c_type.as_str(),
+                    field.name.as_str(),
+                    field.signed,
+                    field.count,
+                )
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("__data_loc char[]", "ring", false, 1),
+                ("struct amdgpu_bo *", "bo", false, 1),
+                ("unsigned int[4]", "src_data", false, 4),
+                ("long", "start", true, 1),
+            ]
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_parsed(text in "(\\tfield:[ -~]{0,30};\\toffset:[0-9]{0,12};\\tsize:[0-9]{0,12};\\tsigned:[01];\n|.*\n){0,8}") {
+            let tracepoint = Tracepoint { name: "a:b".into(), path: "/x".into(), fields: parse(&text) };
+            let _ = (tracepoint.size(), tracepoint.is_dynamic(), tracepoint.fields().count());
+        }
     }
 }

@@ -4,7 +4,8 @@
 //! attached then.
 
 use gputrace_abi::domain::Domain;
-use gputrace_collect::Command;
+use gputrace_capture::{Meta, meta::Notice};
+use gputrace_collect::{Command, clocks};
 use gputrace_probe::{
     ProbeError,
     calls::Calls,
@@ -12,7 +13,7 @@ use gputrace_probe::{
     sched::Sched,
 };
 
-use crate::request::Request;
+use crate::{request::Request, tracepoints::Tracepoints};
 
 /// Programs on the driver.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub(crate) struct Driver {
     /// Whether scheduling is to be followed.
     sched_wanted: bool,
     sched: Option<Sched>,
+    tracepoints: Tracepoints,
     /// What the user was told last of why there are none.
     told: bool,
 }
@@ -38,6 +40,7 @@ impl Driver {
             ioctls: None,
             sched_wanted: request.domains.contains(&Domain::Sched),
             sched: None,
+            tracepoints: Tracepoints::new(request),
             told: false,
         }
     }
@@ -47,9 +50,10 @@ impl Driver {
         self.wanted = true;
     }
 
-    /// Attaches what is not attached yet and can be now. Returns what is to be said.
-    pub(crate) fn attach(&mut self, calls: &Calls) -> Vec<String> {
-        let mut news = Vec::new();
+    /// Attaches what is not attached yet and can be now. Returns what the capture
+    /// is to hold of it, and the user to hear.
+    pub(crate) fn attach(&mut self, calls: &Calls) -> Vec<Meta> {
+        let mut news: Vec<String> = Vec::new();
         if std::mem::take(&mut self.sched_wanted) {
             match Sched::attach(calls, self.threads) {
                 Ok(sched) => self.sched = Some(sched),
@@ -57,7 +61,13 @@ impl Driver {
             }
         }
         news.extend(self.attach_ioctls(calls));
-        news
+        let time = clocks::now();
+        let mut metas: Vec<Meta> = news
+            .into_iter()
+            .map(|text| Notice { time, text }.into())
+            .collect();
+        metas.extend(self.tracepoints.attach(calls));
+        metas
     }
 
     fn attach_ioctls(&mut self, calls: &Calls) -> Option<String> {

@@ -35,6 +35,7 @@ mod place;
 mod recorder;
 mod request;
 mod system;
+mod tracepoints;
 mod user;
 
 pub use error::SessionError;

@@ -7,7 +7,7 @@ use std::{
 
 use gputrace_abi::{domain::Domain, record::task_op};
 use gputrace_capture::{
-    CaptureWriter,
+    CaptureWriter, Meta,
     ledger::Ledger,
     meta::{EndReason, Notice},
 };
@@ -381,12 +381,12 @@ impl Recorder<'_> {
     }
 
     /// Tells of the programs on the driver, and remembers it.
-    fn driver_news(&self, news: Vec<String>) {
-        for text in news {
-            self.tell(&text);
-            let time = clocks::now();
-            self.collector
-                .send(Command::Meta(Box::new(Notice { time, text }.into())));
+    fn driver_news(&self, news: Vec<Meta>) {
+        for meta in news {
+            if let Meta::Notice(notice) = &meta {
+                self.tell(&notice.text);
+            }
+            self.collector.send(Command::Meta(Box::new(meta)));
         }
     }
 

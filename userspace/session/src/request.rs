@@ -35,6 +35,12 @@ pub struct Request {
     pub output: OutputRequest,
     /// How probes are attached.
     pub backend: BackendChoice,
+    /// Whether to record the driver's tracepoints.
+    pub driver_trace: bool,
+    /// Tracepoints to record besides, as `category:name`; a name may be `*`.
+    pub tracepoints: Vec<String>,
+    /// Records of one tracepoint in a second; what is beyond is counted and left out. 0: no limit.
+    pub tracepoint_rate: u64,
     /// Where requests to the driver are traced; `None` chooses.
     pub kfd_place: Option<Place>,
     /// Bytes of each CPU's ring; `None` chooses by the number of CPUs.

@@ -11,6 +11,7 @@ use crate::{
     ioctl,
     observation::{self, Observation},
     tally::Tally,
+    trace::Formats,
     work::{Item, Work},
 };
 
@@ -87,6 +88,19 @@ impl Collection {
                     at: 0,
                     size: 0,
                     depth: ioctl.depth,
+                };
+                self.keep(key, raw.bytes);
+            }
+            Ok(Record::Trace(parts)) => {
+                let head = &parts.head;
+                tally.count_call(head.header.domain, head.header.cpu, true);
+                self.latest = self.latest.max(head.time);
+                let key = Key {
+                    begin: head.time,
+                    end: head.time,
+                    at: 0,
+                    size: 0,
+                    depth: 0,
                 };
                 self.keep(key, raw.bytes);
             }
@@ -185,7 +199,7 @@ pub(crate) enum Due {
 
 impl Group {
     /// Takes out what comes next: calls by begin, merged with task events by time.
-    pub(crate) fn next(&mut self) -> Option<Due> {
+    pub(crate) fn next(&mut self, formats: &Formats) -> Option<Due> {
         let call = self.calls.get(self.emitted);
         if let Some(task) = self.tasks.front()
             && call.is_none_or(|key| task.time <= key.begin)
@@ -197,6 +211,7 @@ impl Group {
         let raw = records::split(record).next()?.ok()?;
         match decode::decode(raw) {
             Ok(Record::Call(record)) => Some(Due::Call(decode::call(&record))),
+            Ok(Record::Trace(parts)) => Some(Due::Observed(vec![formats.observe(&parts)])),
             Ok(Record::OffCpu(off)) => Some(Due::Observed(observation::off_cpu(&off))),
             Ok(Record::Ioctl(parts)) => Some(Due::Call(ioctl::call(&parts))),
             // `Collection::take` keeps nothing else.

@@ -34,6 +34,7 @@ pub mod status;
 pub mod synthetic;
 pub mod tally;
 pub mod timeline;
+mod trace;
 mod work;
 
 pub use tally::Tally;

@@ -1,6 +1,6 @@
 //! What the kernel did to or for a thread, a process or a GPU: events without a function and a caller.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
 use gputrace_abi::{
     domain::{DOMAINS, Domain},
@@ -10,7 +10,7 @@ use gputrace_abi::{
 use gputrace_capture::records::RawRecord;
 use zerocopy::FromBytes as _;
 
-use crate::{args::ArgValue, decode::MAX_CPUS, ioctl::Field};
+use crate::decode::MAX_CPUS;
 
 /// Something that the kernel did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,21 +29,57 @@ pub struct Observation {
     /// Whether it was not over when the recording stopped.
     pub is_open: bool,
     /// What else is known of it.
-    pub fields: Vec<Field>,
+    pub fields: Vec<ObservedField>,
 }
 
 impl Observation {
     /// A field by name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<ArgValue> {
+    pub fn get(&self, name: &str) -> Option<&FieldValue> {
         let field = self.fields.iter().find(|field| field.name == name)?;
-        Some(field.value)
+        Some(&field.value)
     }
 
     /// How long it took, ns.
     #[must_use]
     pub fn duration(&self) -> u64 {
         self.end.saturating_sub(self.begin)
+    }
+}
+
+/// A field of an observation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedField {
+    /// Name.
+    pub name: Cow<'static, str>,
+    /// Value.
+    pub value: FieldValue,
+}
+
+/// Value of a field. `Display` gives the form for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldValue {
+    /// A number.
+    Number(u64),
+    /// A number that may be negative.
+    Signed(i64),
+    /// An address or bits.
+    Hex(u64),
+    /// Words.
+    Text(Cow<'static, str>),
+    /// It lies beyond what was copied.
+    Missing,
+}
+
+impl fmt::Display for FieldValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(value) => write!(f, "{value}"),
+            Self::Signed(value) => write!(f, "{value}"),
+            Self::Hex(value) => write!(f, "{value:#x}"),
+            Self::Text(text) => f.write_str(text),
+            Self::Missing => f.write_str("(not recorded)"),
+        }
     }
 }
 
@@ -82,9 +118,9 @@ pub(crate) fn off_cpu(off: &OffCpu) -> Vec<Observation> {
     let woken = (off.woken != 0).then(|| off.woken.clamp(off.begin, end));
     let mut stretches = Vec::new();
     if woken != Some(off.begin) || u64::from(off.state) & STATE_WAITING != 0 {
-        let waker = (off.waker != 0).then(|| Field {
+        let waker = (off.waker != 0).then(|| ObservedField {
             name: "waker".into(),
-            value: ArgValue::Unsigned(off.waker.into()),
+            value: FieldValue::Number(off.waker.into()),
         });
         let name = sleep(off.state);
         let over = woken.unwrap_or(end);

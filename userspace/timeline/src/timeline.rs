@@ -42,6 +42,7 @@ use crate::{
     ioctl,
     processes::Processes,
     tally::Tally,
+    trace::Formats,
     work::{Work, knowledge::Collected},
 };
 
@@ -67,6 +68,7 @@ pub struct Timeline<R> {
     deferred: Deferred,
     /// Numbers of requests to the driver that have been described.
     requests: BTreeSet<u8>,
+    formats: Formats,
     tally: Tally,
     ledger: Option<Box<Ledger>>,
     end: Option<End>,
@@ -104,14 +106,20 @@ impl<R: Read + Seek> Timeline<R> {
             _ => return Err(ReadError::NoRecording),
         };
         let mut collected = Collected::default();
+        let mut formats = Formats::default();
         // What cannot be read now cannot be read later either, and is reported then.
         while let Ok(Some(meta)) = reader.next_meta() {
-            collected.take(meta);
+            match meta {
+                Meta::TraceFormat(format) => formats.learn(*format),
+                meta => collected.take(meta),
+            }
         }
         reader.rewind()?;
         let mut ready = VecDeque::from([Event::Recording(Box::new(recording.clone()))]);
         let work = Work::new(collected, &mut ready);
-        Ok(Self::with(reader, recording, ready, work))
+        let mut timeline = Self::with(reader, recording, ready, work);
+        timeline.formats = formats;
+        Ok(timeline)
     }
 
     /// The events of a recording that goes on, whose end `reader` waits for. Metadata counts from where it stands on, see
@@ -139,6 +147,7 @@ impl<R: Read + Seek> Timeline<R> {
             work,
             deferred: Deferred::default(),
             requests: BTreeSet::new(),
+            formats: Formats::default(),
             tally: Tally::default(),
             ledger: None,
             end: None,
@@ -228,6 +237,8 @@ impl<R: Read + Seek> Timeline<R> {
             | Meta::CodeObject(_) => {
                 self.work.learn(meta, &mut self.ready);
             }
+            // Known already, but for a recording that goes on.
+            Meta::TraceFormat(format) => self.formats.learn(*format),
         }
     }
 
@@ -296,7 +307,7 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
             if let Some(event) = self.ready.pop_front() {
                 return Some(Ok(self.deferred.seen(event)));
             }
-            match self.group.next() {
+            match self.group.next(&self.formats) {
                 Some(Due::Call(call)) => {
                     if let Some(request) = &call.request
                         && self.requests.insert(request.nr())

@@ -43,6 +43,8 @@ domain_args! {
     memory_copy_trace;
     /// Requests to the driver: every ioctl on /dev/kfd with its arguments and result. Not part of -s.
     kfd_trace;
+    /// The driver's tracepoints: buffers made, moved and mapped, interrupts, jobs; of all processes. Not part of -s.
+    driver_trace;
     /// When traced threads had no processor: sleeping, or waiting for one. Not part of -s.
     sched;
     /// What applications call and what comes of it: the HIP runtime API, kernels, copies (the default).

@@ -11,7 +11,7 @@ use super::{
     output::OutputArgs,
     period::{PeriodUnit, Triple},
     tuning::TuningArgs,
-    values::{boolean, duration},
+    values::{boolean, duration, tracepoint},
 };
 
 /// Options of a recording.
@@ -84,6 +84,10 @@ pub(crate) struct RecordArgs {
     /// Other functions.
     #[command(flatten)]
     pub(crate) functions: FunctionArgs,
+
+    /// Record these tracepoints of the kernel, of all processes: CATEGORY:NAME or CATEGORY:* (repeat or separate by commas).
+    #[arg(long, value_name = "TRACEPOINT", value_delimiter = ',', value_parser = tracepoint, help_heading = "What to trace")]
+    pub(crate) tracepoint: Vec<String>,
 
     /// Outputs.
     #[command(flatten)]

@@ -16,6 +16,11 @@ pub(crate) struct TuningArgs {
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) kfd_probes: KfdProbes,
 
+    /// Records of each tracepoint in a second (--driver-trace, --tracepoint); what is beyond is counted and left out. 0: no
+    /// limit.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub(crate) tracepoint_rate: u64,
+
     /// Size of each CPU's ring buffer, e.g. 512KiB, 4MiB [default: by the number of CPUs].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) ring_size: Option<u32>,

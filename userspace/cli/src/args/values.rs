@@ -2,6 +2,16 @@
 
 use std::time::Duration;
 
+/// A tracepoint of the kernel, or all of a category.
+pub(crate) fn tracepoint(text: &str) -> Result<String, String> {
+    match text.split_once(':') {
+        Some((category, name)) if !category.is_empty() && !name.is_empty() && !text.contains('/') => {
+            Ok(text.to_owned())
+        }
+        _ => Err("expected CATEGORY:NAME, e.g. amdgpu:amdgpu_bo_move, or amdgpu:*".to_owned()),
+    }
+}
+
 /// As rocprofv3 reads booleans.
 pub(crate) fn boolean(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {

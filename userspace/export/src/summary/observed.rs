@@ -43,6 +43,8 @@ struct Scheduling {
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     threads: BTreeMap<(u32, u32), Scheduling>,
+    /// Others, by domain and name.
+    others: BTreeMap<(u8, String), Sum>,
 }
 
 impl Observed {
@@ -55,15 +57,52 @@ impl Observed {
             } else {
                 thread.asleep.add(one);
             }
+            return;
         }
+        let key = (one.domain, one.name.clone().into_owned());
+        self.others.entry(key).or_default().add(one);
     }
 
     /// Whether there is anything to be shown.
     pub(super) fn any(&self) -> bool {
-        !self.threads.is_empty()
+        !self.threads.is_empty() || !self.others.is_empty()
     }
 
     pub(super) fn render(&self, names: &BTreeMap<u32, String>, out: &mut impl Write) -> fmt::Result {
+        self.scheduling(names, out)?;
+        self.counts(out)
+    }
+
+    /// What there was besides, by name.
+    fn counts(&self, out: &mut impl Write) -> fmt::Result {
+        if self.others.is_empty() {
+            return Ok(());
+        }
+        let mut rows = vec![
+            ["Driver event", "Count", "Total", "Longest"]
+                .map(str::to_owned)
+                .to_vec(),
+        ];
+        for ((_, name), sum) in &self.others {
+            let time = |ns: u64| {
+                if sum.total == 0 {
+                    String::new()
+                } else {
+                    duration(ns as f64)
+                }
+            };
+            rows.push(vec![
+                plain(name),
+                sum.count.to_string(),
+                time(sum.total),
+                time(sum.most),
+            ]);
+        }
+        writeln!(out, "\nDriver")?;
+        table(out, &[Left, Right, Right, Right], &rows)
+    }
+
+    fn scheduling(&self, names: &BTreeMap<u32, String>, out: &mut impl Write) -> fmt::Result {
         if self.threads.is_empty() {
             return Ok(());
         }

@@ -1,0 +1,67 @@
+//! User half of the program that copies records of tracepoints (`ebpf/probes`, module `trace`).
+
+use gputrace_abi::trace::{LONG_TRACE, TRACEPOINTS, TraceConfig, trace_cookie};
+use libbpf_rs::{Link, Object, TracepointCategory, TracepointOpts};
+use zerocopy::IntoBytes as _;
+
+use crate::{ProbeError, calls::Calls, extra, libbpf::refused, tracefs::Tracepoint};
+
+/// Its maps, which the call programs are loaded without.
+pub(crate) const MAPS: [&str; 1] = ["TRACE_RATES"];
+
+/// Bytes that are copied for fields of changing length, which lie behind the others.
+const DYNAMIC_BYTES: u32 = 192;
+
+/// The loaded program. Dropping it removes it from all tracepoints.
+#[derive(Debug)]
+pub struct Tracing {
+    // Before the object, so that nothing runs any more when its maps go.
+    links: Vec<Link>,
+    object: Object,
+}
+
+impl Tracing {
+    /// Tracepoints that one recording can have.
+    pub const MOST: usize = TRACEPOINTS;
+
+    /// Loads the program. Of each tracepoint, what comes after the first `per_second` records of a second is counted
+    /// and left out; 0 is no limit.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the kernel refuses it.
+    pub fn load(calls: &Calls, per_second: u64) -> Result<Self, ProbeError> {
+        let config = TraceConfig { per_second };
+        let object = extra::load(calls, &["trace_event"], |name, map| match name {
+            ".trace" => Some(map.set_initial_value(config.as_bytes())),
+            "TRACE_RATES" => Some(Ok(())),
+            _ => None,
+        })?;
+        Ok(Self {
+            links: Vec::new(),
+            object,
+        })
+    }
+
+    /// Attaches it to `tracepoint`, whose records will have this number.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the kernel refuses.
+    pub fn attach(&mut self, number: u32, tracepoint: &Tracepoint) -> Result<(), ProbeError> {
+        let mut bytes = tracepoint.size();
+        if tracepoint.is_dynamic() {
+            bytes = bytes.saturating_add(DYNAMIC_BYTES);
+        }
+        let options = TracepointOpts {
+            cookie: trace_cookie(number, bytes.min(LONG_TRACE as u32 - 8)),
+            ..TracepointOpts::default()
+        };
+        let category = TracepointCategory::Custom(tracepoint.category().to_owned());
+        let link = extra::program(&self.object, "trace_event")?
+            .attach_tracepoint_with_opts(category, tracepoint.event(), options)
+            .map_err(|error| refused(format!("attach to tracepoint {}", tracepoint.name()), &error))?;
+        self.links.push(link);
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! Which tracepoints to record, and getting the program onto them.
+
+use std::collections::BTreeSet;
+
+use gputrace_capture::{
+    Meta,
+    meta::Notice,
+    trace::{TraceField, TraceFormat},
+};
+use gputrace_collect::clocks;
+use gputrace_probe::{
+    ProbeError,
+    calls::Calls,
+    trace::Tracing,
+    tracefs::{self, Tracepoint},
+};
+
+use crate::request::Request;
+
+/// What `--driver-trace` records: what the driver does for and to processes, without accesses to registers and the
+/// single writes of page tables, which are far too many; the GPU scheduler under its names before and after Linux 6.16;
+/// the events that only AMD's own driver packages have.
+const DRIVER: [&str; 14] = [
+    "amdgpu:amdgpu_bo_create",
+    "amdgpu:amdgpu_bo_move",
+    "amdgpu:amdgpu_vm_bo_map",
+    "amdgpu:amdgpu_vm_bo_unmap",
+    "amdgpu:amdgpu_vm_update_ptes",
+    "amdgpu:amdgpu_iv",
+    "amdgpu:amdgpu_pasid_allocated",
+    "amdgpu:amdgpu_pasid_freed",
+    "amdgpu:amdgpu_reset_reg_dumps",
+    "amdgpu:amdgpu_isolation",
+    "amdgpu:amdgpu_cleaner_shader",
+    "gpu_scheduler:*",
+    "amdkfd:*",
+    "gpu_mem:*",
+];
+
+/// The tracepoints of a recording.
+#[derive(Debug)]
+pub(crate) struct Tracepoints {
+    /// Asked for and not found yet.
+    pending: Vec<String>,
+    /// Whether the user named some, and is to hear of what is not there.
+    named: bool,
+    told: bool,
+    attached: BTreeSet<String>,
+    per_second: u64,
+    tracing: Option<Tracing>,
+}
+
+impl Tracepoints {
+    pub(crate) fn new(request: &Request) -> Self {
+        let mut pending = request.tracepoints.clone();
+        let named = !pending.is_empty();
+        if request.driver_trace {
+            pending.extend(DRIVER.map(str::to_owned));
+        }
+        Self {
+            pending,
+            named,
+            told: false,
+            attached: BTreeSet::new(),
+            per_second: request.tracepoint_rate,
+            tracing: None,
+        }
+    }
+
+    /// Attaches what is there by now; returns what the capture is to hold of it.
+    pub(crate) fn attach(&mut self, calls: &Calls) -> Vec<Meta> {
+        if self.pending.is_empty() {
+            return Vec::new();
+        }
+        let mut news = Vec::new();
+        let mut missing = Vec::new();
+        for wanted in std::mem::take(&mut self.pending) {
+            let names = tracefs::matching(&wanted);
+            if names.is_empty() {
+                missing.push(wanted);
+            }
+            for name in names {
+                if let Err(error) = self.attach_one(calls, &name, &mut news) {
+                    news.push(notice(format!("tracepoint {name} is not recorded: {error}")));
+                }
+            }
+        }
+        if !missing.is_empty() && !std::mem::replace(&mut self.told, true) {
+            let list = missing.join(", ");
+            let known = self.attached.len();
+            news.push(notice(if self.named || known == 0 {
+                format!("this kernel has no tracepoint {list} yet; it is recorded when a module brings it")
+            } else {
+                format!("{known} tracepoints of the driver are recorded; this kernel has no {list}")
+            }));
+        }
+        self.pending = missing;
+        news
+    }
+
+    fn attach_one(&mut self, calls: &Calls, name: &str, news: &mut Vec<Meta>) -> Result<(), ProbeError> {
+        let Some((category, event)) = name.split_once(':') else {
+            return Ok(());
+        };
+        if self.attached.len() >= Tracing::MOST || self.attached.contains(name) {
+            return Ok(());
+        }
+        let tracepoint = Tracepoint::read(category, event)?;
+        let number = self.attached.len() as u32;
+        let tracing = match &mut self.tracing {
+            Some(tracing) => tracing,
+            none => none.insert(Tracing::load(calls, self.per_second)?),
+        };
+        tracing.attach(number, &tracepoint)?;
+        self.attached.insert(name.to_owned());
+        news.push(describe(number, &tracepoint).into());
+        Ok(())
+    }
+}
+
+fn notice(text: String) -> Meta {
+    Notice {
+        time: clocks::now(),
+        text,
+    }
+    .into()
+}
+
+fn describe(number: u32, tracepoint: &Tracepoint) -> TraceFormat {
+    TraceFormat {
+        number,
+        category: tracepoint.category().to_owned(),
+        name: tracepoint.event().to_owned(),
+        fields: tracepoint
+            .fields()
+            .map(|field| TraceField {
+                name: field.name.clone(),
+                c_type: field.c_type.clone(),
+                offset: field.offset,
+                size: field.size,
+                signed: field.signed,
+                count: field.count,
+            })
+            .collect(),
+    }
+}
