@@ -8,8 +8,9 @@
 
 use crate::domain::DOMAINS;
 
-/// Number of reasons that a program can count.
-pub const KERNEL_REASONS: usize = 6;
+/// Reasons for which there are counters in the kernel. Those of [`DropReason::Malformed`] and [`DropReason::CaptureWrite`],
+/// which only user space counts, stay 0: captures know reasons by their numbers, which therefore never change.
+pub const KERNEL_REASONS: usize = 8;
 
 macro_rules! drop_reasons {
     ($($(#[$doc:meta])* $variant:ident = $id:literal, $name:literal;)*) => {
@@ -44,13 +45,13 @@ drop_reasons! {
     /// A packet, signal or copy lay in memory that could not be read at that moment, or that is more than a program
     /// reads at once.
     MemoryUnreadable = 4, "memory_unreadable";
+    /// A record that is not of a known kind and size came out of a ring.
+    Malformed = 5, "malformed";
+    /// The capture could not be written (disk full, I/O error).
+    CaptureWrite = 6, "capture_write";
     /// The function was called more often than [`crate::config::ProbeConfig::calls_per_window`] allows, or the tracepoint
     /// fired more often than [`crate::trace::TraceConfig::per_second`].
-    TooOften = 5, "too_often";
-    /// A record that is not of a known kind and size came out of a ring.
-    Malformed = 6, "malformed";
-    /// The capture could not be written (disk full, I/O error).
-    CaptureWrite = 7, "capture_write";
+    TooOften = 7, "too_often";
 }
 
 shared! {
@@ -59,7 +60,7 @@ shared! {
         /// Calls numbered on this CPU so far: the source of correlation ids.
         pub sequence: u64,
         /// Returns for which no frame was open: calls that began before the entry probes were there, or
-        /// that were dropped at entry. Not part of `seen`.
+        /// that were dropped at entry, and instructions that did not leave the call they seemed to. Not part of `seen`.
         pub unmatched_returns: u64,
         /// Written records whose stack arguments could not be read (page not present).
         pub unreadable_args: u64,

@@ -152,7 +152,10 @@ impl Recorder<'_> {
         if !self.request.others.is_empty() {
             // Others than ROCm's users may have the libraries.
             for pid in process::pids()? {
-                self.try_process(pid, Scope::EveryProcess, since);
+                // Those that may not be looked into are none that was asked for by name.
+                if process::code_files(pid).is_ok() {
+                    self.try_process(pid, Scope::EveryProcess, since);
+                }
             }
         }
         for found in process::survey()?.processes {
