@@ -51,7 +51,8 @@ def check_span(trace: pftrace.Trace, event: pftrace.Slice) -> Iterator[str]:
         yield f"{what} is {notes['quality']}, but in category {event.category}"
     if timed == row.endswith(DISCLAIMER):
         yield f"{what} is {notes['quality']}, but on the track {row!r}"
-    if event.parent is not None:
+    # An instant stands where its row is full: without real times, and wherever it falls.
+    if event.parent is not None and (timed or event.begin != event.end):
         yield f"{what} is drawn inside {event.parent.name}"
     begin, end = notes["begin_ns"], notes["end_ns"]
     if event.begin != begin:

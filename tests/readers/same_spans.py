@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Counts the spans in all outputs of one recording, each by a reader of its own, and compares the counts.
+
+Every format that is there is read; the other scripts here check each for itself. Kernels and copies count by
+whether the GPU's times are known; calls by the file or category in which rocprofv3 would have them. Exit status 1
+if two formats differ, 2 if there is nothing to compare.
+"""
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CALLS = ("hip_api", "hsa_api", "marker_api", "rccl_api", "rocdecode_api", "rocjpeg_api", "kfd_api", "other_api")
+REAL = ("exact", "sampled")
+# rocpd and Perfetto name domains, CSV and OTF2 the files that hold them.
+PREFIXES = {"HIP": "hip_api", "HSA": "hsa_api", "MARKER": "marker_api", "RCCL": "rccl_api", "ROCDECODE": "rocdecode_api",
+            "ROCJPEG": "rocjpeg_api", "KFD": "kfd_api"}
+
+
+def group(domain: str) -> str:
+    """The file in which a domain's calls stand."""
+    return PREFIXES.get(domain.split("_")[0], "other_api")
+
+
+def other_script(script: str, path: Path, python: str = sys.executable) -> dict[str, object] | None:
+    """What another script here counts; None if it cannot run here."""
+    done = subprocess.run([python, HERE / script, path, "--json"], capture_output=True, text=True, check=False)
+    if done.returncode == 77:
+        print(f"left out: {script}: {done.stderr.strip()}", file=sys.stderr)
+        return None
+    if done.returncode != 0:
+        raise SystemExit(f"{script} {path}:\n{done.stderr or done.stdout}")
+    return json.loads(done.stdout)
+
+
+def of_csv(directory: Path, name: str) -> Counter[str] | None:
+    counts: Counter[str] = Counter()
+    found = False
+    for kind in CALLS:
+        path = directory / f"{name}_{kind}_trace.csv"
+        if path.exists():
+            found = True
+            with path.open(newline="") as file:
+                counts[kind] = sum(1 for _ in csv.DictReader(file))
+    for kind, key in (("kernel", "kernel_dispatch"), ("memory_copy", "memory_copy")):
+        path = directory / f"{name}_{kind}_trace_quality.csv"
+        if path.exists():
+            found = True
+            with path.open(newline="") as file:
+                for row in csv.DictReader(file):
+                    counts[key if row["Quality"] in REAL else f"untimed {key}"] += 1
+    return counts if found else None
+
+
+def of_ndjson(path: Path) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    with path.open() as file:
+        for line in file:
+            event = json.loads(line)
+            match event["type"]:
+                case "call":
+                    counts[group(event["domain"])] += 1
+                case "dispatch" | "copy":
+                    key = "kernel_dispatch" if event["type"] == "dispatch" else "memory_copy"
+                    counts[key if event["quality"] in REAL else f"untimed {key}"] += 1
+    return counts
+
+
+def of_pftrace(path: Path) -> Counter[str]:
+    found = other_script("perfetto_check.py", path) or {}
+    counts: Counter[str] = Counter()
+    for domain, count in found["domains"].items():
+        counts[group(domain)] += count
+    for what, count in found.get("gpu", {}).items():
+        work, _, quality = what.partition(" ")
+        if work in ("KERNEL_DISPATCH", "MEMORY_COPY"):
+            counts[work.lower() if quality in REAL else f"untimed {work.lower()}"] += count
+    return counts
+
+
+def of_rocpd(path: Path) -> Counter[str]:
+    import sqlite3
+
+    other_script("rocpd_check.py", path)
+    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    counts: Counter[str] = Counter()
+    for category, count in database.execute("SELECT category, count(*) FROM regions GROUP BY category"):
+        counts[group(category)] += count
+    for view, table, key in (("kernels", "gputrace_dispatch", "kernel_dispatch"), ("memory_copies", "gputrace_copy", "memory_copy")):
+        (timed,) = database.execute(f"SELECT count(*) FROM {view}").fetchone()
+        (every,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
+        counts[key] = timed
+        counts[f"untimed {key}"] = every - timed
+    return counts
+
+
+def of_json(path: Path) -> Counter[str]:
+    found = other_script("json_check.py", path) or {}
+    keys = (*CALLS, "kernel_dispatch", "memory_copy", "untimed kernel_dispatch", "untimed memory_copy")
+    return Counter({key: found.get(key, 0) for key in keys})
+
+
+def of_otf2(path: Path) -> Counter[str] | None:
+    # The module comes with the system's Python.
+    found = other_script("otf2_check.py", path, "/usr/bin/python3")
+    return None if found is None else Counter(found)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("name", help="first part of the files' names")
+    arguments = parser.parse_args()
+    directory, name = arguments.directory, arguments.name
+    found = {"csv": of_csv(directory, name)}
+    readers = {"ndjson": of_ndjson, "pftrace": of_pftrace, "db": of_rocpd, "json": of_json, "otf2": of_otf2}
+    for extension, read in readers.items():
+        path = directory / f"{name}_results.{extension}"
+        if path.exists():
+            found[extension] = read(path)
+    formats = {extension: counts for extension, counts in found.items() if counts is not None}
+    if len(formats) < 2:
+        print("there are no two formats to compare", file=sys.stderr)
+        return 2
+    # OTF2 says of work without times only how much there is.
+    for counts in formats.values():
+        counts.setdefault("untimed", counts["untimed kernel_dispatch"] + counts["untimed memory_copy"])
+    kinds = sorted({kind for counts in formats.values() for kind, count in counts.items() if count})
+    wrong = 0
+    for kind in kinds:
+        counts = {
+            extension: counts[kind]
+            for extension, counts in formats.items()
+            if not (extension == "otf2" and kind.startswith("untimed "))
+        }
+        if len(set(counts.values())) > 1:
+            wrong += 1
+            print(f"{kind}: {counts}", file=sys.stderr)
+    spans = next(iter(formats.values()))
+    print(json.dumps({"formats": list(formats), **{kind: spans[kind] for kind in kinds}}))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

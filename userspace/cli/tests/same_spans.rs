@@ -1,0 +1,147 @@
+//! Every format holds the same spans, by readers that are not ours.
+
+#![allow(clippy::unwrap_used, reason = "test code outside of #[test] functions")]
+
+use std::{env, path::Path, process::Command};
+
+use gputrace_abi::{domain::Domain, gpu::completion_reason};
+use gputrace_capture::{
+    gpu::Queue,
+    meta::{ClockSnapshot, End, Recording},
+};
+use gputrace_timeline::synthetic::{
+    Synthetic, call,
+    gpu::{self, GPU_NODE, PID},
+    ledger,
+};
+
+const MS: u64 = 1_000_000;
+
+/// A recording with calls, dispatches with and without times, and copies.
+fn capture() -> Vec<u8> {
+    let domains = [Domain::HipRuntime, Domain::KernelDispatch, Domain::MemoryCopy];
+    let mut made = Synthetic::new(&Recording {
+        cpus: 1,
+        domains: domains.map(|domain| domain.name().to_owned()).to_vec(),
+        clocks: ClockSnapshot {
+            boottime: MS,
+            realtime: MS,
+            ..ClockSnapshot::default()
+        },
+        ..Recording::default()
+    });
+    for agent in gpu::agents() {
+        made.meta(agent);
+    }
+    for handle in gpu::handles() {
+        made.meta(handle);
+    }
+    for index in 0..10 {
+        made.meta(gpu::clock(index * 10_000_000, index * 100 * MS));
+    }
+    made.meta(Queue {
+        pid: PID,
+        address: 0x1000,
+        node_id: Some(GPU_NODE),
+        packets: 1024,
+        ..Queue::default()
+    });
+    made.meta(gpu::code_object(0));
+    made.library("libamdhip64.so", &[("hipLaunchKernel", Domain::HipRuntime)]);
+    let calls: Vec<_> = (0..20)
+        .map(|number| call(number + 1, (10 * number + 10) * MS, (10 * number + 15) * MS))
+        .collect();
+    let mut account = ledger(&calls, &[]);
+    for call in &calls {
+        made.call(call);
+    }
+    for number in 0..20_u64 {
+        // Half of them have no signal, hence no times of their own.
+        let signal = if number % 2 == 0 { 0x9000 + number * 64 } else { 0 };
+        let mut packet = gpu::packet(number, (10 * number + 11) * MS, signal);
+        (packet.innermost, packet.outermost) = (number + 1, number + 1);
+        gpu::count(&mut account, &packet.header);
+        made.record(&packet);
+        if signal != 0 {
+            let stamps = ((10 * number + 12) * MS / 10, (10 * number + 14) * MS / 10);
+            let read = gpu::completion(
+                signal,
+                (10 * number + 18) * MS,
+                completion_reason::REARM,
+                0,
+                stamps,
+            );
+            gpu::count(&mut account, &read.header);
+            made.record(&read);
+        }
+    }
+    for number in 0..5_u64 {
+        let signal = 0xa000 + number * 64;
+        let mut copy = gpu::copy((10 * number + 11) * MS, signal);
+        (copy.innermost, copy.outermost) = (number + 1, number + 1);
+        gpu::count(&mut account, &copy.header);
+        made.record(&copy);
+        let stamps = ((10 * number + 12) * MS / 10, (10 * number + 13) * MS / 10);
+        let read = gpu::completion(
+            signal,
+            (10 * number + 18) * MS,
+            completion_reason::REARM,
+            0,
+            stamps,
+        );
+        gpu::count(&mut account, &read.header);
+        made.record(&read);
+    }
+    account.time = 300 * MS;
+    made.meta(gputrace_capture::Meta::Ledger(Box::new(account)));
+    made.meta(End {
+        time: 300 * MS,
+        ..End::default()
+    });
+    made.bytes()
+}
+
+#[test]
+fn every_format_holds_the_same_spans() {
+    let Some(python) = env::var_os("GPUTRACE_TEST_PYTHON") else {
+        eprintln!("SKIPPED: GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("made.gtcap");
+    std::fs::write(&path, capture()).unwrap();
+    let out = directory.path().join("out");
+    // OTF2's library may not be there; its format is left out then.
+    let made = Command::new(env!("CARGO_BIN_EXE_gputrace"))
+        .arg("export")
+        .arg(&path)
+        .args(["-f", "csv,ndjson,pftrace,rocpd,json,otf2", "-o", "made", "-d"])
+        .arg(&out)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&made.stderr);
+    assert!(
+        made.status.success() || said.contains("libopen-trace-format2"),
+        "{said}"
+    );
+    let compared = Command::new(python)
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/readers/same_spans.py"))
+        .arg(&out)
+        .arg("made")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .unwrap();
+    let (counts, wrong) = (
+        String::from_utf8_lossy(&compared.stdout),
+        String::from_utf8_lossy(&compared.stderr),
+    );
+    assert!(compared.status.success(), "{wrong}{counts}");
+    for part in [
+        "\"hip_api\": 20",
+        "\"kernel_dispatch\": 10",
+        "\"memory_copy\": 5",
+        "\"untimed kernel_dispatch\": 10",
+    ] {
+        assert!(counts.contains(part), "{part} in {counts}");
+    }
+}
