@@ -89,6 +89,21 @@ if stale "$functions/fib" functions/fib.cpp functions/shared.h "$functions/libsh
         "$functions/fib_stripped"
 fi
 
+# Libraries by which programs tell profilers something, as the real ones are called.
+mkdir -p "$out/markers"
+for name in roctx64 rocprofiler-sdk-roctx roctracer64 rocprof-sys-user rccl; do
+    library=$out/markers/lib$name.so.99
+    if stale "$library" markers/stubs.c; then
+        # Each has all functions; the program gets each from the one that is linked first and has it.
+        $c -fPIC -shared -Wl,-soname,"lib$name.so.99" -Wl,--build-id markers/stubs.c -o "$library"
+    fi
+done
+if stale "$out/markers/markers" markers/markers.c call_log.h "$log"; then
+    $c -D__HIP_PLATFORM_AMD__ -Wno-strict-prototypes markers/markers.c "$log" "$out/markers/libroctx64.so.99" \
+        "$out/markers/libroctracer64.so.99" "$out/markers/librccl.so.99" -lamdhip64 '-Wl,-rpath,$ORIGIN' \
+        -o "$out/markers/markers"
+fi
+
 # Programs that gputrace must refuse to trace, or has nothing to trace in.
 if stale "$out/no_rocm" bystander.c; then
     $c bystander.c -o "$out/no_rocm"

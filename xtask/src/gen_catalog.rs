@@ -23,7 +23,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_catalog::release::{Release, Releases};
 use gputrace_catalog::table::Table;
 
-use self::declarations::{Declaration, Functions};
+use self::declarations::{Declaration, Enums, Functions};
 use crate::progress;
 use crate::workspace::Workspace;
 
@@ -35,6 +35,10 @@ struct Library {
     title: &'static str,
     /// Debian package of the headers; its version is the release.
     package: &'static str,
+    /// Debian's suites that have it.
+    suites: &'static [&'static str],
+    /// Package whose headers they include.
+    includes: Option<&'static str>,
     /// Headers to read, relative to `usr/include`; those that a release does not have are skipped.
     headers: &'static [&'static str],
     /// Which functions belong in the file.
@@ -46,6 +50,8 @@ const LIBRARIES: &[Library] = &[
         file: "hip.txt",
         title: "HIP runtime and compiler API (libamdhip64).",
         package: "libamdhip64-dev",
+        suites: packages::SUITES,
+        includes: None,
         headers: &[
             "hip/hip_runtime_api.h",
             "hip/hip_ext.h",
@@ -62,6 +68,8 @@ const LIBRARIES: &[Library] = &[
         file: "hsa.txt",
         title: "HSA API with AMD's, the image and the finalizer extension (libhsa-runtime64).",
         package: "libhsa-runtime-dev",
+        suites: packages::SUITES,
+        includes: None,
         headers: &[
             "hsa/hsa.h",
             "hsa/hsa_ext_amd.h",
@@ -75,6 +83,15 @@ const LIBRARIES: &[Library] = &[
             Domain::HsaImageExt,
             Domain::HsaFinalizeExt,
         ],
+    },
+    Library {
+        file: "rccl.txt",
+        title: "RCCL, the collectives (librccl).",
+        package: "librccl-dev",
+        suites: &["trixie"],
+        includes: Some("libamdhip64-dev"),
+        headers: &["rccl/rccl.h"],
+        domains: &[Domain::Rccl],
     },
 ];
 
@@ -95,15 +112,24 @@ impl Args {
                 "cannot load libclang: {error}\ninstall it with `apt-get install libclang1-15` and try again"
             )
         })?;
+        let enums_file = workspace.root.join("userspace/catalog/data/enums.txt");
+        let mut enums = Enumerations::default();
         for library in LIBRARIES {
             let start = Instant::now();
             let file = workspace.root.join("userspace/catalog/data").join(library.file);
             progress::heading(format_args!("{}", workspace.relative(&file).display()));
             let mut releases = committed(&file)?;
-            for suite in packages::SUITES {
+            for suite in library.suites {
                 let (release, include) = packages::fetch(&cache, suite, library.package)?;
-                let functions = declarations::declarations(&clang, library, &include)
-                    .with_context(|| format!("reading the headers of {} {release}", library.package))?;
+                let more = library
+                    .includes
+                    .map(|package| packages::fetch(&cache, suite, package))
+                    .transpose()?;
+                let more = more.map(|(_, include)| include);
+                let (functions, found) =
+                    declarations::declarations(&clang, library, &include, more.as_deref())
+                        .with_context(|| format!("reading the headers of {} {release}", library.package))?;
+                enums.add(found);
                 progress::note(format_args!(
                     "{} {release}: {} functions",
                     library.package,
@@ -119,8 +145,74 @@ impl Args {
                 start.elapsed(),
             );
         }
-        Ok(())
+        fs::write(
+            &enums_file,
+            render_enums(&enums.with(committed_enums(&enums_file)?)),
+        )
+        .with_context(|| format!("writing {}", enums_file.display()))
     }
+}
+
+/// Enumerations of several releases.
+#[derive(Default)]
+struct Enumerations {
+    /// `None`: not the same in all releases, so no name is better than one that may be wrong.
+    types: BTreeMap<String, BTreeMap<i64, Option<String>>>,
+}
+
+impl Enumerations {
+    fn add(&mut self, release: Enums) {
+        for (name, values) in release {
+            let known = self.types.entry(name).or_default();
+            for (value, enumerator) in values {
+                let stays = known
+                    .get(&value)
+                    .is_none_or(|before| before.as_ref() == Some(&enumerator));
+                known.insert(value, stays.then_some(enumerator));
+            }
+        }
+    }
+
+    /// Everything read, and of `committed` the types that no header has any more.
+    fn with(self, committed: Enums) -> Enums {
+        let mut enums = committed;
+        for (name, values) in self.types {
+            let known = values
+                .into_iter()
+                .filter_map(|(value, enumerator)| Some((value, enumerator?)));
+            enums.insert(name, known.collect());
+        }
+        enums
+    }
+}
+
+/// What the committed file says about enumerations.
+fn committed_enums(file: &Path) -> Result<Enums> {
+    let text = match fs::read_to_string(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        text => text.with_context(|| format!("reading {}", file.display()))?,
+    };
+    let owned = |(name, values): (&str, Vec<(i64, &str)>)| {
+        let values = values.into_iter().map(|(value, name)| (value, name.to_owned()));
+        (name.to_owned(), values.collect())
+    };
+    Ok(gputrace_catalog::enums::parse(&text)
+        .into_iter()
+        .map(owned)
+        .collect())
+}
+
+/// The data file of enumerations.
+fn render_enums(enums: &Enums) -> String {
+    let mut text = "# Enumerations of the types in the other files.\n# Made by `cargo xtask gen-catalog`; do not edit.\n".to_owned();
+    for (name, values) in enums {
+        text.push_str(name);
+        for (value, enumerator) in values {
+            text.push_str(&format!(" | {value} {enumerator}"));
+        }
+        text.push('\n');
+    }
+    text
 }
 
 /// What the committed file says about each release it was made from.

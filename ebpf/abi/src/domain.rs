@@ -81,7 +81,7 @@ domains! {
     /// What pointers of calls point to: strings, and results that functions store through a pointer.
     ArgumentData = 18, "ARGUMENT_DATA", "marker-trace", "argument_data";
     /// Functions by which programs tell profilers to whom work belongs: external correlation ids.
-    Correlation = 19, "EXTERNAL_CORRELATION_API", "marker-trace", "marker_api";
+    Correlation = 19, "EXTERNAL_CORRELATION_API", "marker-trace", "external_correlation_api";
     /// Requests to the driver: `ioctl(2)` on `/dev/kfd`.
     KfdIoctl = 20, "KFD_IOCTL", "kfd-trace", "kfd_ioctl";
     /// Traced threads without a processor.

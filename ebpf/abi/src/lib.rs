@@ -9,6 +9,7 @@
 //! * [`kfd`]: requests to the driver;
 //! * [`trace`]: records of the kernel's tracepoints;
 //! * [`sched`]: threads without a processor;
+//! * [`values`]: what pointers of calls point to, and which are followed;
 //! * [`frame`]: the per-thread stack of open calls, a map value that the collector reads at stop;
 //! * [`counters`]: what was seen and what was lost, per CPU, domain and reason;
 //! * [`config`]: the read-only settings a program is loaded with.
@@ -48,9 +49,10 @@ pub mod kfd;
 pub mod record;
 pub mod sched;
 pub mod trace;
+pub mod values;
 
 /// Version of every layout in this crate. Captures store it; a reader refuses a newer one.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// Integer registers that carry arguments in the System V x86-64 calling convention
 /// (rdi, rsi, rdx, rcx, r8, r9), in that order.

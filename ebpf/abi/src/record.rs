@@ -38,6 +38,8 @@ pub mod kind {
     pub const OFF_CPU_OPEN: u8 = 35;
     /// A tracepoint of the kernel told of something: [`crate::trace::ShortTrace`] or [`crate::trace::LongTrace`].
     pub const TRACE: u8 = 36;
+    /// What a pointer of a call points to: [`crate::values::Value`].
+    pub const VALUE: u8 = 10;
 }
 
 shared! {

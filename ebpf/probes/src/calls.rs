@@ -28,6 +28,7 @@ use crate::{
     heat::admits,
     maps::{Counters, config, paused, state, stopped, target},
     ring::{Outcome, finish, wake_flag},
+    values,
 };
 
 /// At a function's entry (or just behind its `endbr64`): opens a frame.
@@ -107,6 +108,10 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
     }
     frames.depth += 1;
     frames.store_depth();
+    if cookie.reads_at_entry() {
+        // SAFETY: a frame of this thread.
+        unsafe { values::at_entry(frame, id) };
+    }
     // Last, so that the work above is not part of the call's duration.
     // SAFETY: a helper without arguments.
     let begin = unsafe { bpf_ktime_get_boot_ns() };
@@ -242,7 +247,10 @@ fn leave(cookie: Cookie, stack_pointer: u64, result: u64, end: u64) -> Option<()
                 result,
             };
             // SAFETY: a frame of this thread; nothing reuses it before this program is done.
-            unsafe { finish(frame, &outcome) };
+            unsafe {
+                values::at_return(frame, id, result);
+                finish(frame, &outcome);
+            }
             return Some(());
         }
         if !here && !deeper(frame_pointer, stack_pointer) {

@@ -5,6 +5,7 @@
 //! | [`calls`] | `call_enter`, `call_leave` | one record per finished call |
 //! | [`calls`] | `call_exit` | the same at instructions that leave a function |
 //! | [`calls`], [`gpu`], [`agents`] | `gpu_enter` | packets, copies and completion signals, at functions that are not traced as calls |
+//! | [`values`] | `call_enter`, `call_leave` | strings that calls are given, results that they store |
 //! | [`signals`] | `process_exits` | read what the GPU has written before the process's memory goes |
 //! | [`ioctls`] | `kfd_…` | requests to the driver |
 //! | [`sched`] | `sched_…` | traced threads without a processor |
@@ -53,5 +54,6 @@ mod ring;
 mod sched;
 mod signals;
 mod trace;
+mod values;
 
 gputrace_abi::ebpf_object!();

@@ -12,6 +12,7 @@ use gputrace_abi::{
     domain::DOMAINS,
     frame::Thread,
     gpu::{COPIES_PER_BATCH, PACKETS_PER_DOORBELL},
+    values::{MAX_PLANS, ReadPlan},
 };
 
 /// Settings, in a section of their own so that the loader can replace it as a whole.
@@ -99,6 +100,10 @@ pub(crate) static SIGNALS: LruHashMap<Object, u32, 65536> = LruHashMap::new();
 /// Processes with completion signals: key tgid. The value means nothing.
 #[btf_map]
 pub(crate) static SIGNALLING: LruHashMap<u32, u32, 4096> = LruHashMap::new();
+
+/// What is read of the calls of a function besides its registers, by the function's number.
+#[btf_map]
+pub(crate) static READS: HashMap<u32, ReadPlan, { MAX_PLANS as usize }> = HashMap::new();
 
 /// The settings.
 #[inline(always)]

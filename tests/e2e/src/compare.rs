@@ -305,6 +305,8 @@ mod tests {
             args: [0xf07; 6],
             stack: [0xf07; 8],
             request: None,
+            external: None,
+            pointees: Vec::new(),
         }
     }
 
@@ -322,6 +324,7 @@ mod tests {
                 domain: None,
                 library: String::new(),
                 build_id: String::new(),
+                range: None,
             };
             (id as u32, info)
         };

@@ -104,6 +104,17 @@ impl Ledger {
         sum
     }
 
+    /// Calls and the GPU's work added up, without what is only about them: values of arguments.
+    #[must_use]
+    pub fn without_values(&self) -> LedgerRow {
+        let mut sum = LedgerRow::default();
+        let values = Domain::ArgumentData.id();
+        for row in self.rows.iter().filter(|row| row.domain != values) {
+            sum.add(row);
+        }
+        sum
+    }
+
     /// Display name of a row's domain; a number that this version does not know is shown as such.
     #[must_use]
     pub fn domain_name(domain: u8) -> String {

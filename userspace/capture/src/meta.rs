@@ -154,6 +154,9 @@ pub struct Parameter {
     pub kind: ValueKind,
     /// Where its first word is.
     pub at: ArgSlot,
+    /// What the function stores where the pointer points to, if the recorder reads that at the return.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored: Option<ValueKind>,
 }
 
 /// Where the first word of an argument lies in a record.
@@ -192,10 +195,12 @@ pub enum ValueKind {
     HipError,
     /// `hsa_status_t`.
     HsaStatus,
-    /// `char *`; the record holds only the address.
+    /// `char *`; the record holds only the address, another one the text.
     CString,
     /// Floating point; not in an integer register, so not recorded.
     Float,
+    /// Floating point of this many bytes (4, 8), in memory that a pointer points to.
+    Real(u8),
     /// A struct passed by value in memory; its first word.
     Struct,
 }

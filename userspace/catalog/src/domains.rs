@@ -9,6 +9,8 @@ enum Then {
     Upper,
     /// At least one more character.
     Anything,
+    /// The end of the name.
+    Nothing,
 }
 
 /// One row of [`PATTERNS`].
@@ -66,6 +68,141 @@ const PATTERNS: &[Pattern] = &[
         then: Then::Anything,
         domain: Domain::HsaCore,
     },
+    Pattern {
+        prefix: "roctxMark",
+        then: Then::Anything,
+        domain: Domain::MarkerCore,
+    },
+    Pattern {
+        prefix: "roctxRange",
+        then: Then::Anything,
+        domain: Domain::MarkerCore,
+    },
+    Pattern {
+        prefix: "roctxGetThreadId",
+        then: Then::Nothing,
+        domain: Domain::MarkerCore,
+    },
+    Pattern {
+        prefix: "roctxProfiler",
+        then: Then::Upper,
+        domain: Domain::MarkerControl,
+    },
+    Pattern {
+        prefix: "roctxName",
+        then: Then::Upper,
+        domain: Domain::MarkerName,
+    },
+    Pattern {
+        prefix: "roctracer_activity_push_external_correlation_id",
+        then: Then::Nothing,
+        domain: Domain::Correlation,
+    },
+    Pattern {
+        prefix: "roctracer_activity_pop_external_correlation_id",
+        then: Then::Nothing,
+        domain: Domain::Correlation,
+    },
+    Pattern {
+        prefix: "rocprofiler_push_external_correlation_id",
+        then: Then::Nothing,
+        domain: Domain::Correlation,
+    },
+    Pattern {
+        prefix: "rocprofiler_pop_external_correlation_id",
+        then: Then::Nothing,
+        domain: Domain::Correlation,
+    },
+    Pattern {
+        prefix: "roctracer_start",
+        then: Then::Nothing,
+        domain: Domain::MarkerControl,
+    },
+    Pattern {
+        prefix: "roctracer_stop",
+        then: Then::Nothing,
+        domain: Domain::MarkerControl,
+    },
+    Pattern {
+        prefix: "rocprofsys_user_start_",
+        then: Then::Anything,
+        domain: Domain::MarkerControl,
+    },
+    Pattern {
+        prefix: "rocprofsys_user_stop_",
+        then: Then::Anything,
+        domain: Domain::MarkerControl,
+    },
+    Pattern {
+        prefix: "rocprofsys_user_push_",
+        then: Then::Anything,
+        domain: Domain::MarkerCore,
+    },
+    Pattern {
+        prefix: "rocprofsys_user_pop_",
+        then: Then::Anything,
+        domain: Domain::MarkerCore,
+    },
+    Pattern {
+        prefix: "rocprofsys_user_progress",
+        then: Then::Nothing,
+        domain: Domain::MarkerCore,
+    },
+    Pattern {
+        prefix: "rocprofsys_user_annotated_",
+        then: Then::Anything,
+        domain: Domain::MarkerCore,
+    },
+    Pattern {
+        prefix: "omnitrace_user_start_",
+        then: Then::Anything,
+        domain: Domain::MarkerControl,
+    },
+    Pattern {
+        prefix: "omnitrace_user_stop_",
+        then: Then::Anything,
+        domain: Domain::MarkerControl,
+    },
+    Pattern {
+        prefix: "omnitrace_user_push_",
+        then: Then::Anything,
+        domain: Domain::MarkerCore,
+    },
+    Pattern {
+        prefix: "omnitrace_user_pop_",
+        then: Then::Anything,
+        domain: Domain::MarkerCore,
+    },
+    Pattern {
+        prefix: "omnitrace_user_progress",
+        then: Then::Nothing,
+        domain: Domain::MarkerCore,
+    },
+    Pattern {
+        prefix: "omnitrace_user_annotated_",
+        then: Then::Anything,
+        domain: Domain::MarkerCore,
+    },
+    Pattern {
+        prefix: "nccl",
+        then: Then::Upper,
+        domain: Domain::Rccl,
+    },
+    Pattern {
+        prefix: "mscc",
+        then: Then::Anything,
+        domain: Domain::Rccl,
+    },
+    Pattern {
+        prefix: "rocDec",
+        then: Then::Upper,
+        domain: Domain::RocDecode,
+    },
+    Pattern {
+        prefix: "rocJpeg",
+        then: Then::Upper,
+        domain: Domain::RocJpeg,
+    },
 ];
 
 /// The domain of an exported function, from its name alone; `None` if it is not part of a traced API.
@@ -97,10 +234,11 @@ impl Pattern {
         let Some(rest) = name.strip_prefix(self.prefix) else {
             return false;
         };
-        rest.starts_with(|next: char| match self.then {
-            Then::Upper => next.is_ascii_uppercase(),
-            Then::Anything => true,
-        })
+        match self.then {
+            Then::Upper => rest.starts_with(|next: char| next.is_ascii_uppercase()),
+            Then::Anything => !rest.is_empty(),
+            Then::Nothing => rest.is_empty(),
+        }
     }
 }
 
@@ -183,9 +321,46 @@ const LIBRARIES: &[LibraryPattern] = &[
             Domain::HsaFinalizeExt,
         ],
     },
+    LibraryPattern {
+        stem: "libroctx64",
+        domains: &[Domain::MarkerCore],
+    },
+    // Before the library whose name begins its own.
+    LibraryPattern {
+        stem: "librocprofiler-sdk-roctx",
+        domains: &[Domain::MarkerCore, Domain::MarkerControl, Domain::MarkerName],
+    },
+    LibraryPattern {
+        stem: "librocprofiler-sdk",
+        domains: &[Domain::Correlation],
+    },
+    LibraryPattern {
+        stem: "libroctracer64",
+        domains: &[Domain::MarkerControl, Domain::Correlation],
+    },
+    LibraryPattern {
+        stem: "librocprof-sys-user",
+        domains: &[Domain::MarkerCore, Domain::MarkerControl],
+    },
+    LibraryPattern {
+        stem: "libomnitrace-user",
+        domains: &[Domain::MarkerCore, Domain::MarkerControl],
+    },
+    LibraryPattern {
+        stem: "librccl",
+        domains: &[Domain::Rccl],
+    },
+    LibraryPattern {
+        stem: "librocdecode",
+        domains: &[Domain::RocDecode],
+    },
+    LibraryPattern {
+        stem: "librocjpeg",
+        domains: &[Domain::RocJpeg],
+    },
 ];
 
-/// The libraries whose functions are traced; one row per library, no two match the same file.
+/// The libraries whose functions are traced; one row per library, of which the first that matches a file counts.
 #[must_use]
 pub fn library_patterns() -> &'static [LibraryPattern] {
     LIBRARIES
@@ -262,6 +437,23 @@ mod tests {
             ("hsa_ext_image_create", Some(HsaImageExt)),
             ("hsa_ext_sampler_destroy", Some(HsaImageExt)),
             ("hsa_ext_program_finalize", Some(HsaFinalizeExt)),
+            ("roctxRangePushA", Some(Domain::MarkerCore)),
+            ("roctxProfilerPause", Some(Domain::MarkerControl)),
+            ("roctxNameOsThread", Some(Domain::MarkerName)),
+            ("rocprofsys_user_push_region", Some(Domain::MarkerCore)),
+            ("rocprofsys_user_stop_trace", Some(Domain::MarkerControl)),
+            ("roctracer_start", Some(Domain::MarkerControl)),
+            (
+                "roctracer_activity_push_external_correlation_id",
+                Some(Domain::Correlation),
+            ),
+            ("ncclAllReduce", Some(Domain::Rccl)),
+            ("mscclRunAlgo", Some(Domain::Rccl)),
+            ("rocDecCreateDecoder", Some(Domain::RocDecode)),
+            ("rocJpegDecode", Some(Domain::RocJpeg)),
+            ("roctx_version_major", None),
+            ("roctracer_enable_callback", None),
+            ("roctracer_start_extra", None),
             ("hiprtcCompileProgram", None),
             ("hip_4.2", None),
             ("hip", None),
@@ -332,6 +524,9 @@ mod tests {
             assert!(library_domains(name).contains(&Domain::HipRuntime), "{name}");
         }
         assert!(library_domains("libhsa-runtime64.so.1").contains(&Domain::HsaCore));
+        let markers = [Domain::MarkerCore, Domain::MarkerControl, Domain::MarkerName];
+        assert_eq!(library_domains("librocprofiler-sdk-roctx.so.1"), markers);
+        assert_eq!(library_domains("librocprofiler-sdk.so.1"), [Domain::Correlation]);
         let others = [
             "libamdhip64.so.5.debug",
             "libamdhip64_extra.so",
@@ -340,6 +535,7 @@ mod tests {
             "libamdhip64.a",
             "libhsa-runtime64-tools.old.so.1",
             "libhsakmt.so.1",
+            "librocprofiler-sdk-roctx_x.so",
             "notlibamdhip64.so",
         ];
         for name in others {

@@ -29,11 +29,14 @@
 
 pub mod class;
 mod domains;
+pub mod enums;
 mod gpu;
 pub mod launch;
+pub mod markers;
 pub mod release;
 pub mod signature;
 pub mod table;
+mod values;
 
 use std::sync::LazyLock;
 
@@ -42,11 +45,17 @@ pub use domains::{
 };
 pub use gpu::{CODE_OBJECTS_LOADED, RUNTIME_ENDS, gpu_role, is_gpu_traced, stream_word};
 pub use signature::Signature;
+pub use values::{read_plan, word};
 
 use table::Table;
 
 /// The committed data, one file per library.
-const DATA: &[&str] = &[include_str!("../data/hip.txt"), include_str!("../data/hsa.txt")];
+const DATA: &[&str] = &[
+    include_str!("../data/hip.txt"),
+    include_str!("../data/hsa.txt"),
+    include_str!("../data/marker.txt"),
+    include_str!("../data/rccl.txt"),
+];
 
 /// A file that cannot be read is left out: then arguments are shown raw, which is no reason not to
 /// trace. A test makes sure that it does not happen.

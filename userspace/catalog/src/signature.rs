@@ -16,6 +16,9 @@ pub struct CType<'a> {
     pub spelling: &'a str,
     /// How it is passed and shown.
     pub class: Class,
+    /// Of a pointer: what the function stores where it points to, if that is a single value (or, for
+    /// [`Class::CString`], text).
+    pub stored: Option<Class>,
 }
 
 /// A parameter of a function.
@@ -61,6 +64,10 @@ impl Signature<'_> {
             c_type: argument.c_type.spelling.to_owned(),
             kind: argument.c_type.class.kind(),
             at: layout.place(argument.c_type.class),
+            stored: argument.c_type.stored.map(|class| match class {
+                Class::Float(bytes) => ValueKind::Real(bytes),
+                class => class.kind(),
+            }),
         };
         self.arguments.iter().map(place).collect()
     }

@@ -92,7 +92,11 @@ fn entry_of(call: impl FnOnce()) -> Entry {
 
 /// Where each argument of a function with these types is, and its first word as recorded.
 fn places(returns: Class, classes: &[Class], entry: &Entry) -> Vec<(ArgSlot, Option<u64>)> {
-    let c_type = |class| CType { spelling: "", class };
+    let c_type = |class| CType {
+        spelling: "",
+        class,
+        stored: None,
+    };
     let release = Release {
         major: 1,
         minor: 0,

@@ -1,14 +1,29 @@
 //! From options to domains.
 
 use gputrace_abi::domain::Domain::{
-    self, HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt, KernelDispatch, KfdIoctl,
-    MemoryCopy, Sched, Tracepoint,
+    self, Correlation, HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt,
+    KernelDispatch, KfdIoctl, MarkerControl, MarkerCore, MarkerName, MemoryCopy, Rccl, RocDecode, RocJpeg,
+    Sched, Tracepoint,
 };
 
 use crate::args::DomainArgs;
 
 /// What applications ask for, and what the GPU does of it.
-const RUNTIME: &[Domain] = &[HipRuntime, KernelDispatch, MemoryCopy];
+const RUNTIME: &[Domain] = &[
+    HipRuntime,
+    KernelDispatch,
+    MemoryCopy,
+    MarkerCore,
+    MarkerControl,
+    MarkerName,
+    Rccl,
+    RocDecode,
+    RocJpeg,
+    Correlation,
+];
+
+/// What programs tell profilers.
+const MARKERS: &[Domain] = &[MarkerCore, MarkerControl, MarkerName, Correlation];
 
 /// Everything.
 const SYSTEM: &[Domain] = &[
@@ -20,12 +35,19 @@ const SYSTEM: &[Domain] = &[
     HsaFinalizeExt,
     KernelDispatch,
     MemoryCopy,
+    MarkerCore,
+    MarkerControl,
+    MarkerName,
+    Rccl,
+    RocDecode,
+    RocJpeg,
+    Correlation,
 ];
 
 /// The domains that the options select: those of every option given as true (`--runtime-trace` if there is
 /// none), without those of every option given as false.
 pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
-    let options: [(Option<bool>, &[Domain]); 15] = [
+    let options: [(Option<bool>, &[Domain]); 19] = [
         (args.hip_trace, &[HipRuntime, HipCompiler]),
         (args.hip_runtime_trace, &[HipRuntime]),
         (args.hip_compiler_trace, &[HipCompiler]),
@@ -39,6 +61,10 @@ pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
         (args.kfd_trace, &[KfdIoctl]),
         (args.sched, &[Sched]),
         (args.driver_trace, &[Tracepoint]),
+        (args.marker_trace, MARKERS),
+        (args.rccl_trace, &[Rccl]),
+        (args.rocdecode_trace, &[RocDecode]),
+        (args.rocjpeg_trace, &[RocJpeg]),
         (args.runtime_trace, RUNTIME),
         (args.sys_trace, SYSTEM),
     ];
@@ -78,17 +104,31 @@ mod tests {
         let args = DomainArgs {
             sys_trace: Some(true),
             hsa_trace: Some(false),
+            marker_trace: Some(false),
             ..Default::default()
         };
         assert_eq!(
             selected(&args),
-            [HipRuntime, HipCompiler, KernelDispatch, MemoryCopy]
+            [
+                HipRuntime,
+                HipCompiler,
+                KernelDispatch,
+                MemoryCopy,
+                Rccl,
+                RocDecode,
+                RocJpeg
+            ]
         );
         let args = DomainArgs {
             kernel_trace: Some(false),
             ..Default::default()
         };
-        assert_eq!(selected(&args), [HipRuntime, MemoryCopy]);
+        let expected: Vec<Domain> = RUNTIME
+            .iter()
+            .copied()
+            .filter(|domain| *domain != KernelDispatch)
+            .collect();
+        assert_eq!(selected(&args), expected);
         let args = DomainArgs {
             runtime_trace: Some(false),
             ..Default::default()

@@ -217,14 +217,14 @@ fn place(args: &OutputArgs) -> (PathBuf, Option<String>) {
 /// Tells what was recorded: never success in silence, never silence about losses.
 fn report(finished: &Finished, args: &OutputArgs) {
     export::report(&finished.outputs, args);
-    let total = finished.ledger.total();
+    let total = finished.ledger.without_values();
     if total.seen == 0 {
         say(
             "no call was recorded. Did the program call HIP or HSA while it was traced? `gputrace list` shows \
              which processes have the libraries, -s traces HSA as well",
         );
     }
-    let lost = match total.lost() {
+    let lost = match finished.ledger.total().lost() {
         0 => "none lost".to_owned(),
         lost => format!("{lost} LOST (see the loss ledger)"),
     };

@@ -58,9 +58,8 @@ impl Accounts {
                 | kind::COPY
                 | kind::IOCTL
                 | kind::OFF_CPU
-                | kind::TRACE => {
-                    row.written += 1;
-                }
+                | kind::TRACE
+                | kind::VALUE => row.written += 1,
                 kind::UNFINISHED | kind::IOCTL_UNFINISHED | kind::OFF_CPU_OPEN => row.unfinished += 1,
                 _ => {}
             }
@@ -105,7 +104,8 @@ impl Accounts {
                 | kind::COPY
                 | kind::IOCTL
                 | kind::OFF_CPU
-                | kind::TRACE => &mut row.written,
+                | kind::TRACE
+                | kind::VALUE => &mut row.written,
                 kind::UNFINISHED | kind::IOCTL_UNFINISHED | kind::OFF_CPU_OPEN => &mut row.unfinished,
                 _ => continue,
             };

@@ -39,6 +39,7 @@ use crate::{
     late::Late,
     rings::{Checked, CpuRing, check},
     tasks::Relevant,
+    values,
     watch::Watcher,
 };
 
@@ -205,6 +206,8 @@ struct Books {
     accounts: Accounts,
     relevant: Relevant,
     gpu: Option<GpuBooks>,
+    /// For records that are shortened.
+    trimmed: Vec<u8>,
     failure: Option<String>,
     tell: Box<dyn Fn(Happening) + Send>,
 }
@@ -255,6 +258,7 @@ impl Collector {
                 accounts: Accounts::new(calls.cpus()),
                 relevant: Relevant::new(follow_forks),
                 gpu,
+                trimmed: Vec::new(),
                 failure: None,
                 tell: Box::new(tell),
             },
@@ -455,6 +459,14 @@ impl Books {
                     gpu.take(header.kind, bytes, &*self.tell);
                 }
                 self.call(&header, bytes);
+            }
+            Checked::Value(bytes) => {
+                if let Some(header) = values::trimmed(bytes, &mut self.trimmed) {
+                    // Borrowed from itself: the buffer comes back at the end.
+                    let buffer = std::mem::take(&mut self.trimmed);
+                    self.call(&header, &buffer);
+                    self.trimmed = buffer;
+                }
             }
             Checked::Described(bytes) => {
                 if let Some(meta) = self.gpu.as_ref().and_then(|gpu| gpu.described(bytes)) {

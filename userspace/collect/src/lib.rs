@@ -19,6 +19,7 @@ mod gpu;
 mod late;
 mod rings;
 mod tasks;
+mod values;
 mod watch;
 
 pub use collector::{Collector, CollectorHandle, Command, GpuSettings, Happening, Settings, Stopped};

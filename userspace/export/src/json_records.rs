@@ -83,10 +83,10 @@ pub(crate) struct Argument<'a> {
     pub(crate) c_type: &'a str,
     pub(crate) name: &'a str,
     #[serde(serialize_with = "shown")]
-    pub(crate) value: ArgValue,
+    pub(crate) value: ArgValue<'a>,
 }
 
-fn shown<S: serde::Serializer>(value: &ArgValue, serializer: S) -> Result<S::Ok, S::Error> {
+fn shown<S: serde::Serializer>(value: &ArgValue<'_>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }
 

@@ -11,7 +11,9 @@ use gputrace_capture::ledger::{Ledger, LedgerRow};
 /// What the account counts, in the singular: calls, or records if there are others among them.
 #[must_use]
 pub fn noun(ledger: &Ledger) -> &'static str {
-    let is_api = |row: &LedgerRow| Domain::from_id(row.domain).is_none_or(Domain::is_api);
+    let is_api = |row: &LedgerRow| {
+        Domain::from_id(row.domain).is_none_or(|domain| domain.is_api() || domain == Domain::ArgumentData)
+    };
     if ledger.rows.iter().all(is_api) {
         "call"
     } else {

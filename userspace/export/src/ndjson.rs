@@ -47,18 +47,22 @@ pub struct NdjsonWriter<W> {
 }
 
 /// Serialized as it is shown.
-struct Shown(ArgValue);
+struct Shown<'a>(ArgValue<'a>);
 
-impl Serialize for Shown {
+impl Serialize for Shown<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             ArgValue::Signed(value) => serializer.serialize_i64(value),
             ArgValue::Unsigned(value) => serializer.serialize_u64(value),
             ArgValue::Bool(value) => serializer.serialize_bool(value),
-            ArgValue::Unrecorded | ArgValue::Unreadable => serializer.serialize_none(),
-            ArgValue::Hex(_) | ArgValue::Dim3 { .. } | ArgValue::Status { .. } | ArgValue::Named(_) => {
-                serializer.collect_str(&self.0)
-            }
+            ArgValue::Real(bits) => serializer.serialize_f64(f64::from_bits(bits)),
+            ArgValue::Unrecorded | ArgValue::Unreadable | ArgValue::Place(_) => serializer.serialize_none(),
+            ArgValue::Hex(_)
+            | ArgValue::Dim3 { .. }
+            | ArgValue::Status { .. }
+            | ArgValue::Enumerator { .. }
+            | ArgValue::Named(_)
+            | ArgValue::Text { .. } => serializer.collect_str(&self.0),
         }
     }
 }
@@ -66,7 +70,7 @@ impl Serialize for Shown {
 #[derive(Serialize)]
 struct Argument<'a> {
     name: &'a str,
-    value: Shown,
+    value: Shown<'a>,
 }
 
 #[derive(Serialize)]
@@ -84,7 +88,7 @@ struct CallLine<'a> {
     cpu: u32,
     args: Vec<Argument<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    returned: Option<Shown>,
+    returned: Option<Shown<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     unfinished: Option<&'static str>,
 }

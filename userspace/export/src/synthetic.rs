@@ -80,6 +80,8 @@ pub fn dispatch(id: u64, submit: u64, time: GpuTime) -> Dispatch {
             outermost: 1,
             stream: Some(0),
             deferred: false,
+            range: None,
+            external: None,
         },
         queue: 0,
         node_id: Some(1),
@@ -134,6 +136,7 @@ pub fn events() -> Vec<Event> {
             domain: Some(domain),
             library: String::new(),
             build_id: String::new(),
+            range: None,
         })));
     }
     events.push(Event::Process(Box::new(ProcessInfo {
@@ -282,6 +285,8 @@ fn copies() -> [Copy; 3] {
             outermost: 1,
             stream: Some(0xb0),
             deferred: false,
+            range: None,
+            external: None,
         },
         direction,
         destination_node: to,

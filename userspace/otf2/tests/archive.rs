@@ -279,6 +279,7 @@ fn fill(directory: &Path) {
                     domain: None,
                     library: String::new(),
                     build_id: String::new(),
+                    range: None,
                 })))?;
                 exporter.event(&Event::Call(call))
             })

@@ -121,6 +121,8 @@ fn call(index: u64) -> Call {
         ],
         stack: [0; 8],
         request: None,
+        external: None,
+        pointees: Vec::new(),
     }
 }
 
@@ -178,6 +180,7 @@ fn function(id: u32, name: &str, domain: Domain) -> FunctionInfo {
         c_type: String::new(),
         kind: *kind,
         at: ArgSlot::Register(slot),
+        stored: None,
     });
     FunctionInfo {
         function: Function {
@@ -195,5 +198,6 @@ fn function(id: u32, name: &str, domain: Domain) -> FunctionInfo {
         domain: Some(domain),
         library: "libmadeup.so".to_owned(),
         build_id: String::new(),
+        range: None,
     }
 }

@@ -108,12 +108,12 @@ pub(crate) fn notice<W: Write>(out: &mut Sequence<W>, notice: &Notice) -> io::Re
 
 /// Writes the account. Its name says the essential, so that nobody need click to know of a loss.
 pub(crate) fn ledger<W: Write>(out: &mut Sequence<W>, ledger: &Ledger) -> io::Result<()> {
-    let total = ledger.total();
+    let (total, shown) = (ledger.total(), ledger.without_values());
     let name = format!(
         "loss ledger{}: {} of {} {}s lost",
         if ledger.complete { "" } else { " (not final)" },
         total.lost(),
-        total.seen,
+        shown.seen,
         loss::noun(ledger),
     );
     instant(out, OwnTrack::Ledger, ledger.time, &name, |annotations| {

@@ -199,6 +199,7 @@ pub(crate) enum Value<'a> {
     Bool(bool),
     Uint(u64),
     Int(i64),
+    Real(f64),
     /// Shown in hex.
     Pointer(u64),
     /// Number in [`Table::AnnotationStrings`].
@@ -275,6 +276,7 @@ impl Annotations<'_> {
                 Value::Int(value) => encoder.uint(annotation::INT_VALUE, value.cast_unsigned()),
                 Value::Pointer(value) => encoder.uint(annotation::POINTER_VALUE, value),
                 Value::Interned(value) => encoder.uint(annotation::STRING_VALUE_IID, value),
+                Value::Real(value) => encoder.fixed(annotation::DOUBLE_VALUE, value.to_bits()),
                 Value::Text(value) => encoder.bytes(annotation::STRING_VALUE, value.as_bytes()),
             }
         });

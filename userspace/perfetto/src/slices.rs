@@ -9,11 +9,12 @@ use gputrace_abi::domain::Domain;
 use gputrace_capture::{ledger::Ledger, meta::ProbeCost};
 use gputrace_timeline::{
     args::{self, ArgValue},
-    event::{Call, CallEnd, FunctionInfo},
+    event::{Call, CallEnd, FunctionInfo, RangeKind},
 };
 
 use crate::{
     intern::{Interner, Table},
+    nesting::Drawn,
     sequence::{Annotations, EventType, Sequence, Value},
     tracks::Tracks,
 };
@@ -141,15 +142,15 @@ impl Slices {
         tracks: &mut Tracks,
         call: &Call,
     ) -> io::Result<()> {
-        let thread = tracks.thread(out, call.pid, call.tid)?;
-        let track = thread.uuid();
-        let mut written = Ok(());
-        let drawn = thread.nest().place(call, |end| {
-            if written.is_ok() {
-                written = out.event(end, EventType::SliceEnd, track, |_| ());
-            }
-        });
-        written?;
+        let range = self
+            .functions
+            .get(&call.function)
+            .and_then(|function| function.info.range);
+        let (track, drawn) = place(out, tracks, call, range)?;
+        let shape = match range {
+            Some(RangeKind::Mark) => EventType::Instant,
+            _ => EventType::SliceBegin,
+        };
 
         out.bound_interning()?;
         let interner = out.interner();
@@ -172,7 +173,7 @@ impl Slices {
             .or_insert_with(|| Function::new(unknown(call)));
         function.intern(interner, call);
         let function = &*function;
-        out.event(drawn.begin, EventType::SliceBegin, track, |event| {
+        out.event(drawn.begin, shape, track, |event| {
             event.title(function.category, function.name);
             if *flows {
                 event.flow(call.correlation);
@@ -207,16 +208,58 @@ impl Slices {
             annotations.put(names.corr_id, Value::Uint(call.correlation));
             annotations.put(names.ancestor_id, Value::Uint(call.parent));
             annotations.put(names.tid, Value::Uint(call.tid.into()));
+            if let Some(id) = call.external {
+                annotations.named("external_id", Value::Uint(id));
+            }
             if drawn.moved {
                 annotations.named("begin_ns", Value::Uint(call.begin));
                 annotations.named("end_ns", Value::Uint(call.end));
             }
         })?;
+        if range == Some(RangeKind::Free) {
+            out.event(free_end(call), EventType::SliceEnd, track, |_| ())?;
+        }
         match unfinished(call.how) {
             Some(why) if drawn.outermost => mark_unfinished(out, track, call, &function.info, why),
             _ => Ok(()),
         }
     }
+}
+
+/// Where a call is drawn: track and place on it. Ends of calls before it that are due are written.
+fn place<W: Write>(
+    out: &mut Sequence<W>,
+    tracks: &mut Tracks,
+    call: &Call,
+    range: Option<RangeKind>,
+) -> io::Result<(u64, Drawn)> {
+    let as_it_is = Drawn {
+        begin: call.begin,
+        moved: false,
+        outermost: true,
+    };
+    if range == Some(RangeKind::Free) {
+        let track = tracks.free_lane(out, call.pid, (call.begin, free_end(call)))?;
+        return Ok((track, as_it_is));
+    }
+    let thread = tracks.thread(out, call.pid, call.tid)?;
+    let track = thread.uuid();
+    if range == Some(RangeKind::Mark) {
+        return Ok((track, as_it_is));
+    }
+    let mut written = Ok(());
+    let drawn = thread.nest().place(call, |end| {
+        if written.is_ok() {
+            written = out.event(end, EventType::SliceEnd, track, |_| ());
+        }
+    });
+    written?;
+    Ok((track, drawn))
+}
+
+/// When a range that may overlap is drawn to end: not when it begins.
+fn free_end(call: &Call) -> u64 {
+    call.end.max(call.begin.saturating_add(1))
 }
 
 /// What is known of a function that the capture does not describe.
@@ -231,6 +274,7 @@ fn unknown(call: &Call) -> FunctionInfo {
         domain: Domain::from_id(call.domain),
         library: String::new(),
         build_id: String::new(),
+        range: None,
     }
 }
 
@@ -275,7 +319,7 @@ struct Values<'a> {
 }
 
 impl Values<'_> {
-    fn put(&mut self, annotations: &mut Annotations<'_>, name: u64, value: ArgValue) {
+    fn put(&mut self, annotations: &mut Annotations<'_>, name: u64, value: ArgValue<'_>) {
         let value = match value {
             ArgValue::Hex(value) => Value::Pointer(value),
             ArgValue::Signed(value) => Value::Int(value),
@@ -298,9 +342,13 @@ impl Values<'_> {
                     .entry((code, name))
                     .or_insert_with(|| annotations.number_of_text(&status_text(code, name))),
             ),
-            ArgValue::Named(_) | ArgValue::Unrecorded | ArgValue::Unreadable => {
-                Value::Text(&value.to_string())
-            }
+            ArgValue::Real(bits) => Value::Real(f64::from_bits(bits)),
+            ArgValue::Enumerator { .. }
+            | ArgValue::Named(_)
+            | ArgValue::Text { .. }
+            | ArgValue::Place(_)
+            | ArgValue::Unrecorded
+            | ArgValue::Unreadable => Value::Text(&value.to_string()),
         };
         annotations.put(name, value);
     }

@@ -52,6 +52,8 @@ pub(crate) enum Kind {
     GpuCounter = 7,
     /// A row of what the kernel did; `pid` and `tid` number them.
     Observed = 8,
+    /// A lane of a process for ranges that may overlap: `generation` numbers the lanes.
+    Ranges = 9,
 }
 
 pub(crate) fn uuid(kind: Kind, generation: u32, pid: u32, tid: u32) -> u64 {
@@ -109,6 +111,8 @@ struct Process {
     generation: u32,
     info: ProcessInfo,
     described: Described,
+    /// When the last range of each lane of those that may overlap ends, ns.
+    lanes: Vec<u64>,
 }
 
 impl Process {
@@ -361,6 +365,37 @@ impl Tracks {
         }
         thread.describe(out)?;
         Ok(thread)
+    }
+
+    /// A track of process `pid` on which nothing is drawn from `begin` to `end`, for a range that may overlap with
+    /// others. Ranges come in the order of their ends, so that a lane is free from the end of its last on.
+    pub(crate) fn free_lane<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        pid: u32,
+        (begin, end): (u64, u64),
+    ) -> io::Result<u64> {
+        let process = self.process(pid);
+        process.describe(out)?;
+        let of_process = uuid(Kind::Process, process.generation, pid, 0);
+        let track = |lane: usize| uuid(Kind::Ranges, lane as u32, pid, process.generation);
+        if let Some((lane, free)) = process
+            .lanes
+            .iter_mut()
+            .enumerate()
+            .find(|(_, free)| **free < begin)
+        {
+            *free = end;
+            return Ok(track(lane));
+        }
+        let track = track(process.lanes.len());
+        process.lanes.push(end);
+        let mut descriptor = TrackDescriptor::new();
+        descriptor.set_uuid(track);
+        descriptor.set_parent_uuid(of_process);
+        descriptor.set_name("ROCTx ranges".to_owned());
+        describe(out, descriptor)?;
+        Ok(track)
     }
 
     /// The track of a thread if anything was drawn there. News stay news.

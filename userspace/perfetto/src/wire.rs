@@ -55,6 +55,7 @@ pub(crate) mod annotation {
     pub(crate) const BOOL_VALUE: u32 = 2;
     pub(crate) const UINT_VALUE: u32 = 3;
     pub(crate) const INT_VALUE: u32 = 4;
+    pub(crate) const DOUBLE_VALUE: u32 = 5;
     pub(crate) const STRING_VALUE: u32 = 6;
     pub(crate) const POINTER_VALUE: u32 = 7;
     pub(crate) const DICT_ENTRIES: u32 = 11;

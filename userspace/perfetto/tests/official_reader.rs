@@ -276,6 +276,8 @@ fn call(correlation: u64, parent: u64, pid: u32, tid: u32, begin: u64, end: u64)
         args: [correlation; 6],
         stack: [0; 8],
         request: None,
+        external: None,
+        pointees: Vec::new(),
     }
 }
 
@@ -290,6 +292,7 @@ fn function(id: u32, name: &str, domain: Domain) -> Event {
                 c_type: "int".to_owned(),
                 kind: ValueKind::Signed(4),
                 at: ArgSlot::Register(0),
+                stored: None,
             }]),
             returns: ValueKind::HipError,
             ..Function::default()
@@ -297,5 +300,6 @@ fn function(id: u32, name: &str, domain: Domain) -> Event {
         domain: Some(domain),
         library: "lib.so".to_owned(),
         build_id: String::new(),
+        range: None,
     }))
 }

@@ -13,6 +13,7 @@ use gputrace_abi::{
     cookie::Cookie,
     counters::{CpuCounters, Heat},
     frame::Thread,
+    values::ReadPlan,
 };
 use libbpf_rs::{
     Link, MapCore as _, MapFlags, MapHandle, MapType, Object, ObjectBuilder, OpenObject, ProgramAttachType,
@@ -396,6 +397,18 @@ impl Calls {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Has values read of the calls of `function` (its number in cookies), whose cookies must say so: see
+    /// [`gputrace_abi::cookie::Cookie::with_plan`].
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the map is full ([`gputrace_abi::values::MAX_PLANS`] functions).
+    pub fn set_plan(&self, function: u32, plan: &ReadPlan) -> Result<(), ProbeError> {
+        self.map("READS")?
+            .update(function.as_bytes(), plan.as_bytes(), MapFlags::ANY)
+            .map_err(|error| refused("say which values are to be read", &error))
     }
 
     /// The traced processes.

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
-use gputrace_abi::{cookie::Cookie, domain::Domain, gpu::role};
+use gputrace_abi::{cookie::Cookie, domain::Domain, gpu::role, values::ReadPlan};
 use gputrace_capture::meta::{Function, Library, Notice, ProbeCost, ValueKind};
 use gputrace_catalog::Signature;
 use gputrace_collect::{CollectorHandle, Command, clocks};
@@ -346,6 +346,12 @@ impl Instruments {
         } else {
             Vec::new()
         };
+        for function in &functions {
+            let plan = read_plan(function);
+            if plan != ReadPlan::default() {
+                self.calls.set_plan(function.id, &plan)?;
+            }
+        }
         self.next_function = functions.last().map_or(first, |last| last.id + 1);
         let library = Library {
             id: self.next_library,
@@ -442,7 +448,8 @@ fn cookie(function: &Function, domains: &[Domain]) -> Cookie {
     let signature = gputrace_catalog::signature(&function.name);
     let stack = signature.map_or(0, Signature::stack_words);
     let cookie = Cookie::new(function.id, function.domain, stack)
-        .with_role(gputrace_catalog::gpu_role(&function.name, domains));
+        .with_role(gputrace_catalog::gpu_role(&function.name, domains))
+        .with_plan(&read_plan(function));
     match signature.and_then(gputrace_catalog::stream_word) {
         Some(word) => cookie.with_stream(word),
         None => cookie,
@@ -458,6 +465,11 @@ fn hooks(file: &LibraryFile) -> Vec<(Hook, u64)> {
     .into_iter()
     .filter_map(|(hook, function)| Some((hook, file.plan_symbol(function).ok()?.file_offset)))
     .collect()
+}
+
+/// What is read of a function's calls besides its registers.
+fn read_plan(function: &Function) -> ReadPlan {
+    gputrace_catalog::signature(&function.name).map_or_else(ReadPlan::default, gputrace_catalog::read_plan)
 }
 
 /// Functions of a library that tell of the GPU's work and are not among those `traced`.

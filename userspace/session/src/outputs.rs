@@ -51,7 +51,10 @@ pub fn export(
     formats: &Formats,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Outputs, SessionError> {
-    let timeline = Timeline::open(path)?;
+    let mut timeline = Timeline::open(path)?;
+    if formats.selected_regions {
+        timeline = timeline.selected_regions();
+    }
     let filter = match &formats.filter {
         filter if filter.is_empty() => None,
         filter => Some(Filter::for_capture(filter.clone(), path)?),

@@ -2,16 +2,19 @@
 
 use std::{fmt, iter};
 
+use gputrace_abi::values::RESULT_WORD;
 use gputrace_capture::meta::{ArgSlot, Parameter, ValueKind};
+use gputrace_catalog::enums::enumerator;
 
 use crate::{
     event::{Call, CallEnd, FunctionInfo},
     status,
+    values::PointeeData,
 };
 
 /// A decoded value. `Display` gives the form for people; exporters with typed attributes match on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ArgValue {
+pub enum ArgValue<'a> {
     /// An address, a handle, or a word of unknown type: shown in hex.
     Hex(u64),
     /// A signed integer.
@@ -38,13 +41,32 @@ pub enum ArgValue {
     },
     /// A choice or flags of the driver, shown by name.
     Named(gputrace_kfd::ioctl::Value),
+    /// An enumerator that the catalogue knows.
+    Enumerator {
+        /// The number.
+        code: i64,
+        /// The name in the public header.
+        name: &'static str,
+    },
+    /// A floating-point number: the bits of an `f64`.
+    Real(u64),
+    /// A string.
+    Text {
+        /// Its beginning, or all of it.
+        text: &'a str,
+        /// Whether it goes on.
+        cut: bool,
+    },
+    /// Where the function was to store something that is not known: it failed, has not returned, or
+    /// what is there could not be read.
+    Place(u64),
     /// The argument lies where records hold nothing (floating-point registers, far up the stack).
     Unrecorded,
     /// The argument lies on the stack, which could not be read at that moment.
     Unreadable,
 }
 
-impl fmt::Display for ArgValue {
+impl fmt::Display for ArgValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Hex(value) => write!(f, "{value:#x}"),
@@ -58,6 +80,11 @@ impl fmt::Display for ArgValue {
             } => write!(f, "{code} {name}"),
             Self::Status { code, name: None } => write!(f, "{code}"),
             Self::Named(value) => value.fmt(f),
+            Self::Enumerator { name, .. } => f.write_str(name),
+            Self::Real(bits) => write!(f, "{}", f64::from_bits(bits)),
+            Self::Text { text, cut: false } => f.write_str(text),
+            Self::Text { text, cut: true } => write!(f, "{text}…"),
+            Self::Place(address) => write!(f, "(at {address:#x})"),
             Self::Unrecorded => f.write_str("(not recorded)"),
             Self::Unreadable => f.write_str("(not readable)"),
         }
@@ -69,7 +96,10 @@ const RAW_NAMES: [&str; gputrace_abi::REGISTER_ARGS] = ["arg0", "arg1", "arg2", 
 
 /// Names and values of a call's arguments, in order of declaration. A function without catalogue entry
 /// shows all six argument registers in hex as `arg0` … `arg5`: how many it has is not known.
-pub fn decoded<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = (&'a str, ArgValue)> {
+///
+/// A string is shown as text, and a pointer through which the function has stored a value as that value.
+pub fn decoded<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = (&'a str, ArgValue<'a>)> {
+    let succeeded = succeeded(info, call);
     let parameters = info.function.parameters.as_deref();
     let request = call.request.as_deref();
     let known = parameters.unwrap_or_default();
@@ -83,7 +113,7 @@ pub fn decoded<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item
     let arguments = iter::chain(
         known
             .iter()
-            .map(|parameter| (parameter.name.as_str(), argument(parameter, call))),
+            .map(move |parameter| (parameter.name.as_str(), argument(parameter, call, succeeded))),
         iter::zip(registers, call.args).map(|(name, word)| (*name, ArgValue::Hex(word))),
     );
     arguments.chain(fields)
@@ -91,16 +121,84 @@ pub fn decoded<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item
 
 /// The return value; `None` if the call did not return or returns nothing.
 #[must_use]
-pub fn returned(info: &FunctionInfo, call: &Call) -> Option<ArgValue> {
+pub fn returned<'a>(info: &FunctionInfo, call: &'a Call) -> Option<ArgValue<'a>> {
     match (call.how, info.function.returns) {
         (CallEnd::Returned(result), _) if call.request.is_some() => Some(status::errno(result.cast_signed())),
         (CallEnd::Returned(_), ValueKind::Void) => None,
-        (CallEnd::Returned(word), kind) => Some(value(kind, word, None)),
+        (CallEnd::Returned(word), ValueKind::CString) => {
+            Some(text(call, RESULT_WORD).unwrap_or(ArgValue::Hex(word)))
+        }
+        (CallEnd::Returned(word), kind) => Some(match value(kind, word, None) {
+            number @ (ArgValue::Signed(_) | ArgValue::Unsigned(_)) => {
+                let signature = gputrace_catalog::signature(&info.function.name);
+                signature.map_or(number, |signature| named(signature.returns.spelling, number))
+            }
+            other => other,
+        }),
         _ => None,
     }
 }
 
-fn argument(parameter: &Parameter, call: &Call) -> ArgValue {
+/// Whether what the call has stored means something: of one that failed it may be anything.
+fn succeeded(info: &FunctionInfo, call: &Call) -> bool {
+    match (call.how, info.function.returns) {
+        (CallEnd::Returned(word), ValueKind::HipError | ValueKind::HsaStatus) => word as u32 == 0,
+        (CallEnd::Returned(_), _) => true,
+        _ => false,
+    }
+}
+
+fn pointee(call: &Call, word: u8) -> Option<&PointeeData> {
+    let found = call.pointees.iter().find(|pointee| pointee.word == word);
+    found.map(|pointee| &pointee.data)
+}
+
+/// The string that a word points to, if it was read.
+fn text(call: &Call, word: u8) -> Option<ArgValue<'_>> {
+    match pointee(call, word)? {
+        PointeeData::Text { text, cut } => Some(ArgValue::Text { text, cut: *cut }),
+        PointeeData::Bytes(_) | PointeeData::Unreadable => None,
+    }
+}
+
+/// What the function has stored where its argument, the `address` in a word, points to.
+fn stored<'a>(parameter: &Parameter, kind: ValueKind, call: &'a Call, word: u8) -> Option<ArgValue<'a>> {
+    if kind == ValueKind::CString {
+        return text(call, word);
+    }
+    let PointeeData::Bytes(bytes) = pointee(call, word)? else {
+        return None;
+    };
+    let mut words = bytes.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        iter::zip(&mut word, chunk).for_each(|(to, from)| *to = *from);
+        u64::from_le_bytes(word)
+    });
+    let first = words.next()?;
+    Some(match kind {
+        ValueKind::Real(4) => ArgValue::Real(f64::from(f32::from_bits(first as u32)).to_bits()),
+        ValueKind::Real(_) => ArgValue::Real(first),
+        kind => {
+            let pointed = parameter.c_type.strip_suffix('*').unwrap_or_default().trim_end();
+            named(pointed, value(kind, first, words.next()))
+        }
+    })
+}
+
+/// The enumerator that a number of this C type stands for, if it is one.
+fn named<'a>(c_type: &str, value: ArgValue<'a>) -> ArgValue<'a> {
+    let code = match value {
+        ArgValue::Signed(code) => code,
+        ArgValue::Unsigned(code) => code.cast_signed(),
+        other => return other,
+    };
+    match enumerator(c_type, code) {
+        Some(name) => ArgValue::Enumerator { code, name },
+        None => value,
+    }
+}
+
+fn argument<'a>(parameter: &Parameter, call: &'a Call, succeeded: bool) -> ArgValue<'a> {
     let words: (&[u64], u8) = match parameter.at {
         ArgSlot::Register(first) => (&call.args, first),
         ArgSlot::Stack(_) if !call.stack_readable => return ArgValue::Unreadable,
@@ -108,14 +206,22 @@ fn argument(parameter: &Parameter, call: &Call) -> ArgValue {
         ArgSlot::Unrecorded => return ArgValue::Unrecorded,
     };
     let word = |index: usize| words.0.get(usize::from(words.1) + index).copied();
-    match word(0) {
-        Some(first) => value(parameter.kind, first, word(1)),
-        None => ArgValue::Unrecorded,
+    let Some(first) = word(0) else {
+        return ArgValue::Unrecorded;
+    };
+    let number = gputrace_catalog::word(parameter.at).unwrap_or(RESULT_WORD);
+    match (parameter.kind, parameter.stored) {
+        (ValueKind::CString, _) => text(call, number).unwrap_or(ArgValue::Hex(first)),
+        (_, Some(kind)) if first != 0 => {
+            let stored = succeeded.then(|| stored(parameter, kind, call, number)).flatten();
+            stored.unwrap_or(ArgValue::Place(first))
+        }
+        (kind, _) => named(&parameter.c_type, value(kind, first, word(1))),
     }
 }
 
 /// Reads `word` as `kind`; `next` is the word after it, for values that take two.
-fn value(kind: ValueKind, word: u64, next: Option<u64>) -> ArgValue {
+fn value(kind: ValueKind, word: u64, next: Option<u64>) -> ArgValue<'static> {
     // The System V ABI leaves the upper bits of a register undefined for types shorter than it.
     let low = word as u32;
     match kind {
@@ -147,7 +253,7 @@ fn value(kind: ValueKind, word: u64, next: Option<u64>) -> ArgValue {
             code: low,
             name: status::hsa_status(low),
         },
-        ValueKind::Float => ArgValue::Unrecorded,
+        ValueKind::Float | ValueKind::Real(_) => ArgValue::Unrecorded,
     }
 }
 
@@ -164,6 +270,7 @@ mod tests {
     use gputrace_capture::meta::Function;
 
     use super::*;
+    use crate::values::Pointee;
 
     fn call(args: [u64; 6], stack: [u64; 8]) -> Call {
         Call {
@@ -182,6 +289,8 @@ mod tests {
             args,
             stack,
             request: None,
+            external: None,
+            pointees: Vec::new(),
         }
     }
 
@@ -194,6 +303,7 @@ mod tests {
                     c_type: String::new(),
                     kind,
                     at,
+                    stored: None,
                 })
                 .collect()
         });
@@ -206,6 +316,7 @@ mod tests {
             domain: None,
             library: String::new(),
             build_id: String::new(),
+            range: None,
         }
     }
 
@@ -263,6 +374,75 @@ mod tests {
             returned(&info, &call).unwrap().to_string(),
             "100 hipErrorNoDevice"
         );
+    }
+
+    #[test]
+    fn pointers_are_followed_if_the_call_succeeded() {
+        use ArgSlot::{Register, Stack};
+        let data = |word, at_return, data| Pointee {
+            word,
+            at_return,
+            data,
+        };
+        let bytes = |bytes: &[u8]| PointeeData::Bytes(bytes.to_vec());
+        let text = |text: &str, cut| PointeeData::Text {
+            text: text.to_owned(),
+            cut,
+        };
+        let mut call = call([0x1000, 0x2000, 0x3000, 0, 0x5000, 3], [0x7000; 8]);
+        call.how = CallEnd::Returned(0);
+        call.pointees = vec![
+            data(0, true, bytes(&0x7f12_3456_7000_u64.to_le_bytes())),
+            data(1, false, text("vector_add", false)),
+            data(2, true, bytes(&1.5_f32.to_le_bytes())),
+            data(4, true, PointeeData::Unreadable),
+            data(6, true, bytes(&2_u32.to_le_bytes())),
+            data(7, false, text("cut", true)),
+        ];
+        let parameter = |c_type: &str, kind, at, stored| Parameter {
+            name: "p".to_owned(),
+            c_type: c_type.to_owned(),
+            kind,
+            at,
+            stored,
+        };
+        let pointer = |c_type, at, stored| parameter(c_type, ValueKind::Pointer, at, Some(stored));
+        let mut info = info(None, ValueKind::HipError);
+        info.function.parameters = Some(vec![
+            pointer("void **", Register(0), ValueKind::Pointer),
+            parameter("const char *", ValueKind::CString, Register(1), None),
+            pointer("float *", Register(2), ValueKind::Real(4)),
+            pointer("int *", Register(3), ValueKind::Signed(4)),
+            pointer("int *", Register(4), ValueKind::Signed(4)),
+            parameter("hipMemcpyKind", ValueKind::Unsigned(4), Register(5), None),
+            pointer("hipMemcpyKind *", Stack(0), ValueKind::Unsigned(4)),
+            parameter("const char *", ValueKind::CString, Stack(1), None),
+            parameter("const char *", ValueKind::CString, Stack(2), None),
+        ]);
+        let shown = |call: &Call| -> Vec<String> {
+            decoded(&info, call).map(|(_, value)| value.to_string()).collect()
+        };
+        assert_eq!(
+            shown(&call),
+            [
+                "0x7f1234567000",
+                "vector_add",
+                "1.5",
+                "0x0",
+                "(at 0x5000)",
+                "hipMemcpyDeviceToDevice",
+                "hipMemcpyDeviceToHost",
+                "cut…",
+                "0x7000",
+            ]
+        );
+        call.how = CallEnd::Returned(2);
+        let failed = shown(&call);
+        assert_eq!(failed[..2], ["(at 0x1000)", "vector_add"]);
+        call.pointees
+            .push(data(RESULT_WORD, true, text("hipSuccess", false)));
+        info.function.returns = ValueKind::CString;
+        assert_eq!(returned(&info, &call).unwrap().to_string(), "hipSuccess");
     }
 
     #[test]

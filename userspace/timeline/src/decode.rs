@@ -14,6 +14,7 @@ use crate::{
     event::{Call, CallEnd},
     ioctl::{self, Parts},
     observation, trace,
+    values::{self, Pointee},
     work::Item,
 };
 
@@ -34,6 +35,8 @@ pub(crate) enum Record<'a> {
     OffCpu(OffCpu),
     /// A process or thread event.
     Task(Task),
+    /// What a pointer of the call with this correlation id pointed to.
+    Value(u64, Pointee),
     /// Something about the GPU's work; with whether the accounts count it.
     Work { item: Item, counted: bool },
     /// Meant for the recorder itself: says nothing about the program.
@@ -61,9 +64,17 @@ pub(crate) fn decode(raw: RawRecord<'_>) -> Result<Record<'_>, Fault> {
             .map(Record::OffCpu)
             .ok_or(Fault::Malformed),
         kind::LINKER => Ok(Record::Internal),
+        kind::VALUE => value(raw).ok_or(Fault::Malformed),
         kind::PACKET | kind::COMPLETION | kind::COPY | kind::QUEUE => work(raw).ok_or(Fault::Malformed),
         _ => Err(Fault::Unknown),
     }
+}
+
+fn value(raw: RawRecord<'_>) -> Option<Record<'_>> {
+    let RecordHeader { domain, cpu, .. } = raw.header;
+    let (correlation, pointee) = values::read(raw.bytes)?;
+    let plausible = domain == Domain::ArgumentData.id() && cpu < MAX_CPUS && correlation != 0;
+    plausible.then_some(Record::Value(correlation, pointee))
 }
 
 fn work(raw: RawRecord<'_>) -> Option<Record<'_>> {
@@ -130,6 +141,8 @@ pub(crate) fn call(record: &LongSpan) -> Call {
         args: span.args,
         stack: record.stack,
         request: None,
+        external: None,
+        pointees: Vec::new(),
     }
 }
 

@@ -1,8 +1,11 @@
 //! The event model: what exporters see. Nothing here depends on how an event was recorded.
 
-use crate::gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo};
-use crate::ioctl::Request;
-use crate::observation::Observation;
+use crate::{
+    gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo},
+    ioctl::Request,
+    observation::Observation,
+    values::Pointee,
+};
 use gputrace_abi::{REGISTER_ARGS, STACK_ARGS, domain::Domain};
 use gputrace_capture::{
     ledger::Ledger,
@@ -65,6 +68,19 @@ pub struct FunctionInfo {
     pub library: String,
     /// Its build id in hex, or empty.
     pub build_id: String,
+    /// If this is no function but the text of markers: of which kind. Its calls are then the markers.
+    pub range: Option<RangeKind>,
+}
+
+/// What programs put into their own flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RangeKind {
+    /// A moment: begins and ends at once.
+    Mark,
+    /// Ranges of one thread, inside each other like calls.
+    Nested,
+    /// Ranges that may overlap in any way. The thread is that in which they began.
+    Free,
 }
 
 /// What is known of a process.
@@ -141,6 +157,10 @@ pub struct Call {
     pub stack: [u64; STACK_ARGS],
     /// The request, if this is one to the driver; arguments are then here.
     pub request: Option<Box<Request>>,
+    /// External correlation id, which the program had given to a profiler for what this thread does.
+    pub external: Option<u64>,
+    /// What pointers among its arguments, and its result, pointed to, as far as that was read.
+    pub pointees: Vec<Pointee>,
 }
 
 /// The beginning or end of a process or thread.

@@ -179,6 +179,11 @@ pub struct Origin {
     /// Whether a thread of HIP's submitted it later than the call that asked for it (`AMD_DIRECT_DISPATCH=0`): that is the
     /// outermost, of another thread, and was found by the order of its stream.
     pub deferred: bool,
+    /// The innermost range of the thread (see [`crate::event::RangeKind::Nested`]): number of the function that is its
+    /// text. Known when the event is emitted.
+    pub range: Option<u32>,
+    /// As in [`crate::event::Call`].
+    pub external: Option<u64>,
 }
 
 /// A kernel dispatch.

@@ -12,6 +12,7 @@ use crate::{
     observation::{self, Observation},
     tally::Tally,
     trace::Formats,
+    values::Waiting,
     work::{Item, Work},
 };
 
@@ -41,6 +42,8 @@ pub(crate) struct Collection {
     bytes: Vec<u8>,
     calls: Vec<Key>,
     tasks: VecDeque<Task>,
+    /// What calls point to; every value comes before its call.
+    pub(crate) values: Waiting,
     latest: u64,
 }
 
@@ -135,6 +138,10 @@ impl Collection {
                 self.latest = self.latest.max(item.time());
                 work.take(item);
             }
+            Ok(Record::Value(correlation, pointee)) => {
+                tally.count_call(raw.header.domain, raw.header.cpu, true);
+                self.values.add(correlation, pointee);
+            }
             Ok(Record::Internal) => {}
             Err(Fault::Unknown) => tally.unknown_records += 1,
             Err(Fault::Malformed) => tally.malformed_records += 1,
@@ -199,7 +206,7 @@ pub(crate) enum Due {
 
 impl Group {
     /// Takes out what comes next: calls by begin, merged with task events by time.
-    pub(crate) fn next(&mut self, formats: &Formats) -> Option<Due> {
+    pub(crate) fn next(&mut self, formats: &Formats, values: &mut Waiting) -> Option<Due> {
         let call = self.calls.get(self.emitted);
         if let Some(task) = self.tasks.front()
             && call.is_none_or(|key| task.time <= key.begin)
@@ -210,10 +217,14 @@ impl Group {
         self.emitted += 1;
         let raw = records::split(record).next()?.ok()?;
         match decode::decode(raw) {
-            Ok(Record::Call(record)) => Some(Due::Call(decode::call(&record))),
             Ok(Record::Trace(parts)) => Some(Due::Observed(vec![formats.observe(&parts)])),
             Ok(Record::OffCpu(off)) => Some(Due::Observed(observation::off_cpu(&off))),
             Ok(Record::Ioctl(parts)) => Some(Due::Call(ioctl::call(&parts))),
+            Ok(Record::Call(record)) => {
+                let mut call = decode::call(&record);
+                call.pointees = values.take(call.correlation);
+                Some(Due::Call(call))
+            }
             // `Collection::take` keeps nothing else.
             _ => None,
         }

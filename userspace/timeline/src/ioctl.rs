@@ -46,7 +46,7 @@ pub struct Field {
     /// replaces what the process has put there.
     pub name: Cow<'static, str>,
     /// Its value.
-    pub value: ArgValue,
+    pub value: ArgValue<'static>,
 }
 
 impl Request {
@@ -58,7 +58,7 @@ impl Request {
 
     /// A field by name.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<ArgValue> {
+    pub fn get(&self, name: &str) -> Option<ArgValue<'static>> {
         let field = self.arguments.iter().find(|field| field.name == name)?;
         Some(field.value)
     }
@@ -81,6 +81,7 @@ pub(crate) fn function(nr: u8) -> FunctionInfo {
         domain: Some(Domain::KfdIoctl),
         library: "/dev/kfd".to_owned(),
         build_id: String::new(),
+        range: None,
     }
 }
 
@@ -139,6 +140,8 @@ pub(crate) fn call(parts: &Parts<'_>) -> Call {
         args: [0; gputrace_abi::REGISTER_ARGS],
         stack: [0; gputrace_abi::STACK_ARGS],
         request: Some(Box::new(request(parts, finished))),
+        external: None,
+        pointees: Vec::new(),
     }
 }
 
@@ -194,7 +197,7 @@ fn fields(request: u32, before: Option<&[u8]>, after: Option<&[u8]>, arguments: 
                 .and_then(|state| state.arguments.iter().find(|other| other.name == argument.name))
                 .map(|found| value(found.value))
         };
-        let unreadable = |state: Option<ArgValue>| state.unwrap_or(ArgValue::Unreadable);
+        let unreadable = |state: Option<ArgValue<'static>>| state.unwrap_or(ArgValue::Unreadable);
         match argument.field.flow {
             Flow::In => arguments.push(Field {
                 value: unreadable(of(&at_begin)),
@@ -268,7 +271,7 @@ fn list(ioctl: &kfd::Ioctl, arguments: &mut Vec<Field>) {
 }
 
 /// A field's value as calls have it.
-fn value(value: Value) -> ArgValue {
+fn value(value: Value) -> ArgValue<'static> {
     let raw = value.raw;
     match value.kind {
         Kind::Signed | Kind::Descriptor => ArgValue::Signed(match u32::try_from(raw) {

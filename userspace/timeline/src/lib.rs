@@ -29,12 +29,14 @@ mod group;
 pub mod ioctl;
 pub mod observation;
 mod processes;
+mod ranges;
 pub mod status;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
 pub mod tally;
 pub mod timeline;
 mod trace;
+pub mod values;
 mod work;
 
 pub use tally::Tally;

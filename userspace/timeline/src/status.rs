@@ -158,7 +158,7 @@ const HSA_STATUSES: &[(u32, &str)] = &[
 ];
 
 /// The result of a system call or of a handler in the kernel: not negative, or an error number.
-pub(crate) fn errno(result: i64) -> ArgValue {
+pub(crate) fn errno(result: i64) -> ArgValue<'static> {
     match u32::try_from(result.unsigned_abs()) {
         Ok(code) if result < 0 => ArgValue::Status {
             code,

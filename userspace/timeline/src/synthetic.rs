@@ -128,6 +128,8 @@ pub fn call(correlation: u64, begin: u64, end: u64) -> Call {
         args: [1, 2, 3, 4, 5, 6],
         stack: [0; 8],
         request: None,
+        external: None,
+        pointees: Vec::new(),
     }
 }
 

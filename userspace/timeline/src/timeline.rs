@@ -27,7 +27,10 @@ use std::{
     path::Path,
 };
 
-use gputrace_abi::domain::Domain;
+use gputrace_abi::{
+    domain::Domain,
+    record::{Task, task_op},
+};
 use gputrace_capture::{
     Block, CaptureReader, Meta, ReadError, Truncation,
     ledger::Ledger,
@@ -37,10 +40,11 @@ use gputrace_capture::{
 
 use crate::{
     deferred::Deferred,
-    event::{Event, FunctionInfo},
+    event::{CallEnd, Event, FunctionInfo},
     group::{Collection, Due, Group},
     ioctl,
     processes::Processes,
+    ranges::Ranges,
     tally::Tally,
     trace::Formats,
     work::{Work, knowledge::Collected},
@@ -61,6 +65,9 @@ pub struct Timeline<R> {
     recording: Recording,
     /// Events that are due before anything else.
     ready: VecDeque<Event>,
+    /// Events about the GPU's work that wait until the calls before them have been emitted, which may say more of them.
+    held: VecDeque<Event>,
+    ranges: Ranges,
     collecting: Collection,
     group: Group,
     processes: Processes,
@@ -141,6 +148,8 @@ impl<R: Read + Seek> Timeline<R> {
             reader,
             ready,
             recording,
+            held: VecDeque::new(),
+            ranges: Ranges::default(),
             collecting: Collection::default(),
             group: Group::default(),
             processes: Processes::default(),
@@ -159,6 +168,14 @@ impl<R: Read + Seek> Timeline<R> {
     #[must_use]
     pub fn recording(&self) -> &Recording {
         &self.recording
+    }
+
+    /// Leaves out what programs did while they did not want to be recorded: calls, dispatches and copies outside of
+    /// `roctxProfilerResume` to `roctxProfilerPause` and the like. To be called before the first event is taken.
+    #[must_use]
+    pub fn selected_regions(mut self) -> Self {
+        self.ranges.select();
+        self
     }
 
     /// What was found so far; complete when the iterator has ended.
@@ -216,9 +233,14 @@ impl<R: Read + Seek> Timeline<R> {
         match meta {
             Meta::Epoch(epoch) => {
                 self.collecting.release(epoch.time, &mut self.group);
-                self.work.advance(epoch.time, &mut self.ready);
+                self.work.advance(epoch.time, &mut self.held);
             }
-            Meta::Library(library) => self.ready.extend(functions(*library)),
+            Meta::Library(library) => {
+                for info in functions(*library) {
+                    self.ranges.function(&info);
+                    self.ready.push_back(Event::Function(Box::new(info)));
+                }
+            }
             Meta::Process(process) => self.processes.described(*process, &mut self.ready),
             Meta::Clocks(clocks) => self.ready.push_back(Event::Clocks(clocks)),
             Meta::Notice(notice) => self.ready.push_back(Event::Notice(notice)),
@@ -242,12 +264,25 @@ impl<R: Read + Seek> Timeline<R> {
         }
     }
 
+    /// Closes what a task that ended, or executed another program, had open.
+    fn task_ended(&mut self, task: &Task) {
+        let how = match task.op {
+            task_op::EXIT => CallEnd::ThreadExited,
+            task_op::EXEC => CallEnd::Executed,
+            _ => return,
+        };
+        self.ranges
+            .ended((task.pid, task.tid), task.time, how, &mut self.ready);
+    }
+
     /// Queues what stands at the end: remarks, the account, the end mark.
     fn close(&mut self) {
+        let end = self.end.as_ref().map_or(self.collecting.latest(), |end| end.time);
+        self.ranges.finish(end, &mut self.ready);
         self.work.finish(&mut self.ready);
         self.tally.duplicate_packets = self.work.duplicates();
         let time = self.end.as_ref().map_or(self.collecting.latest(), |end| end.time);
-        let mut remarks: Vec<String> = self.work.remarks().collect();
+        let mut remarks: Vec<String> = self.work.remarks().chain(self.ranges.remarks()).collect();
         match (self.reader.truncation(), &self.end) {
             (Some(truncation), _) => remarks.push(format!("{truncation}. The recorder was killed or ran out of disk space, or the file was damaged.")),
             (None, None) => remarks.push(
@@ -258,6 +293,10 @@ impl<R: Read + Seek> Timeline<R> {
             (None, Some(_)) => {}
         }
         for (count, what) in [
+            (
+                self.collecting.values.forgotten,
+                "values of arguments were left out, because too many calls that they belong to were lost",
+            ),
             (
                 self.tally.malformed_records,
                 "records made no sense and were left out; please report this",
@@ -305,18 +344,22 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(event) = self.ready.pop_front() {
-                return Some(Ok(self.deferred.seen(event)));
+                let event = self.deferred.seen(event);
+                match self.ranges.annotate(event) {
+                    Some(event) => return Some(Ok(event)),
+                    None => continue,
+                }
             }
-            match self.group.next(&self.formats) {
+            match self.group.next(&self.formats, &mut self.collecting.values) {
                 Some(Due::Call(call)) => {
                     if let Some(request) = &call.request
                         && self.requests.insert(request.nr())
                     {
                         let function = ioctl::function(request.nr());
-                        self.ready.push_back(Event::Call(call));
-                        return Some(Ok(Event::Function(Box::new(function))));
+                        self.ready.push_back(Event::Function(Box::new(function)));
                     }
-                    return Some(Ok(self.deferred.seen(Event::Call(call))));
+                    self.ranges.call(call, &mut self.ready);
+                    continue;
                 }
                 Some(Due::Observed(observations)) => {
                     let events = observations
@@ -329,6 +372,11 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     if !self.processes.task(&task, &mut self.ready) {
                         self.tally.unknown_records += 1;
                     }
+                    self.task_ended(&task);
+                    continue;
+                }
+                None if !self.held.is_empty() => {
+                    self.ready.append(&mut self.held);
                     continue;
                 }
                 None => {}
@@ -350,19 +398,18 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
     }
 }
 
-fn functions(library: Library) -> impl Iterator<Item = Event> {
+fn functions(library: Library) -> impl Iterator<Item = FunctionInfo> {
     let Library {
         path,
         build_id,
         functions,
         ..
     } = library;
-    functions.into_iter().map(move |function| {
-        Event::Function(Box::new(FunctionInfo {
-            domain: Domain::from_id(function.domain),
-            function,
-            library: path.clone(),
-            build_id: build_id.clone(),
-        }))
+    functions.into_iter().map(move |function| FunctionInfo {
+        domain: Domain::from_id(function.domain),
+        function,
+        library: path.clone(),
+        build_id: build_id.clone(),
+        range: None,
     })
 }

@@ -257,6 +257,7 @@ fn nonsense_is_counted_and_reported_and_the_rest_is_read() {
     unknown[2] = 200;
     let mut malformed = synthetic::call_record(&call(1, 1, 2));
     malformed[3] = 32;
+    malformed[3] = gputrace_abi::domain::DOMAINS as u8;
     capture
         .raw(&unknown)
         .raw(&malformed)

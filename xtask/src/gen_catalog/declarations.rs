@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clang::{Clang, Entity, EntityKind, EntityVisitResult, Index, Type, TypeKind, Unsaved};
 use gputrace_catalog::class::{Class, Eightbyte};
+use gputrace_catalog::enums::plain_type;
 use gputrace_catalog::release::Releases;
 use gputrace_catalog::signature::{Argument, CType, Signature};
 
@@ -22,16 +23,21 @@ pub(super) struct Declaration {
 struct OwnedType {
     spelling: String,
     class: Class,
+    stored: Option<Class>,
 }
 
 /// What the headers of one release declare, by name.
 pub(super) type Functions = BTreeMap<String, Declaration>;
+
+/// Enumerators by the type's name, then by value; of several with one value the first.
+pub(super) type Enums = BTreeMap<String, BTreeMap<i64, String>>;
 
 impl From<&Signature<'_>> for Declaration {
     fn from(signature: &Signature<'_>) -> Self {
         let owned = |c_type: &CType<'_>| OwnedType {
             spelling: c_type.spelling.to_owned(),
             class: c_type.class,
+            stored: c_type.stored,
         };
         let argument = |argument: &Argument<'_>| (argument.name.to_owned(), owned(&argument.c_type));
         Self {
@@ -71,23 +77,30 @@ impl OwnedType {
         CType {
             spelling: &self.spelling,
             class: self.class,
+            stored: self.stored,
         }
     }
 }
 
-/// Every function of the library's domains that its headers declare.
+/// Every function of the library's domains that its headers declare. `more` is a directory with headers that those
+/// include.
 ///
 /// # Errors
 ///
 /// Headers that do not compile, or a type that this program does not know how to pass: better no data
 /// than wrong places of arguments.
-pub(super) fn declarations(clang: &Clang, library: &Library, include: &Path) -> Result<Functions> {
+pub(super) fn declarations(
+    clang: &Clang,
+    library: &Library,
+    include: &Path,
+    more: Option<&Path>,
+) -> Result<(Functions, Enums)> {
     let index = Index::new(clang, false, false);
     let include_all = |text: String, header: &&str| {
         text + &format!("#if __has_include(<{header}>)\n#include <{header}>\n#endif\n")
     };
     let umbrella = library.headers.iter().fold(String::new(), include_all);
-    let arguments = [
+    let mut arguments = vec![
         "-xc++".to_owned(),
         "-std=c++17".to_owned(),
         "-target".to_owned(),
@@ -95,6 +108,7 @@ pub(super) fn declarations(clang: &Clang, library: &Library, include: &Path) -> 
         "-D__HIP_PLATFORM_AMD__=1".to_owned(),
         format!("-isystem{}", include.display()),
     ];
+    arguments.extend(more.map(|more| format!("-isystem{}", more.display())));
     let unit = index
         .parser("umbrella.cpp")
         .arguments(&arguments)
@@ -114,6 +128,7 @@ pub(super) fn declarations(clang: &Clang, library: &Library, include: &Path) -> 
         include,
         functions: Functions::new(),
         table_types: Functions::new(),
+        enums: Enums::new(),
     };
     let mut failure = None;
     unit.get_entity()
@@ -130,6 +145,19 @@ pub(super) fn declarations(clang: &Clang, library: &Library, include: &Path) -> 
     }
 }
 
+/// Parameters that point to what the caller gives, although their types would let functions store there: lists of
+/// kernels' arguments and of options.
+const INPUTS: &[&str] = &[
+    "args",
+    "extra",
+    "kernelParams",
+    "modules",
+    "option_values",
+    "optionValues",
+    "options",
+    "params",
+];
+
 struct Reader<'a> {
     library: &'a Library,
     include: &'a Path,
@@ -137,6 +165,7 @@ struct Reader<'a> {
     functions: Functions,
     /// From the types of dispatch-table entries, `t_NAME`.
     table_types: Functions,
+    enums: Enums,
 }
 
 impl Reader<'_> {
@@ -147,6 +176,9 @@ impl Reader<'_> {
             EntityKind::FunctionDecl if !entity.is_definition() && !entity.is_inline_function() => {
                 let name = entity.get_name().unwrap_or_default();
                 if self.wants(entity, &name) {
+                    let parameters = entity.get_arguments().unwrap_or_default();
+                    let types = parameters.iter().filter_map(Entity::get_type);
+                    self.learn(types.chain(entity.get_result_type()));
                     let declaration = function(entity).with_context(|| name.clone())?;
                     self.functions.insert(name, declaration);
                 }
@@ -174,11 +206,39 @@ impl Reader<'_> {
             && ours().unwrap_or(false)
     }
 
-    fn finish(mut self) -> Functions {
+    fn finish(mut self) -> (Functions, Enums) {
         for (name, declaration) in self.table_types {
             self.functions.entry(name).or_insert(declaration);
         }
-        self.functions
+        (self.functions, self.enums)
+    }
+
+    /// Learns the enumerators of the types in a declaration.
+    fn learn<'t>(&mut self, types: impl Iterator<Item = Type<'t>>) {
+        for c_type in types {
+            let c_type = stored_type(c_type).unwrap_or(c_type);
+            let canonical = c_type.get_canonical_type();
+            let name = plain_type(&c_type.get_display_name()).to_owned();
+            if canonical.get_kind() != TypeKind::Enum || self.enums.contains_key(&name) {
+                continue;
+            }
+            let mut values = BTreeMap::new();
+            for entry in canonical
+                .get_declaration()
+                .map(|entity| entity.get_children())
+                .unwrap_or_default()
+            {
+                if let (Some((value, _)), Some(name)) = (entry.get_enum_constant_value(), entry.get_name())
+                    // Marks of ranges, which share their value with the first that is in them.
+                    && !name.ends_with("Begin")
+                {
+                    values.entry(value).or_insert(name);
+                }
+            }
+            if !values.is_empty() {
+                self.enums.insert(name, values);
+            }
+        }
     }
 }
 
@@ -211,7 +271,11 @@ fn declaration(returns: Type<'_>, parameters: &[Entity<'_>]) -> Result<Declarati
         let c_type = parameter
             .get_type()
             .with_context(|| format!("{name} has no type"))?;
-        Ok((name, owned_type(c_type)?))
+        let mut owned = owned_type(c_type)?;
+        if INPUTS.contains(&name.as_str()) {
+            owned.stored = None;
+        }
+        Ok((name, owned))
     };
     Ok(Declaration {
         returns: owned_type(returns)?,
@@ -226,7 +290,50 @@ fn declaration(returns: Type<'_>, parameters: &[Entity<'_>]) -> Result<Declarati
 fn owned_type(c_type: Type<'_>) -> Result<OwnedType> {
     let spelling = c_type.get_display_name();
     let class = class_of(c_type).with_context(|| format!("the type {spelling}"))?;
-    Ok(OwnedType { spelling, class })
+    let stored = stored_type(c_type).and_then(stored_class);
+    Ok(OwnedType {
+        spelling,
+        class,
+        stored,
+    })
+}
+
+/// What a parameter of this type lets a function store: the type that it points to, unless that is constant.
+fn stored_type(c_type: Type<'_>) -> Option<Type<'_>> {
+    let pointer = c_type.get_canonical_type();
+    // The type as it is written, for the names of enumerations; not every spelling has one.
+    let written = c_type.get_pointee_type().or_else(|| pointer.get_pointee_type())?;
+    (pointer.get_kind() == TypeKind::Pointer && !written.is_const_qualified()).then_some(written)
+}
+
+/// The class of what is stored, if it is a value by itself: what pointers to bytes and to structs point to may be
+/// anything, in any number.
+fn stored_class(c_type: Type<'_>) -> Option<Class> {
+    let canonical = c_type.get_canonical_type();
+    match canonical.get_kind() {
+        TypeKind::CharS => Some(Class::CString),
+        TypeKind::Pointer
+            if canonical
+                .get_pointee_type()
+                .is_some_and(|to| to.get_kind() == TypeKind::FunctionPrototype) =>
+        {
+            None
+        }
+        TypeKind::Void | TypeKind::SChar | TypeKind::UChar => None,
+        _ => match class_of(c_type).ok()? {
+            Class::CString => Some(Class::Pointer),
+            class @ (Class::Pointer
+            | Class::Handle
+            | Class::Bool
+            | Class::Signed(_)
+            | Class::Unsigned(_)
+            | Class::Float(_)
+            | Class::Dim3
+            | Class::HipError
+            | Class::HsaStatus) => Some(class),
+            _ => None,
+        },
+    }
 }
 
 fn class_of(c_type: Type<'_>) -> Result<Class> {
@@ -368,6 +475,7 @@ mod tests {
         typedef struct { size_t x, y, z; } extent;
         struct dim3 { uint32_t x, y, z; dim3(uint32_t n = 1) : x(n), y(n), z(n) {} };
         extern "C" {
+        hipError_t hipStores(void **memory, int *count, signed_enum *which, const int *in, agent *a, mixed *m, uint8_t *data);
         hipError_t hipScalars(const char *name, char *out, bool on, uint16_t port, long offset, float ratio);
         signed_enum hipStructs(agent a, mixed m, two_doubles d, extent e, dim3 grid);
         void hipNameless(void (*)(int, void *), int[4]);
@@ -382,10 +490,13 @@ mod tests {
     const LINES: &str = "\
 __hipRegister | 1.0.0- | void * = pointer | data: const void * = pointer
 hipNameless | 1.0.0- | void = void | arg0: void (*)(int, void *) = pointer | arg1: int[4] = pointer
-hipScalars | 1.0.0- | hipError_t = hip_error | name: const char * = string | out: char * = pointer | on: bool = bool \
+hipScalars | 1.0.0- | hipError_t = hip_error | name: const char * = string | out: char * = pointer > string | on: bool = bool \
 | port: uint16_t = uint:2 | offset: long = int:8 | ratio: float = float:4
 hipStructs | 1.0.0- | signed_enum = int:4 | a: agent = handle | m: mixed = struct:is | d: two_doubles = struct:ss \
 | e: extent = memory:24 | grid: dim3 = dim3
+hipStores | 1.0.0- | hipError_t = hip_error | memory: void ** = pointer > pointer | count: int * = pointer > int:4 \
+| which: signed_enum * = pointer > int:4 | in: const int * = pointer | a: agent * = pointer > handle | m: mixed * = pointer \
+| data: uint8_t * = pointer
 ";
 
     /// What a header declares, as lines of the data file.
@@ -396,10 +507,23 @@ hipStructs | 1.0.0- | signed_enum = int:4 | a: agent = handle | m: mixed = struc
             file: "",
             title: "",
             package: "",
+            suites: &[],
+            includes: None,
             headers: &["api.h", "absent.h"],
             domains: &[Domain::HipRuntime, Domain::HipCompiler],
         };
-        let functions = declarations(clang, &library, include.path())?;
+        let (functions, enums) = declarations(clang, &library, include.path(), None)?;
+        let signed = enums
+            .get("signed_enum")
+            .map(|values| values.iter().collect::<Vec<_>>());
+        assert_eq!(
+            signed.map(|values| format!("{values:?}")).unwrap_or_default(),
+            if header == HEADER {
+                r#"[(-1, "NEGATIVE"), (0, "POSITIVE")]"#
+            } else {
+                ""
+            }
+        );
         let releases: Releases = "1.0-".parse()?;
         let line = |(name, declaration): (&String, &Declaration)| {
             format!("{}\n", declaration.signature(name, releases))

@@ -47,8 +47,16 @@ domain_args! {
     driver_trace;
     /// When traced threads had no processor: sleeping, or waiting for one. Not part of -s.
     sched;
-    /// What applications call and what comes of it: the HIP runtime API, kernels, copies (the default).
+    /// Markers and ranges of ROCTx and of rocprofiler-systems' user API.
+    marker_trace;
+    /// RCCL, the collectives: nccl*.
+    rccl_trace;
+    /// Video decoding: rocDec*.
+    rocdecode_trace;
+    /// JPEG decoding: rocJpeg*.
+    rocjpeg_trace;
+    /// What applications call and what comes of it: the HIP runtime API, kernels, copies, markers, collectives (the default).
     runtime_trace = 'r';
-    /// Everything: HIP, HSA, kernels, copies.
+    /// Everything: HIP, HSA, kernels, copies, markers, collectives.
     sys_trace = 's';
 }

@@ -75,6 +75,12 @@ pub(crate) struct OutputArgs {
           value_parser = boolean, action = ArgAction::Set, default_value = "true", hide_default_value = true)]
     pub(crate) group_by_queue: bool,
 
+    /// Show only what programs did between roctxProfilerResume and roctxProfilerPause, or the like of hipProfilerStart,
+    /// roctracer_start and rocprofsys_user_start_trace; the capture has it all.
+    #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
+          value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
+    pub(crate) selected_regions: bool,
+
     /// Summaries.
     #[command(flatten)]
     pub(crate) summary: SummaryArgs,

@@ -186,6 +186,9 @@ impl Exporter for CsvExporter {
                 let asked = |domain: &&Domain| recording.domains.iter().any(|name| name == domain.name());
                 self.domains = Domain::ALL.iter().filter(asked).copied().collect();
                 for domain in &self.domains {
+                    if !has_table(*domain) {
+                        continue;
+                    }
                     if domain.is_api() {
                         trace(&mut self.traces, &self.directory, &self.name, domain.csv_stem())?;
                     } else if Observed::has(*domain) {
@@ -251,6 +254,15 @@ impl Exporter for CsvExporter {
             .map(|(table, content)| table.finish(&content))
             .collect()
     }
+}
+
+/// Whether there is a table for the domain even if nothing of it happens. That there was nothing to see is of interest
+/// for what every program does, as in rocprofv3.
+fn has_table(domain: Domain) -> bool {
+    matches!(
+        domain.csv_stem(),
+        "hip_api" | "hsa_api" | "kernel" | "memory_copy"
+    )
 }
 
 /// Counts work of a GPU if its times are real.

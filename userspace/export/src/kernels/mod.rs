@@ -10,6 +10,7 @@
 //! dispatches count: API calls, copies and the kernels themselves stay.
 
 mod iterations;
+mod rename;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -25,10 +26,13 @@ use regex::Regex;
 
 use crate::{gpu::Gpus, intervals::Intervals};
 pub use iterations::{Iterations, IterationsError};
+use rename::Rename;
 
 /// What to do with kernels and their dispatches.
 #[derive(Clone, Debug, Default)]
 pub struct KernelOptions {
+    /// Whether a kernel within a range of its thread is called as the range is.
+    pub rename: bool,
     /// How kernels are called.
     pub names: KernelNames,
     /// Which dispatches there are.
@@ -142,6 +146,7 @@ struct Instances {
 #[derive(Debug)]
 pub(crate) struct KernelStage {
     options: KernelOptions,
+    rename: Rename,
     kernels: Gpus,
     /// Number of each wanted name in a process, and those that are not wanted (`None`).
     known: HashMap<Runs, Option<usize>>,
@@ -158,6 +163,7 @@ impl KernelStage {
     pub(crate) fn new(options: KernelOptions) -> Self {
         Self {
             options,
+            rename: Rename::default(),
             kernels: Gpus::default(),
             known: HashMap::new(),
             numbers: HashMap::new(),
@@ -184,6 +190,9 @@ impl KernelStage {
                     KernelNames::Truncated(truncate) => info.shown = truncate(&info.demangled).to_owned(),
                 }
                 let event = Event::Kernel(info);
+                if self.options.rename {
+                    self.rename.learn(&event);
+                }
                 if !self.options.filter.is_empty() {
                     self.kernels.learn(&event);
                 }
@@ -193,7 +202,27 @@ impl KernelStage {
                 info.label = self.options.agents.label(&info);
                 give(Event::Agent(info));
             }
-            Event::Dispatch(dispatch) if !self.options.filter.is_empty() => self.dispatch(dispatch, give),
+            Event::Dispatch(mut dispatch) => {
+                if self.options.rename
+                    && let Some(kernel) = self.rename.rename(&mut dispatch)
+                {
+                    let event = Event::Kernel(Box::new(kernel));
+                    self.kernels.learn(&event);
+                    give(event);
+                }
+                if self.options.filter.is_empty() {
+                    give(Event::Dispatch(dispatch));
+                } else {
+                    self.dispatch(dispatch, give);
+                }
+            }
+            Event::Function(info) => {
+                let event = Event::Function(info);
+                if self.options.rename {
+                    self.rename.learn(&event);
+                }
+                give(event);
+            }
             Event::Ledger(_) | Event::End(_) => {
                 let time = match &event {
                     Event::Ledger(ledger) => ledger.time,

@@ -22,6 +22,8 @@ fn call(function: u32, correlation: u64, parent: u64, begin: u64, end: u64) -> C
         args: [0; 6],
         stack: [0; 8],
         request: None,
+        external: None,
+        pointees: Vec::new(),
     }
 }
 

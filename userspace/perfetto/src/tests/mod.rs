@@ -31,6 +31,7 @@ fn function(id: u32, name: &str, domain: Domain, parameters: &[(&str, ValueKind,
         c_type: String::new(),
         kind: *kind,
         at: *at,
+        stored: None,
     });
     Event::Function(Box::new(FunctionInfo {
         function: Function {
@@ -47,6 +48,7 @@ fn function(id: u32, name: &str, domain: Domain, parameters: &[(&str, ValueKind,
         domain: Some(domain),
         library: "/opt/rocm/lib/libamdhip64.so.6".to_owned(),
         build_id: "0123".to_owned(),
+        range: None,
     }))
 }
 
@@ -68,6 +70,8 @@ fn call(correlation: u64, parent: u64, begin: u64, end: u64) -> Call {
         args: [0; 6],
         stack: [0; 8],
         request: None,
+        external: None,
+        pointees: Vec::new(),
     }
 }
 

@@ -21,6 +21,7 @@ fn begun() -> Deferred {
             domain: Some(Domain::HipRuntime),
             library: String::new(),
             build_id: String::new(),
+            range: None,
         })));
     }
     lifetime(

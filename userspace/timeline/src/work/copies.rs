@@ -62,6 +62,8 @@ impl Work {
                     outermost: record.outermost,
                     stream: (record.flags & packet_flags::STREAM != 0).then_some(record.stream),
                     deferred: false,
+                    range: None,
+                    external: None,
                 },
                 direction: route.direction,
                 destination_node: route.destination,

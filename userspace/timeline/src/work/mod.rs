@@ -270,6 +270,8 @@ impl Work {
             outermost: packet.outermost,
             stream: (packet.flags & packet_flags::STREAM != 0).then_some(packet.stream),
             deferred: false,
+            range: None,
+            external: None,
         };
         let losses = self.knowledge.losses(packet.time, packet.time) > Losses::None;
         let inserted = queue.insert(packet, origin, losses);

@@ -1,0 +1,170 @@
+//! What pointers of calls point to: strings that programs give, and results that functions store.
+//!
+//! Which of a function's arguments are read, and how, is data: a [`ReadPlan`] per function in the map `READS`, made
+//! from the catalogue. A bit in the probe's [`Cookie`] says whether there is a plan, so that functions without one pay
+//! for a comparison only. Each value is a record of its own, [`Value`], which stands before the record of its call and
+//! bears the same correlation id.
+
+use crate::{REGISTER_ARGS, STACK_ARGS, cookie::Cookie, record::RecordHeader};
+
+/// Values that are read of one call.
+pub const READS: usize = 4;
+
+/// Where the pointer is: 0 to 5 the argument registers, then the words of stack arguments, then this, the result.
+pub const RESULT_WORD: u8 = (REGISTER_ARGS + STACK_ARGS) as u8;
+
+/// Functions with a plan in one recording.
+pub const MAX_PLANS: u32 = 8192;
+
+/// How a value is read; [`Read::what`].
+pub mod what {
+    /// Not at all.
+    pub const NOTHING: u8 = 0;
+    /// A string that ends with NUL, when the function is called.
+    pub const STRING: u8 = 1;
+    /// A string that ends with NUL, when the function returns.
+    pub const STRING_AT_RETURN: u8 = 2;
+    /// [`super::Read::bytes`] bytes, when the function is called.
+    pub const BYTES: u8 = 3;
+    /// [`super::Read::bytes`] bytes, when the function returns.
+    pub const BYTES_AT_RETURN: u8 = 4;
+}
+
+shared! {
+    /// One value to be read.
+    #[derive(Default)]
+    pub struct Read {
+        /// Which word holds the pointer, see [`RESULT_WORD`].
+        pub word: u8,
+        /// One of [`what`].
+        pub what: u8,
+        /// Bytes, at most [`SHORT_BYTES`]; of strings 0.
+        pub bytes: u16,
+    }
+}
+
+shared! {
+    /// What is read of the calls of a function; a value of the map `READS`, by the function's number.
+    #[derive(Default)]
+    pub struct ReadPlan {
+        /// The values; unused ones are [`what::NOTHING`].
+        pub reads: [Read; READS],
+    }
+}
+
+/// Bits of [`Value::flags`].
+pub mod value_flags {
+    /// Read when the function returned, else when it was called.
+    pub const AT_RETURN: u8 = 1 << 0;
+    /// A string, without its NUL.
+    pub const STRING: u8 = 1 << 1;
+    /// The string goes on.
+    pub const CUT: u8 = 1 << 2;
+    /// There is no readable memory at the address.
+    pub const UNREADABLE: u8 = 1 << 3;
+}
+
+shared! {
+    /// What a pointer points to; kind [`crate::record::kind::VALUE`]. `length` bytes follow, and then up to seven that
+    /// mean nothing. In a ring the record has one of two sizes, [`SHORT_SIZE`] and [`LONG_SIZE`].
+    pub struct Value {
+        /// Domain `ArgumentData`.
+        pub header: RecordHeader,
+        /// Correlation id of the call.
+        pub correlation: u64,
+        /// Process, initial pid namespace.
+        pub pid: u32,
+        /// Bytes that were read.
+        pub length: u16,
+        /// See [`Read::word`].
+        pub word: u8,
+        /// Bits of [`value_flags`].
+        pub flags: u8,
+    }
+}
+
+/// Bytes that follow a [`Value`] in a short record.
+pub const SHORT_BYTES: usize = 40;
+/// Bytes that follow a [`Value`] in a long record. A string of as many or more is cut.
+pub const LONG_BYTES: usize = 1000;
+
+/// `size` of a [`Value`] without what follows.
+pub const VALUE_SIZE: usize = size_of::<Value>();
+/// Size of a short record in a ring.
+pub const SHORT_SIZE: usize = VALUE_SIZE + SHORT_BYTES;
+/// Size of a long record in a ring.
+pub const LONG_SIZE: usize = VALUE_SIZE + LONG_BYTES;
+
+/// A cookie's place for values: whether the function has a plan, and for when.
+impl Cookie {
+    const AT_ENTRY: u64 = 1 << 44;
+    const AT_RETURN: u64 = 1 << 45;
+
+    /// Says when values of `plan` are to be read.
+    #[must_use]
+    pub const fn with_plan(self, plan: &ReadPlan) -> Self {
+        let mut bits = self.0;
+        let mut index = 0;
+        while index < READS {
+            bits |= match plan.reads[index].what {
+                what::STRING | what::BYTES => Self::AT_ENTRY,
+                what::STRING_AT_RETURN | what::BYTES_AT_RETURN => Self::AT_RETURN,
+                _ => 0,
+            };
+            index += 1;
+        }
+        Self(bits)
+    }
+
+    /// Whether values are read when the function is called.
+    #[must_use]
+    pub const fn reads_at_entry(self) -> bool {
+        self.0 & Self::AT_ENTRY != 0
+    }
+
+    /// Whether values are read when the function returns.
+    #[must_use]
+    pub const fn reads_at_return(self) -> bool {
+        self.0 & Self::AT_RETURN != 0
+    }
+}
+
+const _: () = assert!(VALUE_SIZE == 24);
+const _: () = assert!(SHORT_SIZE == 64 && LONG_SIZE == 1024);
+const _: () = assert!(size_of::<ReadPlan>() == 16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_say_when_values_are_read() {
+        let plain = Cookie::new(0xffff_ffff, 0xff, 8).with_role(0xf).with_stream(13);
+        let mut plan = ReadPlan::default();
+        assert_eq!(plain.with_plan(&plan), plain);
+        assert!(!plain.reads_at_entry() && !plain.reads_at_return());
+        plan.reads[3] = Read {
+            word: 1,
+            what: what::STRING,
+            bytes: 0,
+        };
+        let cookie = plain.with_plan(&plan);
+        assert!(cookie.reads_at_entry() && !cookie.reads_at_return());
+        plan.reads[0] = Read {
+            word: 0,
+            what: what::BYTES_AT_RETURN,
+            bytes: 8,
+        };
+        let cookie = plain.with_plan(&plan);
+        assert!(cookie.reads_at_entry() && cookie.reads_at_return());
+        assert_eq!(
+            (
+                cookie.role(),
+                cookie.stream(),
+                cookie.stack_args(),
+                cookie.domain()
+            ),
+            (plain.role(), plain.stream(), plain.stack_args(), plain.domain())
+        );
+    }
+}

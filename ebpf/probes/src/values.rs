@@ -1,0 +1,264 @@
+//! Strings that programs give to functions, and results that functions store through pointers.
+//!
+//! Nothing here knows a function: which words of a call are pointers, and to what, is in the map [`READS`]. A page of
+//! the program that nobody has touched yet cannot be read here; a string that could not be read when the function was
+//! called is tried again when it returns, for it has read it by then.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::{
+    bpf_get_smp_processor_id, bpf_probe_read_user,
+    generated::{bpf_probe_read_user as read_user, bpf_probe_read_user_str as read_user_str},
+};
+use gputrace_abi::{
+    REGISTER_ARGS, STACK_ARGS,
+    counters::DropReason,
+    domain::Domain,
+    frame::Frame,
+    record::{RecordHeader, kind},
+    values::{LONG_BYTES, READS as PLAN_READS, RESULT_WORD, Read, SHORT_BYTES, Value, value_flags, what},
+};
+
+use crate::{
+    maps::{Counters, READS},
+    ring::Slot,
+};
+
+/// The lowest of the bits in [`Frame::flags`] that say which reads of the plan are to be tried again at the return.
+const AGAIN: u32 = 17;
+
+/// A record in a ring.
+#[repr(C)]
+struct Sized<const BYTES: usize> {
+    value: Value,
+    bytes: [u8; BYTES],
+}
+
+/// Reads what the plan of the frame's function says for the moment when it is called.
+///
+/// # Safety
+///
+/// `frame` must point to a live [`Frame`] of this thread.
+#[inline(always)]
+pub(crate) unsafe fn at_entry(frame: *mut Frame, id: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let again = follow(frame, id, 0, 0);
+        (&raw mut (*frame).flags).write((*frame).flags | (again as u32) << AGAIN);
+    }
+}
+
+/// Reads what is left for the moment when the function of the frame returns.
+///
+/// # Safety
+///
+/// `frame` must point to a live [`Frame`] of this thread.
+#[inline(always)]
+pub(crate) unsafe fn at_return(frame: *const Frame, id: u64, result: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if (*frame).cookie().reads_at_return() || (*frame).flags >> AGAIN != 0 {
+            follow(frame, id, 1, result);
+        }
+    }
+}
+
+/// Reads each value of the plan that is due. Returns, as bits, which could not be read and may be later.
+///
+/// Not inlined, so that it is in the object once and not on the stack of what else its callers call.
+#[inline(never)]
+unsafe fn follow(frame: *const Frame, id: u64, at_return: u64, result: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    let (cookie, flags, correlation) = unsafe { ((*frame).cookie(), (*frame).flags, (*frame).correlation) };
+    let Some(plan) = READS.get_ptr(cookie.function()) else {
+        return 0;
+    };
+    let mut again = 0;
+    for index in 0..PLAN_READS {
+        // SAFETY: a live map element; the index is below its bound.
+        let read = unsafe { (&raw const (*plan).reads).cast::<Read>().add(index).read() };
+        let due = match read.what {
+            what::STRING | what::BYTES => at_return == 0 || flags >> AGAIN & 1 << index != 0,
+            what::STRING_AT_RETURN | what::BYTES_AT_RETURN => at_return != 0,
+            _ => break,
+        };
+        if !due {
+            continue;
+        }
+        // SAFETY: a frame of this thread; the indices are checked.
+        let address = unsafe {
+            let word = usize::from(read.word);
+            if word < REGISTER_ARGS {
+                (&raw const (*frame).args).cast::<u64>().add(word).read()
+            } else if word < REGISTER_ARGS + STACK_ARGS {
+                let stack = &raw const (*frame).stack;
+                stack.cast::<u64>().add(word - REGISTER_ARGS).read()
+            } else if read.word == RESULT_WORD {
+                result
+            } else {
+                0
+            }
+        };
+        if address == 0 {
+            continue;
+        }
+        let is_string = matches!(read.what, what::STRING | what::STRING_AT_RETURN);
+        let order = Order {
+            correlation,
+            address,
+            id,
+            word: read.word,
+            bytes: if is_string { 0 } else { read.bytes },
+            flags: if at_return == 0 { 0 } else { value_flags::AT_RETURN },
+        };
+        if value(&order) != 0 {
+            again |= 1 << index;
+        }
+    }
+    again
+}
+
+/// A value to be read.
+struct Order {
+    correlation: u64,
+    address: u64,
+    /// `tgid << 32 | tid`.
+    id: u64,
+    /// 0: a string.
+    bytes: u16,
+    word: u8,
+    /// Bits of [`value_flags`].
+    flags: u8,
+}
+
+/// Writes the record of one value. Not 0 if it cannot be read now and may be when the function returns.
+#[inline(never)]
+fn value(order: &Order) -> u64 {
+    // SAFETY: a helper without arguments.
+    let Some(counters) = Counters::of(unsafe { bpf_get_smp_processor_id() }) else {
+        return 0;
+    };
+    let Some(mut slot) = Slot::<Sized<SHORT_BYTES>>::reserve() else {
+        return lost(counters);
+    };
+    let record = slot.as_mut_ptr();
+    let from = order.address as *const c_void;
+    // SAFETY: the helpers check the user address, and write at most as much as is there.
+    let read = unsafe {
+        let to = (&raw mut (*record).bytes).cast();
+        if order.bytes == 0 {
+            read_user_str(to, SHORT_BYTES as u32, from)
+        } else {
+            let bytes = u32::from(order.bytes);
+            let bytes = if bytes > SHORT_BYTES as u32 {
+                SHORT_BYTES as u32
+            } else {
+                bytes
+            };
+            if read_user(to, bytes, from) == 0 {
+                i64::from(bytes)
+            } else {
+                -1
+            }
+        }
+    };
+    if read < 0 && order.flags & value_flags::AT_RETURN == 0 {
+        slot.discard();
+        return 1;
+    }
+    if order.bytes == 0 && read == SHORT_BYTES as i64 {
+        slot.discard();
+        return long_string(order, counters);
+    }
+    counters.seen(Domain::ArgumentData.id());
+    // SAFETY: the slot is as large as the record, which begins with a `Value`.
+    unsafe {
+        describe(
+            record.cast(),
+            size_of::<Sized<SHORT_BYTES>>() as u16,
+            order,
+            read,
+            0,
+        )
+    };
+    slot.submit(false);
+    0
+}
+
+/// Writes the record of a string that is longer than a short record.
+#[inline(always)]
+fn long_string(order: &Order, counters: Counters) -> u64 {
+    let Some(mut slot) = Slot::<Sized<LONG_BYTES>>::reserve() else {
+        return lost(counters);
+    };
+    let record = slot.as_mut_ptr();
+    // SAFETY: the helper checks the user address, and writes at most as much as is there.
+    let read = unsafe {
+        read_user_str(
+            (&raw mut (*record).bytes).cast(),
+            LONG_BYTES as u32,
+            order.address as *const c_void,
+        )
+    };
+    // As much as there is room for: the helper has put a NUL in the place of the last byte, which may be one.
+    let cut = read == LONG_BYTES as i64
+        // SAFETY: the helper checks the address.
+        && unsafe { bpf_probe_read_user((order.address + LONG_BYTES as u64 - 1) as *const u8) } != Ok(0);
+    counters.seen(Domain::ArgumentData.id());
+    let flags = if cut { value_flags::CUT } else { 0 };
+    // SAFETY: the slot is as large as the record, which begins with a `Value`.
+    unsafe {
+        describe(
+            record.cast(),
+            size_of::<Sized<LONG_BYTES>>() as u16,
+            order,
+            read,
+            flags,
+        )
+    };
+    slot.submit(false);
+    0
+}
+
+/// The ring is full.
+#[inline(always)]
+fn lost(counters: Counters) -> u64 {
+    counters.seen(Domain::ArgumentData.id());
+    counters.dropped(DropReason::RingFull, Domain::ArgumentData.id());
+    0
+}
+
+/// Fills in a [`Value`] of which `read` bytes were read, with the NUL of a string; negative if none could be.
+///
+/// # Safety
+///
+/// `record` must be writable.
+#[inline(always)]
+unsafe fn describe(record: *mut Value, size: u16, order: &Order, read: i64, flags: u8) {
+    let is_string = order.bytes == 0;
+    let (length, flags) = match read {
+        ..0 => (0, flags | value_flags::UNREADABLE),
+        0 => (0, flags),
+        _ if is_string => (read as u16 - 1, flags),
+        _ => (read as u16, flags),
+    };
+    let flags = if is_string {
+        flags | value_flags::STRING
+    } else {
+        flags
+    };
+    // SAFETY: the caller's promise; a helper without arguments.
+    unsafe {
+        (&raw mut (*record).header).write(RecordHeader {
+            size,
+            kind: kind::VALUE,
+            domain: Domain::ArgumentData.id(),
+            cpu: bpf_get_smp_processor_id(),
+        });
+        (&raw mut (*record).correlation).write(order.correlation);
+        (&raw mut (*record).pid).write((order.id >> 32) as u32);
+        (&raw mut (*record).length).write(length);
+        (&raw mut (*record).word).write(order.word);
+        (&raw mut (*record).flags).write(order.flags | flags);
+    }
+}

@@ -1,0 +1,188 @@
+//! What programs tell profilers: markers, ranges, external correlation ids and switches, and the strings and results of
+//! calls, against what the program wrote down.
+#![expect(clippy::expect_used, reason = "tests")]
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use gputrace_abi::{domain::Domain, values::LONG_BYTES};
+use gputrace_e2e::{Bench, Trace};
+use gputrace_timeline::{
+    Timeline, args,
+    event::{Call, CallEnd, Event},
+};
+
+/// A line of the program's own account.
+#[derive(Clone, Debug)]
+struct Line {
+    what: String,
+    tid: u32,
+    begin: u64,
+    end: u64,
+    text: Vec<u8>,
+}
+
+fn account(directory: &Path) -> Vec<Line> {
+    let bytes = fs::read(directory.join("markers.txt")).expect("the program's account");
+    let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let mut fields = line.splitn(5, |byte| *byte == b' ');
+            let mut field = || fields.next().expect("a field").to_vec();
+            let number = |field: Vec<u8>| String::from_utf8(field).ok()?.parse::<u64>().ok();
+            Line {
+                what: String::from_utf8(field()).expect("a word"),
+                tid: number(field()).expect("a number") as u32,
+                begin: number(field()).expect("a number"),
+                end: number(field()).expect("a number"),
+                text: field(),
+            }
+        })
+        .collect()
+}
+
+/// The text as gputrace is to show it.
+fn shown(text: &[u8]) -> String {
+    match text.get(..LONG_BYTES - 1) {
+        Some(beginning) if text.len() >= LONG_BYTES => format!("{}…", String::from_utf8_lossy(beginning)),
+        _ => String::from_utf8_lossy(text).into_owned(),
+    }
+}
+
+/// Takes the call that the program wrote down out of those that are left.
+fn take(left: &mut BTreeMap<(u32, String), Vec<Call>>, line: &Line, text: &str) -> Call {
+    let of_text = left.entry((line.tid, text.to_owned())).or_default();
+    let fits = |call: &Call| line.begin <= call.begin && call.end <= line.end;
+    let found = of_text
+        .iter()
+        .position(fits)
+        .unwrap_or_else(|| panic!("{line:?} is not in the trace; of this text there are {of_text:?}"));
+    of_text.swap_remove(found)
+}
+
+fn by_text(trace: &Trace, domain: Domain) -> BTreeMap<(u32, String), Vec<Call>> {
+    let mut calls: BTreeMap<(u32, String), Vec<Call>> = BTreeMap::new();
+    for call in trace.calls.iter().filter(|call| call.domain == domain.id()) {
+        let name = trace.function(call).function.name.clone();
+        calls.entry((call.tid, name)).or_default().push(call.clone());
+    }
+    calls
+}
+
+#[test]
+fn markers_ranges_and_ids_are_the_programs() {
+    let Some(bench) = Bench::privileged() else { return };
+    let outputs = bench.launch(
+        &["--hip-trace", "--marker-trace", "--rccl-trace", "-f", "csv"],
+        &["markers/markers"],
+    );
+    let trace = outputs.trace();
+    trace.assert_lossless();
+    for row in &trace.final_ledger().rows {
+        assert_eq!(row.imbalance(), 0, "{row:?}");
+    }
+
+    let lines = account(&bench.logs());
+    let mut markers = by_text(&trace, Domain::MarkerCore);
+    let mut calls = by_text(&trace, Domain::HipRuntime);
+    for line in &lines {
+        match line.what.as_str() {
+            "mark" => {
+                let call = take(&mut markers, line, &shown(&line.text));
+                assert_eq!(call.begin, call.end, "{line:?}");
+            }
+            "range" => {
+                let call = take(&mut markers, line, &shown(&line.text));
+                assert!(matches!(call.how, CallEnd::Returned(_)), "{line:?}");
+            }
+            "endless" => {
+                let call = take(
+                    &mut markers,
+                    &Line {
+                        end: u64::MAX,
+                        ..line.clone()
+                    },
+                    &shown(&line.text),
+                );
+                assert_eq!(call.how, CallEnd::ThreadExited);
+            }
+            // A marker without a text that could be read is shown as what it is.
+            "nothing" => {
+                let call = take(
+                    &mut markers,
+                    &Line {
+                        end: u64::MAX,
+                        ..line.clone()
+                    },
+                    "roctxMarkA",
+                );
+                assert!(call.begin <= line.end);
+            }
+            "call" => {
+                let call = take(&mut calls, line, "hipGetDeviceCount");
+                let id = String::from_utf8_lossy(&line.text).parse().ok();
+                assert_eq!(call.external, id, "{line:?}");
+            }
+            "unmatched" => {}
+            other => panic!("the program wrote {other}"),
+        }
+    }
+    markers.retain(|_, left| !left.is_empty());
+    assert!(markers.is_empty(), "nobody made these: {markers:?}");
+    let said = |text: &str| trace.notices.iter().any(|notice| notice.text.contains(text));
+    assert!(said("2 ends of ranges"), "{:?}", trace.notices);
+    assert!(said("1 ranges were still open"), "{:?}", trace.notices);
+
+    // Results are those that the function stored.
+    let count = trace
+        .calls
+        .iter()
+        .find(|call| trace.name(call) == "ncclCommCount");
+    let count = count.expect("a call of ncclCommCount");
+    let shown: Vec<String> = args::decoded(trace.function(count), count)
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    assert_eq!(shown, ["comm=0x1000", "count=8"]);
+
+    // rocprofv3's file: a row for each marker and each range.
+    let csv = fs::read_to_string(outputs.file("_marker_api_trace.csv")).expect("the markers' table");
+    assert_eq!(
+        csv.lines().next(),
+        Some(
+            r#""Domain","Function","Process_Id","Thread_Id","Correlation_Id","Start_Timestamp","End_Timestamp""#
+        )
+    );
+    assert!(csv.contains(r#""MARKER_CORE_API","thread 3 inner 49","#));
+    assert!(csv.contains(r#""été, ""quoted"", and, commas""#));
+}
+
+#[test]
+fn only_what_the_program_selects() {
+    let Some(bench) = Bench::privileged() else { return };
+    let outputs = bench.launch(
+        &["--hip-trace", "--marker-trace", "-f", "csv"],
+        &["markers/markers"],
+    );
+    let timeline = Timeline::open(&outputs.file(".gtcap"))
+        .expect("a capture")
+        .selected_regions();
+    let mut names: BTreeMap<u32, String> = BTreeMap::new();
+    let mut calls: Vec<String> = Vec::new();
+    for event in timeline {
+        match event.expect("an event") {
+            Event::Function(info) => {
+                names.insert(info.function.id, info.function.name);
+            }
+            Event::Call(call) => calls.push(names[&call.function].clone()),
+            _ => {}
+        }
+    }
+    assert_eq!(
+        calls,
+        [
+            "roctxProfilerResume",
+            "selected",
+            "hipGetDeviceCount",
+            "roctxProfilerPause"
+        ]
+    );
+}

@@ -1,0 +1,98 @@
+//! Names of enumerators: the text form is `data/enums.txt`, one line per type.
+//!
+//! ```text
+//! # A comment.
+//! hipMemcpyKind | 0 hipMemcpyHostToHost | 1 hipMemcpyHostToDevice
+//! ```
+//!
+//! Of enumerators with one value the first that the newest header declares is there; values of older releases stay.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+/// The committed data.
+const DATA: &str = include_str!("../data/enums.txt");
+
+/// Enumerators of one type, by value.
+pub type Enumerators<'a> = Vec<(i64, &'a str)>;
+
+static ENUMS: LazyLock<HashMap<&'static str, Enumerators<'static>>> = LazyLock::new(|| parse(DATA));
+
+/// Reads the text form. What is no line of it is passed over: then numbers are shown.
+#[must_use]
+pub fn parse(text: &str) -> HashMap<&str, Enumerators<'_>> {
+    let line = |line| -> Option<(&str, Enumerators<'_>)> {
+        let (name, rest) = str::split_once(line, " | ")?;
+        let mut enumerators = rest
+            .split(" | ")
+            .map(|entry| {
+                let (value, name) = entry.split_once(' ')?;
+                Some((value.parse().ok()?, name))
+            })
+            .collect::<Option<Vec<(i64, &str)>>>()?;
+        enumerators.sort_unstable_by_key(|(value, _)| *value);
+        Some((name, enumerators))
+    };
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(line)
+        .collect()
+}
+
+/// The name of a C type without what does not change its values: `const enum hipMemcpyKind` is `hipMemcpyKind`.
+#[must_use]
+pub fn plain_type(c_type: &str) -> &str {
+    let c_type = c_type.strip_prefix("const ").unwrap_or(c_type);
+    c_type.strip_prefix("enum ").unwrap_or(c_type)
+}
+
+/// The enumerator of a C type with this value; `None` if there is none, or the type is no enumeration.
+///
+/// ```
+/// assert_eq!(gputrace_catalog::enums::enumerator("hipMemcpyKind", 1), Some("hipMemcpyHostToDevice"));
+/// assert_eq!(gputrace_catalog::enums::enumerator("int", 1), None);
+/// ```
+#[must_use]
+pub fn enumerator(c_type: &str, value: i64) -> Option<&'static str> {
+    let c_type = plain_type(c_type);
+    // Every enumeration of these libraries has a name that says whose it is; other types need no look-up.
+    if !c_type.starts_with(['h', 'n', 'r', 'H']) {
+        return None;
+    }
+    let enumerators = ENUMS.get(c_type)?;
+    let at = enumerators
+        .binary_search_by_key(&value, |(value, _)| *value)
+        .ok()?;
+    enumerators.get(at).map(|(_, name)| *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn enumerators_have_names() {
+        assert_eq!(enumerator("hipMemcpyKind", 4), Some("hipMemcpyDefault"));
+        assert_eq!(
+            enumerator("const enum hipMemcpyKind", 0),
+            Some("hipMemcpyHostToHost")
+        );
+        assert_eq!(enumerator("hipMemcpyKind", -5), None);
+        assert_eq!(enumerator("hsa_agent_info_t", 17), Some("HSA_AGENT_INFO_DEVICE"));
+        assert_eq!(enumerator("hipDeviceAttribute_t", i64::MAX), None);
+    }
+
+    #[test]
+    fn committed_data_is_whole() {
+        let lines = DATA.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(parse(DATA).len(), lines);
+        assert!(lines > 30, "{lines}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read(text in "([a-z]{0,3}( [|] -?[0-9]{0,3} ?[a-z]{0,3}){0,3}\n){0,3}") {
+            let _ = parse(&text);
+        }
+    }
+}

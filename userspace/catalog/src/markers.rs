@@ -1,0 +1,109 @@
+//! What programs tell profilers: which functions begin and end ranges, switch recording on and off, and say to whom
+//! work belongs.
+
+/// What a call says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Marker {
+    /// Something happens now. The first argument says what.
+    Mark,
+    /// A range of this thread begins. The first argument is its text.
+    Push {
+        /// Whether the function returns the number of ranges around the new one.
+        level: bool,
+    },
+    /// The innermost range of this thread ends.
+    Pop {
+        /// Whether the function returns the number of ranges around the one that ends, or -1.
+        level: bool,
+    },
+    /// A range begins that may end in any thread. The first argument is its text; the function returns its id.
+    Start,
+    /// The range whose id is the first argument ends.
+    Stop,
+    /// The program wants to be recorded from here on.
+    Resume,
+    /// The program does not want to be recorded from here on.
+    Pause,
+    /// What this thread does from here on belongs to the id in this argument word, until it is taken back.
+    PushCorrelation(u8),
+    /// The last id is taken back.
+    PopCorrelation,
+}
+
+use Marker::{Mark, Pause, Pop, PopCorrelation, Push, PushCorrelation, Resume, Start, Stop};
+
+/// By name; in order, for binary search.
+const MARKERS: &[(&str, Marker)] = &[
+    ("hipProfilerStart", Resume),
+    ("hipProfilerStop", Pause),
+    ("omnitrace_user_annotated_progress", Mark),
+    ("omnitrace_user_pop_annotated_region", Pop { level: false }),
+    ("omnitrace_user_pop_region", Pop { level: false }),
+    ("omnitrace_user_progress", Mark),
+    ("omnitrace_user_push_annotated_region", Push { level: false }),
+    ("omnitrace_user_push_region", Push { level: false }),
+    ("omnitrace_user_start_trace", Resume),
+    ("omnitrace_user_stop_trace", Pause),
+    ("rocprofiler_pop_external_correlation_id", PopCorrelation),
+    ("rocprofiler_push_external_correlation_id", PushCorrelation(2)),
+    ("rocprofsys_user_annotated_progress", Mark),
+    ("rocprofsys_user_pop_annotated_region", Pop { level: false }),
+    ("rocprofsys_user_pop_region", Pop { level: false }),
+    ("rocprofsys_user_progress", Mark),
+    ("rocprofsys_user_push_annotated_region", Push { level: false }),
+    ("rocprofsys_user_push_region", Push { level: false }),
+    ("rocprofsys_user_start_trace", Resume),
+    ("rocprofsys_user_stop_trace", Pause),
+    ("roctracer_activity_pop_external_correlation_id", PopCorrelation),
+    (
+        "roctracer_activity_push_external_correlation_id",
+        PushCorrelation(0),
+    ),
+    ("roctracer_start", Resume),
+    ("roctracer_stop", Pause),
+    ("roctxMarkA", Mark),
+    ("roctxProfilerPause", Pause),
+    ("roctxProfilerResume", Resume),
+    ("roctxRangePop", Pop { level: true }),
+    ("roctxRangePushA", Push { level: true }),
+    ("roctxRangeStartA", Start),
+    ("roctxRangeStop", Stop),
+];
+
+/// What a call of the function says to profilers; `None` if nothing.
+///
+/// ```
+/// use gputrace_catalog::markers::{Marker, marker};
+/// assert_eq!(marker("roctxMarkA"), Some(Marker::Mark));
+/// assert_eq!(marker("hipMalloc"), None);
+/// ```
+#[must_use]
+pub fn marker(name: &str) -> Option<Marker> {
+    let at = MARKERS.binary_search_by_key(&name, |(name, _)| name).ok()?;
+    MARKERS.get(at).map(|(_, marker)| *marker)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{classify, signature};
+
+    #[test]
+    fn markers_are_found_and_known() {
+        assert!(MARKERS.is_sorted_by_key(|(name, _)| name));
+        for (name, expected) in MARKERS {
+            assert_eq!(marker(name), Some(*expected));
+            let signature = signature(name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));
+            assert!(classify(name).is_some(), "{name}");
+            let words = signature.arguments.len();
+            match expected {
+                Mark | Push { .. } | Start => {
+                    assert_eq!(signature.arguments[0].c_type.spelling, "const char *")
+                }
+                Stop => assert_eq!(words, 1),
+                PushCorrelation(word) => assert!(usize::from(*word) < words),
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What is read of a call besides its registers.
+
+use gputrace_abi::{
+    REGISTER_ARGS,
+    values::{READS, RESULT_WORD, Read, ReadPlan, what},
+};
+use gputrace_capture::meta::{ArgSlot, ValueKind};
+
+use crate::{Signature, class::Class};
+
+/// Functions of which nothing is read although they store values: a program that launches kernels calls it once for each,
+/// and what it gets is what its other half was given.
+const NOT_READ: &[&str] = &["__hipPopCallConfiguration"];
+
+/// Which strings and results of a function's calls are to be read, the first [`READS`] of them.
+#[must_use]
+pub fn read_plan(signature: &Signature<'_>) -> ReadPlan {
+    let mut plan = ReadPlan::default();
+    if NOT_READ.contains(&signature.name) {
+        return plan;
+    }
+    let arguments = signature
+        .parameters()
+        .into_iter()
+        .filter_map(|parameter| read(word(parameter.at)?, parameter.kind, parameter.stored));
+    let result = (signature.returns.class == Class::CString).then_some(Read {
+        word: RESULT_WORD,
+        what: what::STRING_AT_RETURN,
+        bytes: 0,
+    });
+    for (place, read) in plan.reads.iter_mut().zip(arguments.chain(result).take(READS)) {
+        *place = read;
+    }
+    plan
+}
+
+/// Number of the word in which an argument lies, as programs count them; `None` if records do not have it.
+#[must_use]
+pub fn word(at: ArgSlot) -> Option<u8> {
+    match at {
+        ArgSlot::Register(word) => Some(word),
+        ArgSlot::Stack(word) => Some(REGISTER_ARGS as u8 + word),
+        ArgSlot::Unrecorded => None,
+    }
+}
+
+fn read(word: u8, kind: ValueKind, stored: Option<ValueKind>) -> Option<Read> {
+    let (what, bytes) = match (kind, stored) {
+        (ValueKind::CString, _) => (what::STRING, 0),
+        (ValueKind::Pointer, Some(ValueKind::CString)) => (what::STRING_AT_RETURN, 0),
+        (ValueKind::Pointer, Some(stored)) => (what::BYTES_AT_RETURN, size(stored)?),
+        _ => return None,
+    };
+    Some(Read { word, what, bytes })
+}
+
+/// Bytes of a value in memory; `None` for what is not read.
+fn size(kind: ValueKind) -> Option<u16> {
+    match kind {
+        ValueKind::Pointer | ValueKind::Word => Some(8),
+        ValueKind::Signed(bytes) | ValueKind::Unsigned(bytes) | ValueKind::Real(bytes) => {
+            Some(u16::from(bytes))
+        }
+        ValueKind::Bool => Some(1),
+        ValueKind::HipError | ValueKind::HsaStatus => Some(4),
+        ValueKind::Dim3 => Some(12),
+        ValueKind::Void | ValueKind::CString | ValueKind::Float | ValueKind::Struct => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{signature, signatures};
+
+    fn reads(name: &str) -> Vec<(u8, u8, u16)> {
+        let plan = read_plan(signature(name).expect("in the catalogue"));
+        let used = plan.reads.iter().filter(|read| read.what != what::NOTHING);
+        used.map(|read| (read.word, read.what, read.bytes)).collect()
+    }
+
+    #[test]
+    fn strings_and_results_are_read() {
+        assert_eq!(reads("hipMalloc"), [(0, what::BYTES_AT_RETURN, 8)]);
+        assert_eq!(reads("hipGetDeviceCount"), [(0, what::BYTES_AT_RETURN, 4)]);
+        assert_eq!(reads("hipEventElapsedTime"), [(0, what::BYTES_AT_RETURN, 4)]);
+        // module and function, then the name.
+        assert_eq!(
+            reads("hipModuleGetFunction"),
+            [(0, what::BYTES_AT_RETURN, 8), (2, what::STRING, 0)]
+        );
+        assert_eq!(reads("hipDeviceGetName"), [(0, what::STRING_AT_RETURN, 0)]);
+        assert_eq!(
+            reads("hipGetErrorName"),
+            [(RESULT_WORD, what::STRING_AT_RETURN, 0)]
+        );
+        for nothing in [
+            "hipFree",
+            "hipMemcpy",
+            "hipLaunchKernel",
+            "__hipPopCallConfiguration",
+            "hsa_init",
+        ] {
+            assert_eq!(reads(nothing), [], "{nothing}");
+        }
+    }
+
+    #[test]
+    fn plans_are_within_their_bounds() {
+        for signature in signatures() {
+            for read in read_plan(signature).reads {
+                assert!(
+                    read.word <= RESULT_WORD && usize::from(read.bytes) <= gputrace_abi::values::SHORT_BYTES
+                );
+            }
+        }
+    }
+}

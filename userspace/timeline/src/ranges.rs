@@ -1,0 +1,385 @@
+//! What programs tell profilers, made into events: ranges from the calls that begin and end them, the external
+//! correlation ids under which calls and GPU work stand, and whether a program wants to be recorded.
+//!
+//! A range is an [`Event::Call`] whose function is its text: it lasts from the call that began it to the call that
+//! ended it, which are not events of their own. So every exporter shows ranges as it shows calls, and as rocprofv3
+//! shows them. Calls of one thread come in order, those of several in order of their groups, and
+//! what a thread said before it submitted something is known when that is emitted: see [`crate::timeline`].
+
+mod history;
+
+use std::collections::{HashMap, hash_map::Entry};
+
+use gputrace_capture::meta::{Function, ValueKind};
+use gputrace_catalog::markers::{Marker, marker};
+
+use self::history::History;
+use crate::{
+    event::{Call, CallEnd, Event, FunctionInfo, RangeKind},
+    gpu::Origin,
+    values::PointeeData,
+};
+
+/// Number of the first function that is a range's text; those of a capture are far below.
+const FIRST_TEXT: u32 = 1 << 31;
+
+/// Different texts that become functions. Ranges with further ones stand under the function that began them, with the
+/// text as an argument: memory must not grow with what a program makes up.
+const MOST_TEXTS: usize = 1 << 16;
+
+/// A process and a thread of it.
+type ThreadId = (u32, u32);
+
+/// A range that has not ended.
+#[derive(Debug)]
+struct Open {
+    /// The call that began it.
+    call: Call,
+    /// The function that it is shown as.
+    function: u32,
+    /// Ranges around it, as the library counts them.
+    level: Option<u64>,
+}
+
+impl Open {
+    /// The range as a call.
+    fn over(self, end: u64, how: CallEnd) -> Call {
+        Call {
+            function: self.function,
+            end: end.max(self.call.begin),
+            how,
+            ..self.call
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Thread {
+    /// Nested ranges, outermost first.
+    open: Vec<Open>,
+    /// Text of the innermost, as a function.
+    innermost: History<Option<u32>>,
+    /// External correlation ids, outermost first.
+    ids: Vec<u64>,
+    external: History<Option<u64>>,
+}
+
+/// Ranges, ids and switches of all processes.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges {
+    /// By number of the function.
+    markers: HashMap<u32, (Marker, FunctionInfo)>,
+    texts: HashMap<String, u32>,
+    threads: HashMap<ThreadId, Thread>,
+    /// Ranges that may end in any thread, by process and id.
+    free: HashMap<(u32, u64), Open>,
+    /// Whether each process wants to be recorded; for one of its threads only, if the number is not 0.
+    switches: HashMap<u32, History<(u32, bool)>>,
+    /// Whether only what programs ask for is shown.
+    selected: bool,
+    /// Ends of ranges whose beginnings are not known.
+    unmatched: u64,
+    /// Ranges that never ended.
+    endless: u64,
+    /// Ranges whose ends were passed over.
+    skipped: u64,
+}
+
+impl Ranges {
+    /// From now on, only what happens while a program wants to be recorded becomes events.
+    pub(crate) fn select(&mut self) {
+        self.selected = true;
+    }
+
+    /// Learns a function.
+    pub(crate) fn function(&mut self, info: &FunctionInfo) {
+        if let Some(marker) = marker(&info.function.name) {
+            self.markers.insert(info.function.id, (marker, info.clone()));
+        }
+    }
+
+    /// Takes a call, and gives what stands for it: itself, a range, or nothing yet. A function that is new comes before
+    /// the first call of it.
+    pub(crate) fn call(&mut self, call: Call, ready: &mut impl Extend<Event>) {
+        let thread = (call.pid, call.tid);
+        let Some((marker, _)) = self.markers.get(&call.function) else {
+            return self.emit(call, ready);
+        };
+        match *marker {
+            Marker::Mark => {
+                let function = self.text(&call, RangeKind::Mark, ready);
+                let end = call.begin;
+                self.emit(
+                    Call {
+                        function,
+                        end,
+                        ..call
+                    },
+                    ready,
+                );
+            }
+            Marker::Push { level } => {
+                let function = self.text(&call, RangeKind::Nested, ready);
+                let level = result(&call).filter(|_| level);
+                let known = self.threads.entry(thread).or_default();
+                known.innermost.add(call.begin, Some(function));
+                known.open.push(Open {
+                    call,
+                    function,
+                    level,
+                });
+            }
+            Marker::Pop { level } => {
+                let level = result(&call).filter(|_| level);
+                self.pop(&call, level, ready);
+            }
+            Marker::Start => {
+                let function = self.text(&call, RangeKind::Free, ready);
+                let id = result(&call).unwrap_or(0);
+                let open = Open {
+                    function,
+                    level: None,
+                    call,
+                };
+                if let Some(before) = self.free.insert((thread.0, id), open) {
+                    self.skipped += 1;
+                    let end = before.call.end;
+                    self.emit(before.over(end, CallEnd::RecordingStopped), ready);
+                }
+            }
+            Marker::Stop => {
+                let [id, ..] = call.args;
+                match self.free.remove(&(thread.0, id)) {
+                    Some(open) => {
+                        let how = open.call.how;
+                        self.emit(open.over(call.end, how), ready);
+                    }
+                    None => self.unmatched += 1,
+                }
+            }
+            Marker::Resume | Marker::Pause => {
+                let on = *marker == Marker::Resume;
+                // `roctxProfilerPause(tid)`; the others have no argument.
+                let tid = match self.markers.get(&call.function) {
+                    Some((_, info))
+                        if info
+                            .function
+                            .parameters
+                            .as_ref()
+                            .is_some_and(|list| !list.is_empty()) =>
+                    {
+                        call.args[0] as u32
+                    }
+                    _ => 0,
+                };
+                let at = if on { call.end } else { call.begin };
+                self.switches.entry(call.pid).or_default().add(at, (tid, on));
+                self.emit(call, ready);
+            }
+            Marker::PushCorrelation(word) => {
+                let id = call.args.get(usize::from(word)).copied().unwrap_or(0);
+                let known = self.threads.entry(thread).or_default();
+                known.ids.push(id);
+                known.external.add(call.end, Some(id));
+                self.emit(call, ready);
+            }
+            Marker::PopCorrelation => {
+                let known = self.threads.entry(thread).or_default();
+                if known.ids.pop().is_none() {
+                    self.unmatched += 1;
+                }
+                let outer = known.ids.last().copied();
+                known.external.add(call.begin, outer);
+                self.emit(call, ready);
+            }
+        }
+    }
+
+    /// A nested range ends. The library's own count of ranges tells which, also when calls were lost.
+    fn pop(&mut self, call: &Call, level: Option<u64>, ready: &mut impl Extend<Event>) {
+        let Some(thread) = self.threads.get_mut(&(call.pid, call.tid)) else {
+            self.unmatched += 1;
+            return;
+        };
+        let matching = match level {
+            None => thread.open.len().checked_sub(1),
+            Some(level) => thread
+                .open
+                .iter()
+                .rposition(|open| open.level.is_none_or(|mine| mine == level)),
+        };
+        let Some(matching) = matching else {
+            self.unmatched += 1;
+            return;
+        };
+        let mut ended = thread.open.split_off(matching);
+        thread
+            .innermost
+            .add(call.end, thread.open.last().map(|open| open.function));
+        let inner = ended.split_off(1);
+        self.skipped += inner.len() as u64;
+        // Inside first; when they really ended is not known.
+        for open in inner.into_iter().rev() {
+            self.emit(open.over(call.begin, CallEnd::RecordingStopped), ready);
+        }
+        for open in ended {
+            let how = open.call.how;
+            self.emit(open.over(call.end, how), ready);
+        }
+    }
+
+    fn emit(&self, mut call: Call, ready: &mut impl Extend<Event>) {
+        let thread = self.threads.get(&(call.pid, call.tid));
+        call.external = thread.and_then(|thread| *thread.external.at(call.begin)?);
+        ready.extend([Event::Call(call)]);
+    }
+
+    /// The function that stands for the text of a marker.
+    fn text(&mut self, call: &Call, kind: RangeKind, ready: &mut impl Extend<Event>) -> u32 {
+        let Some((_, api)) = self.markers.get(&call.function) else {
+            return call.function;
+        };
+        let given = call.pointees.iter().find(|pointee| pointee.word == 0);
+        let text = match given.map(|pointee| &pointee.data) {
+            Some(PointeeData::Text { text, cut: false }) => text.clone(),
+            Some(PointeeData::Text { text, cut: true }) => format!("{text}…"),
+            _ => return call.function,
+        };
+        let known = self.texts.len();
+        // One text may be that of ranges of several kinds.
+        let key = format!("{}{text}", kind as u8);
+        match self.texts.entry(key) {
+            Entry::Occupied(entry) => *entry.get(),
+            Entry::Vacant(_) if known >= MOST_TEXTS => call.function,
+            Entry::Vacant(entry) => {
+                // Fewer than MOST_TEXTS.
+                let id = FIRST_TEXT + known as u32;
+                let info = FunctionInfo {
+                    function: Function {
+                        id,
+                        name: text,
+                        aliases: vec![api.function.name.clone()],
+                        domain: api.function.domain,
+                        parameters: Some(Vec::new()),
+                        returns: ValueKind::Void,
+                        ..Function::default()
+                    },
+                    range: Some(kind),
+                    ..api.clone()
+                };
+                ready.extend([Event::Function(Box::new(info))]);
+                *entry.insert(id)
+            }
+        }
+    }
+
+    /// Whether something that a thread did at that time is to be shown.
+    fn shows(&self, (pid, tid): ThreadId, time: u64) -> bool {
+        if !self.selected {
+            return true;
+        }
+        let Some(switches) = self.switches.get(&pid) else {
+            return false;
+        };
+        let of_thread = |(whose, _): &(u32, bool)| *whose == 0 || *whose == tid;
+        switches.latest(time, of_thread).is_some_and(|(_, on)| *on)
+    }
+
+    /// An event as it is to be shown, if it is: with what is known of GPU work from the thread that asked for it.
+    pub(crate) fn annotate(&self, mut event: Event) -> Option<Event> {
+        let origin = match &mut event {
+            Event::Call(call) => {
+                let switch = self.markers.get(&call.function);
+                let is_switch =
+                    switch.is_some_and(|(marker, _)| matches!(marker, Marker::Pause | Marker::Resume));
+                let shown = is_switch || self.shows((call.pid, call.tid), call.begin);
+                return shown.then_some(event);
+            }
+            Event::Dispatch(dispatch) => &mut dispatch.origin,
+            Event::Copy(copy) => &mut copy.origin,
+            _ => return Some(event),
+        };
+        let Origin { pid, tid, time, .. } = *origin;
+        if let Some(thread) = self.threads.get(&(pid, tid)) {
+            origin.range = thread.innermost.at(time).copied().flatten();
+            origin.external = thread.external.at(time).copied().flatten();
+        }
+        self.shows((pid, tid), time).then_some(event)
+    }
+
+    /// A thread, or with it its process, has ended or executed another program.
+    pub(crate) fn ended(
+        &mut self,
+        (pid, tid): ThreadId,
+        time: u64,
+        how: CallEnd,
+        ready: &mut impl Extend<Event>,
+    ) {
+        let whole = pid == tid || how == CallEnd::Executed;
+        let mut over: Vec<Open> = Vec::new();
+        if whole {
+            for ((process, _), thread) in &mut self.threads {
+                if *process == pid {
+                    over.append(&mut thread.open);
+                }
+            }
+            let ids: Vec<(u32, u64)> = self
+                .free
+                .keys()
+                .filter(|(process, _)| *process == pid)
+                .copied()
+                .collect();
+            over.extend(ids.iter().filter_map(|id| self.free.remove(id)));
+        } else if let Some(thread) = self.threads.get_mut(&(pid, tid)) {
+            over.append(&mut thread.open);
+        }
+        self.close(over, time, how, ready);
+    }
+
+    /// The recording is over.
+    pub(crate) fn finish(&mut self, time: u64, ready: &mut impl Extend<Event>) {
+        let mut over: Vec<Open> = Vec::new();
+        for thread in self.threads.values_mut() {
+            over.append(&mut thread.open);
+        }
+        over.extend(self.free.drain().map(|(_, open)| open));
+        self.close(over, time, CallEnd::RecordingStopped, ready);
+    }
+
+    fn close(&mut self, mut over: Vec<Open>, time: u64, how: CallEnd, ready: &mut impl Extend<Event>) {
+        self.endless += over.len() as u64;
+        over.sort_by_key(|open| (open.call.begin, open.call.correlation));
+        for open in over.into_iter().rev() {
+            self.emit(open.over(time, how), ready);
+        }
+    }
+
+    /// What a reader must know of ranges that do not add up.
+    pub(crate) fn remarks(&self) -> impl Iterator<Item = String> {
+        [
+            (
+                self.unmatched,
+                "ends of ranges (or of external correlation ids) have no beginning in the recording and were left out",
+            ),
+            (
+                self.skipped,
+                "ranges were never ended but ranges around them were; they are shown up to there",
+            ),
+            (
+                self.endless,
+                "ranges were still open when their thread or the recording ended; they are shown up to there",
+            ),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("Markers: {count} {what}."))
+    }
+}
+
+/// The low half of what the call returned, which may be negative; `None` if it did not return.
+fn result(call: &Call) -> Option<u64> {
+    match call.how {
+        CallEnd::Returned(word) => Some(word),
+        _ => None,
+    }
+}
