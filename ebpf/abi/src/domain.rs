@@ -92,6 +92,8 @@ domains! {
     Function = 23, "FUNCTION", "functions", "function";
     /// What tracepoints of the driver and of the kernel's GPU scheduler tell.
     Tracepoint = 24, "TRACEPOINT", "driver-trace", "driver";
+    /// What the driver tells of: evictions, migrations, page faults, resets, throttling.
+    KfdEvent = 25, "KFD_EVENT", "kfd-events", "kfd_event";
 }
 
 impl Domain {
@@ -106,6 +108,7 @@ impl Domain {
                     | Self::ArgumentData
                     | Self::Sched
                     | Self::Tracepoint
+                    | Self::KfdEvent
             )
     }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     format::kind,
-    gpu::{Agent, AgentHandle, CodeObject, GpuClock, Queue},
+    gpu::{Agent, AgentHandle, CodeObject, GpuClock, KfdEvent, Queue},
     ledger::Ledger,
     meta::{ClockSnapshot, End, Epoch, Library, Notice, Process, Recording},
     trace::TraceFormat,
@@ -69,6 +69,8 @@ meta_kinds! {
     CodeObject(Box<CodeObject>) from CodeObject = CODE_OBJECT;
     /// Layout of a tracepoint's records.
     TraceFormat(Box<TraceFormat>) from TraceFormat = TRACE_FORMAT;
+    /// Something that the driver told of.
+    KfdEvent(Box<KfdEvent>) from KfdEvent = KFD_EVENT;
 }
 
 /// A block as read.

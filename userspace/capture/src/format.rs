@@ -132,4 +132,5 @@ pub(crate) mod kind {
     pub(crate) const AGENT_HANDLE: u16 = 26;
     pub(crate) const CODE_OBJECT: u16 = 27;
     pub(crate) const TRACE_FORMAT: u16 = 40;
+    pub(crate) const KFD_EVENT: u16 = 41;
 }

@@ -120,3 +120,14 @@ pub struct Kernel {
     /// Accumulation vector registers.
     pub accum_vgpr_count: u32,
 }
+
+/// A line of what the driver tells of a GPU (`AMDKFD_IOC_SMI_EVENTS`), as it came.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KfdEvent {
+    /// Of which GPU: [`Agent::gpu_id`].
+    pub gpu_id: u32,
+    /// When it was read, ns `CLOCK_BOOTTIME`.
+    pub time: u64,
+    /// The line, without its end.
+    pub line: String,
+}

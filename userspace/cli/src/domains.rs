@@ -2,8 +2,8 @@
 
 use gputrace_abi::domain::Domain::{
     self, Correlation, HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt,
-    KernelDispatch, KfdIoctl, MarkerControl, MarkerCore, MarkerName, MemoryCopy, Rccl, RocDecode, RocJpeg,
-    Sched, Tracepoint,
+    KernelDispatch, KfdEvent, KfdIoctl, MarkerControl, MarkerCore, MarkerName, MemoryCopy, Rccl, RocDecode,
+    RocJpeg, Sched, Tracepoint,
 };
 
 use crate::args::DomainArgs;
@@ -47,7 +47,7 @@ const SYSTEM: &[Domain] = &[
 /// The domains that the options select: those of every option given as true (`--runtime-trace` if there is
 /// none), without those of every option given as false.
 pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
-    let options: [(Option<bool>, &[Domain]); 19] = [
+    let options: [(Option<bool>, &[Domain]); 20] = [
         (args.hip_trace, &[HipRuntime, HipCompiler]),
         (args.hip_runtime_trace, &[HipRuntime]),
         (args.hip_compiler_trace, &[HipCompiler]),
@@ -65,6 +65,7 @@ pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
         (args.rccl_trace, &[Rccl]),
         (args.rocdecode_trace, &[RocDecode]),
         (args.rocjpeg_trace, &[RocJpeg]),
+        (args.kfd_events, &[KfdEvent]),
         (args.runtime_trace, RUNTIME),
         (args.sys_trace, SYSTEM),
     ];

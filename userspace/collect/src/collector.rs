@@ -145,7 +145,30 @@ pub struct CollectorHandle {
     thread: JoinHandle<Result<Stopped, ProbeError>>,
 }
 
+/// Appends metadata from another thread, as long as the collector runs.
+#[derive(Clone, Debug)]
+pub struct CommandSender {
+    commands: Sender<Command>,
+    wake: Arc<OwnedFd>,
+}
+
+impl CommandSender {
+    /// Appends metadata.
+    pub fn meta(&self, meta: Meta) {
+        send(&self.commands, &self.wake, Command::Meta(Box::new(meta)));
+    }
+}
+
 impl CollectorHandle {
+    /// For threads that append metadata.
+    #[must_use]
+    pub fn sender(&self) -> CommandSender {
+        CommandSender {
+            commands: self.commands.clone(),
+            wake: Arc::clone(&self.wake),
+        }
+    }
+
     /// Sends a command. A collector that is gone has said why through [`CollectorHandle::finish`].
     pub fn send(&self, command: Command) {
         send(&self.commands, &self.wake, command);

@@ -22,4 +22,6 @@ mod tasks;
 mod values;
 mod watch;
 
-pub use collector::{Collector, CollectorHandle, Command, GpuSettings, Happening, Settings, Stopped};
+pub use collector::{
+    Collector, CollectorHandle, Command, CommandSender, GpuSettings, Happening, Settings, Stopped,
+};

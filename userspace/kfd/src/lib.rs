@@ -39,6 +39,7 @@ pub mod ioctl;
 pub mod metrics;
 mod paths;
 pub mod processes;
+pub mod smi;
 pub mod topology;
 
 pub use files::{FileError, Properties};

@@ -81,6 +81,7 @@ impl Recorder<'_> {
             instruments,
             linkers,
             driver,
+            listener,
             program,
             say,
             request,
@@ -101,6 +102,8 @@ impl Recorder<'_> {
         if !frozen {
             Probes::remove(std::mem::take(&mut probes));
         }
+        // Before the books are closed, so that what it has read is in them.
+        drop(listener);
         for open in driver.open()? {
             collector.send(open);
         }

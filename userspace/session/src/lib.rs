@@ -34,6 +34,7 @@ mod periods;
 mod place;
 mod recorder;
 mod request;
+mod smi;
 mod system;
 mod tracepoints;
 mod user;

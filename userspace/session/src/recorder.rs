@@ -13,6 +13,7 @@ use gputrace_capture::{
 };
 use gputrace_collect::{Collector, CollectorHandle, Command, GpuSettings, Happening, Settings, clocks};
 use gputrace_export::OutputDir;
+use gputrace_kfd::Paths;
 use gputrace_probe::{
     attach::Scope,
     calls::{CallLimit, Calls, Options},
@@ -45,6 +46,7 @@ use crate::{
     periods::{Course, Schedule},
     place::Place,
     request::{Request, Targets},
+    smi::Listener,
     system,
     user::User,
 };
@@ -224,6 +226,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             program,
             gpus,
             driver,
+            listener: None,
             described: BTreeSet::new(),
             failure: None,
             live,
@@ -235,6 +238,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         };
         recorder.describe_gpus(remarks);
         recorder.driver_news(driver_news);
+        recorder.listen();
         recorder.driver_news(clock_news);
         recorder.begin()?;
         let reason = recorder.wait(&mut stops).await;
@@ -304,6 +308,8 @@ pub(crate) struct Recorder<'a> {
     /// If the GPU's work is traced.
     pub(crate) gpus: Option<Gpus>,
     pub(crate) driver: Driver,
+    /// Who listens to the driver, if it is to be listened to.
+    pub(crate) listener: Option<Listener>,
     /// Processes whose description is in the capture.
     pub(crate) described: BTreeSet<u32>,
     /// First failure to write the capture.
@@ -378,6 +384,18 @@ impl Recorder<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Listens to the driver's events, if they are wanted.
+    fn listen(&mut self) {
+        if !self.request.domains.contains(&Domain::KfdEvent) {
+            return;
+        }
+        let (listener, remarks) = Listener::start(&Paths::default(), self.collector.sender());
+        self.listener = listener;
+        let time = clocks::now();
+        let news = remarks.into_iter().map(|text| Notice { time, text }.into());
+        self.driver_news(news.collect());
     }
 
     /// Tells of the programs on the driver, and remembers it.

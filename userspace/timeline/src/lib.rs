@@ -22,6 +22,7 @@
 pub mod args;
 mod decode;
 mod deferred;
+pub mod driver;
 pub mod event;
 pub mod extent;
 pub mod gpu;

@@ -40,6 +40,7 @@ use gputrace_capture::{
 
 use crate::{
     deferred::Deferred,
+    driver::DriverEvents,
     event::{CallEnd, Event, FunctionInfo},
     group::{Collection, Due, Group},
     ioctl,
@@ -76,6 +77,7 @@ pub struct Timeline<R> {
     /// Numbers of requests to the driver that have been described.
     requests: BTreeSet<u8>,
     formats: Formats,
+    driver: DriverEvents,
     tally: Tally,
     ledger: Option<Box<Ledger>>,
     end: Option<End>,
@@ -157,6 +159,7 @@ impl<R: Read + Seek> Timeline<R> {
             deferred: Deferred::default(),
             requests: BTreeSet::new(),
             formats: Formats::default(),
+            driver: DriverEvents::default(),
             tally: Tally::default(),
             ledger: None,
             end: None,
@@ -248,6 +251,11 @@ impl<R: Read + Seek> Timeline<R> {
                 self.ledger = Some(ledger.clone());
                 self.work.learn(Meta::Ledger(ledger), &mut self.ready);
             }
+            Meta::KfdEvent(line) => {
+                let known = self.driver.take(&line);
+                self.ready
+                    .extend(known.into_iter().map(|one| Event::Observation(Box::new(one))));
+            }
             Meta::End(end) => self.end = Some(end),
             // A second one says nothing new.
             Meta::Recording(_) => {}
@@ -282,6 +290,9 @@ impl<R: Read + Seek> Timeline<R> {
         self.work.finish(&mut self.ready);
         self.tally.duplicate_packets = self.work.duplicates();
         let time = self.end.as_ref().map_or(self.collecting.latest(), |end| end.time);
+        let open = self.driver.finish(time);
+        self.ready
+            .extend(open.map(|one| Event::Observation(Box::new(one))));
         let mut remarks: Vec<String> = self.work.remarks().chain(self.ranges.remarks()).collect();
         match (self.reader.truncation(), &self.end) {
             (Some(truncation), _) => remarks.push(format!("{truncation}. The recorder was killed or ran out of disk space, or the file was damaged.")),

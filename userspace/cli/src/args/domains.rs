@@ -43,6 +43,9 @@ domain_args! {
     memory_copy_trace;
     /// Requests to the driver: every ioctl on /dev/kfd with its arguments and result. Not part of -s.
     kfd_trace;
+    /// What the driver tells of: queues evicted and restored, migrations, page faults, resets, throttling; of all
+    /// processes. Not part of -s.
+    kfd_events;
     /// The driver's tracepoints: buffers made, moved and mapped, interrupts, jobs; of all processes. Not part of -s.
     driver_trace;
     /// When traced threads had no processor: sleeping, or waiting for one. Not part of -s.

@@ -6,7 +6,10 @@ use std::{
 };
 
 use gputrace_abi::domain::Domain;
-use gputrace_timeline::observation::{Observation, RUNNABLE, Whose};
+use gputrace_timeline::{
+    driver::EVICTED,
+    observation::{Observation, RUNNABLE, Whose},
+};
 
 use super::text::{
     Align::{Left, Right},
@@ -15,6 +18,9 @@ use super::text::{
 
 /// Threads that are listed: those that were kept from running longest.
 const LISTED_THREADS: usize = 20;
+
+/// Evictions that are listed: the longest.
+const LISTED_EVICTIONS: usize = 20;
 
 /// How often, how long in all, and how long at most, ns.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,6 +51,9 @@ pub(super) struct Observed {
     threads: BTreeMap<(u32, u32), Scheduling>,
     /// Others, by domain and name.
     others: BTreeMap<(u8, String), Sum>,
+    /// Times for which queues were taken off a GPU, the longest first.
+    evictions: Vec<Observation>,
+    more_evictions: u64,
 }
 
 impl Observed {
@@ -59,8 +68,22 @@ impl Observed {
             }
             return;
         }
+        if one.name == EVICTED {
+            self.eviction(one);
+        }
         let key = (one.domain, one.name.clone().into_owned());
         self.others.entry(key).or_default().add(one);
+    }
+
+    fn eviction(&mut self, one: &Observation) {
+        let at = self
+            .evictions
+            .partition_point(|other| other.duration() >= one.duration());
+        self.evictions.insert(at, one.clone());
+        if self.evictions.len() > LISTED_EVICTIONS {
+            self.evictions.pop();
+            self.more_evictions += 1;
+        }
     }
 
     /// Whether there is anything to be shown.
@@ -68,9 +91,45 @@ impl Observed {
         !self.threads.is_empty() || !self.others.is_empty()
     }
 
-    pub(super) fn render(&self, names: &BTreeMap<u32, String>, out: &mut impl Write) -> fmt::Result {
+    pub(super) fn render(
+        &self,
+        begin: u64,
+        names: &BTreeMap<u32, String>,
+        out: &mut impl Write,
+    ) -> fmt::Result {
         self.scheduling(names, out)?;
-        self.counts(out)
+        self.counts(out)?;
+        self.held_up(begin, out)
+    }
+
+    /// Which processes could not use a GPU, when, and why. Times count from the recording's beginning.
+    fn held_up(&self, begin: u64, out: &mut impl Write) -> fmt::Result {
+        if self.evictions.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\nEvictions (the longest first)")?;
+        for one in &self.evictions {
+            let at = |time: u64| duration(time.saturating_sub(begin) as f64);
+            let until = if one.is_open {
+                "the end, and longer".to_owned()
+            } else {
+                at(one.end)
+            };
+            let why = one.get("trigger").map(ToString::to_string).unwrap_or_default();
+            writeln!(
+                out,
+                "  process {} had no queues on GPU {} from {} to {until} ({}) because of {}",
+                one.whose.pid,
+                one.whose.gpu_id,
+                at(one.begin),
+                duration(one.duration() as f64),
+                plain(&why)
+            )?;
+        }
+        match self.more_evictions {
+            0 => Ok(()),
+            more => writeln!(out, "  and {}", count(more, "shorter one")),
+        }
     }
 
     /// What there was besides, by name.
@@ -141,5 +200,48 @@ impl Observed {
             0 => Ok(()),
             more => writeln!(out, "  and {}", count(more as u64, "more thread")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_timeline::observation::{FieldValue, ObservedField};
+
+    use super::*;
+
+    #[test]
+    fn an_eviction_is_told_with_its_reason() {
+        let mut observed = Observed::default();
+        let mut one = Observation {
+            domain: Domain::KfdEvent.id(),
+            name: EVICTED.into(),
+            whose: Whose {
+                pid: 4711,
+                tid: 0,
+                gpu_id: 51234,
+            },
+            begin: 2_000_000_000,
+            end: 2_500_000_000,
+            is_open: false,
+            fields: vec![ObservedField {
+                name: "trigger".into(),
+                value: FieldValue::Text("TTM".into()),
+            }],
+        };
+        observed.observation(&one);
+        one.begin = 2_400_000_000;
+        one.is_open = true;
+        observed.observation(&one);
+        let mut text = String::new();
+        observed
+            .render(1_000_000_000, &BTreeMap::new(), &mut text)
+            .unwrap();
+        for line in [
+            "process 4711 had no queues on GPU 51234 from 1.00 s to 1.50 s (500 ms) because of TTM",
+            "process 4711 had no queues on GPU 51234 from 1.40 s to the end, and longer (100 ms) because of TTM",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert!(text.contains("queues evicted"), "{text}");
     }
 }

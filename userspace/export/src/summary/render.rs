@@ -30,7 +30,9 @@ pub(super) fn render(summary: &Summary, out: &mut impl Write) -> fmt::Result {
         durations(&group_title(group), functions, out)?;
     }
     render_gpu::render(summary, out)?;
-    summary.observed.render(&summary.threads, out)?;
+    summary
+        .observed
+        .render(summary.recording.clocks.boottime, &summary.threads, out)?;
     processes(summary, out)?;
     unfinished(summary, out)?;
     notices(summary, out)?;
