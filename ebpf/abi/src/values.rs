@@ -102,18 +102,13 @@ impl Cookie {
 
     /// Says when values of `plan` are to be read.
     #[must_use]
-    pub const fn with_plan(self, plan: &ReadPlan) -> Self {
-        let mut bits = self.0;
-        let mut index = 0;
-        while index < READS {
-            bits |= match plan.reads[index].what {
-                what::STRING | what::BYTES => Self::AT_ENTRY,
-                what::STRING_AT_RETURN | what::BYTES_AT_RETURN => Self::AT_RETURN,
-                _ => 0,
-            };
-            index += 1;
-        }
-        Self(bits)
+    pub fn with_plan(self, plan: &ReadPlan) -> Self {
+        let bits = plan.reads.iter().map(|read| match read.what {
+            what::STRING | what::BYTES => Self::AT_ENTRY,
+            what::STRING_AT_RETURN | what::BYTES_AT_RETURN => Self::AT_RETURN,
+            _ => 0,
+        });
+        Self(bits.fold(self.0, |all, bit| all | bit))
     }
 
     /// Whether values are read when the function is called.

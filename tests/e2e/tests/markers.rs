@@ -1,6 +1,6 @@
 //! What programs tell profilers: markers, ranges, external correlation ids and switches, and the strings and results of
 //! calls, against what the program wrote down.
-#![expect(clippy::expect_used, reason = "tests")]
+#![expect(clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::{collections::BTreeMap, fs, path::Path};
 

@@ -383,3 +383,6 @@ fn result(call: &Call) -> Option<u64> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! Ranges of calls that are made up, also such that do not add up.
+
+use gputrace_abi::domain::Domain;
+use proptest::prelude::*;
+
+use super::*;
+use crate::{gpu::Dispatch, values::Pointee};
+
+const NAMES: [&str; 9] = [
+    "roctxMarkA",
+    "roctxRangePushA",
+    "roctxRangePop",
+    "roctxRangeStartA",
+    "roctxRangeStop",
+    "roctracer_activity_push_external_correlation_id",
+    "roctracer_activity_pop_external_correlation_id",
+    "roctxProfilerResume",
+    "hipMalloc",
+];
+
+fn ranges() -> Ranges {
+    let mut ranges = Ranges::default();
+    for (id, name) in (0..).zip(NAMES) {
+        ranges.function(&FunctionInfo {
+            function: Function {
+                id,
+                name: name.to_owned(),
+                domain: Domain::MarkerCore.id(),
+                ..Function::default()
+            },
+            domain: Some(Domain::MarkerCore),
+            library: String::new(),
+            build_id: String::new(),
+            range: None,
+        });
+    }
+    ranges
+}
+
+fn call(name: &str, begin: u64, returned: u64) -> Call {
+    Call {
+        function: NAMES.iter().position(|known| *known == name).unwrap() as u32,
+        domain: Domain::MarkerCore.id(),
+        pid: 1,
+        tid: 2,
+        begin,
+        end: begin + 1,
+        correlation: begin,
+        parent: 0,
+        depth: 0,
+        cpu: 0,
+        how: CallEnd::Returned(returned),
+        stack_readable: true,
+        args: [0; 6],
+        stack: [0; 8],
+        request: None,
+        external: None,
+        pointees: Vec::new(),
+    }
+}
+
+fn text(mut call: Call, text: &str) -> Call {
+    call.pointees.push(Pointee {
+        word: 0,
+        at_return: false,
+        data: PointeeData::Text {
+            text: text.to_owned(),
+            cut: false,
+        },
+    });
+    call
+}
+
+/// Names and times of what comes out.
+fn shown(events: &[Event]) -> Vec<(String, u64, u64)> {
+    let mut names: HashMap<u32, String> = (0..).zip(NAMES.map(str::to_owned)).collect();
+    let mut shown = Vec::new();
+    for event in events {
+        match event {
+            Event::Function(info) => {
+                names.insert(info.function.id, info.function.name.clone());
+            }
+            Event::Call(call) => shown.push((names[&call.function].clone(), call.begin, call.end)),
+            _ => {}
+        }
+    }
+    shown
+}
+
+fn span(name: &str, begin: u64, end: u64) -> (String, u64, u64) {
+    (name.to_owned(), begin, end)
+}
+
+#[test]
+fn ranges_nest_and_marks_are_moments() {
+    let (mut ranges, mut events) = (ranges(), Vec::new());
+    for call in [
+        text(call("roctxRangePushA", 10, 0), "outer"),
+        text(call("roctxRangePushA", 20, 1), "inner"),
+        text(call("roctxMarkA", 30, 0), "mark"),
+        call("roctxRangePop", 40, 1),
+        text(call("roctxRangePushA", 50, 1), "inner"),
+        call("roctxRangePop", 60, 1),
+        call("roctxRangePop", 70, 0),
+        call("roctxRangePop", 80, u64::MAX),
+    ] {
+        ranges.call(call, &mut events);
+    }
+    let expected = [
+        span("mark", 30, 30),
+        span("inner", 20, 41),
+        span("inner", 50, 61),
+        span("outer", 10, 71),
+    ];
+    assert_eq!(shown(&events), expected);
+    let functions = events.iter().filter(|event| matches!(event, Event::Function(_)));
+    assert_eq!(functions.count(), 3, "a text is described once");
+    assert_eq!(ranges.remarks().count(), 1, "one end without a beginning");
+}
+
+#[test]
+fn lost_ends_do_not_shift_others() {
+    let (mut ranges, mut events) = (ranges(), Vec::new());
+    for call in [
+        text(call("roctxRangePushA", 10, 0), "outer"),
+        text(call("roctxRangePushA", 20, 1), "its end is lost"),
+        call("roctxRangePop", 40, 0),
+    ] {
+        ranges.call(call, &mut events);
+    }
+    assert_eq!(
+        shown(&events),
+        [span("its end is lost", 20, 40), span("outer", 10, 41)]
+    );
+    let Some(Event::Call(skipped)) = events.iter().find(|event| matches!(event, Event::Call(_))) else {
+        panic!("no call");
+    };
+    assert_eq!(skipped.how, CallEnd::RecordingStopped);
+}
+
+#[test]
+fn free_ranges_end_in_any_thread_and_order() {
+    let (mut ranges, mut events) = (ranges(), Vec::new());
+    let stop = |id, begin, tid| {
+        let mut stop = call("roctxRangeStop", begin, 0);
+        (stop.args[0], stop.tid) = (id, tid);
+        stop
+    };
+    for call in [
+        text(call("roctxRangeStartA", 10, 7), "first"),
+        text(call("roctxRangeStartA", 20, 8), "second"),
+        stop(7, 30, 5),
+        stop(9, 35, 5),
+    ] {
+        ranges.call(call, &mut events);
+    }
+    ranges.ended((1, 2), 40, CallEnd::ThreadExited, &mut events);
+    ranges.finish(50, &mut events);
+    assert_eq!(shown(&events), [span("first", 10, 31), span("second", 20, 50)]);
+}
+
+#[test]
+fn work_gets_the_range_and_the_id_of_its_thread() {
+    let (mut ranges, mut events) = (ranges(), Vec::new());
+    let mut push = call("roctracer_activity_push_external_correlation_id", 15, 0);
+    push.args[0] = 77;
+    for call in [
+        text(call("roctxRangePushA", 10, 0), "solve"),
+        push,
+        call("hipMalloc", 20, 0),
+        call("roctracer_activity_pop_external_correlation_id", 30, 0),
+        call("roctxRangePop", 40, 0),
+        call("hipMalloc", 50, 0),
+    ] {
+        ranges.call(call, &mut events);
+    }
+    let ids: Vec<Option<u64>> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Call(call) if call.function == 8 => Some(call.external),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ids, [Some(77), None]);
+    let at = |time| {
+        let mut dispatch = Dispatch::default();
+        (dispatch.origin.pid, dispatch.origin.tid, dispatch.origin.time) = (1, 2, time);
+        match ranges.annotate(Event::Dispatch(Box::new(dispatch))) {
+            Some(Event::Dispatch(dispatch)) => (dispatch.origin.range.is_some(), dispatch.origin.external),
+            _ => panic!("the dispatch is gone"),
+        }
+    };
+    assert_eq!(
+        [5, 12, 25, 35, 45].map(at),
+        [
+            (false, None),
+            (true, None),
+            (true, Some(77)),
+            (true, None),
+            (false, None)
+        ]
+    );
+}
+
+#[test]
+fn too_many_texts_are_arguments() {
+    let (mut ranges, mut events) = (ranges(), Vec::new());
+    for number in 0..=MOST_TEXTS {
+        let mark = text(call("roctxMarkA", 10 + number as u64, 0), &number.to_string());
+        ranges.call(mark, &mut events);
+    }
+    let Some(Event::Call(last)) = events.last() else {
+        panic!("no call");
+    };
+    assert_eq!(last.function, 0);
+    assert_eq!(last.pointees.len(), 1);
+}
+
+proptest! {
+    #[test]
+    fn any_calls_come_out_at_most_once(steps in proptest::collection::vec((0..NAMES.len(), 0u64..4, 0u64..3, 1u32..3), 0..60)) {
+        let (mut ranges, mut events) = (ranges(), Vec::new());
+        for (time, (name, returned, argument, tid)) in (10..).step_by(10).zip(&steps) {
+            let mut call = text(call(NAMES[*name], time, *returned), "text");
+            (call.args[0], call.tid) = (*argument, *tid);
+            ranges.call(call, &mut events);
+        }
+        ranges.finish(10_000, &mut events);
+        let mut begins: Vec<u64> = shown(&events).iter().map(|(_, begin, _)| *begin).collect();
+        let count = begins.len();
+        begins.sort_unstable();
+        begins.dedup();
+        prop_assert_eq!(begins.len(), count);
+        let begun = steps.iter().filter(|(name, ..)| ![2, 4].contains(name)).count();
+        prop_assert_eq!(count, begun);
+        for event in &events {
+            if let Event::Call(call) = event {
+                prop_assert!(call.begin <= call.end);
+            }
+        }
+    }
+}
