@@ -179,7 +179,7 @@ fn value(order: &Order) -> u64 {
             order,
             read,
             0,
-        )
+        );
     };
     slot.submit(false);
     0
@@ -214,7 +214,7 @@ fn long_string(order: &Order, counters: Counters) -> u64 {
             order,
             read,
             flags,
-        )
+        );
     };
     slot.submit(false);
     0

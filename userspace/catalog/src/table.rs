@@ -8,7 +8,7 @@
 //!
 //! The first line that is not a comment names the releases whose headers were read, oldest first. Every
 //! other line is one function: its name, the releases that declare it so ([`Releases`](crate::release::Releases)), the return
-//! type, and the parameters. A type is followed by its [`Class`], because a header is needed to tell
+//! type, and the parameters. A type is followed by its [`Class`](crate::class::Class), because a header is needed to tell
 //! what `hipStream_t` is; a pointer through which the function stores a value also by the class of that value, as in
 //! `devPtr: void ** = pointer > pointer`. Lines are sorted by name; a function whose signature changed has one line per
 //! signature, oldest first. Neither `|` nor ` = ` occurs in a C type, nor `: ` in a C name.

@@ -111,7 +111,7 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
         "Basic tracing options",
         &[
             entry("hip-trace", Bool, Works, ""),
-            entry("marker-trace", Bool, Instead(NOT_YET), ""),
+            entry("marker-trace", Bool, Works, ""),
             entry("kernel-trace", Bool, Works, ""),
             entry(
                 "hip-graph-trace",
@@ -140,7 +140,7 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                 Works,
                 "Polling functions only with `--hsa-include`.",
             ),
-            entry("rccl-trace", Bool, Instead(NOT_YET), ""),
+            entry("rccl-trace", Bool, Works, ""),
             entry(
                 "ompt-trace",
                 Many,
@@ -152,11 +152,14 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
             entry(
                 "kokkos-trace",
                 Bool,
-                Instead("Kokkos tells only a tool inside the process"),
+                Instead(
+                    "Kokkos tells only a tool inside the process; with KOKKOS_TOOLS_LIBS set to one that makes ROCTx ranges of \
+                     what it is told, `--marker-trace` has them, and `--kernel-rename` names kernels by them",
+                ),
                 "",
             ),
-            entry("rocdecode-trace", Bool, Instead(NOT_YET), ""),
-            entry("rocjpeg-trace", Bool, Instead(NOT_YET), ""),
+            entry("rocdecode-trace", Bool, Works, ""),
+            entry("rocjpeg-trace", Bool, Works, ""),
             entry("rocshmem-trace", Bool, Instead(NOT_YET), ""),
             entry("hipfile-trace", Bool, Instead(NOT_YET), ""),
         ],
@@ -236,7 +239,12 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
         &[
             short('M', entry("mangled-kernels", Bool, Works, "")),
             short('T', entry("truncate-kernels", Bool, Works, "")),
-            entry("kernel-rename", Bool, Instead(NOT_YET), ""),
+            entry(
+                "kernel-rename",
+                Bool,
+                Works,
+                "Goes for all outputs; the capture has both names.",
+            ),
         ],
     ),
     (
@@ -285,7 +293,12 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                 ),
             ),
             entry("collection-period-unit", One, Works, ""),
-            entry("selected-regions", Bool, Instead(NOT_YET), ""),
+            entry(
+                "selected-regions",
+                Bool,
+                Works,
+                "Also between hipProfilerStart and hipProfilerStop, roctracer_start and roctracer_stop.",
+            ),
             entry("selected-regions-ref-count", Bool, Instead(NOT_YET), ""),
         ],
     ),
