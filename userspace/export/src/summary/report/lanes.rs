@@ -170,7 +170,9 @@ impl Overview {
         let (from, to) = (begin - self.begin, end - self.begin);
         let (first, last) = ((from / self.step) as usize, (to / self.step) as usize);
         for (number, step) in lane.busy.iter_mut().enumerate().take(last + 1).skip(first) {
-            let (step_begin, step_end) = (number as u64 * self.step, (number as u64 + 1) * self.step);
+            let number = number as u64;
+            let step_begin = number.saturating_mul(self.step);
+            let step_end = step_begin.saturating_add(self.step);
             *step = step.saturating_add(to.min(step_end) - from.max(step_begin));
         }
         self.spans.push(Reverse(Span {
