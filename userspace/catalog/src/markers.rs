@@ -98,7 +98,7 @@ mod tests {
             let words = signature.arguments.len();
             match expected {
                 Mark | Push { .. } | Start => {
-                    assert_eq!(signature.arguments[0].c_type.spelling, "const char *")
+                    assert_eq!(signature.arguments[0].c_type.spelling, "const char *");
                 }
                 Stop => assert_eq!(words, 1),
                 PushCorrelation(word) => assert!(usize::from(*word) < words),
