@@ -38,7 +38,7 @@ shared! {
         pub word: u8,
         /// One of [`what`].
         pub what: u8,
-        /// Bytes, at most [`SHORT_BYTES`]; of strings 0.
+        /// Bytes, at most [`MOST_BYTES`]; of strings 0.
         pub bytes: u16,
     }
 }
@@ -83,6 +83,9 @@ shared! {
     }
 }
 
+/// Bytes that can be read of what is no string: a number of ones in binary, so that programs can bound it in one step
+/// that the verifier of every kernel understands.
+pub const MOST_BYTES: usize = 31;
 /// Bytes that follow a [`Value`] in a short record.
 pub const SHORT_BYTES: usize = 40;
 /// Bytes that follow a [`Value`] in a long record. A string of as many or more is cut.
@@ -124,7 +127,7 @@ impl Cookie {
     }
 }
 
-const _: () = assert!(VALUE_SIZE == 24);
+const _: () = assert!(VALUE_SIZE == 24 && MOST_BYTES <= SHORT_BYTES && (MOST_BYTES + 1).is_power_of_two());
 const _: () = assert!(SHORT_SIZE == 64 && LONG_SIZE == 1024);
 const _: () = assert!(size_of::<ReadPlan>() == 16);
 

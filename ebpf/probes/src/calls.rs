@@ -110,15 +110,24 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
     frames.store_depth();
     if cookie.reads_at_entry() {
         // SAFETY: a frame of this thread.
-        unsafe { values::at_entry(frame, id) };
+        unsafe { values::at_entry(frame, bpf_get_current_pid_tgid()) };
     }
     // Last, so that the work above is not part of the call's duration.
     // SAFETY: a helper without arguments.
     let begin = unsafe { bpf_ktime_get_boot_ns() };
     // SAFETY: a frame of this thread.
     unsafe { (&raw mut (*frame).begin).write(begin) };
-    if cookie.role() != role::NONE {
-        observe(ctx.regs, id, begin, cookie.0, frames.thread());
+    // Read and asked for again: what is kept over the calls above takes stack, of which `observe` leaves little.
+    // SAFETY: a frame of this thread.
+    let cookie = unsafe { (&raw const (*frame).cookie).read_volatile() };
+    if Cookie(cookie).role() != role::NONE {
+        observe(
+            ctx.regs,
+            bpf_get_current_pid_tgid(),
+            begin,
+            cookie,
+            frames.thread(),
+        );
     }
     Some(())
 }
@@ -230,6 +239,7 @@ fn leave(cookie: Cookie, stack_pointer: u64, result: u64, end: u64) -> Option<()
     };
     let cookie = cookie.of_entry().0;
 
+    let mut found = false;
     for _ in 0..MAX_DEPTH {
         let Some(frame) = frames.top() else { break };
         // SAFETY: a frame of this thread.
@@ -237,21 +247,8 @@ fn leave(cookie: Cookie, stack_pointer: u64, result: u64, end: u64) -> Option<()
         let here = frame_pointer == stack_pointer;
         if here && frame_cookie == cookie {
             frames.depth -= 1;
-            frames.store_depth();
-            let outcome = Outcome {
-                kind: kind::SPAN,
-                flags,
-                id,
-                depth: frames.depth,
-                end,
-                result,
-            };
-            // SAFETY: a frame of this thread; nothing reuses it before this program is done.
-            unsafe {
-                values::at_return(frame, id, result);
-                finish(frame, &outcome);
-            }
-            return Some(());
+            found = true;
+            break;
         }
         if !here && !deeper(frame_pointer, stack_pointer) {
             break;
@@ -262,6 +259,26 @@ fn leave(cookie: Cookie, stack_pointer: u64, result: u64, end: u64) -> Option<()
         frames.depth -= 1;
     }
     frames.store_depth();
+    if found {
+        // Behind the loop, and the depth read again: so the verifier follows this once, not for each depth that the loop
+        // can end with.
+        frames.reload();
+        let frame = frames.frame(frames.depth)?;
+        let outcome = Outcome {
+            kind: kind::SPAN,
+            flags,
+            id,
+            depth: frames.depth,
+            end,
+            result,
+        };
+        // SAFETY: a frame of this thread; nothing reuses it before this program is done.
+        unsafe {
+            values::at_return(frame, id, result);
+            finish(frame, &outcome);
+        }
+        return Some(());
+    }
     if paused() {
         // Most likely of a call that was passed over.
         return None;

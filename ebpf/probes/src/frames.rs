@@ -44,6 +44,13 @@ impl Frames {
         }
     }
 
+    /// Reads again how many frames are in use, as stored: the verifier forgets what it knew of the number.
+    #[inline(always)]
+    pub(crate) fn reload(&mut self) {
+        // SAFETY: a live map element, touched only by programs that run in this thread.
+        self.depth = unsafe { (&raw const (*self.thread).depth).read_volatile() };
+    }
+
     /// Where the stack is.
     #[inline(always)]
     pub(crate) fn thread(self) -> *mut Thread {

@@ -16,7 +16,9 @@ use gputrace_abi::{
     domain::Domain,
     frame::Frame,
     record::{RecordHeader, kind},
-    values::{LONG_BYTES, READS as PLAN_READS, RESULT_WORD, Read, SHORT_BYTES, Value, value_flags, what},
+    values::{
+        LONG_BYTES, MOST_BYTES, READS as PLAN_READS, RESULT_WORD, Read, SHORT_BYTES, Value, value_flags, what,
+    },
 };
 
 use crate::{
@@ -42,10 +44,7 @@ struct Sized<const BYTES: usize> {
 #[inline(always)]
 pub(crate) unsafe fn at_entry(frame: *mut Frame, id: u64) {
     // SAFETY: the caller's promise.
-    unsafe {
-        let again = follow(frame, id, 0, 0);
-        (&raw mut (*frame).flags).write((*frame).flags | (again as u32) << AGAIN);
-    }
+    unsafe { follow(frame, id, 0, 0) };
 }
 
 /// Reads what is left for the moment when the function of the frame returns.
@@ -54,7 +53,7 @@ pub(crate) unsafe fn at_entry(frame: *mut Frame, id: u64) {
 ///
 /// `frame` must point to a live [`Frame`] of this thread.
 #[inline(always)]
-pub(crate) unsafe fn at_return(frame: *const Frame, id: u64, result: u64) {
+pub(crate) unsafe fn at_return(frame: *mut Frame, id: u64, result: u64) {
     // SAFETY: the caller's promise.
     unsafe {
         if (*frame).cookie().reads_at_return() || (*frame).flags >> AGAIN != 0 {
@@ -63,17 +62,17 @@ pub(crate) unsafe fn at_return(frame: *const Frame, id: u64, result: u64) {
     }
 }
 
-/// Reads each value of the plan that is due. Returns, as bits, which could not be read and may be later.
+/// Reads each value of the plan that is due, and keeps in the frame which could not be read and may be later.
 ///
 /// Not inlined, so that it is in the object once and not on the stack of what else its callers call.
 #[inline(never)]
-unsafe fn follow(frame: *const Frame, id: u64, at_return: u64, result: u64) -> u64 {
+unsafe fn follow(frame: *mut Frame, id: u64, at_return: u64, result: u64) -> u64 {
     // SAFETY: the caller's promise.
     let (cookie, flags, correlation) = unsafe { ((*frame).cookie(), (*frame).flags, (*frame).correlation) };
     let Some(plan) = READS.get_ptr(cookie.function()) else {
         return 0;
     };
-    let mut again = 0;
+    let mut again = 0u32;
     for index in 0..PLAN_READS {
         // SAFETY: a live map element; the index is below its bound.
         let read = unsafe { (&raw const (*plan).reads).cast::<Read>().add(index).read() };
@@ -112,10 +111,12 @@ unsafe fn follow(frame: *const Frame, id: u64, at_return: u64, result: u64) -> u
             flags: if at_return == 0 { 0 } else { value_flags::AT_RETURN },
         };
         if value(&order) != 0 {
-            again |= 1 << index;
+            again |= 1 << (AGAIN + index as u32);
         }
     }
-    again
+    // SAFETY: the caller's promise.
+    unsafe { (&raw mut (*frame).flags).write(flags | again) };
+    0
 }
 
 /// A value to be read.
@@ -149,12 +150,8 @@ fn value(order: &Order) -> u64 {
         if order.bytes == 0 {
             read_user_str(to, SHORT_BYTES as u32, from)
         } else {
-            let bytes = u32::from(order.bytes);
-            let bytes = if bytes > SHORT_BYTES as u32 {
-                SHORT_BYTES as u32
-            } else {
-                bytes
-            };
+            // Linux 6.1 would not see that a comparison bounds the copy of the number that the compiler then uses.
+            let bytes = u32::from(order.bytes) & MOST_BYTES as u32;
             if read_user(to, bytes, from) == 0 {
                 i64::from(bytes)
             } else {

@@ -110,7 +110,7 @@ mod tests {
         for signature in signatures() {
             for read in read_plan(signature).reads {
                 assert!(
-                    read.word <= RESULT_WORD && usize::from(read.bytes) <= gputrace_abi::values::SHORT_BYTES
+                    read.word <= RESULT_WORD && usize::from(read.bytes) <= gputrace_abi::values::MOST_BYTES
                 );
             }
         }
