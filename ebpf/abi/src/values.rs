@@ -28,6 +28,9 @@ pub mod what {
     pub const BYTES: u8 = 3;
     /// [`super::Read::bytes`] bytes, when the function returns.
     pub const BYTES_AT_RETURN: u8 = 4;
+    /// The word is a handle of ROCr's memory pool or region: [`super::Read::bytes`] bytes of the agent that it belongs
+    /// to, from the first of [`crate::gpu::AGENT_WORDS`] on, when the function is called.
+    pub const AGENT: u8 = 5;
 }
 
 shared! {
@@ -107,7 +110,7 @@ impl Cookie {
     #[must_use]
     pub fn with_plan(self, plan: &ReadPlan) -> Self {
         let bits = plan.reads.iter().map(|read| match read.what {
-            what::STRING | what::BYTES => Self::AT_ENTRY,
+            what::STRING | what::BYTES | what::AGENT => Self::AT_ENTRY,
             what::STRING_AT_RETURN | what::BYTES_AT_RETURN => Self::AT_RETURN,
             _ => 0,
         });

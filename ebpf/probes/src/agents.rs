@@ -22,6 +22,9 @@ use crate::{
 /// Marks of `core::Agent` and `core::Queue`.
 const AGENT_MARK: u64 = 0xf6bc_25eb_17e6_f917;
 const QUEUE_MARK: u64 = 0xfa39_06a6_79f9_db49;
+/// Mark of `core::MemoryRegion`, which handles of pools and regions point to, and where it has its agent.
+const REGION_MARK: u64 = 0x9c96_1f19_ee17_5bb3;
+const REGION_OWNER: u64 = 24;
 
 /// Where the pointer to the queue's object is: behind an `amd_queue_t` of 256 bytes, or of 2304 (ROCm 6.3).
 const QUEUE_OBJECT: [u64; 2] = [256, 2304];
@@ -49,6 +52,21 @@ fn word(address: u64) -> u64 {
 #[inline(always)]
 fn is_marked(object: u64, mark: u64) -> bool {
     object != 0 && word(object + 8) == (object + 8) ^ mark
+}
+
+/// Where an agent that a memory pool or region belongs to says what it is; 0 if it is not found.
+#[inline(always)]
+pub(crate) fn of_memory(handle: u64) -> u64 {
+    if !is_marked(handle, REGION_MARK) {
+        return 0;
+    }
+    let agent = word(handle + REGION_OWNER);
+    let [first, _] = AGENT_WORDS;
+    if is_marked(agent, AGENT_MARK) {
+        agent + first
+    } else {
+        0
+    }
 }
 
 /// Describes a queue at its first packet.

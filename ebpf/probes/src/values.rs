@@ -22,6 +22,7 @@ use gputrace_abi::{
 };
 
 use crate::{
+    agents,
     maps::{Counters, READS},
     ring::Slot,
 };
@@ -77,7 +78,7 @@ unsafe fn follow(frame: *mut Frame, id: u64, at_return: u64, result: u64) -> u64
         // SAFETY: a live map element; the index is below its bound.
         let read = unsafe { (&raw const (*plan).reads).cast::<Read>().add(index).read() };
         let due = match read.what {
-            what::STRING | what::BYTES => at_return == 0 || flags >> AGAIN & 1 << index != 0,
+            what::STRING | what::BYTES | what::AGENT => at_return == 0 || flags >> AGAIN & 1 << index != 0,
             what::STRING_AT_RETURN | what::BYTES_AT_RETURN => at_return != 0,
             _ => break,
         };
@@ -97,6 +98,11 @@ unsafe fn follow(frame: *mut Frame, id: u64, at_return: u64, result: u64) -> u64
             } else {
                 0
             }
+        };
+        let address = if read.what == what::AGENT {
+            agents::of_memory(address)
+        } else {
+            address
         };
         if address == 0 {
             continue;

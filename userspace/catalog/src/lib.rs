@@ -33,6 +33,7 @@ pub mod enums;
 mod gpu;
 pub mod launch;
 pub mod markers;
+pub mod memory;
 pub mod release;
 pub mod signature;
 pub mod table;

@@ -2,11 +2,15 @@
 
 use gputrace_abi::{
     REGISTER_ARGS,
-    values::{READS, RESULT_WORD, Read, ReadPlan, what},
+    values::{MOST_BYTES, READS, RESULT_WORD, Read, ReadPlan, what},
 };
 use gputrace_capture::meta::{ArgSlot, ValueKind};
 
-use crate::{Signature, class::Class};
+use crate::{
+    Signature,
+    class::Class,
+    memory::{Allocation, allocation},
+};
 
 /// Functions of which nothing is read although they store values: a program that launches kernels calls it once for each,
 /// and what it gets is what its other half was given.
@@ -19,6 +23,16 @@ pub fn read_plan(signature: &Signature<'_>) -> ReadPlan {
     if NOT_READ.contains(&signature.name) {
         return plan;
     }
+    // Whose memory is allocated is not in the arguments themselves.
+    let owner = matches!(
+        allocation(signature.name),
+        Some(Allocation::Allocate(_) | Allocation::VmemAllocate(_))
+    );
+    let owner = owner.then_some(Read {
+        word: 0,
+        what: what::AGENT,
+        bytes: MOST_BYTES as u16,
+    });
     let arguments = signature
         .parameters()
         .into_iter()
@@ -28,7 +42,11 @@ pub fn read_plan(signature: &Signature<'_>) -> ReadPlan {
         what: what::STRING_AT_RETURN,
         bytes: 0,
     });
-    for (place, read) in plan.reads.iter_mut().zip(arguments.chain(result).take(READS)) {
+    for (place, read) in plan
+        .reads
+        .iter_mut()
+        .zip(owner.into_iter().chain(arguments).chain(result).take(READS))
+    {
         *place = read;
     }
     plan
@@ -82,6 +100,10 @@ mod tests {
     #[test]
     fn strings_and_results_are_read() {
         assert_eq!(reads("hipMalloc"), [(0, what::BYTES_AT_RETURN, 8)]);
+        assert_eq!(
+            reads("hsa_amd_memory_pool_allocate"),
+            [(0, what::AGENT, 31), (3, what::BYTES_AT_RETURN, 8)]
+        );
         assert_eq!(reads("hipGetDeviceCount"), [(0, what::BYTES_AT_RETURN, 4)]);
         assert_eq!(reads("hipEventElapsedTime"), [(0, what::BYTES_AT_RETURN, 4)]);
         // module and function, then the name.
@@ -109,9 +131,7 @@ mod tests {
     fn plans_are_within_their_bounds() {
         for signature in signatures() {
             for read in read_plan(signature).reads {
-                assert!(
-                    read.word <= RESULT_WORD && usize::from(read.bytes) <= gputrace_abi::values::MOST_BYTES
-                );
+                assert!(read.word <= RESULT_WORD && usize::from(read.bytes) <= MOST_BYTES);
             }
         }
     }

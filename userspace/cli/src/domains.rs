@@ -2,8 +2,8 @@
 
 use gputrace_abi::domain::Domain::{
     self, Correlation, HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt,
-    KernelDispatch, KfdEvent, KfdIoctl, MarkerControl, MarkerCore, MarkerName, MemoryCopy, Rccl, RocDecode,
-    RocJpeg, Sched, Tracepoint,
+    KernelDispatch, KfdEvent, KfdIoctl, MarkerControl, MarkerCore, MarkerName, MemoryAllocation, MemoryCopy,
+    Rccl, RocDecode, RocJpeg, Sched, Tracepoint,
 };
 
 use crate::args::DomainArgs;
@@ -42,12 +42,13 @@ const SYSTEM: &[Domain] = &[
     RocDecode,
     RocJpeg,
     Correlation,
+    MemoryAllocation,
 ];
 
 /// The domains that the options select: those of every option given as true (`--runtime-trace` if there is
 /// none), without those of every option given as false.
 pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
-    let options: [(Option<bool>, &[Domain]); 20] = [
+    let options: [(Option<bool>, &[Domain]); 21] = [
         (args.hip_trace, &[HipRuntime, HipCompiler]),
         (args.hip_runtime_trace, &[HipRuntime]),
         (args.hip_compiler_trace, &[HipCompiler]),
@@ -62,6 +63,7 @@ pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
         (args.sched, &[Sched]),
         (args.driver_trace, &[Tracepoint]),
         (args.marker_trace, MARKERS),
+        (args.memory_allocation_trace, &[MemoryAllocation]),
         (args.rccl_trace, &[Rccl]),
         (args.rocdecode_trace, &[RocDecode]),
         (args.rocjpeg_trace, &[RocJpeg]),

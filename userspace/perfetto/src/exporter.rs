@@ -115,7 +115,8 @@ impl<W: Write> TraceWriter<W> {
             }
             Event::Observation(one) => {
                 self.now = self.now.max(one.end);
-                self.observations.draw(out, tracks, one)
+                self.observations.draw(out, tracks, one)?;
+                self.gpu.memory(out, one)
             }
             Event::Lifetime(lifetime) => {
                 self.now = self.now.max(lifetime.time);

@@ -112,6 +112,7 @@ impl Observations {
 fn title(row: Row) -> String {
     let what = match Domain::from_id(row.domain) {
         Some(Domain::Sched) => "scheduling",
+        Some(Domain::MemoryAllocation) => "memory",
         _ => "driver",
     };
     match row.gpu_id {

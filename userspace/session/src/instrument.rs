@@ -190,7 +190,9 @@ impl Instruments {
             .unwrap_or_default();
         let domains = gputrace_catalog::library_domains(name);
         domains.iter().any(|domain| self.domains.contains(domain))
-            || domains.contains(&Domain::HsaCore) && gputrace_catalog::is_gpu_traced(&self.domains)
+            || domains.contains(&Domain::HsaCore)
+                && (gputrace_catalog::is_gpu_traced(&self.domains)
+                    || self.domains.contains(&Domain::MemoryAllocation))
     }
 
     /// Probes a file that may be mapped later, if that has not been done.
@@ -439,7 +441,13 @@ pub fn plan(
 ) -> Result<LibraryPlan, ElfError> {
     file.plan(&|name: &str| {
         let name = gputrace_catalog::plain_name(name);
-        gputrace_catalog::classify(name).filter(|domain| domains.contains(domain) && functions.wants(name))
+        // Functions that allocate memory are wanted also by those who want to know of memory only.
+        let of_memory = || {
+            domains.contains(&Domain::MemoryAllocation)
+                && gputrace_catalog::memory::allocation(name).is_some()
+        };
+        gputrace_catalog::classify(name)
+            .filter(|domain| domains.contains(domain) && functions.wants(name) || of_memory())
     })
 }
 

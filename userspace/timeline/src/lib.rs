@@ -28,6 +28,7 @@ pub mod extent;
 pub mod gpu;
 mod group;
 pub mod ioctl;
+mod memory;
 pub mod observation;
 mod processes;
 mod ranges;

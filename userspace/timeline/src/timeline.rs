@@ -44,6 +44,7 @@ use crate::{
     event::{CallEnd, Event, FunctionInfo},
     group::{Collection, Due, Group},
     ioctl,
+    memory::Memory,
     processes::Processes,
     ranges::Ranges,
     tally::Tally,
@@ -69,6 +70,7 @@ pub struct Timeline<R> {
     /// Events about the GPU's work that wait until the calls before them have been emitted, which may say more of them.
     held: VecDeque<Event>,
     ranges: Ranges,
+    memory: Memory,
     collecting: Collection,
     group: Group,
     processes: Processes,
@@ -146,12 +148,15 @@ impl<R: Read + Seek> Timeline<R> {
     }
 
     fn with(reader: CaptureReader<R>, recording: Recording, ready: VecDeque<Event>, work: Work) -> Self {
+        let mut memory = Memory::new(&recording.domains);
+        ready.iter().for_each(|event| memory.agent(event));
         Self {
             reader,
             ready,
             recording,
             held: VecDeque::new(),
             ranges: Ranges::default(),
+            memory,
             collecting: Collection::default(),
             group: Group::default(),
             processes: Processes::default(),
@@ -241,6 +246,7 @@ impl<R: Read + Seek> Timeline<R> {
             Meta::Library(library) => {
                 for info in functions(*library) {
                     self.ranges.function(&info);
+                    self.memory.function(&info);
                     self.ready.push_back(Event::Function(Box::new(info)));
                 }
             }
@@ -279,6 +285,9 @@ impl<R: Read + Seek> Timeline<R> {
             task_op::EXEC => CallEnd::Executed,
             _ => return,
         };
+        if task.pid == task.tid || task.op == task_op::EXEC {
+            self.memory.ended(task.pid);
+        }
         self.ranges
             .ended((task.pid, task.tid), task.time, how, &mut self.ready);
     }
@@ -294,6 +303,7 @@ impl<R: Read + Seek> Timeline<R> {
         self.ready
             .extend(open.map(|one| Event::Observation(Box::new(one))));
         let mut remarks: Vec<String> = self.work.remarks().chain(self.ranges.remarks()).collect();
+        remarks.extend(self.memory.remarks());
         match (self.reader.truncation(), &self.end) {
             (Some(truncation), _) => remarks.push(format!("{truncation}. The recorder was killed or ran out of disk space, or the file was damaged.")),
             (None, None) => remarks.push(
@@ -369,7 +379,9 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                         let function = ioctl::function(request.nr());
                         self.ready.push_back(Event::Function(Box::new(function)));
                     }
-                    self.ranges.call(call, &mut self.ready);
+                    if self.memory.call(&call, &mut self.ready) {
+                        self.ranges.call(call, &mut self.ready);
+                    }
                     continue;
                 }
                 Some(Due::Observed(observations)) => {

@@ -52,6 +52,8 @@ domain_args! {
     sched;
     /// Markers and ranges of ROCTx and of rocprofiler-systems' user API.
     marker_trace;
+    /// Memory that HSA allocates and frees: which agent's, address, bytes; what was never freed.
+    memory_allocation_trace;
     /// RCCL, the collectives: nccl*.
     rccl_trace;
     /// Video decoding: rocDec*.

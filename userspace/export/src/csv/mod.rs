@@ -42,6 +42,7 @@
 //! | `Engine_Mask` | engine of a copy as one bit; 0 if the runtime chose |
 
 mod gpu;
+mod memory;
 mod observed;
 mod stats;
 mod table;
@@ -100,6 +101,7 @@ pub struct CsvExporter {
     unfinished: Option<Table>,
     gpu: GpuTables,
     observed: Observed,
+    memory: Option<Table>,
     stats: Option<Stats>,
     ledger: Option<Ledger>,
 }
@@ -123,6 +125,7 @@ impl CsvExporter {
             unfinished: None,
             gpu: GpuTables::default(),
             observed: Observed::default(),
+            memory: None,
             stats: options.stats.then(Stats::default),
             ledger: None,
         }
@@ -202,6 +205,13 @@ impl Exporter for CsvExporter {
                 }
             }
             Event::Function(info) => self.functions.learn(info),
+            Event::Observation(one) if one.domain == Domain::MemoryAllocation.id() => {
+                let table = match &mut self.memory {
+                    Some(table) => table,
+                    None => self.memory.insert(memory::begin(&self.directory, &self.name)?),
+                };
+                memory::row(table, self.gpu.gpus(), one)?;
+            }
             Event::Observation(one) => self.observed.row(&self.directory, &self.name, one)?,
             Event::Call(call) => self.call(call)?,
             Event::Ledger(ledger) => self.ledger = Some((**ledger).clone()),
@@ -242,6 +252,10 @@ impl Exporter for CsvExporter {
         );
         tables.push((account, "account of calls seen, written and lost".to_owned()));
         tables.extend(self.observed.finish());
+        tables.extend(
+            self.memory
+                .map(|table| (table, "allocations of memory".to_owned())),
+        );
         tables.extend(self.gpu.finish(&self.directory, &self.name)?);
         if let Some(stats) = &self.stats {
             tables.extend(stats.finish(&self.directory, &self.name)?);
@@ -259,9 +273,18 @@ impl Exporter for CsvExporter {
 /// Whether there is a table for the domain even if nothing of it happens. That there was nothing to see is of interest
 /// for what every program does, as in rocprofv3.
 fn has_table(domain: Domain) -> bool {
-    matches!(
-        domain.csv_stem(),
-        "hip_api" | "hsa_api" | "kernel" | "memory_copy"
+    !matches!(
+        domain,
+        Domain::MarkerCore
+            | Domain::MarkerControl
+            | Domain::MarkerName
+            | Domain::Correlation
+            | Domain::Rccl
+            | Domain::RocDecode
+            | Domain::RocJpeg
+            | Domain::MemoryAllocation
+            | Domain::ScratchMemory
+            | Domain::ArgumentData
     )
 }
 

@@ -37,6 +37,7 @@ use gputrace_export::{
 use gputrace_timeline::{
     event::Event,
     gpu::{Copy, Dispatch, GpuTime, Origin},
+    observation::{FieldValue, Observation},
 };
 
 use crate::sequence::{Annotations, EventType, NativeEvent, Sequence, Value};
@@ -146,6 +147,20 @@ impl GpuWork {
             Event::Copy(copy) => self.copy(out, copy, now),
             _ => Ok(()),
         }
+    }
+
+    /// Draws how much memory of an agent is allocated after an allocation or what frees one.
+    pub(crate) fn memory<W: Write>(&mut self, out: &mut Sequence<W>, one: &Observation) -> io::Result<()> {
+        let (Some(FieldValue::Number(node)), Some(FieldValue::Number(live))) =
+            (one.get("node"), one.get("live_bytes"))
+        else {
+            return Ok(());
+        };
+        let node = u32::try_from(*node).ok();
+        let track = self.rows.live_bytes(out, &self.gpus, node)?;
+        out.event(one.end, EventType::Counter, track, |event| {
+            event.counter(i64::try_from(*live).unwrap_or(i64::MAX));
+        })
     }
 
     /// Draws what is left. `now` is when the recording ended, ns. Returns how many spans came too late to be

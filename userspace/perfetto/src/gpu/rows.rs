@@ -194,10 +194,30 @@ impl Rows {
         work: Work,
         node: Option<u32>,
     ) -> io::Result<u64> {
-        let (number, name, unit) = match work {
+        let what = match work {
             Work::Kernels => (1, "kernels in flight", Unit::UNIT_COUNT),
             Work::Copies => (2, "copy bytes in flight", Unit::UNIT_SIZE_BYTES),
         };
+        self.named_counter(out, gpus, what, node)
+    }
+
+    /// The track of an agent's memory that is allocated, in bytes.
+    pub(super) fn live_bytes<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        gpus: &Gpus,
+        node: Option<u32>,
+    ) -> io::Result<u64> {
+        self.named_counter(out, gpus, (3, "allocated bytes", Unit::UNIT_SIZE_BYTES), node)
+    }
+
+    fn named_counter<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        gpus: &Gpus,
+        (number, name, unit): (u32, &str, Unit),
+        node: Option<u32>,
+    ) -> io::Result<u64> {
         let track = uuid(Kind::GpuCounter, 0, number, of_node(node));
         if !self.counters.contains(&track) {
             let mut counter = CounterDescriptor::new();

@@ -1,0 +1,70 @@
+//! HSA's functions that allocate memory and free it: those of which rocprofiler-sdk makes its records.
+
+use Allocation::{Allocate, Free, VmemAllocate, VmemFree};
+
+/// What a call does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Allocation {
+    /// Allocates the second argument's bytes in the pool or region that is the first; the address is stored where this
+    /// argument word points to.
+    Allocate(u8),
+    /// The same for memory without an address: it has a handle.
+    VmemAllocate(u8),
+    /// Frees what is at the address that is the first argument.
+    Free,
+    /// Releases the handle that is the first argument.
+    VmemFree,
+}
+
+/// By name; in order, for binary search.
+const FUNCTIONS: &[(&str, Allocation)] = &[
+    ("hsa_amd_memory_pool_allocate", Allocate(3)),
+    ("hsa_amd_memory_pool_free", Free),
+    ("hsa_amd_vmem_handle_create", VmemAllocate(4)),
+    ("hsa_amd_vmem_handle_release", VmemFree),
+    ("hsa_memory_allocate", Allocate(2)),
+    ("hsa_memory_free", Free),
+];
+
+impl Allocation {
+    /// rocprofiler-sdk's name of the operation.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Allocate(_) => "MEMORY_ALLOCATION_ALLOCATE",
+            VmemAllocate(_) => "MEMORY_ALLOCATION_VMEM_ALLOCATE",
+            Free => "MEMORY_ALLOCATION_FREE",
+            VmemFree => "MEMORY_ALLOCATION_VMEM_FREE",
+        }
+    }
+}
+
+/// What a call of the function does to memory; `None` if nothing.
+#[must_use]
+pub fn allocation(name: &str) -> Option<Allocation> {
+    let at = FUNCTIONS.binary_search_by_key(&name, |(name, _)| name).ok()?;
+    FUNCTIONS.get(at).map(|(_, allocation)| *allocation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::signature;
+
+    #[test]
+    fn arguments_are_where_the_headers_have_them() {
+        assert!(FUNCTIONS.is_sorted_by_key(|(name, _)| name));
+        for (name, expected) in FUNCTIONS {
+            assert_eq!(allocation(name), Some(*expected));
+            let signature = signature(name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));
+            if let Allocate(word) | VmemAllocate(word) = expected {
+                assert_eq!(signature.arguments[1].name, "size");
+                assert!(
+                    signature.arguments[usize::from(*word)].c_type.stored.is_some(),
+                    "{name}"
+                );
+            }
+        }
+        assert_eq!(allocation("hipMalloc"), None);
+    }
+}
