@@ -119,7 +119,8 @@ mod tests {
                 MemoryCopy,
                 Rccl,
                 RocDecode,
-                RocJpeg
+                RocJpeg,
+                MemoryAllocation
             ]
         );
         let args = DomainArgs {

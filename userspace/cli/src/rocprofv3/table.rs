@@ -131,7 +131,12 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                 "",
             ),
             entry("memory-copy-trace", Bool, Works, ""),
-            entry("memory-allocation-trace", Bool, Instead(NOT_YET), ""),
+            entry(
+                "memory-allocation-trace",
+                Bool,
+                Works,
+                "Not part of `--runtime-trace`.",
+            ),
             entry("kfd-trace", Bool, Instead(DRIVER), ""),
             entry("scratch-memory-trace", Bool, Instead(NOT_YET), ""),
             entry(
