@@ -195,7 +195,7 @@ impl JsonExporter {
             operation,
             correlation_id: Correlation {
                 internal: call.correlation,
-                external: 0,
+                external: call.external.unwrap_or(0),
                 ancestor: Some(call.parent),
             },
             start_timestamp: call.begin,

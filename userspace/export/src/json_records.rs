@@ -231,7 +231,7 @@ impl DispatchRecord {
             thread_id: dispatch.origin.tid,
             correlation_id: Correlation {
                 internal: dispatch.origin.innermost,
-                external: 0,
+                external: dispatch.origin.external.unwrap_or(0),
                 ancestor: None,
             },
             start_timestamp: dispatch.time.begin,
@@ -305,7 +305,7 @@ impl CopyRecord {
             thread_id: copy.origin.tid,
             correlation_id: Correlation {
                 internal: copy.origin.innermost,
-                external: 0,
+                external: copy.origin.external.unwrap_or(0),
                 ancestor: None,
             },
             start_timestamp: copy.time.begin,

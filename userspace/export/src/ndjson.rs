@@ -83,6 +83,8 @@ struct CallLine<'a> {
     begin: u64,
     end: u64,
     correlation_id: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    external_id: Option<u64>,
     parent: u64,
     depth: u16,
     cpu: u32,
@@ -115,6 +117,8 @@ struct DispatchLine<'a> {
     stream: Option<u64>,
     correlation_id: u64,
     outermost_correlation_id: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    external_id: Option<u64>,
     deferred: bool,
     begin: u64,
     end: u64,
@@ -144,6 +148,8 @@ struct CopyLine {
     engine: u32,
     correlation_id: u64,
     outermost_correlation_id: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    external_id: Option<u64>,
     begin: u64,
     end: u64,
     #[serde(flatten)]
@@ -282,6 +288,7 @@ impl<W: Write> NdjsonWriter<W> {
             begin: call.begin,
             end: call.end,
             correlation_id: call.correlation,
+            external_id: call.external,
             parent: call.parent,
             depth: call.depth,
             cpu: call.cpu,
@@ -317,6 +324,7 @@ impl<W: Write> NdjsonWriter<W> {
             stream: dispatch.origin.stream,
             correlation_id: dispatch.origin.innermost,
             outermost_correlation_id: dispatch.origin.outermost,
+            external_id: dispatch.origin.external,
             deferred: dispatch.origin.deferred,
             begin: dispatch.time.begin,
             end: dispatch.time.end,
@@ -423,6 +431,7 @@ fn copy_line(copy: &Copy) -> CopyLine {
         engine: copy.engine,
         correlation_id: copy.origin.innermost,
         outermost_correlation_id: copy.origin.outermost,
+        external_id: copy.origin.external,
         begin: copy.time.begin,
         end: copy.time.end,
         knowledge: Knowledge::new(&copy.time, copy.origin.time),

@@ -25,6 +25,8 @@ struct Ext<'a> {
     returned: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     unfinished: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    external_id: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -77,6 +79,7 @@ impl Calls {
         let extdata = json(&Ext {
             returned: returned.is_some().then_some(&self.text),
             unfinished,
+            external_id: call.external,
         });
         let event = context.event(category(call), (call.correlation, call.parent), &extdata)?;
         let info = context.functions.get(call.function);
