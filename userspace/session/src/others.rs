@@ -66,7 +66,8 @@ pub struct LibraryName {
 }
 
 impl LibraryName {
-    /// What the user wrote: a path, or a name such as `librocblas.so`, which also stands for `librocblas.so.4`.
+    /// What the user wrote: a path, or a name such as `librocblas` or `librocblas.so`, which also stand for
+    /// `librocblas.so.4`.
     #[must_use]
     pub fn new(given: PathBuf) -> Self {
         let metadata = is_path(&given).then(|| std::fs::metadata(&given).ok()).flatten();
@@ -82,7 +83,8 @@ impl LibraryName {
         &self.given
     }
 
-    /// Whether this is the library: the very file or the same path, or, by name, the same name up to a version.
+    /// Whether this is the library: the very file or the same path, or, by name, the same name up to a suffix such
+    /// as `.so` or `.4`.
     fn is(&self, mapped: &MappedFile) -> bool {
         if is_path(&self.given) {
             // Overlays show other devices in maps than in `stat`, so the device does not help.
@@ -316,7 +318,8 @@ mod tests {
         assert!(LibraryName::new(libc.path.clone()).is(&libc));
         assert!(LibraryName::new("libc.so.6".into()).is(&libc));
         assert!(LibraryName::new("libc.so".into()).is(&libc));
-        for other in ["libc", "libm.so.6", "/nowhere/libc.so.6", "/bin/sh"] {
+        assert!(LibraryName::new("libc".into()).is(&libc));
+        for other in ["lib", "libc.s", "libm.so.6", "/nowhere/libc.so.6", "/bin/sh"] {
             assert!(!LibraryName::new(other.into()).is(&libc), "{other}");
         }
     }

@@ -492,11 +492,11 @@ __hipRegister | 1.0.0- | void * = pointer | data: const void * = pointer
 hipNameless | 1.0.0- | void = void | arg0: void (*)(int, void *) = pointer | arg1: int[4] = pointer
 hipScalars | 1.0.0- | hipError_t = hip_error | name: const char * = string | out: char * = pointer > string | on: bool = bool \
 | port: uint16_t = uint:2 | offset: long = int:8 | ratio: float = float:4
-hipStructs | 1.0.0- | signed_enum = int:4 | a: agent = handle | m: mixed = struct:is | d: two_doubles = struct:ss \
-| e: extent = memory:24 | grid: dim3 = dim3
 hipStores | 1.0.0- | hipError_t = hip_error | memory: void ** = pointer > pointer | count: int * = pointer > int:4 \
 | which: signed_enum * = pointer > int:4 | in: const int * = pointer | a: agent * = pointer > handle | m: mixed * = pointer \
 | data: uint8_t * = pointer
+hipStructs | 1.0.0- | signed_enum = int:4 | a: agent = handle | m: mixed = struct:is | d: two_doubles = struct:ss \
+| e: extent = memory:24 | grid: dim3 = dim3
 ";
 
     /// What a header declares, as lines of the data file.
