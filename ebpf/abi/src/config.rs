@@ -10,12 +10,8 @@ shared! {
         pub follow_forks: u32,
         /// Bytes waiting in a ring from which on a record wakes the collector up; below, it polls.
         pub wakeup_bytes: u64,
-        /// Offset of `pid` (the new task's id) in the record of `task:task_newtask`.
-        pub newtask_pid: u32,
-        /// Offset of `clone_flags` in the record of `task:task_newtask`.
-        pub newtask_clone_flags: u32,
-        /// Offset of `old_pid` in the record of `sched:sched_process_exec`.
-        pub exec_old_pid: u32,
+        /// Offset of `pid` in the kernel's `struct task_struct`.
+        pub task_pid: u32,
         /// A power of two, minus 1: only calls whose number (on their CPU) has none of these bits look
         /// whether to wake the collector.
         pub wakeup_mask: u32,
@@ -26,22 +22,11 @@ shared! {
 }
 
 shared! {
-    /// Settings of the kernel-side programs (`ebpf/kernel`): field offsets of the running kernel's
-    /// tracepoints, read from their `format` files.
+    /// Settings of the kernel-side programs (`ebpf/kernel`).
     #[derive(Default)]
     pub struct KernelConfig {
-        /// Offset of `pid` in `task:task_newtask`.
-        pub newtask_pid: u32,
-        /// Offset of `comm` in `task:task_newtask`.
-        pub newtask_comm: u32,
-        /// Offset of `clone_flags` in `task:task_newtask`.
-        pub newtask_clone_flags: u32,
-        /// Offset of `old_pid` in `sched:sched_process_exec`.
-        pub exec_old_pid: u32,
-        /// Offset of `pid` in `task:task_rename`.
-        pub rename_pid: u32,
-        /// Offset of `newcomm` in `task:task_rename`.
-        pub rename_newcomm: u32,
+        /// Offset of `pid` in the kernel's `struct task_struct`.
+        pub task_pid: u32,
     }
 }
 
@@ -69,5 +54,5 @@ pub mod state {
 /// `CLONE_THREAD` of `linux/sched.h`: the new task is a thread of its creator's process.
 pub const CLONE_THREAD: u64 = 0x0001_0000;
 
-const _: () = assert!(size_of::<ProbeConfig>() == 40);
-const _: () = assert!(size_of::<KernelConfig>() == 24);
+const _: () = assert!(size_of::<ProbeConfig>() == 32);
+const _: () = assert!(size_of::<KernelConfig>() == 4);

@@ -19,35 +19,29 @@ shared! {
         pub end: u64,
         /// Thread id of who woke it up, 0 if nobody was seen to.
         pub waker: u32,
-        /// Why: `prev_state` of `sched:sched_switch`, bits of `linux/sched.h` (0 running, 1 interruptible sleep,
-        /// 2 uninterruptible, 4 stopped, 8 traced).
+        /// Why: bits of `linux/sched.h` (0 running, 1 interruptible sleep, 2 uninterruptible, 4 stopped, 8 traced).
         pub state: u32,
     }
 }
 
 shared! {
-    /// Settings of the programs: offsets of fields in records of tracepoints.
+    /// Settings of the programs.
     #[derive(Default)]
     pub struct SchedConfig {
-        /// `prev_state` in `sched:sched_switch`, 8 bytes.
-        pub switch_prev_state: u32,
-        /// `next_pid` there.
-        pub switch_next_pid: u32,
-        /// `pid` in `sched:sched_wakeup`.
-        pub wakeup_pid: u32,
-        /// Unused, 0.
-        pub reserved: u32,
+        /// Offset of `pid` in the kernel's `struct task_struct`.
+        pub task_pid: u32,
     }
 }
 
-/// `EXIT_DEAD | EXIT_ZOMBIE` of `linux/sched.h`: the thread does not come back.
-pub const STATE_GONE: u64 = 0x30;
+/// `TASK_DEAD` of `linux/sched.h`: the thread does not come back.
+pub const STATE_GONE: u32 = 0x80;
 
-/// The states that a thread sleeps in; without any of these bits it could run but for want of a processor.
-pub const STATE_WAITING: u64 = 0xff;
+/// `TASK_REPORT` of `linux/sched.h`, the states that a thread sleeps in; without any of these bits it could run but for
+/// want of a processor.
+pub const STATE_WAITING: u32 = 0x7f;
 
 /// `size` of an [`OffCpu`].
 pub const OFF_CPU_SIZE: usize = size_of::<OffCpu>();
 
 const _: () = assert!(OFF_CPU_SIZE == 48);
-const _: () = assert!(size_of::<SchedConfig>() == 16);
+const _: () = assert!(size_of::<SchedConfig>() == 4);

@@ -1,12 +1,18 @@
 //! Processes and threads: created, executed, renamed, ended.
+//!
+//! Raw tracepoints, because the kernel leaves out programs of ordinary ones while a thread that works on a map by bpf(2)
+//! waits for the processor, and says so nowhere.
 
 use aya_ebpf::{
     EbpfContext as _, Global,
     bindings::BPF_RB_NO_WAKEUP,
     btf_maps::{PerCpuArray, RingBuf},
-    helpers::{bpf_get_smp_processor_id, generated::bpf_ktime_get_boot_ns},
-    macros::{btf_map, tracepoint},
-    programs::TracePointContext,
+    helpers::{
+        bpf_get_smp_processor_id, bpf_probe_read_kernel, bpf_probe_read_kernel_str_bytes,
+        generated::bpf_ktime_get_boot_ns,
+    },
+    macros::{btf_map, raw_tracepoint},
+    programs::RawTracePointContext,
 };
 use aya_log_ebpf::debug;
 use gputrace_abi::{
@@ -15,16 +21,9 @@ use gputrace_abi::{
     record::{RecordHeader, TASK_SIZE, Task, kind, task_op},
 };
 
-/// Offsets of the fields that the programs read.
+/// What the programs must know of this kernel.
 #[unsafe(no_mangle)]
-static KERNEL_CONFIG: Global<KernelConfig> = Global::new(KernelConfig {
-    newtask_pid: 0,
-    newtask_comm: 0,
-    newtask_clone_flags: 0,
-    exec_old_pid: 0,
-    rename_pid: 0,
-    rename_newcomm: 0,
-});
+static KERNEL_CONFIG: Global<KernelConfig> = Global::new(KernelConfig { task_pid: 0 });
 
 /// Task events of all CPUs: they are rare enough for one ring. The loader sets its size.
 #[btf_map]
@@ -35,17 +34,11 @@ static TASK_RING: RingBuf<Task, { 1 << 20 }, 0> = RingBuf::new();
 static TASK_COUNTERS: PerCpuArray<TaskCounters, 1> = PerCpuArray::new();
 
 /// A new task; runs in its creator.
-#[tracepoint(category = "task", name = "task_newtask")]
-pub(crate) fn task_newtask(ctx: TracePointContext) -> Option<()> {
-    let config = KERNEL_CONFIG.load();
-    // SAFETY: the helper behind each read checks the address.
-    let (tid, flags, comm) = unsafe {
-        (
-            ctx.read_at::<u32>(config.newtask_pid as usize).ok()?,
-            ctx.read_at::<u64>(config.newtask_clone_flags as usize).ok()?,
-            ctx.read_at::<[u8; 16]>(config.newtask_comm as usize).ok()?,
-        )
-    };
+#[raw_tracepoint(tracepoint = "task_newtask")]
+pub(crate) fn task_newtask(ctx: RawTracePointContext) -> Option<()> {
+    let (tid, flags) = (task_id(ctx.arg(0))?, ctx.arg::<u64>(1));
+    // A task is born with its creator's name.
+    let comm = ctx.command().ok()?;
     let creator = ctx.tgid();
     debug!(
         &ctx,
@@ -59,10 +52,9 @@ pub(crate) fn task_newtask(ctx: TracePointContext) -> Option<()> {
 }
 
 /// A process executed another program.
-#[tracepoint(category = "sched", name = "sched_process_exec")]
-pub(crate) fn sched_process_exec(ctx: TracePointContext) -> Option<()> {
-    // SAFETY: the helper behind it checks the address.
-    let old: u32 = unsafe { ctx.read_at(KERNEL_CONFIG.load().exec_old_pid as usize) }.ok()?;
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+pub(crate) fn sched_process_exec(ctx: RawTracePointContext) -> Option<()> {
+    let old: u32 = ctx.arg(1);
     debug!(
         &ctx,
         "process {}: executed another program (task was {})",
@@ -73,27 +65,30 @@ pub(crate) fn sched_process_exec(ctx: TracePointContext) -> Option<()> {
 }
 
 /// A task ended.
-#[tracepoint(category = "sched", name = "sched_process_exit")]
-pub(crate) fn sched_process_exit(ctx: TracePointContext) -> Option<()> {
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+pub(crate) fn sched_process_exit(ctx: RawTracePointContext) -> Option<()> {
     debug!(&ctx, "task {} of process {}: ended", ctx.pid(), ctx.tgid());
     write(task_op::EXIT, ctx.tgid(), ctx.pid(), 0, ctx.command().ok()?)
 }
 
 /// A task got a new name; another task may have given it.
-#[tracepoint(category = "task", name = "task_rename")]
-pub(crate) fn task_rename(ctx: TracePointContext) -> Option<()> {
-    let config = KERNEL_CONFIG.load();
-    // SAFETY: the helper behind each read checks the address.
-    let (tid, comm) = unsafe {
-        (
-            ctx.read_at::<u32>(config.rename_pid as usize).ok()?,
-            ctx.read_at::<[u8; 16]>(config.rename_newcomm as usize).ok()?,
-        )
-    };
-    // Only the renamed task's own id is in the event. When a task renames itself (prctl,
+#[raw_tracepoint(tracepoint = "task_rename")]
+pub(crate) fn task_rename(ctx: RawTracePointContext) -> Option<()> {
+    let tid = task_id(ctx.arg(0))?;
+    let mut comm = [0; 16];
+    // SAFETY: the helper behind it checks the address.
+    unsafe { bpf_probe_read_kernel_str_bytes(ctx.arg(1), &mut comm) }.ok()?;
+    // The renamed task's process would cost another read. When a task renames itself (prctl,
     // pthread_setname_np on itself) the current process is its process; when a thread renames a sibling
     // it is so too. Nobody can rename a task of another process.
     write(task_op::RENAME, ctx.tgid(), tid, 0, comm)
+}
+
+/// The id of a task of the kernel's.
+#[inline(always)]
+fn task_id(task: *const u8) -> Option<u32> {
+    // SAFETY: the helper behind it checks the address.
+    unsafe { bpf_probe_read_kernel(task.wrapping_add(KERNEL_CONFIG.load().task_pid as usize).cast()) }.ok()
 }
 
 #[inline(always)]

@@ -180,6 +180,7 @@ impl Request {
             direction: hit.stack_arg(0)? as u32,
         })
     }
+
     /// `hsa_amd_memory_copy_op_t`: version, kind, entries and traffic class in the first word, then the signal, source
     /// and its agent, the destination's agent and the destination, and the size. Operations of other kinds have lists in
     /// their places.

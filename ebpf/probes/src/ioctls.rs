@@ -22,8 +22,10 @@ use aya_ebpf::{
             bpf_ringbuf_output, bpf_ringbuf_query,
         },
     },
-    macros::{btf_map, fentry, fexit, kprobe, kretprobe, tracepoint},
-    programs::{FEntryContext, FExitContext, ProbeContext, RetProbeContext, TracePointContext},
+    macros::{btf_map, fentry, fexit, kprobe, kretprobe, raw_tracepoint, tracepoint},
+    programs::{
+        FEntryContext, FExitContext, ProbeContext, RawTracePointContext, RetProbeContext, TracePointContext,
+    },
 };
 use gputrace_abi::{
     config::state,
@@ -127,8 +129,8 @@ pub(crate) fn kfd_sys_exit(ctx: TracePointContext) -> Option<()> {
 
 /// A task ends. A return probe can miss a return (the kernel keeps only so many at a time); what is open now has
 /// returned unseen.
-#[tracepoint(category = "sched", name = "sched_process_exit")]
-pub(crate) fn kfd_task_exited(_ctx: TracePointContext) -> Option<()> {
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+pub(crate) fn kfd_task_exited(_ctx: RawTracePointContext) -> Option<()> {
     if stopped() {
         return None;
     }

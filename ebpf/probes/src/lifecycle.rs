@@ -1,15 +1,18 @@
 //! What must be known of processes and threads at the very moment, in the kernel: children of traced
 //! processes are traced from their first instruction, and a thread that ends leaves no open calls.
+//!
+//! All are raw tracepoints: the kernel runs no program of an ordinary one on a processor where a thread that works on a
+//! map by bpf(2) has lost the processor to another, and nobody would know what was missed.
 
 use core::ffi::c_void;
 
 use aya_ebpf::{
     helpers::{
-        bpf_get_current_pid_tgid,
+        bpf_get_current_pid_tgid, bpf_probe_read_kernel,
         generated::{bpf_for_each_map_elem, bpf_ktime_get_boot_ns},
     },
-    macros::tracepoint,
-    programs::TracePointContext,
+    macros::raw_tracepoint,
+    programs::RawTracePointContext,
 };
 use gputrace_abi::{
     config::CLONE_THREAD,
@@ -27,26 +30,31 @@ use crate::{
 
 /// A traced process created another one: trace that too, if children are to be followed. Runs in the
 /// creator, before the new task first runs.
-#[tracepoint(category = "task", name = "task_newtask")]
-pub(crate) fn task_created(ctx: TracePointContext) -> Option<()> {
+#[raw_tracepoint(tracepoint = "task_newtask")]
+pub(crate) fn task_created(ctx: RawTracePointContext) -> Option<()> {
     let config = config();
     if config.follow_forks == 0 || stopped() {
         return None;
     }
     let flags = target((bpf_get_current_pid_tgid() >> 32) as u32)?;
-    // SAFETY: the helper behind it checks the address.
-    let clone_flags: u64 = unsafe { ctx.read_at(config.newtask_clone_flags as usize) }.ok()?;
+    let clone_flags: u64 = ctx.arg(1);
     if clone_flags & CLONE_THREAD != 0 {
         return None;
     }
-    // SAFETY: the helper behind it checks the address.
-    let child: u32 = unsafe { ctx.read_at(config.newtask_pid as usize) }.ok()?;
+    let child = task_id(ctx.arg(0), config.task_pid)?;
     TARGETS.insert(child, flags, 0).ok()
 }
 
+/// The id of a task of the kernel's, whose field `pid` lies at `offset`.
+#[inline(always)]
+pub(crate) fn task_id(task: *const u8, offset: u32) -> Option<u32> {
+    // SAFETY: the helper behind it checks the address.
+    unsafe { bpf_probe_read_kernel(task.wrapping_add(offset as usize).cast()) }.ok()
+}
+
 /// A task ends: its open calls are unfinished for good.
-#[tracepoint(category = "sched", name = "sched_process_exit")]
-pub(crate) fn task_exited(_ctx: TracePointContext) -> Option<()> {
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+pub(crate) fn task_exited(_ctx: RawTracePointContext) -> Option<()> {
     close(bpf_get_current_pid_tgid(), span_flags::THREAD_EXITED)
 }
 
@@ -56,11 +64,10 @@ pub(crate) fn task_exited(_ctx: TracePointContext) -> Option<()> {
 /// If it is a target by name (not only as one of every process), the collector is told before the new
 /// program's first instruction: it may run under a dynamic linker that is not watched yet, e.g. in a
 /// container.
-#[tracepoint(category = "sched", name = "sched_process_exec")]
-pub(crate) fn task_executed(ctx: TracePointContext) -> Option<()> {
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+pub(crate) fn task_executed(ctx: RawTracePointContext) -> Option<()> {
     let id = bpf_get_current_pid_tgid();
-    // SAFETY: the helper behind it checks the address.
-    let old: u32 = unsafe { ctx.read_at(config().exec_old_pid as usize) }.ok()?;
+    let old: u32 = ctx.arg(1);
     close(id & !0xffff_ffff | u64::from(old), span_flags::EXECUTED);
     if stopped() {
         return None;

@@ -22,9 +22,7 @@ static CONFIG: Global<ProbeConfig> = Global::new(ProbeConfig {
     cpus: 1,
     follow_forks: 0,
     wakeup_bytes: 0,
-    newtask_pid: 0,
-    newtask_clone_flags: 0,
-    exec_old_pid: 0,
+    task_pid: 0,
     wakeup_mask: 0,
     calls_per_window: 0,
 });

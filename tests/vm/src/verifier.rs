@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 use gputrace_abi::config::ProbeConfig;
-use gputrace_probe::{possible_cpus, tracefs::Tracepoint};
+use gputrace_probe::{layout::task_pid, possible_cpus};
 use libbpf_rs::{MapType, ObjectBuilder, OpenObject, OpenProgram, PrintLevel};
 use zerocopy::IntoBytes as _;
 
@@ -122,14 +122,11 @@ fn load(object: &[u8], name: &str) -> Result<Verdict> {
 /// Sets maps and settings as a recording does: see `configure` of `gputrace-probe`.
 fn configure(open: &mut OpenObject) -> Result<()> {
     let cpus = possible_cpus();
-    let newtask = Tracepoint::read("task", "task_newtask")?;
     let config = ProbeConfig {
         cpus,
         follow_forks: 1,
         wakeup_bytes: 1 << 20,
-        newtask_pid: newtask.offset("pid", 4)?,
-        newtask_clone_flags: newtask.offset("clone_flags", 8)?,
-        exec_old_pid: Tracepoint::read("sched", "sched_process_exec")?.offset("old_pid", 4)?,
+        task_pid: task_pid()?,
         wakeup_mask: 63,
         calls_per_window: 1_000_000,
     };

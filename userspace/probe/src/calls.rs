@@ -25,6 +25,7 @@ use crate::{
     ProbeError, Ring,
     attach::{Backend, PerfEvents, Point, Scope, Side, UprobeMulti, attach_all},
     cpus::{possible_cpus, present_cpus},
+    extra,
     libbpf::{capture_messages, forget_messages, refused},
     probes::{Hook, Probes},
     settings::{configure, entry_offset},
@@ -46,15 +47,15 @@ const FUNCTION_PROGRAMS: [&str; 7] = [
     "runtime_ends",
 ];
 
-/// Programs on tracepoints: program, category, name.
-const TRACEPOINT_PROGRAMS: [(&str, &str, &str); 3] = [
-    ("task_created", "task", "task_newtask"),
-    ("task_exited", "sched", "sched_process_exit"),
-    ("task_executed", "sched", "sched_process_exec"),
+/// Programs on raw tracepoints: program, tracepoint.
+const RAW_TRACEPOINT_PROGRAMS: [(&str, &str); 3] = [
+    ("task_created", "task_newtask"),
+    ("task_exited", "sched_process_exit"),
+    ("task_executed", "sched_process_exec"),
 ];
 
-/// The same, for those without which only something is known later or less well: a kernel may be built
-/// without the tracepoints of system calls.
+/// Programs on tracepoints, without which only something is known later or less well (a kernel may be built without the
+/// tracepoints of system calls): program, category, name.
 const OPTIONAL_TRACEPOINT_PROGRAMS: [(&str, &str, &str); 1] =
     [("process_exits", "syscalls", "sys_enter_exit_group")];
 
@@ -117,10 +118,11 @@ impl Calls {
         configure(&mut open, options, cpus, ring_bytes)?;
         for mut program in open.progs_mut() {
             let name = program.name();
-            let here = TRACEPOINT_PROGRAMS
+            let optional = OPTIONAL_TRACEPOINT_PROGRAMS.iter().map(|(program, ..)| program);
+            let here = RAW_TRACEPOINT_PROGRAMS
                 .iter()
-                .chain(&OPTIONAL_TRACEPOINT_PROGRAMS)
-                .map(|(program, ..)| program);
+                .map(|(program, _)| program)
+                .chain(optional);
             if !FUNCTION_PROGRAMS
                 .iter()
                 .chain(here)
@@ -151,11 +153,8 @@ impl Calls {
             limited: options.limit.map_or(0, |limit| limit.functions),
         };
         calls.create_rings(ring_bytes)?;
-        for (program, category, name) in TRACEPOINT_PROGRAMS {
-            let link = calls
-                .program(program)?
-                .attach_tracepoint(TracepointCategory::Custom(category.to_owned()), name)
-                .map_err(|error| refused(format!("attach to tracepoint {category}:{name}"), &error))?;
+        for (program, name) in RAW_TRACEPOINT_PROGRAMS {
+            let link = extra::raw_tracepoint(&calls.object, program, name)?;
             calls.links.push(link);
         }
         for (program, category, name) in OPTIONAL_TRACEPOINT_PROGRAMS {
@@ -168,6 +167,12 @@ impl Calls {
             }
         }
         Ok(calls)
+    }
+
+    /// How often the kernel left a program on a tracepoint out, because another operation of BPF was under way on the processor.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        extra::missed(&self.object)
     }
 
     /// Finds out whether the back-end works by attaching to a function of this very program that never

@@ -1,9 +1,12 @@
 //! Programs of the probes' object that are loaded only when they are asked for, into an object of their own that shares
 //! rings, counters, targets and the stop flag with the call programs.
 
-use std::os::fd::AsFd as _;
+use std::{
+    fs,
+    os::fd::{AsFd as _, AsRawFd as _},
+};
 
-use libbpf_rs::{Link, MapCore as _, Object, ObjectBuilder, OpenMapMut, ProgramMut, TracepointCategory};
+use libbpf_rs::{Link, MapCore as _, Object, ObjectBuilder, OpenMapMut, ProgramMut};
 
 use crate::{
     ProbeError,
@@ -55,6 +58,25 @@ pub(crate) fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'
         })
 }
 
+/// How often the kernel should have run a program of `object` and did not, because another one, or an operation of
+/// bpf(2) on a map, was under way on that processor. It happens to ordinary tracepoints and kprobes only.
+pub(crate) fn missed(object: &Object) -> u64 {
+    object
+        .progs()
+        .filter_map(|program| {
+            let file = format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd());
+            recursion_misses(&fs::read_to_string(file).ok()?)
+        })
+        .sum()
+}
+
+/// What the kernel (5.12) says of it in a program's `fdinfo`.
+fn recursion_misses(fdinfo: &str) -> Option<u64> {
+    fdinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("recursion_misses:")?.trim().parse().ok())
+}
+
 /// The map of this name.
 pub(crate) fn map<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'a>, ProbeError> {
     object
@@ -65,14 +87,22 @@ pub(crate) fn map<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'
         })
 }
 
-/// Attaches a program to `category:tracepoint`.
-pub(crate) fn tracepoint(
-    object: &Object,
-    name: &str,
-    category: &str,
-    tracepoint: &str,
-) -> Result<Link, ProbeError> {
+/// Attaches a program to a raw tracepoint.
+pub(crate) fn raw_tracepoint(object: &Object, name: &str, tracepoint: &str) -> Result<Link, ProbeError> {
     program(object, name)?
-        .attach_tracepoint(TracepointCategory::Custom(category.to_owned()), tracepoint)
-        .map_err(|error| refused(format!("attach to tracepoint {category}:{tracepoint}"), &error))
+        .attach_raw_tracepoint(tracepoint)
+        .map_err(|error| refused(format!("attach to raw tracepoint {tracepoint}"), &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::recursion_misses;
+
+    #[test]
+    fn misses_are_read_from_fdinfo() {
+        let fdinfo = "pos:\t0\nprog_type:\t5\nrun_cnt:\t0\nrecursion_misses:\t301\nverified_insns:\t9\n";
+        assert_eq!(recursion_misses(fdinfo), Some(301));
+        assert_eq!(recursion_misses("pos:\t0\n"), None);
+        assert_eq!(recursion_misses("recursion_misses:\tmany\n"), None);
+    }
 }

@@ -7,13 +7,10 @@
 use std::{fmt, fs};
 
 use gputrace_abi::kfd::{KfdConfig, LongIoctl};
-use libbpf_rs::{
-    Link, MapCore as _, MapFlags, Object, TracepointCategory,
-    btf::{Btf, BtfType, types},
-};
+use libbpf_rs::{Link, MapCore as _, MapFlags, Object, TracepointCategory};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-use crate::{ProbeError, calls::Calls, extra, libbpf::refused, tracefs::Tracepoint};
+use crate::{ProbeError, calls::Calls, extra, layout::Layout, libbpf::refused, tracefs::Tracepoint};
 
 /// The driver's handler of `ioctl(2)` in `drivers/gpu/drm/amd/amdkfd/kfd_chardev.c`.
 const HANDLER: &str = "kfd_ioctl";
@@ -142,10 +139,9 @@ impl Ioctls {
             };
             links.push(link.map_err(|error| refused(format!("trace ioctls by {place}"), &error))?);
         }
-        links.push(extra::tracepoint(
+        links.push(extra::raw_tracepoint(
             &object,
             "kfd_task_exited",
-            "sched",
             "sched_process_exit",
         )?);
         Ok(Self {
@@ -153,6 +149,12 @@ impl Ioctls {
             _links: links,
             object,
         })
+    }
+
+    /// How often the kernel left a program out, because another operation of BPF was under way on the processor.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        extra::missed(&self.object)
     }
 
     /// Where the programs are.
@@ -193,23 +195,19 @@ fn system_call_config() -> Result<KfdConfig, ProbeError> {
     let device = device_number(&text).ok_or_else(|| cannot(format!("{DEVICE} holds {text:?}")))?;
     let enter = Tracepoint::read("syscalls", "sys_enter_ioctl")?;
     let exit = Tracepoint::read("syscalls", "sys_exit_ioctl")?;
-    let btf = Btf::from_vmlinux().map_err(|error| cannot(format!("no BTF: {error}")))?;
-    let offset = |structure: &str, member: &str| {
-        member_offset(&btf, structure, member)
-            .ok_or_else(|| cannot(format!("the BTF has no {member} in struct {structure}")))
-    };
+    let layout = Layout::of_kernel()?;
     Ok(KfdConfig {
         device,
         enter_fd: enter.offset("fd", 8)?,
         enter_cmd: enter.offset("cmd", 8)?,
         enter_arg: enter.offset("arg", 8)?,
         exit_ret: exit.offset("ret", 8)?,
-        task_files: offset("task_struct", "files")?,
-        files_fdt: offset("files_struct", "fdt")?,
-        fdt_max_fds: offset("fdtable", "max_fds")?,
-        fdt_fd: offset("fdtable", "fd")?,
-        file_inode: offset("file", "f_inode")?,
-        inode_rdev: offset("inode", "i_rdev")?,
+        task_files: layout.offset("task_struct", "files")?,
+        files_fdt: layout.offset("files_struct", "fdt")?,
+        fdt_max_fds: layout.offset("fdtable", "max_fds")?,
+        fdt_fd: layout.offset("fdtable", "fd")?,
+        file_inode: layout.offset("file", "f_inode")?,
+        inode_rdev: layout.offset("inode", "i_rdev")?,
         reserved: 0,
     })
 }
@@ -219,32 +217,6 @@ fn device_number(text: &str) -> Option<u32> {
     let (major, minor) = text.trim().split_once(':')?;
     let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
     (major < 1 << 12 && minor < 1 << 20).then_some(major << 20 | minor)
-}
-
-/// Offset of a member in bytes; members of unnamed structures and unions inside count as the structure's own.
-fn member_offset(btf: &Btf<'_>, structure: &str, wanted: &str) -> Option<u32> {
-    let found: types::Struct<'_> = btf.type_by_name(structure)?;
-    search(btf, *found, wanted, 0)
-}
-
-/// Unnamed structures inside each other, more than any kernel has.
-const NESTING: u32 = 8;
-
-fn search(btf: &Btf<'_>, found: BtfType<'_>, wanted: &str, depth: u32) -> Option<u32> {
-    let composite = types::Composite::try_from(found.skip_mods_and_typedefs()).ok()?;
-    composite.iter().find_map(|member| {
-        let types::MemberAttr::Normal { offset } = member.attr else {
-            return None;
-        };
-        match member.name.filter(|name| !name.is_empty()) {
-            Some(name) => (name == wanted).then_some(offset / 8),
-            None if depth < NESTING => {
-                let inner: BtfType<'_> = btf.type_by_id(member.ty)?;
-                Some(offset / 8 + search(btf, inner, wanted, depth + 1)?)
-            }
-            None => None,
-        }
-    })
 }
 
 #[cfg(test)]
@@ -258,20 +230,5 @@ mod tests {
         for wrong in ["", "243", "243:x", "4096:0", "1:1048576"] {
             assert_eq!(device_number(wrong), None, "{wrong}");
         }
-    }
-
-    #[test]
-    fn members_are_found_in_the_running_kernels_btf() {
-        let Ok(btf) = Btf::from_vmlinux() else {
-            eprintln!("skipped: this kernel has no BTF");
-            return;
-        };
-        let offset = |structure: &str, member: &str| member_offset(&btf, structure, member);
-        // `struct list_head { struct list_head *next, *prev; }` of `linux/types.h`.
-        assert_eq!(offset("list_head", "next"), Some(0));
-        assert_eq!(offset("list_head", "prev"), Some(8));
-        assert_eq!(offset("list_head", "nothing"), None);
-        assert!(offset("task_struct", "files").is_some());
-        assert!(offset("inode", "i_rdev").is_some());
     }
 }

@@ -21,6 +21,7 @@ mod cpus;
 mod error;
 mod extra;
 pub mod ioctls;
+pub mod layout;
 mod libbpf;
 pub mod probes;
 pub mod sched;

@@ -4,7 +4,7 @@ use gputrace_abi::sched::{OffCpu, SchedConfig};
 use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-use crate::{ProbeError, calls::Calls, extra, libbpf::refused, tracefs::Tracepoint};
+use crate::{ProbeError, calls::Calls, extra, layout::task_pid, libbpf::refused};
 
 /// Its maps, which the call programs are loaded without.
 pub(crate) const MAPS: [&str; 1] = ["OFF_CPU"];
@@ -24,12 +24,8 @@ impl Sched {
     ///
     /// [`ProbeError`] when the kernel refuses the programs or lacks a tracepoint.
     pub fn attach(calls: &Calls, threads: u32) -> Result<Self, ProbeError> {
-        let switch = Tracepoint::read("sched", "sched_switch")?;
         let config = SchedConfig {
-            switch_prev_state: switch.offset("prev_state", 8)?,
-            switch_next_pid: switch.offset("next_pid", 4)?,
-            wakeup_pid: Tracepoint::read("sched", "sched_wakeup")?.offset("pid", 4)?,
-            reserved: 0,
+            task_pid: task_pid()?,
         };
         let object = extra::load(
             calls,
@@ -42,8 +38,8 @@ impl Sched {
         )?;
         let links = vec![
             // The other way round, a thread could be woken before it is known to sleep.
-            extra::tracepoint(&object, "sched_woken", "sched", "sched_wakeup")?,
-            extra::tracepoint(&object, "sched_switched", "sched", "sched_switch")?,
+            extra::raw_tracepoint(&object, "sched_woken", "sched_wakeup")?,
+            extra::raw_tracepoint(&object, "sched_switched", "sched_switch")?,
         ];
         Ok(Self {
             _links: links,

@@ -6,7 +6,7 @@ use gputrace_abi::{config::ProbeConfig, counters::HEAT_WINDOW_SHIFT, record::LON
 use libbpf_rs::OpenObject;
 use zerocopy::IntoBytes as _;
 
-use crate::{ProbeError, ioctls, libbpf::refused, sched, trace, tracefs::Tracepoint};
+use crate::{ProbeError, ioctls, layout::task_pid, libbpf::refused, sched, trace};
 
 /// Which back-end to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,15 +59,11 @@ pub(crate) fn configure(
     cpus: u32,
     ring_bytes: u32,
 ) -> Result<(), ProbeError> {
-    let newtask = Tracepoint::read("task", "task_newtask")?;
-    let exec = Tracepoint::read("sched", "sched_process_exec")?;
     let config = ProbeConfig {
         cpus,
         follow_forks: u32::from(options.follow_forks),
         wakeup_bytes: u64::from(ring_bytes / 4),
-        newtask_pid: newtask.offset("pid", 4)?,
-        newtask_clone_flags: newtask.offset("clone_flags", 8)?,
-        exec_old_pid: exec.offset("old_pid", 4)?,
+        task_pid: task_pid()?,
         wakeup_mask: wakeup_mask(ring_bytes),
         calls_per_window: options.limit.map_or(u64::MAX, CallLimit::per_window),
     };

@@ -3,21 +3,21 @@
 use aya::{
     Ebpf, EbpfLoader, Pod,
     maps::{PerCpuArray, RingBuf},
-    programs::TracePoint,
+    programs::RawTracePoint,
 };
 use gputrace_abi::{config::KernelConfig, counters::TaskCounters};
 
-use crate::{ProbeError, Ring, tracefs::Tracepoint};
+use crate::{ProbeError, Ring, layout::task_pid};
 
 /// The compiled programs.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("GPUTRACE_KERNEL_OBJECT"));
 
-/// Programs on tracepoints: program (named like the tracepoint) and category.
-const PROGRAMS: [(&str, &str); 4] = [
-    ("task_newtask", "task"),
-    ("task_rename", "task"),
-    ("sched_process_exec", "sched"),
-    ("sched_process_exit", "sched"),
+/// Programs on raw tracepoints, which they are named like.
+const PROGRAMS: [&str; 4] = [
+    "task_newtask",
+    "task_rename",
+    "sched_process_exec",
+    "sched_process_exit",
 ];
 
 /// Bytes of the ring: about 20,000 events between two drains.
@@ -27,7 +27,7 @@ const RING_BYTES: u32 = 1 << 20;
 #[repr(transparent)]
 struct Config(KernelConfig);
 
-// SAFETY: six u32, no padding, every bit pattern valid.
+// SAFETY: one u32, no padding, every bit pattern valid.
 unsafe impl Pod for Config {}
 
 #[derive(Clone, Copy)]
@@ -50,16 +50,8 @@ impl Tasks {
     ///
     /// [`ProbeError`] when the kernel refuses the programs or lacks a tracepoint.
     pub fn load(debug: bool) -> Result<Self, ProbeError> {
-        let newtask = Tracepoint::read("task", "task_newtask")?;
-        let exec = Tracepoint::read("sched", "sched_process_exec")?;
-        let rename = Tracepoint::read("task", "task_rename")?;
         let config = Config(KernelConfig {
-            newtask_pid: newtask.offset("pid", 4)?,
-            newtask_comm: newtask.offset("comm", 16)?,
-            newtask_clone_flags: newtask.offset("clone_flags", 8)?,
-            exec_old_pid: exec.offset("old_pid", 4)?,
-            rename_pid: rename.offset("pid", 4)?,
-            rename_newcomm: rename.offset("newcomm", 16)?,
+            task_pid: task_pid()?,
         });
         // aya-log's levels: 0 is off, 4 is debug.
         let level: u8 = if debug { 4 } else { 0 };
@@ -69,8 +61,8 @@ impl Tasks {
             .map_max_entries("TASK_RING", RING_BYTES)
             .load(OBJECT)
             .map_err(|error| refused("load the task programs", &error))?;
-        for (name, category) in PROGRAMS {
-            let program: &mut TracePoint = ebpf
+        for name in PROGRAMS {
+            let program: &mut RawTracePoint = ebpf
                 .program_mut(name)
                 .ok_or_else(|| ProbeError::BrokenObject {
                     part: format!("program {name}"),
@@ -81,8 +73,8 @@ impl Tasks {
                 .load()
                 .map_err(|error| refused(&format!("load program {name}"), &error))?;
             program
-                .attach(category, name)
-                .map_err(|error| refused(&format!("attach to tracepoint {category}:{name}"), &error))?;
+                .attach(name)
+                .map_err(|error| refused(&format!("attach to raw tracepoint {name}"), &error))?;
         }
         Ok(Self { ebpf })
     }

@@ -43,6 +43,12 @@ impl Tracing {
         })
     }
 
+    /// How often the kernel left the program out, because another operation of BPF was under way on the processor.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        extra::missed(&self.object)
+    }
+
     /// Attaches it to `tracepoint`, whose records will have this number.
     ///
     /// # Errors

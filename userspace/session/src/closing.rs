@@ -41,7 +41,8 @@ impl Recorder<'_> {
         let frozen = self.calls.stop()?;
         let unmatched = self.instruments.take_unmatched();
         let remarks = unmatched.iter().map(ToString::to_string);
-        for text in remarks.chain(self.instruments.too_often()?) {
+        let missed = missed(self.calls.missed() + self.driver.missed());
+        for text in remarks.chain(self.instruments.too_often()?).chain(missed) {
             self.tell(&text);
             let time = clocks::now();
             self.collector
@@ -149,6 +150,17 @@ impl Recorder<'_> {
             capture_failure: stopped.failure,
         })
     }
+}
+
+/// What the user is told of events at which the kernel left programs out.
+fn missed(count: u64) -> Option<String> {
+    (count != 0).then(|| {
+        format!(
+            "at {count} events on tracepoints (ioctls, tracepoints of the driver, ends of processes), of whatever \
+             process, the kernel ran no program of gputrace, because another operation of BPF was under way on the \
+             processor: they are in no account"
+        )
+    })
 }
 
 /// Makes the outputs of a complete capture.

@@ -97,6 +97,11 @@ impl Driver {
         (!std::mem::replace(&mut self.told, true)).then_some(news)
     }
 
+    /// How often the kernel left programs on the driver out.
+    pub(crate) fn missed(&self) -> u64 {
+        self.ioctls.as_ref().map_or(0, Ioctls::missed) + self.tracepoints.missed()
+    }
+
     /// What is open: to be written when the programs have been stopped.
     pub(crate) fn open(&self) -> Result<[Command; 2], ProbeError> {
         let ioctls = self.ioctls.as_ref().map_or(Ok(Vec::new()), Ioctls::open)?;

@@ -98,6 +98,11 @@ impl Tracepoints {
         news
     }
 
+    /// How often the kernel left the program out.
+    pub(crate) fn missed(&self) -> u64 {
+        self.tracing.as_ref().map_or(0, Tracing::missed)
+    }
+
     fn attach_one(&mut self, calls: &Calls, name: &str, news: &mut Vec<Meta>) -> Result<(), ProbeError> {
         let Some((category, event)) = name.split_once(':') else {
             return Ok(());

@@ -117,7 +117,7 @@ pub(crate) fn off_cpu(off: &OffCpu) -> Vec<Observation> {
     };
     let woken = (off.woken != 0).then(|| off.woken.clamp(off.begin, end));
     let mut stretches = Vec::new();
-    if woken != Some(off.begin) || u64::from(off.state) & STATE_WAITING != 0 {
+    if woken != Some(off.begin) || off.state & STATE_WAITING != 0 {
         let waker = (off.waker != 0).then(|| ObservedField {
             name: "waker".into(),
             value: FieldValue::Number(off.waker.into()),
@@ -140,7 +140,7 @@ pub(crate) fn off_cpu(off: &OffCpu) -> Vec<Observation> {
 
 /// What a thread in this state does: `TASK_…` of `linux/sched.h`.
 fn sleep(state: u32) -> &'static str {
-    match state & STATE_WAITING as u32 {
+    match state & STATE_WAITING {
         1 => "sleeping",
         2 => "sleeping uninterruptibly",
         4 => "stopped",

@@ -11,6 +11,7 @@ use gputrace_probe::{
     ProbeError,
     attach::{Point, Scope},
     calls::{BackendChoice, Calls, Options},
+    layout::task_pid,
     tasks::Tasks,
     tracefs::{Tracepoint, tracefs},
 };
@@ -118,10 +119,17 @@ fn map(name: &str, kind: MapKind) -> Check {
 }
 
 fn btf() -> Check {
-    if Path::new("/sys/kernel/btf/vmlinux").exists() {
-        Check::ok("BTF of the kernel", "present", "not needed to trace calls")
-    } else {
-        Check::ok("BTF of the kernel", "absent", "not needed to trace calls")
+    match task_pid() {
+        Ok(_) => Check::ok(
+            "BTF of the kernel",
+            "present",
+            "processes and threads can be followed",
+        ),
+        Err(ProbeError::Unsupported { cause, .. }) => {
+            Check::missing("BTF of the kernel", cause, "nothing can be recorded")
+                .next("use a kernel with CONFIG_DEBUG_INFO_BTF")
+        }
+        Err(error) => Check::missing("BTF of the kernel", short(&error), "nothing can be recorded"),
     }
 }
 
