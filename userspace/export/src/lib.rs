@@ -43,6 +43,7 @@
 //! # Ok(()) }
 //! ```
 
+mod ahead;
 pub mod csv;
 pub mod diff;
 pub mod exporter;
@@ -68,6 +69,7 @@ pub mod synthetic;
 pub mod text;
 pub mod wall_clock;
 
+pub use ahead::Ahead;
 pub use exporter::{ExportError, Exporter, Output};
 pub use filter::{Filter, FilterOptions};
 pub use functions::Functions;

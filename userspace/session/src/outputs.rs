@@ -8,7 +8,7 @@ use std::{
 };
 
 use gputrace_export::{
-    ExportError, Exporter, Filter, Output, OutputDir, OutputError, Progress, Report, Source, Stages,
+    Ahead, ExportError, Exporter, Filter, Output, OutputDir, OutputError, Progress, Report, Source, Stages,
     csv::{CsvExporter, CsvOptions},
     json::JsonExporter,
     ndjson::NdjsonExporter,
@@ -72,7 +72,7 @@ pub fn export(
 ///
 /// [`SessionError`] if no output file can be begun.
 pub fn export_from(
-    source: impl Source,
+    source: impl Source + Send + 'static,
     stages: Stages,
     directory: &OutputDir,
     name: &str,
@@ -96,7 +96,7 @@ pub fn export_from(
             Err(error) => failures.push((format.name(), error)),
         }
     }
-    let mut report = run_with(source, exporters, stages, progress);
+    let mut report = run_with(Ahead::new(source), exporters, stages, progress);
     report.failures.extend(failures);
     let mut summary = summaries.take();
     if let Some(file) = formats.summary_file.as_deref().filter(|_| !summary.is_empty()) {

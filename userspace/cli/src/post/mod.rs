@@ -10,7 +10,7 @@ mod summary;
 use std::{ops::ControlFlow, path::Path};
 
 use anyhow::{Context as _, Result};
-use gputrace_export::{Exporter, Filter, Report, Stages, kernels::AgentLabels, run_with};
+use gputrace_export::{Ahead, Exporter, Filter, Report, Stages, kernels::AgentLabels, run_with};
 use gputrace_timeline::Timeline;
 
 pub(crate) use self::{
@@ -47,7 +47,7 @@ fn pass(
     };
     let timeline = Timeline::open(capture).with_context(context)?;
     let bar = progress_bar();
-    let report = run_with(timeline, exporters, stages, &mut |progress| {
+    let report = run_with(Ahead::new(timeline), exporters, stages, &mut |progress| {
         show(&bar, progress);
         ControlFlow::Continue(())
     });
