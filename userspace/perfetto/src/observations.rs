@@ -72,7 +72,7 @@ impl Observations {
                     FieldValue::Text(text) => Value::Text(text),
                     FieldValue::Missing => Value::Text("(not recorded)"),
                 };
-                annotations.named(&field.name, value);
+                annotations.put_by_name(&field.name, value);
             }
             if gpu_id != 0 {
                 annotations.named("gpu_id", Value::Uint(gpu_id.into()));

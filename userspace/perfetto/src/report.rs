@@ -150,7 +150,7 @@ fn account(annotations: &mut Annotations<'_>, row: &LedgerRow) {
             let count = Value::Uint(*count);
             match DropReason::ALL.get(number) {
                 Some(reason) => entries.named(reason.name(), count),
-                None => entries.named(&format!("reason {number}"), count),
+                None => entries.put_by_name(&format!("reason {number}"), count),
             }
         }
     });

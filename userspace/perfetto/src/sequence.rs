@@ -130,16 +130,21 @@ impl<W: Write> Sequence<W> {
         track: u64,
         content: impl FnOnce(&mut EventContent<'_>),
     ) -> io::Result<()> {
-        self.timed(time, packet::TRACK_EVENT, |encoder, interner| {
+        let event = |encoder: &mut Encoder, interner: &mut Interner| {
             encoder.uint(track_event::TYPE, event_type as u64);
             encoder.uint(track_event::TRACK_UUID, track);
             content(&mut EventContent { encoder, interner });
-        })
+        };
+        // Only beginnings have annotations that fill more than 127 bytes.
+        match event_type {
+            EventType::SliceBegin => self.timed::<true>(time, packet::TRACK_EVENT, event),
+            _ => self.timed::<false>(time, packet::TRACK_EVENT, event),
+        }
     }
 
     /// Appends a `GpuRenderStageEvent`.
     pub(crate) fn native(&mut self, event: &NativeEvent<'_>) -> io::Result<()> {
-        self.timed(
+        self.timed::<false>(
             event.begin,
             packet::GPU_RENDER_STAGE_EVENT,
             |encoder, interner| {
@@ -155,25 +160,35 @@ impl<W: Write> Sequence<W> {
         )
     }
 
-    /// Appends a packet of `time` whose field `data` is what `content` writes.
-    fn timed(
+    /// Appends a packet of `time` whose field `data` is what `content` writes, which is `LONG` or not.
+    #[inline]
+    fn timed<const LONG: bool>(
         &mut self,
         time: u64,
         data: u32,
         content: impl FnOnce(&mut Encoder, &mut Interner),
     ) -> io::Result<()> {
         let Self { batch, interner, .. } = self;
-        batch.message(trace::PACKET, |encoder| {
+        let packet = |encoder: &mut Encoder| {
             encoder.uint(packet::TIMESTAMP, time);
             encoder.uint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE.into());
             encoder.uint(
                 packet::SEQUENCE_FLAGS,
                 SequenceFlags::SEQ_NEEDS_INCREMENTAL_STATE as u64,
             );
-            encoder.message(data, |encoder| content(encoder, interner));
+            if LONG {
+                encoder.long_message(data, |encoder| content(encoder, interner));
+            } else {
+                encoder.message(data, |encoder| content(encoder, interner));
+            }
             // Readers take a packet's interned strings before its event, wherever they stand in it.
             interner.take_pending(|entries| encoder.bytes(packet::INTERNED_DATA, entries));
-        });
+        };
+        if LONG {
+            batch.long_message(trace::PACKET, packet);
+        } else {
+            batch.message(trace::PACKET, packet);
+        }
         self.drain(BATCH)
     }
 
@@ -266,7 +281,29 @@ pub(crate) struct Annotations<'a> {
 }
 
 impl Annotations<'_> {
+    /// Adds annotations as they were once encoded, see [`Annotations::encode`].
+    pub(crate) fn encoded(&mut self, encoded: &Encoder) {
+        self.encoder.fields(encoded.as_bytes());
+    }
+
+    /// Encodes annotations for [`Annotations::encoded`], as long as [`Interner::epoch`] stays the same.
+    pub(crate) fn encode(&mut self, content: impl FnOnce(&mut Annotations<'_>)) -> Encoder {
+        let mut encoder = Encoder::default();
+        content(&mut Annotations {
+            encoder: &mut encoder,
+            interner: self.interner,
+            field: self.field,
+        });
+        encoder
+    }
+
+    /// [`Interner::epoch`].
+    pub(crate) fn epoch(&self) -> u32 {
+        self.interner.epoch()
+    }
+
     /// Adds an annotation whose name has the interned number `name`.
+    #[inline]
     pub(crate) fn put(&mut self, name: u64, value: Value<'_>) {
         self.encoder.message(self.field, |encoder| {
             encoder.uint(annotation::NAME_IID, name);
@@ -306,14 +343,33 @@ impl Annotations<'_> {
     }
 
     /// [`Annotations::put`] by name.
-    pub(crate) fn named(&mut self, name: &str, value: Value<'_>) {
+    #[inline]
+    pub(crate) fn named(&mut self, name: &'static str, value: Value<'_>) {
+        let name = self.interner.annotation_name(name);
+        self.put(name, value);
+    }
+
+    /// [`Annotations::put`] with a text that occurs often, by name.
+    #[inline]
+    pub(crate) fn named_text(&mut self, name: &'static str, text: &'static str) {
+        let text = self.interner.annotation_text(text);
+        self.named(name, Value::Interned(text));
+    }
+
+    /// [`Annotations::put`] by a name that is not part of this program.
+    pub(crate) fn put_by_name(&mut self, name: &str, value: Value<'_>) {
         let name = self.interner.number(Table::AnnotationNames, name);
         self.put(name, value);
     }
 
     /// [`Annotations::dictionary`] by name.
-    pub(crate) fn named_dictionary(&mut self, name: &str, content: impl FnOnce(&mut Annotations<'_>)) {
-        let name = self.interner.number(Table::AnnotationNames, name);
+    #[inline]
+    pub(crate) fn named_dictionary(
+        &mut self,
+        name: &'static str,
+        content: impl FnOnce(&mut Annotations<'_>),
+    ) {
+        let name = self.interner.annotation_name(name);
         self.dictionary(name, content);
     }
 

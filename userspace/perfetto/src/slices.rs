@@ -5,6 +5,7 @@ use std::{
     io::{self, Write},
 };
 
+use foldhash::fast::RandomState;
 use gputrace_abi::domain::Domain;
 use gputrace_capture::{ledger::Ledger, meta::ProbeCost};
 use gputrace_timeline::{
@@ -104,10 +105,12 @@ fn category(domain: Option<Domain>) -> &'static str {
     domain.map_or("unknown_api", Domain::csv_stem)
 }
 
+type Statuses = HashMap<(u32, Option<&'static str>), u64, RandomState>;
+
 /// Draws calls. Grows with the number of functions.
 #[derive(Debug, Default)]
 pub(crate) struct Slices {
-    functions: HashMap<u32, Function>,
+    functions: HashMap<u32, Function, RandomState>,
     /// Whether calls are to be connected with what they made GPUs do.
     flows: bool,
     /// Epoch of `names` and `statuses`.
@@ -116,7 +119,7 @@ pub(crate) struct Slices {
     /// The text `single_stepped`.
     stepped: u64,
     /// Interned texts of status codes by number and name.
-    statuses: HashMap<(u32, Option<&'static str>), u64>,
+    statuses: Statuses,
 }
 
 impl Slices {
@@ -315,7 +318,7 @@ fn mark_unfinished<W: Write>(
 /// Writes decoded values.
 struct Values<'a> {
     names: &'a Names,
-    statuses: &'a mut HashMap<(u32, Option<&'static str>), u64>,
+    statuses: &'a mut Statuses,
 }
 
 impl Values<'_> {
@@ -361,9 +364,9 @@ fn put_named(annotations: &mut Annotations<'_>, name: &str, value: ArgValue) {
         ArgValue::Signed(value) => Value::Int(value),
         ArgValue::Unsigned(value) => Value::Uint(value),
         ArgValue::Bool(value) => Value::Bool(value),
-        other => return annotations.named(name, Value::Text(&other.to_string())),
+        other => return annotations.put_by_name(name, Value::Text(&other.to_string())),
     };
-    annotations.named(name, value);
+    annotations.put_by_name(name, value);
 }
 
 /// E.g. `hipErrorNoDevice (100)`.

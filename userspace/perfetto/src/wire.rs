@@ -92,6 +92,7 @@ impl Encoder {
     }
 
     /// A field of type `bool`, `uint32`, `uint64` or an enum.
+    #[inline(always)]
     pub(crate) fn uint(&mut self, field: u32, value: u64) {
         self.tag(field, WIRE_VARINT);
         self.varint(value);
@@ -104,6 +105,7 @@ impl Encoder {
     }
 
     /// A field of type `fixed64`.
+    #[inline]
     pub(crate) fn fixed(&mut self, field: u32, value: u64) {
         self.tag(field, WIRE_FIXED64);
         self.bytes.extend_from_slice(&value.to_le_bytes());
@@ -116,34 +118,89 @@ impl Encoder {
         self.bytes.extend_from_slice(value);
     }
 
-    /// A field whose type is a message, with the content that `content` writes.
+    /// Fields that were encoded before.
+    pub(crate) fn fields(&mut self, encoded: &[u8]) {
+        self.bytes.extend_from_slice(encoded);
+    }
+
+    /// A field whose type is a message, with the content that `content` writes, which is most often shorter than 128
+    /// bytes: one byte then holds its length.
+    #[inline]
     pub(crate) fn message(&mut self, field: u32, content: impl FnOnce(&mut Self)) {
+        self.prefixed::<1>(field, content);
+    }
+
+    /// As [`Encoder::message`], for content that most often has 128 bytes or more.
+    #[inline]
+    pub(crate) fn long_message(&mut self, field: u32, content: impl FnOnce(&mut Self)) {
+        self.prefixed::<2>(field, content);
+    }
+
+    /// Leaves `ROOM` bytes for the length; content whose length takes another number of bytes is moved.
+    #[inline]
+    fn prefixed<const ROOM: usize>(&mut self, field: u32, content: impl FnOnce(&mut Self)) {
         self.tag(field, WIRE_LENGTH_DELIMITED);
         let start = self.bytes.len();
-        // Most messages here are shorter than 128 bytes, so that one byte holds their length.
-        self.bytes.push(0);
+        self.bytes.extend_from_slice(&[0; ROOM]);
         content(self);
-        let length = self.bytes.len() - start - 1;
-        let (prefix, used) = varint(length as u64);
-        match (used, self.bytes.get_mut(start)) {
-            (1, Some(place)) => *place = length as u8,
-            _ => drop(self.bytes.splice(start..=start, prefix.into_iter().take(used))),
+        let length = self.bytes.len() - start - ROOM;
+        match (ROOM, length, self.bytes.get_mut(start..)) {
+            (1, ..0x80, Some([place, ..])) => *place = length as u8,
+            (2, 0x80..0x4000, Some([low, high, ..])) => {
+                *low = length as u8 | 0x80;
+                *high = (length >> 7) as u8;
+            }
+            _ => self.make_room(start, ROOM, length),
         }
     }
 
+    /// Puts `length` in the place of `room` bytes at `start`.
+    #[cold]
+    fn make_room(&mut self, start: usize, room: usize, length: usize) {
+        let (prefix, used) = varint(length as u64);
+        drop(
+            self.bytes
+                .splice(start..start + room, prefix.into_iter().take(used)),
+        );
+    }
+
+    #[inline(always)]
     fn tag(&mut self, field: u32, wire_type: u64) {
         self.varint(u64::from(field) << 3 | wire_type);
     }
 
+    #[inline(always)]
     fn varint(&mut self, value: u64) {
         if value < 0x80 {
             self.bytes.push(value as u8);
+        } else {
+            self.long_varint(value);
+        }
+    }
+
+    fn long_varint(&mut self, value: u64) {
+        if value < 1 << 56 {
+            // Eight bytes are written at once, of which those that the number does not need are taken back.
+            let used = (63 - value.leading_zeros() as usize) / 7 + 1;
+            let more = (0x8080_8080_8080_8080_u64) & ((1 << (8 * (used - 1))) - 1);
+            let end = self.bytes.len() + used;
+            self.bytes
+                .extend_from_slice(&(sevens(value) | more).to_le_bytes());
+            self.bytes.truncate(end);
         } else {
             let (bytes, used) = varint(value);
             self.bytes
                 .extend_from_slice(bytes.get(..used).unwrap_or_default());
         }
     }
+}
+
+/// The lower 56 bits of a number, seven of them in each byte.
+#[inline]
+fn sevens(value: u64) -> u64 {
+    let value = value & 0x0fff_ffff | (value & 0x00ff_ffff_f000_0000) << 4;
+    let value = value & 0x0000_3fff_0000_3fff | (value & 0x0fff_c000_0fff_c000) << 2;
+    value & 0x007f_007f_007f_007f | (value & 0x3f80_3f80_3f80_3f80) << 1
 }
 
 /// The varint of `value` and how many bytes of the array it takes.
@@ -173,15 +230,19 @@ mod tests {
         #[test]
         fn a_reader_gets_every_field_back(
             field in 1_u32..100_000,
-            value: u64,
+            value in (any::<u64>(), 0..64_u32).prop_map(|(value, bits)| value >> bits),
             text in proptest::collection::vec(any::<u8>(), 0..400),
         ) {
             let mut encoder = Encoder::default();
-            encoder.message(field, |inner| {
+            let content = |inner: &mut Encoder| {
                 inner.uint(field, value);
                 inner.fixed(field, value);
                 inner.message(1, |deep| deep.bytes(2, &text));
-            });
+            };
+            encoder.message(field, content);
+            let mut long = Encoder::default();
+            long.long_message(field, content);
+            prop_assert_eq!(encoder.as_bytes(), long.as_bytes());
             let mut input = CodedInputStream::from_bytes(encoder.as_bytes());
             prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(field << 3 | 2));
             let limit = input.read_raw_varint64().unwrap();

@@ -116,6 +116,7 @@ pub(crate) struct GpuWork {
     rows: Rows,
     counters: BTreeMap<(Work, Option<u32>), Levels>,
     held: Vec<Held>,
+    known: notes::Known,
 }
 
 impl GpuWork {
@@ -134,6 +135,7 @@ impl GpuWork {
         now: u64,
     ) -> io::Result<()> {
         self.gpus.learn(event);
+        self.known.learn(event);
         match event {
             Event::Dispatch(dispatch) if dispatch.time.unfinished && self.held.len() < HELD => {
                 self.held.push(Held::Dispatch(dispatch.clone()));
@@ -189,6 +191,7 @@ impl GpuWork {
             gpus,
             rows,
             counters,
+            known,
             ..
         } = self;
         let span = Span {
@@ -204,7 +207,7 @@ impl GpuWork {
             time: &dispatch.time,
             amount: 1,
         };
-        let notes = |annotations: &mut Annotations<'_>| notes::dispatch(annotations, gpus, dispatch);
+        let notes = |annotations: &mut Annotations<'_>| notes::dispatch(annotations, known, gpus, dispatch);
         draw(out, rows, gpus, options, &span, now, notes)?;
         count(out, rows, gpus, counters, &span, now)
     }
@@ -215,6 +218,7 @@ impl GpuWork {
             gpus,
             rows,
             counters,
+            known,
             ..
         } = self;
         let span = Span {
@@ -230,7 +234,7 @@ impl GpuWork {
             time: &copy.time,
             amount: i64::try_from(copy.bytes).unwrap_or(i64::MAX),
         };
-        let notes = |annotations: &mut Annotations<'_>| notes::copy(annotations, gpus, copy);
+        let notes = |annotations: &mut Annotations<'_>| notes::copy(annotations, known, gpus, copy);
         draw(out, rows, gpus, options, &span, now, notes)?;
         count(out, rows, gpus, counters, &span, now)
     }

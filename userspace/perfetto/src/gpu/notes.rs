@@ -1,14 +1,75 @@
 //! Annotations of GPU work. Names are rocprofv3's where it has one.
 
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
 use gputrace_abi::domain::Domain;
 use gputrace_export::gpu::{Gpus, queue_id, uncertainty};
-use gputrace_timeline::gpu::{Copy, Dispatch, GpuTime, KernelInfo, Origin, Window};
+use gputrace_timeline::{
+    event::Event,
+    gpu::{Copy, Dispatch, GpuTime, KernelInfo, Origin, Window},
+};
 
-use crate::sequence::{Annotations, Value};
+use crate::{
+    sequence::{Annotations, Value},
+    wire::Encoder,
+};
+
+/// What is the same for many spans, as it was encoded when it came first. Grows with the number of agents and kernels.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// [`crate::intern::Interner::epoch`] of what is here.
+    epoch: u32,
+    /// Numbers of the texts that are the titles of agents, by node.
+    agents: HashMap<Option<u32>, u64, RandomState>,
+    /// Annotations of kernels, by their numbers.
+    kernels: HashMap<u32, Encoder, RandomState>,
+}
+
+impl Known {
+    /// Forgets what `event` changes.
+    pub(super) fn learn(&mut self, event: &Event) {
+        match event {
+            Event::Agent(_) => self.agents.clear(),
+            Event::Kernel(info) => drop(self.kernels.remove(&info.id)),
+            _ => {}
+        }
+    }
+
+    fn refresh(&mut self, epoch: u32) {
+        if self.epoch != epoch {
+            self.epoch = epoch;
+            self.agents.clear();
+            self.kernels.clear();
+        }
+    }
+
+    /// Adds the title of an agent.
+    fn agent(
+        &mut self,
+        annotations: &mut Annotations<'_>,
+        name: &'static str,
+        gpus: &Gpus,
+        node: Option<u32>,
+    ) {
+        self.refresh(annotations.epoch());
+        let text = self.agents.entry(node);
+        let text = *text.or_insert_with(|| annotations.number_of_text(&gpus.agent_title(node)));
+        annotations.named(name, Value::Interned(text));
+    }
+
+    /// Adds what is known of a kernel.
+    fn kernel(&mut self, annotations: &mut Annotations<'_>, info: &KernelInfo) {
+        self.refresh(annotations.epoch());
+        let encoded = self.kernels.entry(info.id);
+        let encoded = encoded.or_insert_with(|| annotations.encode(|annotations| kernel(annotations, info)));
+        annotations.encoded(encoded);
+    }
+}
 
 /// Where and when something was asked for, and how well its times are known.
 pub(super) fn common(annotations: &mut Annotations<'_>, origin: &Origin, time: &GpuTime) {
-    text(annotations, "quality", time.quality.name());
+    annotations.named_text("quality", time.quality.name());
     for (name, value) in [
         ("begin_ns", time.begin),
         ("end_ns", time.end),
@@ -30,12 +91,12 @@ pub(super) fn common(annotations: &mut Annotations<'_>, origin: &Origin, time: &
     window(annotations, "begin_window", time.begin, &time.begin_window);
     window(annotations, "end_window", time.end, &time.end_window);
     if time.unfinished {
-        text(annotations, "unfinished", "the recording stopped");
+        annotations.named_text("unfinished", "the recording stopped");
     }
 }
 
 /// In it `uncertainty_ns` is by how much the time can be wrong.
-fn window(annotations: &mut Annotations<'_>, name: &str, value: u64, window: &Window) {
+fn window(annotations: &mut Annotations<'_>, name: &'static str, value: u64, window: &Window) {
     annotations.named_dictionary(name, |entries| {
         entries.named("earliest_ns", Value::Uint(window.earliest));
         if let Some(latest) = window.latest {
@@ -48,9 +109,14 @@ fn window(annotations: &mut Annotations<'_>, name: &str, value: u64, window: &Wi
 }
 
 /// What is known of a dispatch besides.
-pub(super) fn dispatch(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch) {
-    text(annotations, "kind", Domain::KernelDispatch.name());
-    text(annotations, "agent", &gpus.agent_title(gpus.node_of(dispatch)));
+pub(super) fn dispatch(
+    annotations: &mut Annotations<'_>,
+    known: &mut Known,
+    gpus: &Gpus,
+    dispatch: &Dispatch,
+) {
+    annotations.named_text("kind", Domain::KernelDispatch.name());
+    known.agent(annotations, "agent", gpus, gpus.node_of(dispatch));
     let product = |sizes: [u32; 3]| {
         sizes
             .iter()
@@ -86,7 +152,7 @@ pub(super) fn dispatch(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch:
         annotations.named(name, Value::Bool(value));
     }
     if let Some(info) = gpus.kernel(dispatch) {
-        kernel(annotations, info);
+        known.kernel(annotations, info);
     }
     if let Some(queue) = gpus.queue(dispatch.queue) {
         annotations.named("hsa_queue_id", Value::Uint(queue.id));
@@ -97,7 +163,7 @@ fn kernel(annotations: &mut Annotations<'_>, info: &KernelInfo) {
     text(annotations, "mangled_name", &info.kernel.name);
     text(annotations, "demangled_name", &info.demangled);
     if let Some(runtime) = info.runtime {
-        text(annotations, "runtime_kernel", runtime.name());
+        annotations.named_text("runtime_kernel", runtime.name());
     }
     for (name, value) in [
         ("kernel_id", info.id),
@@ -113,11 +179,11 @@ fn kernel(annotations: &mut Annotations<'_>, info: &KernelInfo) {
 }
 
 /// What is known of a copy besides.
-pub(super) fn copy(annotations: &mut Annotations<'_>, gpus: &Gpus, copy: &Copy) {
-    text(annotations, "kind", Domain::MemoryCopy.name());
-    text(annotations, "operation", copy.direction.name());
-    text(annotations, "src_agent", &gpus.agent_title(copy.source_node));
-    text(annotations, "dst_agent", &gpus.agent_title(copy.destination_node));
+pub(super) fn copy(annotations: &mut Annotations<'_>, known: &mut Known, gpus: &Gpus, copy: &Copy) {
+    annotations.named_text("kind", Domain::MemoryCopy.name());
+    annotations.named_text("operation", copy.direction.name());
+    known.agent(annotations, "src_agent", gpus, copy.source_node);
+    known.agent(annotations, "dst_agent", gpus, copy.destination_node);
     annotations.named("copy_id", Value::Uint(copy.id));
     annotations.named("copy_bytes", Value::Uint(copy.bytes));
     annotations.named("engine_mask", Value::Uint(copy.engine.into()));
@@ -137,7 +203,7 @@ pub(super) fn copy(annotations: &mut Annotations<'_>, gpus: &Gpus, copy: &Copy) 
 }
 
 /// An annotation whose text occurs often.
-fn text(annotations: &mut Annotations<'_>, name: &str, text: &str) {
+fn text(annotations: &mut Annotations<'_>, name: &'static str, text: &str) {
     let text = annotations.number_of_text(text);
     annotations.named(name, Value::Interned(text));
 }

@@ -5,6 +5,7 @@ use std::{
     io::{self, Write},
 };
 
+use foldhash::fast::RandomState;
 use gputrace_capture::gpu::AgentKind;
 use gputrace_export::gpu::{Gpus, queue_id};
 use perfetto_protos::{
@@ -131,9 +132,9 @@ impl Row {
 /// All rows. Grows with the number of queues, agents and streams.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    rows: HashMap<RowKey, Row>,
-    agents: HashSet<u64>,
-    counters: HashSet<u64>,
+    rows: HashMap<RowKey, Row, RandomState>,
+    agents: HashSet<u64, RandomState>,
+    counters: HashSet<u64, RandomState>,
     /// Tracks made for one span only.
     spans: u64,
 }
