@@ -1,6 +1,6 @@
 //! API calls: a region, its event and its arguments.
 
-use std::fmt::Write as _;
+use std::{borrow::Cow, fmt::Write as _};
 
 use gputrace_export::{ExportError, functions::UNKNOWN_FUNCTION};
 use gputrace_timeline::{
@@ -11,7 +11,9 @@ use rusqlite::params;
 use serde::Serialize;
 
 use crate::{
+    database::Database,
     exporter::{Context, category, int, json, reason},
+    rows::{Rows, cells},
     schema::Identity,
 };
 
@@ -38,9 +40,8 @@ struct StreamExt {
 #[derive(Debug)]
 pub(crate) struct Calls {
     regions: i64,
-    region_sql: String,
-    argument_sql: String,
-    stream_argument_sql: String,
+    region_rows: Rows<8>,
+    argument_rows: Rows<6>,
     unfinished_sql: String,
     /// For the text of values.
     text: String,
@@ -50,17 +51,18 @@ impl Calls {
     pub(crate) fn new(identity: &Identity) -> Self {
         Self {
             regions: 0,
-            region_sql: identity.fill(
-                "INSERT INTO rocpd_region{uuid} (id, nid, pid, tid, start, \"end\", name_id, event_id) \
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            region_rows: Rows::new(
+                identity,
+                "rocpd_region",
+                "id, nid, pid, tid, start, \"end\", name_id, event_id",
             ),
-            argument_sql: identity.fill(
-                "INSERT INTO rocpd_arg{uuid} (event_id, position, type, name, value) VALUES (?, ?, ?, ?, ?)",
+            argument_rows: Rows::new(
+                identity,
+                "rocpd_arg",
+                "event_id, position, type, name, value, extdata",
             ),
-            stream_argument_sql: identity.fill(
-                "INSERT INTO rocpd_arg{uuid} (event_id, position, type, name, value, extdata) VALUES (?, ?, ?, ?, ?, ?)",
-            ),
-            unfinished_sql: identity.fill("INSERT INTO gputrace_unfinished_call{uuid} (id, reason) VALUES (?, ?)"),
+            unfinished_sql: identity
+                .fill("INSERT INTO gputrace_unfinished_call{uuid} (id, reason) VALUES (?, ?)"),
             text: String::new(),
         }
     }
@@ -87,8 +89,8 @@ impl Calls {
         let name = context.strings.id(&context.database, name)?;
         self.regions += 1;
         let (node, begin, end) = (context.node, int(call.begin), int(call.end));
-        let values = params![self.regions, node, call.pid, call.tid, begin, end, name, event];
-        context.database.insert(&self.region_sql, values)?;
+        let row = cells![self.regions, node, call.pid, call.tid, begin, end, name, event];
+        self.region_rows.add(&context.database, row)?;
         self.arguments(context, call, event)?;
         match unfinished {
             Some(reason) => context
@@ -96,6 +98,12 @@ impl Calls {
                 .insert(&self.unfinished_sql, params![self.regions, reason]),
             None => Ok(()),
         }
+    }
+
+    /// Inserts the rows that wait.
+    pub(crate) fn finish(&mut self, database: &Database) -> Result<(), ExportError> {
+        self.region_rows.finish(database)?;
+        self.argument_rows.finish(database)
     }
 
     fn arguments(&mut self, context: &mut Context, call: &Call, event: i64) -> Result<(), ExportError> {
@@ -117,18 +125,15 @@ impl Calls {
             self.text.clear();
             let _ = write!(self.text, "{value}");
             let position = position as i64;
-            match value {
+            let extdata = match value {
                 ArgValue::Hex(handle) if name == "stream" => {
                     let stream_id = streams.id(*main, call.pid, Some(handle));
-                    let extdata = json(&StreamExt { stream_id });
-                    let values = params![event, position, kind, name, self.text, extdata];
-                    database.insert(&self.stream_argument_sql, values)?;
+                    Cow::Owned(json(&StreamExt { stream_id }))
                 }
-                _ => {
-                    let values = params![event, position, kind, name, self.text];
-                    database.insert(&self.argument_sql, values)?;
-                }
-            }
+                _ => Cow::Borrowed("{}"),
+            };
+            let row = cells![event, position, kind, name, self.text.as_str(), &*extdata];
+            self.argument_rows.add(database, row)?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::{error::Error, fs::File};
 
 use gputrace_export::{ExportError, OutputDir, OutputError, OutputFile};
-use rusqlite::{Connection, OpenFlags, Params};
+use rusqlite::{Connection, OpenFlags, Params, Statement};
 
 use crate::{
     FORMAT, query,
@@ -107,6 +107,19 @@ impl Database {
                 .and_then(|mut statement| statement.execute(values))
                 .map(drop),
         )
+    }
+
+    /// Executes `sql`, which must be one of a few texts, with the parameters that `bind` gives it: all that it has.
+    pub(crate) fn execute(
+        &self,
+        sql: &str,
+        bind: impl FnOnce(&mut Statement<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), ExportError> {
+        let statement = self.connection.prepare_cached(sql);
+        self.check(statement.and_then(|mut statement| {
+            bind(&mut statement)?;
+            statement.raw_execute().map(drop)
+        }))
     }
 
     /// Completes the database: indexes, views, end of the transaction.

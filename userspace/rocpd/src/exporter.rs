@@ -6,7 +6,6 @@ use gputrace_export::{
     ExportError, Exporter, Functions, Output, OutputDir, OutputError, OutputFile, gpu::Gpus,
 };
 use gputrace_timeline::event::{Call, CallEnd, Event};
-use rusqlite::params;
 use serde::Serialize;
 
 use crate::{
@@ -16,6 +15,7 @@ use crate::{
     names::{Streams, Strings, Who},
     query::Slot,
     report,
+    rows::{Rows, cells},
     schema::Identity,
     work::Work,
 };
@@ -119,7 +119,7 @@ pub(crate) struct Context {
     /// The process to which belongs what belongs to none: agents, the null stream. On a whole node the first one.
     pub(crate) main: u32,
     events: i64,
-    event_sql: String,
+    event_rows: Rows<6>,
 }
 
 impl Context {
@@ -132,8 +132,8 @@ impl Context {
     ) -> Result<i64, ExportError> {
         let category = self.strings.id(&self.database, category)?;
         self.events += 1;
-        let values = params![self.events, category, int(stack), int(parent), extdata];
-        self.database.insert(&self.event_sql, values)?;
+        let row = cells![self.events, category, int(stack), int(parent), 0_i64, extdata];
+        self.event_rows.add(&self.database, row)?;
         Ok(self.events)
     }
 
@@ -161,9 +161,10 @@ impl Writer {
             Destination::Memory => Database::in_memory(identity)?,
         };
         let identity = &database.identity;
-        let event_sql = identity.fill(
-            "INSERT INTO rocpd_event{uuid} (id, category_id, stack_id, parent_stack_id, correlation_id, extdata) \
-             VALUES (?, ?, ?, ?, 0, ?)",
+        let event_rows = Rows::new(
+            identity,
+            "rocpd_event",
+            "id, category_id, stack_id, parent_stack_id, correlation_id, extdata",
         );
         let (calls, work) = (Calls::new(identity), Work::new(identity));
         let mut context = Context {
@@ -175,7 +176,7 @@ impl Writer {
             node: report::node_number(recording),
             main: recording.main_pid.unwrap_or(0),
             events: 0,
-            event_sql,
+            event_rows,
             database,
         };
         // The empty string is what a kernel's row refers to when it was not renamed.
@@ -241,7 +242,12 @@ impl Writer {
     }
 
     fn finish(mut self) -> Result<Complete, ExportError> {
+        self.calls.finish(&self.context.database)?;
         self.work.finish(&mut self.context)?;
+        let Context {
+            event_rows, database, ..
+        } = &mut self.context;
+        event_rows.finish(database)?;
         report::finish(&mut self.context, &self.end)?;
         self.context.database.finish()
     }

@@ -51,6 +51,7 @@ mod exporter;
 mod names;
 mod query;
 mod report;
+mod rows;
 mod schema;
 mod vfs;
 mod work;

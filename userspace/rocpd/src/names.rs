@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use foldhash::fast::RandomState;
 use gputrace_export::ExportError;
 use gputrace_timeline::event::{Lifetime, LifetimeChange, ProcessInfo};
 use rusqlite::params;
@@ -11,7 +12,7 @@ use crate::database::Database;
 /// Numbers of the strings in `rocpd_string`. Only names of functions and kinds come here, so it stays small.
 #[derive(Debug, Default)]
 pub(crate) struct Strings {
-    known: HashMap<String, i64>,
+    known: HashMap<String, i64, RandomState>,
     sql: String,
 }
 

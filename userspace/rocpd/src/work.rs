@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     exporter::{Context, int, json as text},
+    rows::{Rows, cells},
     schema::Identity,
 };
 
@@ -50,10 +51,10 @@ impl Ext {
 /// Writes dispatches and copies, and remembers what has rows that can only be written at the end.
 #[derive(Debug)]
 pub(crate) struct Work {
-    dispatch_sql: String,
-    all_dispatches_sql: String,
-    copy_sql: String,
-    all_copies_sql: String,
+    dispatch_rows: Rows<22>,
+    all_dispatches_rows: Rows<26>,
+    copy_rows: Rows<15>,
+    all_copies_rows: Rows<25>,
     kernel_sql: String,
     /// Process and description of the queues in use, by [`QueueInfo::number`].
     queues: BTreeMap<u32, (u32, Option<QueueInfo>)>,
@@ -70,30 +71,34 @@ pub(crate) struct Work {
 impl Work {
     pub(crate) fn new(identity: &Identity) -> Self {
         Self {
-            dispatch_sql: identity.fill(
-                "INSERT INTO rocpd_kernel_dispatch{uuid} (id, nid, pid, tid, agent_id, kernel_id, dispatch_id, queue_id, \
+            dispatch_rows: Rows::new(
+                identity,
+                "rocpd_kernel_dispatch",
+                "id, nid, pid, tid, agent_id, kernel_id, dispatch_id, queue_id, \
                  stream_id, start, \"end\", private_segment_size, group_segment_size, workgroup_size_x, workgroup_size_y, \
-                 workgroup_size_z, grid_size_x, grid_size_y, grid_size_z, region_name_id, event_id, extdata) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?1, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
+                 workgroup_size_z, grid_size_x, grid_size_y, grid_size_z, region_name_id, event_id, extdata",
             ),
-            all_dispatches_sql: identity.fill(
-                "INSERT INTO gputrace_dispatch{uuid} (id, event_id, quality, unfinished, pid, tid, agent_id, queue_id, \
+            all_dispatches_rows: Rows::new(
+                identity,
+                "gputrace_dispatch",
+                "id, event_id, quality, unfinished, pid, tid, agent_id, queue_id, \
                  stream_id, stream_handle, kernel_id, kernel_object, packet_index, stack_id, outermost_stack_id, submit, \
                  start, \"end\", start_earliest, start_latest, end_earliest, end_latest, kernarg_address, completion_signal, \
-                 barrier, read_later) \
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 barrier, read_later",
             ),
-            copy_sql: identity.fill(
-                "INSERT INTO rocpd_memory_copy{uuid} (id, nid, pid, tid, start, \"end\", name_id, dst_agent_id, dst_address, \
-                 src_agent_id, src_address, size, stream_id, event_id, extdata) \
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            copy_rows: Rows::new(
+                identity,
+                "rocpd_memory_copy",
+                "id, nid, pid, tid, start, \"end\", name_id, dst_agent_id, dst_address, \
+                 src_agent_id, src_address, size, stream_id, event_id, extdata",
             ),
-            all_copies_sql: identity.fill(
-                "INSERT INTO gputrace_copy{uuid} (id, event_id, quality, unfinished, direction, pid, tid, dst_agent_id, \
+            all_copies_rows: Rows::new(
+                identity,
+                "gputrace_copy",
+                "id, event_id, quality, unfinished, direction, pid, tid, dst_agent_id, \
                  dst_address, src_agent_id, src_address, size, stream_id, stream_handle, engine_mask, stack_id, \
                  outermost_stack_id, submit, start, \"end\", start_earliest, start_latest, end_earliest, end_latest, \
-                 completion_signal) \
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                 completion_signal",
             ),
             kernel_sql: identity.fill(
                 "INSERT OR REPLACE INTO rocpd_info_kernel_symbol{uuid} (id, nid, pid, code_object_id, kernel_name, \
@@ -219,13 +224,15 @@ impl Work {
             let region = context.strings.id(&context.database, "")?;
             let [workgroup_x, workgroup_y, workgroup_z] = dispatch.workgroup;
             let [grid_x, grid_y, grid_z] = dispatch.grid;
-            let values = params![
+            let extdata = text(&Ext::new(time));
+            let row = cells![
                 int(dispatch.id),
                 context.node,
                 origin.pid,
                 origin.tid,
                 agent,
                 kernel,
+                int(dispatch.id),
                 queue,
                 stream,
                 int(time.begin),
@@ -240,14 +247,14 @@ impl Work {
                 grid_z,
                 region,
                 event,
-                text(&Ext::new(time)),
+                extdata.as_str(),
             ];
-            context.database.insert(&self.dispatch_sql, values)?;
+            self.dispatch_rows.add(&context.database, row)?;
             Some(event)
         } else {
             None
         };
-        let values = params![
+        let row = cells![
             int(dispatch.id),
             event,
             time.quality.name(),
@@ -275,7 +282,7 @@ impl Work {
             dispatch.barrier,
             dispatch.read_later,
         ];
-        context.database.insert(&self.all_dispatches_sql, values)
+        self.all_dispatches_rows.add(&context.database, row)
     }
 
     pub(crate) fn copy(&mut self, context: &mut Context, copy: &Copy) -> Result<(), ExportError> {
@@ -289,7 +296,8 @@ impl Work {
             let stack = (origin.innermost, origin.innermost);
             let event = context.event(Domain::MemoryCopy.name(), stack, "{}")?;
             let name = context.strings.id(&context.database, direction)?;
-            let values = params![
+            let extdata = text(&Ext::new(time));
+            let row = cells![
                 int(copy.id),
                 context.node,
                 origin.pid,
@@ -304,14 +312,14 @@ impl Work {
                 int(copy.bytes),
                 stream,
                 event,
-                text(&Ext::new(time)),
+                extdata.as_str(),
             ];
-            context.database.insert(&self.copy_sql, values)?;
+            self.copy_rows.add(&context.database, row)?;
             Some(event)
         } else {
             None
         };
-        let values = params![
+        let row = cells![
             int(copy.id),
             event,
             time.quality.name(),
@@ -338,11 +346,15 @@ impl Work {
             time.end_window.latest.map(int),
             int(copy.signal),
         ];
-        context.database.insert(&self.all_copies_sql, values)
+        self.all_copies_rows.add(&context.database, row)
     }
 
     /// Writes the rows to which those of the work refer.
     pub(crate) fn finish(&mut self, context: &mut Context) -> Result<(), ExportError> {
+        self.dispatch_rows.finish(&context.database)?;
+        self.all_dispatches_rows.finish(&context.database)?;
+        self.copy_rows.finish(&context.database)?;
+        self.all_copies_rows.finish(&context.database)?;
         self.write_queues(context)?;
         write_streams(context)?;
         self.write_code_objects(context)?;
