@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
 use gputrace_abi::domain::Domain;
 use gputrace_timeline::event::FunctionInfo;
 
@@ -11,7 +12,7 @@ pub const UNKNOWN_FUNCTION: &str = "(unknown function)";
 /// The functions of a capture, by the number that calls refer to.
 #[derive(Clone, Debug, Default)]
 pub struct Functions {
-    known: HashMap<u32, FunctionInfo>,
+    known: HashMap<u32, FunctionInfo, RandomState>,
 }
 
 impl Functions {

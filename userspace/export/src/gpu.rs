@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
+use foldhash::fast::RandomState;
 use gputrace_timeline::{
     event::Event,
     gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelInfo, QueueInfo, Window},
@@ -11,11 +12,11 @@ use gputrace_timeline::{
 #[derive(Clone, Debug, Default)]
 pub struct Gpus {
     agents: Vec<AgentInfo>,
-    queues: HashMap<u32, QueueInfo>,
-    kernels: HashMap<u32, KernelInfo>,
+    queues: HashMap<u32, QueueInfo, RandomState>,
+    kernels: HashMap<u32, KernelInfo, RandomState>,
     /// Numbers by process and handle, and how many each process has.
-    streams: HashMap<(u32, u64), u32>,
-    streams_of: HashMap<u32, u32>,
+    streams: HashMap<(u32, u64), u32, RandomState>,
+    streams_of: HashMap<u32, u32, RandomState>,
 }
 
 impl Gpus {

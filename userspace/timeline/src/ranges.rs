@@ -10,6 +10,7 @@ mod history;
 
 use std::collections::{HashMap, hash_map::Entry};
 
+use foldhash::fast::RandomState;
 use gputrace_capture::meta::{Function, ValueKind};
 use gputrace_catalog::markers::{Marker, marker};
 
@@ -68,9 +69,9 @@ struct Thread {
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     /// By number of the function.
-    markers: HashMap<u32, (Marker, FunctionInfo)>,
+    markers: HashMap<u32, (Marker, FunctionInfo), RandomState>,
     texts: HashMap<String, u32>,
-    threads: HashMap<ThreadId, Thread>,
+    threads: HashMap<ThreadId, Thread, RandomState>,
     /// Ranges that may end in any thread, by process and id.
     free: HashMap<(u32, u64), Open>,
     /// Whether each process wants to be recorded; for one of its threads only, if the number is not 0.
@@ -285,26 +286,26 @@ impl Ranges {
         switches.latest(time, of_thread).is_some_and(|(_, on)| *on)
     }
 
-    /// An event as it is to be shown, if it is: with what is known of GPU work from the thread that asked for it.
-    pub(crate) fn annotate(&self, mut event: Event) -> Option<Event> {
-        let origin = match &mut event {
+    /// Adds to GPU work what is known from the thread that asked for it. Whether the event is to be shown.
+    pub(crate) fn annotate(&self, event: &mut Event) -> bool {
+        let origin = match event {
             Event::Call(call) => {
                 let switch = self.markers.get(&call.function);
                 let is_switch =
                     switch.is_some_and(|(marker, _)| matches!(marker, Marker::Pause | Marker::Resume));
                 let shown = is_switch || self.shows((call.pid, call.tid), call.begin);
-                return shown.then_some(event);
+                return shown;
             }
             Event::Dispatch(dispatch) => &mut dispatch.origin,
             Event::Copy(copy) => &mut copy.origin,
-            _ => return Some(event),
+            _ => return true,
         };
         let Origin { pid, tid, time, .. } = *origin;
         if let Some(thread) = self.threads.get(&(pid, tid)) {
             origin.range = thread.innermost.at(time).copied().flatten();
             origin.external = thread.external.at(time).copied().flatten();
         }
-        self.shows((pid, tid), time).then_some(event)
+        self.shows((pid, tid), time)
     }
 
     /// A thread, or with it its process, has ended or executed another program.

@@ -365,11 +365,11 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(event) = self.ready.pop_front() {
-                let event = self.deferred.seen(event);
-                match self.ranges.annotate(event) {
-                    Some(event) => return Some(Ok(event)),
-                    None => continue,
+                let mut event = self.deferred.seen(event);
+                if self.ranges.annotate(&mut event) {
+                    return Some(Ok(event));
                 }
+                continue;
             }
             match self.group.next(&self.formats, &mut self.collecting.values) {
                 Some(Due::Call(call)) => {

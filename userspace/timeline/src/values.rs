@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use foldhash::fast::RandomState;
 use gputrace_abi::values::{VALUE_SIZE, Value, value_flags};
 use zerocopy::FromBytes as _;
 
@@ -39,7 +40,7 @@ const MOST_WAITING: usize = 64 << 20;
 /// Values whose calls have not been released yet, by correlation id.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    values: HashMap<u64, Vec<Pointee>>,
+    values: HashMap<u64, Vec<Pointee>, RandomState>,
     /// Correlation ids in the order of their first values; those of calls that have come are still among them.
     order: VecDeque<u64>,
     bytes: usize,

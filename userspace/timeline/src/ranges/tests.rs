@@ -185,9 +185,11 @@ fn work_gets_the_range_and_the_id_of_its_thread() {
     let at = |time| {
         let mut dispatch = Dispatch::default();
         (dispatch.origin.pid, dispatch.origin.tid, dispatch.origin.time) = (1, 2, time);
-        match ranges.annotate(Event::Dispatch(Box::new(dispatch))) {
-            Some(Event::Dispatch(dispatch)) => (dispatch.origin.range.is_some(), dispatch.origin.external),
-            _ => panic!("the dispatch is gone"),
+        let mut event = Event::Dispatch(Box::new(dispatch));
+        assert!(ranges.annotate(&mut event));
+        match event {
+            Event::Dispatch(dispatch) => (dispatch.origin.range.is_some(), dispatch.origin.external),
+            _ => panic!("it is a dispatch"),
         }
     };
     assert_eq!(

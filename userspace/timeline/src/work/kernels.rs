@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use foldhash::fast::RandomState;
 use gputrace_capture::gpu::{CodeObject, Kernel};
 use gputrace_names::demangle;
 
@@ -14,7 +15,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(crate) struct Kernels {
     /// By process and `kernel_object`, in the order in which their code objects were found.
-    by_object: HashMap<(u32, u64), Vec<Known>>,
+    by_object: HashMap<(u32, u64), Vec<Known>, RandomState>,
     /// Numbers given so far.
     numbered: u32,
     /// Code objects so far.

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
 use gputrace_abi::domain::Domain;
 use gputrace_capture::{
     Meta,
@@ -19,11 +20,11 @@ pub(crate) struct Knowledge {
     /// By node.
     agents: Vec<AgentInfo>,
     /// By KFD's id of the GPU.
-    clocks: HashMap<u32, ClockModel>,
+    clocks: HashMap<u32, ClockModel, RandomState>,
     /// By process and address, in order of time.
     queues: HashMap<(u32, u64), Vec<Queue>>,
     /// Node by process and handle.
-    handles: HashMap<(u32, u64), u32>,
+    handles: HashMap<(u32, u64), u32, RandomState>,
     none: ClockModel,
     /// Time of the newest sample of each GPU's clock, while a recording goes on.
     newest: HashMap<u32, u64>,

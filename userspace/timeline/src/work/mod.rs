@@ -31,6 +31,7 @@ mod signal;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
+use foldhash::fast::RandomState;
 use gputrace_abi::gpu::{self, Completion, QueueState, completion_reason, packet_flags, queue_reason};
 use gputrace_kfd::clock::Unresolved;
 
@@ -69,7 +70,7 @@ pub(crate) struct Work {
     knowledge: Knowledge,
     kernels: Kernels,
     records: Records,
-    processes: HashMap<u32, Process>,
+    processes: HashMap<u32, Process, RandomState>,
     queues: Vec<Queue>,
     /// Queues about which something new is known.
     changed: BTreeSet<u32>,
@@ -90,11 +91,11 @@ pub(crate) struct Work {
 /// What a process has.
 #[derive(Debug, Default)]
 struct Process {
-    signals: HashMap<u64, Signal>,
+    signals: HashMap<u64, Signal, RandomState>,
     /// By address and `hsa_queue_t::id`.
-    queues: HashMap<(u64, u64), u32>,
+    queues: HashMap<(u64, u64), u32, RandomState>,
     /// The one that now is at an address.
-    current: HashMap<u64, u32>,
+    current: HashMap<u64, u32, RandomState>,
     /// Addresses at which a queue has been.
     addresses: HashSet<u64>,
 }
@@ -109,7 +110,7 @@ impl Work {
             knowledge,
             kernels: Kernels::new(code_objects, events),
             records: Records::default(),
-            processes: HashMap::new(),
+            processes: HashMap::default(),
             queues: Vec::new(),
             changed: BTreeSet::new(),
             packets: 0,

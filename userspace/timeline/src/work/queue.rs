@@ -81,7 +81,7 @@ pub(crate) struct Settled {
     pub(crate) index: u64,
     /// Between these times its own doorbell must have rung, if it had one and that was lost; ns.
     pub(crate) silent: Option<(u64, u64)>,
-    pub(crate) slot: Slot,
+    pub(crate) slot: Box<Slot>,
     pub(crate) time: GpuTime,
 }
 
@@ -111,7 +111,8 @@ pub(crate) struct Queue {
     pub(crate) info: QueueInfo,
     /// When it was destroyed or replaced.
     pub(crate) retired: Option<u64>,
-    slots: BTreeMap<u64, Slot>,
+    /// Boxed, because what is taken out of a tree has its neighbours moved.
+    slots: BTreeMap<u64, Box<Slot>>,
     seen: Gaps,
     /// Read indices that were higher than all before, with when.
     samples: VecDeque<(u64, u64)>,
@@ -160,11 +161,11 @@ impl Queue {
     }
 
     pub(crate) fn slot(&self, index: u64) -> Option<&Slot> {
-        self.slots.get(&index)
+        self.slots.get(&index).map(AsRef::as_ref)
     }
 
     pub(crate) fn slot_mut(&mut self, index: u64) -> Option<&mut Slot> {
-        self.slots.get_mut(&index)
+        self.slots.get_mut(&index).map(AsMut::as_mut)
     }
 
     /// The packet at `index` did not begin before this, ns.
@@ -254,7 +255,7 @@ impl Queue {
             before_doorbell,
             losses,
         };
-        self.slots.insert(index, slot);
+        self.slots.insert(index, Box::new(slot));
         Inserted::New
     }
 

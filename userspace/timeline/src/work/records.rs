@@ -64,15 +64,10 @@ impl Records {
         while let Some(slice) = self.slices.first_entry()
             && *slice.key() <= until >> SLICE_BITS
         {
-            let mut items = slice.remove();
-            items.sort_by_key(Item::time);
-            let end = items.partition_point(|item| item.time() <= until);
-            let rest = items.split_off(end);
-            self.count -= items.len();
-            due.append(&mut items);
-            if let Some(first) = rest.first() {
+            let order = Order::of(slice.get());
+            let end = order.0.partition_point(|(time, _)| *time <= until);
+            if self.take(end, &order, &mut due) {
                 // It is the last slice that is due, and in order; what comes into it later stands behind.
-                self.slices.insert(first.time() >> SLICE_BITS, rest);
                 break;
             }
         }
@@ -85,17 +80,40 @@ impl Records {
         while oldest.len() < count
             && let Some(slice) = self.slices.first_entry()
         {
-            let number = *slice.key();
-            let mut items = slice.remove();
-            items.sort_by_key(Item::time);
-            let rest = items.split_off(items.len().min(count - oldest.len()));
-            self.count -= items.len();
-            oldest.append(&mut items);
-            if !rest.is_empty() {
-                self.slices.insert(number, rest);
-            }
+            let order = Order::of(slice.get());
+            self.take(count - oldest.len(), &order, &mut oldest);
         }
         oldest
+    }
+
+    /// Moves the first `count` of the first slice, whose order this is, behind `taken`. Whether any are left, which are in
+    /// order then.
+    fn take(&mut self, count: usize, order: &Order, taken: &mut Vec<Item>) -> bool {
+        let Some((number, items)) = self.slices.pop_first() else {
+            return false;
+        };
+        let (due, rest) = order.0.split_at(count.min(order.0.len()));
+        let item = |(_, index): &(u64, u32)| items.get(*index as usize).copied();
+        taken.extend(due.iter().filter_map(item));
+        self.count -= due.len();
+        if rest.is_empty() {
+            return false;
+        }
+        self.slices.insert(number, rest.iter().filter_map(item).collect());
+        true
+    }
+}
+
+/// Times of items and their places among each other, in order of time, then of their places: far fewer bytes are sorted
+/// than the items have.
+struct Order(Vec<(u64, u32)>);
+
+impl Order {
+    /// Of items that are far fewer than 2³².
+    fn of(items: &[Item]) -> Self {
+        let mut order: Vec<(u64, u32)> = items.iter().map(Item::time).zip(0..).collect();
+        order.sort_unstable();
+        Self(order)
     }
 }
 
