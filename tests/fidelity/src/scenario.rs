@@ -179,7 +179,7 @@ const fn workload(title: &'static str, program: &'static str, moment: Moment) ->
 }
 
 /// All workloads.
-pub const WORKLOADS: [Workload; 12] = [
+pub const WORKLOADS: [Workload; 13] = [
     Workload {
         arguments: &["5000"],
         // More than a queue holds, so that the program has to wait.
@@ -256,6 +256,10 @@ pub const WORKLOADS: [Workload; 12] = [
         one_thread: false,
         deferred: true,
         ..workload("two GPUs, submitted by threads of HIP's", "devices", NEVER)
+    },
+    Workload {
+        deferred: true,
+        ..workload("four streams, submitted by threads of HIP's", "streams", NEVER)
     },
     Workload {
         compiles: true,

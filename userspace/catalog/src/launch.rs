@@ -13,6 +13,8 @@ pub enum Launch {
     BeginCapture,
     /// They run again.
     EndCapture,
+    /// Makes a stream, whose handle it stores where its first argument points to.
+    CreateStream,
     /// The stream is no more; another one may get its handle.
     DestroyStream,
     /// The thread's device, by which its null stream is chosen, is the first argument from here on.
@@ -35,6 +37,7 @@ const LAUNCHES: &[(&str, Launch)] = &[
     ("hipExtLaunchKernel", Launch::Kernel(Sizes::Dim3)),
     ("hipExtLaunchMultiKernelMultiDevice", Launch::Unknown),
     ("hipExtModuleLaunchKernel", Launch::Kernel(Sizes::WorkItems)),
+    ("hipExtStreamCreateWithCUMask", Launch::CreateStream),
     ("hipGraphLaunch", Launch::Unknown),
     ("hipHccModuleLaunchKernel", Launch::Kernel(Sizes::WorkItems)),
     ("hipLaunchByPtr", Launch::Unknown),
@@ -49,6 +52,9 @@ const LAUNCHES: &[(&str, Launch)] = &[
     ("hipSetDevice", Launch::SetDevice),
     ("hipStreamBeginCapture", Launch::BeginCapture),
     ("hipStreamBeginCaptureToGraph", Launch::BeginCapture),
+    ("hipStreamCreate", Launch::CreateStream),
+    ("hipStreamCreateWithFlags", Launch::CreateStream),
+    ("hipStreamCreateWithPriority", Launch::CreateStream),
     ("hipStreamDestroy", Launch::DestroyStream),
     ("hipStreamEndCapture", Launch::EndCapture),
 ];
@@ -111,7 +117,7 @@ mod tests {
                 continue;
             };
             let has_stream = stream_word(signature).is_some();
-            let needs_none = matches!(launch, Launch::Unknown | Launch::SetDevice);
+            let needs_none = matches!(launch, Launch::Unknown | Launch::SetDevice | Launch::CreateStream);
             assert!(has_stream || needs_none, "{name}");
         }
     }

@@ -6,8 +6,8 @@
 //!
 //! * which stream a thread works for is found from its first dispatches: the one stream whose launches, in order,
 //!   have their sizes, have begun before them, and have the same kernel wherever they name the same function. HIP makes
-//!   the thread of a null stream within the first call that needs it, so a thread that was made within a call is first
-//!   held against that call's stream;
+//!   the thread of a null stream within the first call that needs it, and that of another stream within the call that
+//!   makes the stream, so a thread that was made within a call is first held against that call's stream;
 //! * from then on, each kernel of the program's belongs to the next launch into the stream.
 //!
 //! Nothing is claimed that is not certain: while several streams fit, dispatches stay without a call, and whatever
@@ -200,7 +200,12 @@ impl Deferred {
         let device = process.devices.get(&call.tid).copied().unwrap_or_default();
         let per_thread = function.launch.is_some_and(|(_, per_thread)| per_thread);
         let stream = handle(call, function.stream, per_thread, device);
-        process.called(call, (!function.other_streams).then_some(stream));
+        let may_have_made = if let Some((launch::Launch::CreateStream, _)) = function.launch {
+            call.stored(0).map(Handle::Stream)
+        } else {
+            (!function.other_streams).then_some(stream)
+        };
+        process.called(call, may_have_made);
         if let Some((launch, _)) = function.launch {
             process.launch(launch, stream, call);
         }
@@ -326,6 +331,7 @@ impl Process {
             launch::Launch::EndCapture => {
                 self.capturing.remove(&handle);
             }
+            launch::Launch::CreateStream => {}
             launch::Launch::DestroyStream => {
                 self.current.remove(&handle);
             }

@@ -4,7 +4,7 @@ use crate::{
     gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo},
     ioctl::Request,
     observation::Observation,
-    values::Pointee,
+    values::{Pointee, PointeeData},
 };
 use gputrace_abi::{REGISTER_ARGS, STACK_ARGS, domain::Domain};
 use gputrace_capture::{
@@ -161,6 +161,21 @@ pub struct Call {
     pub external: Option<u64>,
     /// What pointers among its arguments, and its result, pointed to, as far as that was read.
     pub pointees: Vec<Pointee>,
+}
+
+impl Call {
+    /// The eight bytes that the call has stored where an argument word points to; `None` if they were not read.
+    #[must_use]
+    pub fn stored(&self, word: u8) -> Option<u64> {
+        let found = self
+            .pointees
+            .iter()
+            .find(|pointee| pointee.word == word && pointee.at_return)?;
+        match &found.data {
+            PointeeData::Bytes(bytes) => bytes.first_chunk().copied().map(u64::from_le_bytes),
+            PointeeData::Text { .. } | PointeeData::Unreadable => None,
+        }
+    }
 }
 
 /// The beginning or end of a process or thread.

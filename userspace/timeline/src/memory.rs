@@ -128,7 +128,7 @@ impl Memory {
         let [first, second, ..] = call.args;
         let (address, bytes, node) = match allocation {
             Allocation::Allocate(word) | Allocation::VmemAllocate(word) => {
-                let address = stored(call, word)?;
+                let address = call.stored(word)?;
                 let node = self.node(call);
                 self.allocated(call, (address, second), node);
                 (address, second, node)
@@ -287,18 +287,6 @@ impl Memory {
             remarks.push(text);
         }
         remarks
-    }
-}
-
-/// The word that a call has stored where an argument word points to.
-fn stored(call: &Call, word: u8) -> Option<u64> {
-    let found = call
-        .pointees
-        .iter()
-        .find(|pointee| pointee.word == word && pointee.at_return)?;
-    match &found.data {
-        PointeeData::Bytes(bytes) => Some(u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?)),
-        PointeeData::Text { .. } | PointeeData::Unreadable => None,
     }
 }
 

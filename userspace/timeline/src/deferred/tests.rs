@@ -3,7 +3,12 @@
 use gputrace_capture::meta;
 
 use super::*;
-use crate::{event::Lifetime, gpu::Origin, synthetic::call};
+use crate::{
+    event::Lifetime,
+    gpu::Origin,
+    synthetic::call,
+    values::{Pointee, PointeeData},
+};
 
 const PID: u32 = 7;
 const SIZE: ([u32; 3], [u32; 3]) = ([64, 1, 1], [64, 1, 1]);
@@ -11,7 +16,14 @@ const SIZE: ([u32; 3], [u32; 3]) = ([64, 1, 1], [64, 1, 1]);
 /// A process that has just begun, and the functions that it may call, by their places here.
 fn begun() -> Deferred {
     let mut deferred = Deferred::default();
-    for (id, name) in (0..).zip(["hipLaunchKernel", "hipSetDevice", "hipGraphLaunch", "hipMalloc"]) {
+    let names = [
+        "hipLaunchKernel",
+        "hipSetDevice",
+        "hipGraphLaunch",
+        "hipMalloc",
+        "hipStreamCreateWithFlags",
+    ];
+    for (id, name) in (0..).zip(names) {
         deferred.seen(Event::Function(Box::new(FunctionInfo {
             function: meta::Function {
                 id,
@@ -137,6 +149,29 @@ fn a_thread_made_within_a_call_works_for_its_device() {
     launched(&mut deferred, 9, 201, 0xe, 0);
     assert_eq!(dispatched(&mut deferred, 90, 3000, 0x80), (201, true));
     assert_eq!(dispatched(&mut deferred, 80, 3000, 0x40), (200, true));
+}
+
+#[test]
+fn a_thread_made_with_a_stream_works_for_it() {
+    let mut deferred = begun();
+    for (worker, stream) in [(80, 0x100), (90, 0x200)] {
+        let mut made = call(stream, stream * 10, stream * 10 + 5);
+        (made.function, made.pid, made.tid) = (4, PID, PID);
+        made.how = CallEnd::Returned(0);
+        made.pointees = vec![Pointee {
+            word: 0,
+            at_return: true,
+            data: PointeeData::Bytes(stream.to_le_bytes().to_vec()),
+        }];
+        let started = LifetimeChange::ThreadStarted { creator: PID };
+        lifetime(&mut deferred, worker, made.begin + 1, started);
+        deferred.seen(Event::Call(made));
+    }
+    // Equal launches: only who was made for which stream tells them apart.
+    launched(&mut deferred, PID, 0x1000, 0xf, 0x100);
+    launched(&mut deferred, PID, 0x1001, 0xf, 0x200);
+    assert_eq!(dispatched(&mut deferred, 90, 0x10000, 0x40), (0x1001, true));
+    assert_eq!(dispatched(&mut deferred, 80, 0x10001, 0x40), (0x1000, true));
 }
 
 #[test]
