@@ -46,6 +46,10 @@ def problems(trace: Any, otf2: Any, counts: Counter[str]) -> Iterator[str]:
         elif isinstance(event, otf2.events.Leave):
             if not stack or stack.pop() != event.region:
                 yield f"{location.name}: {event.region.name} ends, but did not begin"
+        elif isinstance(event, otf2.events.Metric):
+            counts["metric"] += 1
+            if location.type != otf2.LocationType.METRIC:
+                yield f"a metric is on {location.name}"
         else:
             yield f"{location.name}: {event}"
     for location, stack in stacks.items():
@@ -55,7 +59,8 @@ def problems(trace: Any, otf2: Any, counts: Counter[str]) -> Iterator[str]:
             yield f"{location.name} says {location.number_of_events} events, has {seen[location]}"
         kind = location.group.location_group_type
         stream = location.type == otf2.LocationType.ACCELERATOR_STREAM
-        if stream != (kind == otf2.LocationGroupType.ACCELERATOR):
+        metric = location.type == otf2.LocationType.METRIC
+        if not metric and stream != (kind == otf2.LocationGroupType.ACCELERATOR):
             yield f"{location.name} is in the group {location.group.name}"
 
 

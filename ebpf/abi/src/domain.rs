@@ -94,6 +94,8 @@ domains! {
     Tracepoint = 24, "TRACEPOINT", "driver-trace", "driver";
     /// What the driver tells of: evictions, migrations, page faults, resets, throttling.
     KfdEvent = 25, "KFD_EVENT", "kfd-events", "kfd_event";
+    /// What GPUs, and processes on them, were read to use: clocks, power, temperatures, memory.
+    Counter = 26, "COUNTER", "counters", "counter";
 }
 
 impl Domain {
@@ -109,6 +111,7 @@ impl Domain {
                     | Self::Sched
                     | Self::Tracepoint
                     | Self::KfdEvent
+                    | Self::Counter
             )
     }
 

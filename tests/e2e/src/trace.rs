@@ -93,7 +93,7 @@ impl Trace {
                 Event::Dispatch(dispatch) => trace.gpu.dispatches.push(*dispatch),
                 Event::Copy(copy) => trace.gpu.copies.push(*copy),
                 Event::Lifetime(lifetime) => trace.lifetimes.push(lifetime),
-                Event::Observation(_) | Event::Clocks(_) => {}
+                Event::Observation(_) | Event::Counter(_) | Event::Clocks(_) => {}
                 Event::Notice(notice) => trace.notices.push(notice),
                 Event::Ledger(ledger) => trace.ledger = Some(*ledger),
                 Event::End(end) => trace.end = Some(end),

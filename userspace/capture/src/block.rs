@@ -1,6 +1,7 @@
 //! What a block holds: a run of records or one metadata document.
 
 use crate::{
+    counter::{Counter, CounterValues},
     format::kind,
     gpu::{Agent, AgentHandle, CodeObject, GpuClock, KfdEvent, Queue},
     ledger::Ledger,
@@ -11,7 +12,7 @@ use crate::{
 macro_rules! meta_kinds {
     ($($(#[$doc:meta])* $variant:ident($type:ty) from $document:ty = $kind:ident;)*) => {
         /// A metadata document.
-        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[derive(Clone, Debug, PartialEq)]
         pub enum Meta { $($(#[$doc])* $variant($type),)* }
 
         impl Meta {
@@ -71,6 +72,10 @@ meta_kinds! {
     TraceFormat(Box<TraceFormat>) from TraceFormat = TRACE_FORMAT;
     /// Something that the driver told of.
     KfdEvent(Box<KfdEvent>) from KfdEvent = KFD_EVENT;
+    /// A number that is read now and then.
+    Counter(Box<Counter>) from Counter = COUNTER;
+    /// What such numbers were at a time.
+    CounterValues(Box<CounterValues>) from CounterValues = COUNTER_VALUES;
 }
 
 /// A block as read.

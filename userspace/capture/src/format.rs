@@ -133,4 +133,6 @@ pub(crate) mod kind {
     pub(crate) const CODE_OBJECT: u16 = 27;
     pub(crate) const TRACE_FORMAT: u16 = 40;
     pub(crate) const KFD_EVENT: u16 = 41;
+    pub(crate) const COUNTER: u16 = 42;
+    pub(crate) const COUNTER_VALUES: u16 = 43;
 }

@@ -35,6 +35,7 @@
 //! ```
 
 mod block;
+pub mod counter;
 pub mod format;
 pub mod gpu;
 pub mod ledger;

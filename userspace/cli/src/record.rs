@@ -136,6 +136,7 @@ fn request(args: &RecordArgs) -> Request {
             .into_iter()
             .chain(others.domains())
             .chain(tracepoints)
+            .chain(args.counters.map(|_| Domain::Counter))
             .collect(),
         others,
         functions: FunctionFilter {
@@ -161,6 +162,7 @@ fn request(args: &RecordArgs) -> Request {
         driver_trace: args.domains.driver_trace == Some(true),
         tracepoints: args.tracepoint.clone(),
         tracepoint_rate: args.tuning.tracepoint_rate,
+        counter_rate: args.counters,
         kfd_place: match args.tuning.kfd_probes {
             KfdProbes::Auto => None,
             KfdProbes::Fentry => Some(Place::Trampoline),

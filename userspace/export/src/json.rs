@@ -41,6 +41,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    counters::CounterRecord,
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, UNKNOWN_FUNCTION, group},
     gpu::{Gpus, queue_id},
@@ -82,6 +83,9 @@ const OTHER: &str = "other_api";
 
 /// What the kernel did to a process and its threads: in its `gputrace`.
 const OBSERVATIONS: &str = "observations";
+
+/// What a process was read to use; of process 0, what the GPUs were: in its `gputrace`.
+const COUNTERS: &str = "counters";
 
 /// What is known of a process.
 #[derive(Clone, Debug, Default)]
@@ -258,6 +262,8 @@ impl JsonExporter {
             records.write(&(*pid, OTHER), file)?;
             file.write_all(b",\n\"observations\": ")?;
             records.write(&(*pid, OBSERVATIONS), file)?;
+            file.write_all(b",\n\"counters\": ")?;
+            records.write(&(*pid, COUNTERS), file)?;
             file.write_all(b",\n\"untimed\": ")?;
             arrays_of(file, records, *pid, UNTIMED.iter().copied())?;
             file.write_all(b"}}")?;
@@ -361,6 +367,10 @@ impl Exporter for JsonExporter {
             Event::Observation(one) => {
                 let record = ObservationRecord::new(one);
                 self.records.push((one.whose.pid, OBSERVATIONS), &record)?;
+            }
+            Event::Counter(sample) => {
+                self.records
+                    .push((sample.counter.pid, COUNTERS), &CounterRecord::new(sample))?;
             }
             Event::Clocks(clocks) => self.clocks.push(*clocks),
             Event::Notice(notice) => self.notices.push(notice.clone()),

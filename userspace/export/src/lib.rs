@@ -44,6 +44,7 @@
 //! ```
 
 mod ahead;
+mod counters;
 pub mod csv;
 pub mod diff;
 pub mod exporter;

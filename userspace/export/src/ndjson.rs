@@ -22,6 +22,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::{
+    counters::CounterRecord,
     exporter::{ExportError, Exporter, Output},
     functions::Functions,
     gpu::{Gpus, queue_id},
@@ -100,6 +101,13 @@ struct ObservationLine<'a> {
     r#type: &'static str,
     #[serde(flatten)]
     observation: ObservationRecord<'a>,
+}
+
+#[derive(Serialize)]
+struct CounterLine<'a> {
+    r#type: &'static str,
+    #[serde(flatten)]
+    counter: CounterRecord<'a>,
 }
 
 #[derive(Serialize)]
@@ -246,6 +254,10 @@ impl<W: Write> NdjsonWriter<W> {
                 "runtime": info.runtime.map(RuntimeKernel::name),
             })),
             Event::Observation(one) => self.observation(one),
+            Event::Counter(sample) => self.value(&CounterLine {
+                r#type: "counter",
+                counter: CounterRecord::new(sample),
+            }),
             Event::Call(call) => self.call(call),
             Event::Dispatch(dispatch) => self.dispatch(dispatch),
             Event::Copy(copy) => self.value(&copy_line(copy)),

@@ -87,6 +87,24 @@ impl<W: Write> TextWriter<W> {
             Event::Dispatch(dispatch) => self.dispatch(dispatch)?,
             Event::Copy(copy) => self.copy(copy)?,
             Event::Observation(one) => self.observation(one)?,
+            Event::Counter(sample) => {
+                let counter = &sample.counter;
+                if counter.pid == 0 {
+                    self.at(sample.time)?;
+                } else {
+                    self.begin(sample.time, counter.pid, counter.pid)?;
+                }
+                write!(
+                    self.line,
+                    "{} = {} {}",
+                    plain(&counter.name),
+                    sample.value,
+                    plain(&counter.unit)
+                )?;
+                if counter.gpu_id != 0 {
+                    write!(self.line, " <GPU {}>", counter.gpu_id)?;
+                }
+            }
             Event::Lifetime(lifetime) => {
                 let text = match &lifetime.what {
                     LifetimeChange::ProcessStarted { parent } => format!("process, started by {parent}"),

@@ -2,16 +2,19 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, sync::Arc};
 
-use gputrace_capture::meta::{ClockSnapshot, Notice};
+use gputrace_capture::{
+    counter::Counter,
+    meta::{ClockSnapshot, Notice},
+};
 use gputrace_export::{
     Exporter, OutputDir,
     ndjson::{NdjsonExporter, NdjsonWriter},
     synthetic,
 };
 use gputrace_timeline::{
-    event::{Event, Lifetime, LifetimeChange, ThreadInfo},
+    event::{CounterSample, Event, Lifetime, LifetimeChange, ThreadInfo},
     observation::{FieldValue, Observation, ObservedField, Whose},
 };
 use serde_json::Value;
@@ -49,6 +52,16 @@ fn events() -> Vec<Event> {
                 value: FieldValue::Number(7),
             }],
         })),
+        Event::Counter(CounterSample {
+            counter: Arc::new(Counter {
+                name: "gpu_busy_percent".to_owned(),
+                unit: "%".to_owned(),
+                gpu_id: 51234,
+                ..Counter::default()
+            }),
+            time: 7,
+            value: 97.5,
+        }),
         Event::CodeObject(Box::default()),
         Event::Clocks(ClockSnapshot::default()),
         Event::Notice(Notice::default()),
@@ -61,6 +74,7 @@ fn events() -> Vec<Event> {
 fn fits(value: &Value, schema: &Value) -> bool {
     let is = |name: &Value| match name.as_str().unwrap() {
         "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
         "string" => value.is_string(),
         "boolean" => value.is_boolean(),
         "null" => value.is_null(),

@@ -51,6 +51,8 @@ pub(crate) const COMPRESSION_NONE: u8 = 1;
 const FLUSH: u8 = 1;
 /// `OTF2_TYPE_UINT64`.
 pub(crate) const TYPE_UINT64: u8 = 4;
+/// `OTF2_TYPE_DOUBLE`.
+pub(crate) const TYPE_DOUBLE: u8 = 10;
 /// `OTF2_TYPE_STRING`.
 pub(crate) const TYPE_STRING: u8 = 11;
 /// `OTF2_PARADIGM_HIP`.
@@ -67,6 +69,20 @@ pub(crate) const GROUP_ACCELERATOR: u8 = 2;
 pub(crate) const LOCATION_CPU_THREAD: u8 = 1;
 /// `OTF2_LOCATION_TYPE_ACCELERATOR_STREAM`.
 pub(crate) const LOCATION_ACCELERATOR_STREAM: u8 = 2;
+/// `OTF2_LOCATION_TYPE_METRIC`.
+pub(crate) const LOCATION_METRIC: u8 = 3;
+/// `OTF2_METRIC_TYPE_OTHER`.
+pub(crate) const METRIC_OTHER: u8 = 0;
+/// `OTF2_METRIC_ACCUMULATED_POINT`: a sum, at the moment of the event.
+pub(crate) const METRIC_SUM: u8 = 0x10;
+/// `OTF2_METRIC_ABSOLUTE_NEXT`: a value that holds until the next.
+pub(crate) const METRIC_VALUE: u8 = 0x31;
+/// `OTF2_BASE_DECIMAL`.
+pub(crate) const BASE_DECIMAL: u8 = 1;
+/// `OTF2_METRIC_ASYNCHRONOUS`: not bound to the begin or end of a region.
+pub(crate) const METRIC_ASYNCHRONOUS: u8 = 2;
+/// `OTF2_RECORDER_KIND_UNKNOWN`.
+pub(crate) const RECORDER_UNKNOWN: u8 = 0;
 /// `OTF2_UNDEFINED_SYSTEM_TREE_NODE`, `OTF2_UNDEFINED_LOCATION_GROUP`.
 pub(crate) const UNDEFINED: u32 = u32::MAX;
 
@@ -117,6 +133,8 @@ api! {
     archive_close = b"OTF2_Archive_Close\0": fn(*mut Opaque) -> Code;
     enter = b"OTF2_EvtWriter_Enter\0": fn(*mut Opaque, *mut Opaque, u64, u32) -> Code;
     leave = b"OTF2_EvtWriter_Leave\0": fn(*mut Opaque, *mut Opaque, u64, u32) -> Code;
+    metric = b"OTF2_EvtWriter_Metric\0":
+        fn(*mut Opaque, *mut Opaque, u64, u32, u8, *const u8, *const u64) -> Code;
     attributes_new = b"OTF2_AttributeList_New\0": fn() -> *mut Opaque;
     attributes_delete = b"OTF2_AttributeList_Delete\0": fn(*mut Opaque) -> Code;
     attributes_string = b"OTF2_AttributeList_AddStringRef\0": fn(*mut Opaque, u32, u32) -> Code;
@@ -126,6 +144,10 @@ api! {
     write_attribute = b"OTF2_GlobalDefWriter_WriteAttribute\0": fn(*mut Opaque, u32, u32, u32, u8) -> Code;
     write_region = b"OTF2_GlobalDefWriter_WriteRegion\0":
         fn(*mut Opaque, u32, u32, u32, u32, u8, u8, u32, u32, u32, u32) -> Code;
+    write_metric_member = b"OTF2_GlobalDefWriter_WriteMetricMember\0":
+        fn(*mut Opaque, u32, u32, u32, u8, u8, u8, u8, i64, u32) -> Code;
+    write_metric_class = b"OTF2_GlobalDefWriter_WriteMetricClass\0":
+        fn(*mut Opaque, u32, u8, *const u32, u8, u8) -> Code;
     write_node = b"OTF2_GlobalDefWriter_WriteSystemTreeNode\0": fn(*mut Opaque, u32, u32, u32, u32) -> Code;
     write_group = b"OTF2_GlobalDefWriter_WriteLocationGroup\0": fn(*mut Opaque, u32, u32, u8, u32, u32) -> Code;
     write_location = b"OTF2_GlobalDefWriter_WriteLocation\0": fn(*mut Opaque, u64, u32, u8, u64, u32) -> Code;

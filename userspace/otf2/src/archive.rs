@@ -9,7 +9,8 @@ use std::{
 };
 
 use crate::api::{
-    Api, COMPRESSION_NONE, Code, FILEMODE_WRITE, FlushCallbacks, Opaque, SUBSTRATE_POSIX, pre_flush,
+    Api, BASE_DECIMAL, COMPRESSION_NONE, Code, FILEMODE_WRITE, FlushCallbacks, METRIC_ASYNCHRONOUS,
+    METRIC_OTHER, Opaque, RECORDER_UNKNOWN, SUBSTRATE_POSIX, TYPE_DOUBLE, pre_flush,
 };
 
 /// Bytes of a location's buffer, and of a buffer of definitions, as rocprofv3 has them.
@@ -241,6 +242,25 @@ impl Events<'_> {
         )
     }
 
+    /// A metric has this value.
+    pub(crate) fn metric(&mut self, time: u64, metric: u32, value: f64) -> Result<()> {
+        self.count += 1;
+        // One value: its type, and the eight bytes of the union.
+        let (kind, value) = (TYPE_DOUBLE, value.to_bits());
+        call!(
+            self.archive,
+            metric(
+                self.writer.as_ptr(),
+                ptr::null_mut(),
+                time,
+                metric,
+                1,
+                &raw const kind,
+                &raw const value
+            )
+        )
+    }
+
     /// Completes the location and returns the number of its events.
     pub(crate) fn finish(self) -> Result<u64> {
         let archive = self.archive;
@@ -282,6 +302,37 @@ impl Global<'_> {
         call!(
             self,
             write_region(writer, id, name, name, 0, role, paradigm, 0, 0, 0, 0)
+        )
+    }
+
+    /// A metric of one number, which has the same id. `mode`: `METRIC_VALUE` or `METRIC_SUM`.
+    pub(crate) fn metric(&self, id: u32, name: u32, unit: u32, mode: u8) -> Result<()> {
+        let writer = self.writer.as_ptr();
+        call!(
+            self,
+            write_metric_member(
+                writer,
+                id,
+                name,
+                name,
+                METRIC_OTHER,
+                mode,
+                TYPE_DOUBLE,
+                BASE_DECIMAL,
+                0,
+                unit
+            )
+        )?;
+        call!(
+            self,
+            write_metric_class(
+                writer,
+                id,
+                1,
+                &raw const id,
+                METRIC_ASYNCHRONOUS,
+                RECORDER_UNKNOWN
+            )
         )
     }
 

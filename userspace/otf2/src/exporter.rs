@@ -1,9 +1,13 @@
 //! The exporter: events in, spans to the file in which they wait.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::{
+    counter::Counter,
     ledger::Ledger,
     meta::{Notice, Recording},
 };
@@ -13,8 +17,10 @@ use gputrace_export::{
     gpu::{Gpus, copy_node, uncertainty},
 };
 use gputrace_timeline::{
-    event::{Call, CallEnd, Event, ProcessInfo},
+    driver::EVICTED,
+    event::{Call, CallEnd, CounterSample, Event, ProcessInfo},
     gpu::{Copy, Dispatch, GpuTime, Origin},
+    observation::Observation,
 };
 
 use crate::{
@@ -39,6 +45,10 @@ pub(crate) enum Place {
     Copies { node: Option<u32> },
     /// Work without real times.
     Untimed,
+    /// What the kernel did: number of the domain. Also of no thread, or no process.
+    Observed(u8),
+    /// What a process, or an agent, was read to use. `correlation` of these spans is the value, `region` the metric.
+    Counters { node: Option<u32> },
 }
 
 /// A location: its thread and what it shows.
@@ -47,6 +57,11 @@ pub(crate) struct Location {
     pub(crate) pid: u32,
     pub(crate) tid: u32,
     pub(crate) place: Place,
+}
+
+/// The name of a domain of observations.
+pub(crate) fn stem(domain: u8) -> &'static str {
+    Domain::from_id(domain).map_or("other", Domain::csv_stem)
 }
 
 /// What is written besides the spans.
@@ -59,6 +74,8 @@ pub(crate) struct Content {
     pub(crate) definitions: Definitions,
     pub(crate) ledger: Option<Ledger>,
     pub(crate) notices: Vec<Notice>,
+    /// The counters: each is the metric with the number of its place.
+    pub(crate) counters: Vec<Arc<Counter>>,
     /// First and last moment of all spans, ns.
     pub(crate) first: u64,
     pub(crate) last: u64,
@@ -74,6 +91,8 @@ pub struct Otf2Exporter {
     /// For spans that overlap others of their location.
     overlapping: Spans<u64>,
     functions: Functions,
+    /// Numbers of the counters in the content.
+    metrics: HashMap<Arc<Counter>, u32>,
     content: Content,
 }
 
@@ -98,6 +117,7 @@ impl Otf2Exporter {
             spans: Spans::new(directory, Limits::default())?,
             overlapping: Spans::new(directory, Limits::default())?,
             functions: Functions::default(),
+            metrics: HashMap::new(),
             content: Content {
                 recording: Recording::default(),
                 processes: BTreeMap::new(),
@@ -106,6 +126,7 @@ impl Otf2Exporter {
                 definitions: Definitions::new(),
                 ledger: None,
                 notices: Vec::new(),
+                counters: Vec::new(),
                 first: u64::MAX,
                 last: 0,
             },
@@ -175,6 +196,56 @@ impl Otf2Exporter {
         )
     }
 
+    fn observation(&mut self, one: &Observation) -> Result<(), ExportError> {
+        let category = stem(one.domain);
+        let name = match one.get("trigger") {
+            // Why a process stood still.
+            Some(reason) if one.name == EVICTED => format!("{} ({reason})", one.name),
+            _ => one.name.clone().into_owned(),
+        };
+        let span = Span {
+            begin: one.begin,
+            end: one.end.max(one.begin),
+            region: self.content.definitions.region(&name, category, ROLE_FUNCTION),
+            unfinished: if one.is_open { REASONS.len() as u8 } else { 0 },
+            ..Span::default()
+        };
+        let location = Location {
+            pid: one.whose.pid,
+            tid: one.whose.tid,
+            place: Place::Observed(one.domain),
+        };
+        self.push(location, span)
+    }
+
+    fn counter(&mut self, sample: &CounterSample) -> Result<(), ExportError> {
+        let counters = &mut self.content.counters;
+        let metric = match self.metrics.get(&sample.counter) {
+            Some(metric) => *metric,
+            None => {
+                let metric = counters.len() as u32;
+                counters.push(Arc::clone(&sample.counter));
+                self.metrics.insert(Arc::clone(&sample.counter), metric);
+                metric
+            }
+        };
+        let span = Span {
+            begin: sample.time,
+            end: sample.time,
+            correlation: sample.value.to_bits(),
+            region: metric,
+            ..Span::default()
+        };
+        let location = Location {
+            pid: sample.counter.pid,
+            tid: 0,
+            place: Place::Counters {
+                node: sample.counter.node_id,
+            },
+        };
+        self.push(location, span)
+    }
+
     fn work(
         &mut self,
         origin: &Origin,
@@ -232,6 +303,8 @@ impl Exporter for Otf2Exporter {
             Event::Call(call) => return self.call(call),
             Event::Dispatch(dispatch) => return self.dispatch(dispatch),
             Event::Copy(copy) => return self.copy(copy),
+            Event::Observation(one) => return self.observation(one),
+            Event::Counter(sample) => return self.counter(sample),
             Event::Notice(notice) => {
                 if content.notices.len() < NOTICES {
                     content.notices.push(notice.clone());
@@ -243,7 +316,6 @@ impl Exporter for Otf2Exporter {
             | Event::Queue(_)
             | Event::CodeObject(_)
             | Event::Kernel(_)
-            | Event::Observation(_)
             | Event::Lifetime(_)
             | Event::Clocks(_) => {}
         }

@@ -3,20 +3,20 @@
 use std::{io, path::Path};
 
 use gputrace_capture::{gpu::AgentKind, ledger::Ledger};
-use gputrace_export::{ExportError, OutputError, gpu::Gpus, json};
+use gputrace_export::{ExportError, OutputError, functions::group_title, gpu::Gpus, json};
 
 use crate::{
     FORMAT,
     api::{
         Api, GROUP_ACCELERATOR, GROUP_PROCESS, LOCATION_ACCELERATOR_STREAM, LOCATION_CPU_THREAD,
-        PARADIGM_HIP, TYPE_STRING, TYPE_UINT64, UNDEFINED,
+        LOCATION_METRIC, METRIC_SUM, METRIC_VALUE, PARADIGM_HIP, TYPE_STRING, TYPE_UINT64, UNDEFINED,
     },
     archive::{Archive, ArchiveError, Events, Value},
     definitions::{
         ATTRIBUTES, CATEGORY, CORRELATION, END_UNCERTAINTY, QUALITIES, QUALITY, REASONS, Region,
         START_UNCERTAINTY, UNFINISHED,
     },
-    exporter::{Content, Location, Place},
+    exporter::{Content, Location, Place, stem},
     spans::{Span, Spans},
 };
 
@@ -97,6 +97,20 @@ pub(crate) fn archive(
             let id = written.len() as u64;
             let title = title(content, &location, lane);
             let mut events = archive.events(id)?;
+            if let Place::Counters { .. } = location.place {
+                for span in source {
+                    let span = span?;
+                    events.metric(span.begin, span.region, f64::from_bits(span.correlation))?;
+                }
+                written.push(Written {
+                    id,
+                    name: content.definitions.string(&title),
+                    kind: LOCATION_METRIC,
+                    events: events.finish()?,
+                    location,
+                });
+                break;
+            }
             let mut lane = Lane {
                 regions: content.definitions.regions(),
                 texts: &texts,
@@ -116,7 +130,7 @@ pub(crate) fn archive(
                 id,
                 name: content.definitions.string(&title),
                 kind: match location.place {
-                    Place::Calls => LOCATION_CPU_THREAD,
+                    Place::Calls | Place::Observed(_) => LOCATION_CPU_THREAD,
                     _ => LOCATION_ACCELERATOR_STREAM,
                 },
                 events: events.finish()?,
@@ -195,6 +209,16 @@ fn title(content: &Content, location: &Location, lane: u32) -> String {
         }
         Place::Copies { node } => format!("Thread {tid}, Copy to {}", agent(node)),
         Place::Untimed => format!("Thread {tid}, Untimed work"),
+        Place::Observed(domain) => {
+            let what = group_title(stem(domain));
+            match (pid, tid) {
+                (0, _) => what,
+                (_, 0) => format!("Process, {what}"),
+                _ => format!("Thread {tid}, {what}"),
+            }
+        }
+        Place::Counters { node } if pid == 0 => format!("Counters of {}", agent(node)),
+        Place::Counters { node } => format!("Counters on {}", agent(node)),
     };
     if lane > 1 {
         title.push_str(&format!(" (overlapping {lane})"));
@@ -246,6 +270,7 @@ fn definitions(
         processes,
         gpus,
         definitions,
+        counters,
         first,
         last,
         ..
@@ -259,7 +284,12 @@ fn definitions(
     global.clock(first, last.saturating_sub(first).saturating_add(1), realtime)?;
 
     // Groups: processes, then agents, then one for agents that are not known.
-    let mut pids: Vec<u32> = written.iter().map(|location| location.location.pid).collect();
+    let mut pids: Vec<u32> = written
+        .iter()
+        .map(|written| &written.location)
+        .filter(|location| location.pid != 0 || !matches!(location.place, Place::Counters { .. }))
+        .map(|location| location.pid)
+        .collect();
     pids.extend(processes.keys());
     pids.sort_unstable();
     pids.dedup();
@@ -270,7 +300,9 @@ fn definitions(
             _ if !info.executable.is_empty() => &info.executable,
             _ => &info.name,
         });
-        let name = if name.is_empty() {
+        let name = if *pid == 0 {
+            "kernel".to_owned()
+        } else if name.is_empty() {
             format!("process {pid}")
         } else {
             format!("{name} ({pid})")
@@ -293,6 +325,22 @@ fn definitions(
             (definitions.string(name), definitions.string(description), kind)
         })
         .collect();
+    let metrics: Vec<(u32, u32, u8)> = counters
+        .iter()
+        .map(|counter| {
+            let mode = if counter.cumulative {
+                METRIC_SUM
+            } else {
+                METRIC_VALUE
+            };
+            let unit = if counter.unit.is_empty() {
+                "#"
+            } else {
+                &counter.unit
+            };
+            (definitions.string(&counter.name), definitions.string(unit), mode)
+        })
+        .collect();
     let (node, class) = (
         definitions.string(&recording.hostname),
         definitions.string("node"),
@@ -307,13 +355,19 @@ fn definitions(
     for (region, id) in definitions.regions().iter().zip(0_u32..) {
         global.region(id, region.name, region.role, PARADIGM_HIP)?;
     }
+    for ((name, unit, mode), id) in metrics.into_iter().zip(0_u32..) {
+        global.metric(id, name, unit, mode)?;
+    }
     global.node(0, node, class, UNDEFINED)?;
     for ((name, kind), id) in groups.into_iter().zip(0_u32..) {
         global.group(id, name, kind, 0, UNDEFINED)?;
     }
     for written in written {
         let group = match written.location.place {
-            Place::Calls => pids.binary_search(&written.location.pid).unwrap_or(0) as u32,
+            Place::Counters { node } if written.location.pid == 0 => accelerator(node),
+            Place::Calls | Place::Observed(_) | Place::Counters { .. } => {
+                pids.binary_search(&written.location.pid).unwrap_or(0) as u32
+            }
             Place::Kernels { node, .. } | Place::Copies { node } => accelerator(node),
             Place::Untimed => accelerator(None),
         };

@@ -16,6 +16,7 @@ use crate::{
     lifetimes,
     observations::Observations,
     report,
+    sampled::Sampled,
     sequence::Sequence,
     slices::Slices,
     tracks::Tracks,
@@ -31,6 +32,7 @@ pub struct TraceWriter<W> {
     tracks: Tracks,
     slices: Slices,
     observations: Observations,
+    sampled: Sampled,
     gpu: GpuWork,
     libraries: HashSet<String>,
     /// Latest moment heard of, ns `CLOCK_BOOTTIME`: for what has no time of its own.
@@ -65,6 +67,7 @@ impl<W: Write> TraceWriter<W> {
             tracks: Tracks::default(),
             slices: Slices::default(),
             observations: Observations::default(),
+            sampled: Sampled::default(),
             gpu: GpuWork::new(options),
             libraries: HashSet::new(),
             now: 0,
@@ -117,6 +120,10 @@ impl<W: Write> TraceWriter<W> {
                 self.now = self.now.max(one.end);
                 self.observations.draw(out, tracks, one)?;
                 self.gpu.memory(out, one)
+            }
+            Event::Counter(sample) => {
+                self.now = self.now.max(sample.time);
+                self.sampled.draw(out, tracks, &mut self.gpu, sample)
             }
             Event::Lifetime(lifetime) => {
                 self.now = self.now.max(lifetime.time);

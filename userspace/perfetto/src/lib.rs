@@ -92,6 +92,7 @@ mod lifetimes;
 mod nesting;
 mod observations;
 mod report;
+mod sampled;
 mod sequence;
 mod slices;
 mod tracks;

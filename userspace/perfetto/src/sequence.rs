@@ -262,6 +262,12 @@ impl EventContent<'_> {
             .uint(track_event::COUNTER_VALUE, value.cast_unsigned());
     }
 
+    /// Sets the value of a counter that is no whole number.
+    pub(crate) fn real_counter(&mut self, value: f64) {
+        self.encoder
+            .fixed(track_event::DOUBLE_COUNTER_VALUE, value.to_bits());
+    }
+
     /// The event's annotations; they appear as `debug.NAME` in queries.
     pub(crate) fn annotations(&mut self) -> Annotations<'_> {
         Annotations {

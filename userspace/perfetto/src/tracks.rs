@@ -54,6 +54,8 @@ pub(crate) enum Kind {
     Observed = 8,
     /// A lane of a process for ranges that may overlap: `generation` numbers the lanes.
     Ranges = 9,
+    /// A counter of what was read; `pid` and `tid` number them.
+    Sampled = 10,
 }
 
 pub(crate) fn uuid(kind: Kind, generation: u32, pid: u32, tid: u32) -> u64 {

@@ -29,6 +29,7 @@ pub(crate) mod track_event {
     pub(crate) const TRACK_UUID: u32 = 11;
     pub(crate) const NAME: u32 = 23;
     pub(crate) const COUNTER_VALUE: u32 = 30;
+    pub(crate) const DOUBLE_COUNTER_VALUE: u32 = 44;
     pub(crate) const FLOW_IDS: u32 = 47;
 }
 

@@ -13,6 +13,7 @@ use crate::{
     calls::Calls,
     database::{Complete, Database},
     names::{Streams, Strings, Who},
+    observed::Observed,
     query::Slot,
     report,
     rows::{Rows, cells},
@@ -149,6 +150,7 @@ pub(crate) struct Writer {
     pub(crate) context: Context,
     calls: Calls,
     pub(crate) work: Work,
+    observed: Observed,
     pub(crate) end: report::Ending,
 }
 
@@ -167,6 +169,7 @@ impl Writer {
             "id, category_id, stack_id, parent_stack_id, correlation_id, extdata",
         );
         let (calls, work) = (Calls::new(identity), Work::new(identity));
+        let observed = Observed::new(identity);
         let mut context = Context {
             strings: Strings::default(),
             who: Who::default(),
@@ -186,6 +189,7 @@ impl Writer {
             context,
             calls,
             work,
+            observed,
             end: report::Ending::default(),
         })
     }
@@ -214,8 +218,8 @@ impl Writer {
                 context.who.lifetime(lifetime);
                 Ok(())
             }
-            // rocprofv3's schema has no place for them.
-            Event::Observation(_) => Ok(()),
+            Event::Observation(one) => self.observed.observation(context, one),
+            Event::Counter(sample) => self.observed.sample(context, sample),
             Event::Call(call) => self.calls.call(context, call),
             Event::Queue(queue) => {
                 self.work.queue(queue);

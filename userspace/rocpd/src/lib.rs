@@ -49,6 +49,7 @@ mod calls;
 mod database;
 mod exporter;
 mod names;
+mod observed;
 mod query;
 mod report;
 mod rows;

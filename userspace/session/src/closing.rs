@@ -83,6 +83,7 @@ impl Recorder<'_> {
             linkers,
             driver,
             listener,
+            counters,
             program,
             say,
             request,
@@ -105,6 +106,7 @@ impl Recorder<'_> {
         }
         // Before the books are closed, so that what it has read is in them.
         drop(listener);
+        drop(counters);
         for open in driver.open()? {
             collector.send(open);
         }

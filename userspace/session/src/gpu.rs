@@ -74,6 +74,14 @@ impl Gpus {
         (found, sampler, remarks)
     }
 
+    /// The agents alone, as the capture describes them; none if they cannot be read.
+    pub(crate) fn describe() -> Vec<Meta> {
+        let paths = Paths::default();
+        let topology = Topology::read(&paths).unwrap_or_default();
+        let agents = topology.agents(&paths);
+        agents.iter().map(|agent| describe_agent(agent).into()).collect()
+    }
+
     /// Whether there is a GPU.
     pub(crate) fn any(&self) -> bool {
         self.agents.iter().any(|agent| agent.kind == AgentKind::Gpu)

@@ -15,6 +15,7 @@
 //! a line to the user.
 
 mod closing;
+mod counters;
 mod detach;
 mod discovery;
 mod driver;

@@ -32,7 +32,7 @@ use tokio::{
 };
 
 use crate::{
-    SessionError,
+    SessionError, counters,
     driver::Driver,
     ending::{Ending, Stops, ended, ends_of},
     gpu::Gpus,
@@ -227,6 +227,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             gpus,
             driver,
             listener: None,
+            counters: None,
             described: BTreeSet::new(),
             failure: None,
             live,
@@ -239,6 +240,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         recorder.describe_gpus(remarks);
         recorder.driver_news(driver_news);
         recorder.listen();
+        recorder.read_counters();
         recorder.driver_news(clock_news);
         recorder.begin()?;
         let reason = recorder.wait(&mut stops).await;
@@ -310,6 +312,8 @@ pub(crate) struct Recorder<'a> {
     pub(crate) driver: Driver,
     /// Who listens to the driver, if it is to be listened to.
     pub(crate) listener: Option<Listener>,
+    /// Who reads counters, if they are wanted.
+    pub(crate) counters: Option<counters::Reader>,
     /// Processes whose description is in the capture.
     pub(crate) described: BTreeSet<u32>,
     /// First failure to write the capture.
@@ -396,6 +400,25 @@ impl Recorder<'_> {
         let time = clocks::now();
         let news = remarks.into_iter().map(|text| Notice { time, text }.into());
         self.driver_news(news.collect());
+    }
+
+    /// Reads counters now and then, if they are wanted.
+    fn read_counters(&mut self) {
+        let Some(hertz) = self.request.counter_rate else {
+            return;
+        };
+        if self.gpus.is_none() {
+            for agent in Gpus::describe() {
+                self.collector.send(Command::Meta(Box::new(agent)));
+            }
+        }
+        let sender = self.collector.sender();
+        let (reader, news) =
+            counters::Reader::start(Paths::default(), hertz, Arc::clone(&self.calls), sender);
+        self.counters = reader;
+        let time = clocks::now();
+        let news = news.map(|text| Notice { time, text }.into());
+        self.driver_news(news.into_iter().collect());
     }
 
     /// Tells of the programs on the driver, and remembers it.

@@ -41,6 +41,8 @@ pub struct Request {
     pub tracepoints: Vec<String>,
     /// Records of one tracepoint in a second; what is beyond is counted and left out. 0: no limit.
     pub tracepoint_rate: u64,
+    /// How often a second counters of GPUs and processes are read; `None`: never.
+    pub counter_rate: Option<u32>,
     /// Where requests to the driver are traced; `None` chooses.
     pub kfd_place: Option<Place>,
     /// Bytes of each CPU's ring; `None` chooses by the number of CPUs.

@@ -1,5 +1,7 @@
 //! The event model: what exporters see. Nothing here depends on how an event was recorded.
 
+use std::sync::Arc;
+
 use crate::{
     gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo},
     ioctl::Request,
@@ -8,6 +10,7 @@ use crate::{
 };
 use gputrace_abi::{REGISTER_ARGS, STACK_ARGS, domain::Domain};
 use gputrace_capture::{
+    counter::Counter,
     ledger::Ledger,
     meta::{ClockSnapshot, End, Function, Notice, Recording},
 };
@@ -45,6 +48,8 @@ pub enum Event {
     Copy(Box<Copy>),
     /// Something that the kernel did. Those of one thread, process or GPU come in groups, as calls do.
     Observation(Box<Observation>),
+    /// A number that was read.
+    Counter(CounterSample),
     /// A process or thread began, ended or became another program.
     Lifetime(Lifetime),
     /// The same moment on several clocks.
@@ -55,6 +60,17 @@ pub enum Event {
     Ledger(Box<Ledger>),
     /// The recording's orderly end.
     End(End),
+}
+
+/// A value that was read at a time. It holds until the next one of the same counter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CounterSample {
+    /// What was read. Of merged captures, several counters may have the same number.
+    pub counter: Arc<Counter>,
+    /// ns, `CLOCK_BOOTTIME`.
+    pub time: u64,
+    /// In the counter's unit; a finite number.
+    pub value: f64,
 }
 
 /// A function and the library that exports it.

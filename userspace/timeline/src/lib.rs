@@ -20,6 +20,7 @@
 //! ```
 
 pub mod args;
+mod counter;
 mod decode;
 mod deferred;
 pub mod driver;

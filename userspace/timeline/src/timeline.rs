@@ -39,6 +39,7 @@ use gputrace_capture::{
 };
 
 use crate::{
+    counter::Counters,
     deferred::Deferred,
     driver::DriverEvents,
     event::{CallEnd, Event, FunctionInfo},
@@ -80,6 +81,7 @@ pub struct Timeline<R> {
     requests: BTreeSet<u8>,
     formats: Formats,
     driver: DriverEvents,
+    counters: Counters,
     tally: Tally,
     ledger: Option<Box<Ledger>>,
     end: Option<End>,
@@ -165,6 +167,7 @@ impl<R: Read + Seek> Timeline<R> {
             requests: BTreeSet::new(),
             formats: Formats::default(),
             driver: DriverEvents::default(),
+            counters: Counters::default(),
             tally: Tally::default(),
             ledger: None,
             end: None,
@@ -261,6 +264,10 @@ impl<R: Read + Seek> Timeline<R> {
                 let known = self.driver.take(&line);
                 self.ready
                     .extend(known.into_iter().map(|one| Event::Observation(Box::new(one))));
+            }
+            Meta::Counter(counter) => self.counters.learn(*counter),
+            Meta::CounterValues(read) => {
+                self.tally.malformed_records += self.counters.take(&read, &mut self.ready);
             }
             Meta::End(end) => self.end = Some(end),
             // A second one says nothing new.

@@ -11,6 +11,8 @@
 //! * `NAME_kernel_trace_quality.csv` and `NAME_memory_copy_trace_quality.csv`: every dispatch and every copy,
 //!   also those of which only the submission is known, see below.
 //! * `NAME_agent_info.csv`: the node's CPUs and GPUs.
+//! * `NAME_counter_trace.csv`, if counters were read and there are any: a row whenever a value changed, and at the
+//!   beginning and the end. A value holds until the next row of the same counter.
 //! * `NAME_…_stats.csv` and `NAME_domain_stats.csv`, if asked for ([`CsvOptions::stats`]).
 //! * `NAME_unfinished_calls.csv`, only if there are any: calls that had not returned. They also have rows
 //!   in the files above, with the moment up to which they were open as end, because a script that
@@ -41,6 +43,7 @@
 //! | `Read_Later` | `true` if the packet was read from the ring after the doorbell |
 //! | `Engine_Mask` | engine of a copy as one bit; 0 if the runtime chose |
 
+mod counters;
 mod gpu;
 mod memory;
 mod observed;
@@ -102,6 +105,7 @@ pub struct CsvExporter {
     gpu: GpuTables,
     observed: Observed,
     memory: Option<Table>,
+    counters: Option<Table>,
     stats: Option<Stats>,
     ledger: Option<Ledger>,
 }
@@ -126,6 +130,7 @@ impl CsvExporter {
             gpu: GpuTables::default(),
             observed: Observed::default(),
             memory: None,
+            counters: None,
             stats: options.stats.then(Stats::default),
             ledger: None,
         }
@@ -213,6 +218,15 @@ impl Exporter for CsvExporter {
                 memory::row(table, self.gpu.gpus(), one)?;
             }
             Event::Observation(one) => self.observed.row(&self.directory, &self.name, one)?,
+            Event::Counter(sample) => {
+                let table = match &mut self.counters {
+                    Some(table) => table,
+                    None => self
+                        .counters
+                        .insert(counters::begin(&self.directory, &self.name)?),
+                };
+                counters::row(table, self.gpu.gpus(), sample)?;
+            }
             Event::Call(call) => self.call(call)?,
             Event::Ledger(ledger) => self.ledger = Some((**ledger).clone()),
             _ => {}
@@ -256,6 +270,10 @@ impl Exporter for CsvExporter {
             self.memory
                 .map(|table| (table, "allocations of memory".to_owned())),
         );
+        tables.extend(
+            self.counters
+                .map(|table| (table, "values of counters".to_owned())),
+        );
         tables.extend(self.gpu.finish(&self.directory, &self.name)?);
         if let Some(stats) = &self.stats {
             tables.extend(stats.finish(&self.directory, &self.name)?);
@@ -285,6 +303,7 @@ fn has_table(domain: Domain) -> bool {
             | Domain::MemoryAllocation
             | Domain::ScratchMemory
             | Domain::ArgumentData
+            | Domain::Counter
     )
 }
 

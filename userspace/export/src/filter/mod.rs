@@ -229,6 +229,11 @@ impl Filter {
                             .iter()
                             .any(|domain| domain.id() == one.domain))
             }
+            Event::Counter(sample) => {
+                (sample.counter.pid == 0 || asked(&self.options.pids, sample.counter.pid))
+                    && self.in_window(sample.time, sample.time)
+                    && (self.options.domains.is_empty() || self.options.domains.contains(&Domain::Counter))
+            }
             Event::Ledger(ledger) => {
                 let time = ledger.time;
                 self.finish(time, give);

@@ -366,6 +366,7 @@ fn time_of(event: &Event) -> Option<u64> {
         Event::Dispatch(dispatch) => Some(dispatch.time.begin),
         Event::Copy(copy) => Some(copy.time.begin),
         Event::Lifetime(lifetime) => Some(lifetime.time),
+        Event::Counter(sample) => Some(sample.time),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
 //! Ids of one capture as ids of all.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use gputrace_capture::{gpu::AgentKind, ledger::Ledger};
 use gputrace_timeline::{
@@ -148,6 +148,14 @@ impl Names {
                 }
                 if one.whose.tid != 0 {
                     one.whose.tid = self.task(one.whose.tid);
+                }
+            }
+            Event::Counter(sample) => {
+                sample.time = clock.apply(sample.time);
+                let counter = Arc::make_mut(&mut sample.counter);
+                counter.node_id = counter.node_id.map(|node| self.node(node));
+                if counter.pid != 0 {
+                    counter.pid = self.task(counter.pid);
                 }
             }
             Event::Lifetime(lifetime) => {

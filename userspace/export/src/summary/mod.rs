@@ -4,6 +4,7 @@
 //! text where it is told to. Memory grows with the number of functions, kernels, queues, processes and
 //! remarks, not with the number of calls or dispatches.
 
+mod counters;
 mod gpu;
 mod observed;
 mod render;
@@ -57,6 +58,7 @@ pub struct Summary {
     span: Option<(u64, u64)>,
     gpu: gpu::GpuUse,
     observed: observed::Observed,
+    counters: counters::Counters,
     /// Names of threads.
     threads: BTreeMap<u32, String>,
 }
@@ -98,6 +100,7 @@ impl Summary {
             | Event::Dispatch(_)
             | Event::Copy(_) => self.gpu.event(event),
             Event::Observation(one) => self.observed.observation(one),
+            Event::Counter(sample) => self.counters.sample(sample),
             Event::Thread(thread) => {
                 self.threads.insert(thread.tid, thread.name.clone());
             }

@@ -33,6 +33,7 @@ pub(super) fn render(summary: &Summary, out: &mut impl Write) -> fmt::Result {
     summary
         .observed
         .render(summary.recording.clocks.boottime, &summary.threads, out)?;
+    summary.counters.render(out)?;
     processes(summary, out)?;
     unfinished(summary, out)?;
     notices(summary, out)?;
@@ -41,6 +42,7 @@ pub(super) fn render(summary: &Summary, out: &mut impl Write) -> fmt::Result {
         && summary.unfinished_calls == 0
         && !summary.gpu.any()
         && !summary.observed.any()
+        && !summary.counters.any()
     {
         nothing(summary, out)?;
     }

@@ -69,6 +69,20 @@ pub fn counters(paths: &Paths, drm_render_minor: u32, detail: Detail) -> Counter
     counters
 }
 
+/// Reads `pcie_bw` alone, for which the kernel counts during a whole second.
+pub(super) fn pcie_bandwidth(paths: &Paths, drm_render_minor: u32) -> Counters {
+    let device = paths.device(drm_render_minor);
+    let mut counters = Counters::default();
+    match is_asleep(&device) {
+        Ok(asleep) => counters.asleep = asleep,
+        Err(error) => counters.problems.push(error),
+    }
+    if !counters.asleep {
+        counters.pcie_bandwidth(&device.join("pcie_bw"));
+    }
+    counters
+}
+
 /// Whether the device with this sysfs directory sleeps (runtime power management). Reading its sensors
 /// would wake it.
 ///

@@ -2,6 +2,8 @@
 //!
 //! * [`gpu_metrics`] decodes the table that the GPU's power firmware fills, in any of its versions.
 //! * [`counters`] reads the single files: busy percent, memory, clocks, and the sensors of hwmon.
+//! * [`gpu_readings`], [`process_readings`] and [`drm_readings`] put all of that, and what processes use, into one form
+//!   for recordings.
 //!
 //! Each reading is a message to the firmware and takes up to milliseconds, one at a time for a GPU: ten times a
 //! second is the most that makes sense. Both leave a GPU asleep that is asleep (runtime power
@@ -10,12 +12,16 @@
 mod device;
 mod gpu_metrics;
 mod layouts;
+mod readings;
 
 use std::borrow::Cow;
 use std::fmt;
 
 pub use device::{Counters, counters, is_asleep};
 pub use gpu_metrics::{GpuMetrics, Metric, MetricsError, gpu_metrics, known_versions};
+pub use readings::{
+    GpuPlace, Reading, Readings, drm_readings, gpu_readings, pcie_readings, places, process_readings,
+};
 
 pub use crate::processes::Detail;
 

@@ -165,6 +165,16 @@ impl GpuWork {
         })
     }
 
+    /// The track of an agent, and its name for people.
+    pub(crate) fn agent<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        node: Option<u32>,
+    ) -> io::Result<(u64, String)> {
+        let track = self.rows.agent(out, &self.gpus, node)?;
+        Ok((track, self.gpus.agent_label(node)))
+    }
+
     /// Draws what is left. `now` is when the recording ended, ns. Returns how many spans came too late to be
     /// counted in full.
     pub(crate) fn finish<W: Write>(&mut self, out: &mut Sequence<W>, now: u64) -> io::Result<u64> {

@@ -175,7 +175,12 @@ impl Rows {
     }
 
     /// The track above those of an agent.
-    fn agent<W: Write>(&mut self, out: &mut Sequence<W>, gpus: &Gpus, node: Option<u32>) -> io::Result<u64> {
+    pub(super) fn agent<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        gpus: &Gpus,
+        node: Option<u32>,
+    ) -> io::Result<u64> {
         let track = uuid(Kind::Agent, 0, 0, of_node(node));
         if self.agents.insert(track) {
             let mut descriptor = TrackDescriptor::new();

@@ -1,10 +1,14 @@
 //! GPU work: rows, lanes, annotations, flows, counters, native events.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
+use gputrace_capture::counter::Counter;
 use gputrace_export::synthetic::{START, between, dispatch, events, exact, submitted};
 use gputrace_timeline::{
-    event::Event,
+    event::{CounterSample, Event},
     gpu::{Copy, Dispatch, Quality},
 };
 use perfetto_protos::trace_packet::trace_packet;
@@ -294,6 +298,49 @@ fn counters_show_what_is_in_flight() {
     assert_eq!(values("kernels in flight: Agent 1"), kernels);
     assert_eq!(values("kernels in flight: Agent 2"), [(18, 1), (80, 0)]);
     assert_eq!(values("copy bytes in flight: Agent 1"), [(30, 1 << 20), (250, 0)]);
+}
+
+#[test]
+fn what_was_read_is_below_the_agent_and_the_process() {
+    let counter = |name: &str, unit: &str, pid| {
+        Arc::new(Counter {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            pid,
+            gpu_id: 51234,
+            node_id: Some(1),
+            cumulative: name == "sdma",
+            ..Counter::default()
+        })
+    };
+    let (power, sdma) = (counter("power1_average", "W", 0), counter("sdma", "ns", 100));
+    let sample = |counter: &Arc<Counter>, time, value| {
+        Event::Counter(CounterSample {
+            counter: Arc::clone(counter),
+            time: START + time,
+            value,
+        })
+    };
+    let mut all = events();
+    let last = all.split_off(all.len() - 2);
+    all.extend([
+        sample(&power, 10, 250.5),
+        sample(&sdma, 20, 5e3),
+        sample(&power, 30, 97.0),
+    ]);
+    all.extend(last);
+    let decoded = trace(&all);
+    let track = decoded.track("power1_average: Agent 1");
+    assert_eq!(track.counter.unit_name(), "W");
+    assert_eq!(
+        decoded.reals[&track.uuid()],
+        [(START + 10, 250.5), (START + 30, 97.0)]
+    );
+    let agent = decoded.tracks[&track.parent_uuid()].clone();
+    assert!(agent.name().starts_with("Agent 1"), "{agent:?}");
+    let track = decoded.track("sdma (sum): Agent 1");
+    assert_eq!(decoded.reals[&track.uuid()], [(START + 20, 5e3)]);
+    assert_eq!(decoded.tracks[&track.parent_uuid()].process.pid(), 100);
 }
 
 #[test]

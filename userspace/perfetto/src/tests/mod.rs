@@ -140,6 +140,8 @@ struct Decoded {
     instants: Vec<Shown>,
     /// Values by track, in order of time.
     counters: BTreeMap<u64, Vec<(u64, i64)>>,
+    /// Those with values that are no whole numbers.
+    reals: BTreeMap<u64, Vec<(u64, f64)>>,
     /// The last one for each uuid.
     tracks: BTreeMap<u64, TrackDescriptor>,
     /// How often interned strings were forgotten.
@@ -220,6 +222,11 @@ impl Decoded {
                     decoded.slices.push(slice);
                 }
                 track_event::Type::TYPE_INSTANT => decoded.instants.push(shown),
+                track_event::Type::TYPE_COUNTER if event.has_double_counter_value() => decoded
+                    .reals
+                    .entry(event.track_uuid())
+                    .or_default()
+                    .push((time, event.double_counter_value())),
                 track_event::Type::TYPE_COUNTER => decoded
                     .counters
                     .entry(event.track_uuid())

@@ -353,6 +353,21 @@ CREATE TABLE gputrace_unfinished_call{uuid} (
     reason TEXT NOT NULL                        -- thread_exited, process_executed, recording_stopped
 );
 
+-- What the kernel did to threads, processes and GPUs. Ids that are not known are 0.
+CREATE TABLE gputrace_observation{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    domain TEXT NOT NULL,
+    name TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    tid INTEGER NOT NULL,
+    gpu_id INTEGER NOT NULL,                    -- KFD's id of the GPU
+    start BIGINT NOT NULL,
+    "end" BIGINT NOT NULL,                      -- as start for what takes no time
+    unfinished INTEGER NOT NULL,                -- 1: not over when the recording stopped
+    fields JSONB NOT NULL DEFAULT '{}'          -- values by name
+);
+
 -- The account of losses: seen = written + unfinished + lost + unaccounted.
 CREATE TABLE gputrace_loss{uuid} (
     id INTEGER NOT NULL PRIMARY KEY,

@@ -326,3 +326,12 @@ SELECT name, count(*) AS total_calls, sum(duration) / 1000.0 AS total_duration,
 FROM operations
 GROUP BY name
 ORDER BY total_duration DESC;
+
+-- gputrace's own
+
+CREATE VIEW gputrace_counter AS
+SELECT m.id, m.guid, i.name, i.units AS unit, i.value_type, i.agent_id,
+       json_extract(i.extdata, '$.gpu_id') AS gpu_id, json_extract(i.extdata, '$.pid') AS pid, m.timestamp, v.value
+FROM rocpd_sample AS m
+JOIN rocpd_pmc_event AS v ON (v.event_id, v.guid) = (m.event_id, m.guid)
+JOIN rocpd_info_pmc AS i ON (i.id, i.guid) = (v.pmc_id, v.guid);

@@ -1,0 +1,38 @@
+//! `counter_trace`: numbers that were read now and then.
+
+use gputrace_timeline::event::CounterSample;
+
+use super::table::Table;
+use crate::{exporter::ExportError, gpu::Gpus, output::OutputDir};
+
+/// Times are ns, `CLOCK_BOOTTIME`; ids that are not known, or do not apply, are 0, agents empty.
+const COLUMNS: [&str; 8] = [
+    "Agent_Id",
+    "Gpu_Id",
+    "Process_Id",
+    "Counter_Name",
+    "Unit",
+    "Cumulative",
+    "Timestamp",
+    "Counter_Value",
+];
+
+/// Begins the table.
+pub(super) fn begin(directory: &OutputDir, name: &str) -> Result<Table, ExportError> {
+    Table::create(directory, &format!("{name}_counter_trace.csv"), COLUMNS)
+}
+
+/// Writes a row.
+pub(super) fn row(table: &mut Table, gpus: &Gpus, sample: &CounterSample) -> Result<(), ExportError> {
+    let counter = &sample.counter;
+    table.row(&(
+        gpus.agent_label(counter.node_id),
+        counter.gpu_id,
+        counter.pid,
+        &counter.name,
+        &counter.unit,
+        counter.cumulative,
+        sample.time,
+        sample.value,
+    ))
+}

@@ -1,0 +1,131 @@
+//! What the kernel did, and numbers that were read now and then.
+//!
+//! rocpd has tables for samples of counters, which are used; its own views show only those of kernels and threads, so
+//! there is one of gputrace's, `gputrace_counter`. For what the kernel did it has no place at all.
+
+use std::{collections::HashMap, sync::Arc};
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::{counter::Counter, ledger::Ledger};
+use gputrace_export::ExportError;
+use gputrace_timeline::{
+    event::CounterSample,
+    observation::{FieldValue, Observation},
+};
+use rusqlite::params;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    exporter::{Context, int},
+    schema::Identity,
+};
+
+/// Writes observations and samples. Grows with the number of counters.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    observation_sql: String,
+    counter_sql: String,
+    track_sql: String,
+    sample_sql: String,
+    value_sql: String,
+    /// Row of each counter, which is that of its track, too.
+    counters: HashMap<Arc<Counter>, i64>,
+}
+
+impl Observed {
+    pub(crate) fn new(identity: &Identity) -> Self {
+        Self {
+            observation_sql: identity.fill(
+                "INSERT INTO gputrace_observation{uuid} (domain, name, pid, tid, gpu_id, start, \"end\", unfinished, fields) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            ),
+            counter_sql: identity.fill(
+                "INSERT INTO rocpd_info_pmc{uuid} (id, nid, pid, agent_id, target_arch, name, symbol, units, value_type, \
+                 is_constant, is_derived, extdata) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?)",
+            ),
+            track_sql: identity
+                .fill("INSERT INTO rocpd_track{uuid} (id, nid, pid, name_id, extdata) VALUES (?, ?, ?, ?, ?)"),
+            sample_sql: identity
+                .fill("INSERT INTO rocpd_sample{uuid} (track_id, timestamp, event_id) VALUES (?, ?, ?)"),
+            value_sql: identity
+                .fill("INSERT INTO rocpd_pmc_event{uuid} (event_id, pmc_id, value) VALUES (?, ?, ?)"),
+            counters: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn observation(&self, context: &Context, one: &Observation) -> Result<(), ExportError> {
+        let fields: Map<String, Value> = one
+            .fields
+            .iter()
+            .map(|field| {
+                let value = match &field.value {
+                    FieldValue::Number(number) => (*number).into(),
+                    FieldValue::Signed(number) => (*number).into(),
+                    FieldValue::Missing => Value::Null,
+                    other => other.to_string().into(),
+                };
+                (field.name.clone().into_owned(), value)
+            })
+            .collect();
+        let values = params![
+            Ledger::domain_name(one.domain),
+            one.name,
+            one.whose.pid,
+            one.whose.tid,
+            one.whose.gpu_id,
+            int(one.begin),
+            int(one.end),
+            one.is_open,
+            Value::Object(fields).to_string(),
+        ];
+        context.database.insert(&self.observation_sql, values)
+    }
+
+    pub(crate) fn sample(
+        &mut self,
+        context: &mut Context,
+        sample: &CounterSample,
+    ) -> Result<(), ExportError> {
+        let counter = match self.counters.get(&sample.counter) {
+            Some(row) => *row,
+            None => self.counter(context, &sample.counter)?,
+        };
+        let event = context.event(Domain::Counter.name(), (0, 0), "{}")?;
+        let values = params![counter, int(sample.time), event];
+        context.database.insert(&self.sample_sql, values)?;
+        let values = params![event, counter, sample.value];
+        context.database.insert(&self.value_sql, values)
+    }
+
+    fn counter(&mut self, context: &mut Context, counter: &Arc<Counter>) -> Result<i64, ExportError> {
+        let row = self.counters.len() as i64 + 1;
+        // What belongs to no process belongs to the main one, as agents do.
+        let pid = if counter.pid == 0 {
+            context.main
+        } else {
+            counter.pid
+        };
+        context.who.process(pid);
+        let agent = counter.node_id.filter(|node| context.gpus.agent(*node).is_some());
+        let kind = if counter.cumulative { "ACCUM" } else { "ABS" };
+        let extdata = json!({"pid": counter.pid, "gpu_id": counter.gpu_id}).to_string();
+        let values = params![
+            row,
+            context.node,
+            pid,
+            agent,
+            agent.map(|_| "GPU"),
+            counter.name,
+            counter.name,
+            counter.unit,
+            kind,
+            extdata,
+        ];
+        context.database.insert(&self.counter_sql, values)?;
+        let name = context.strings.id(&context.database, &counter.name)?;
+        let values = params![row, context.node, pid, name, extdata];
+        context.database.insert(&self.track_sql, values)?;
+        self.counters.insert(Arc::clone(counter), row);
+        Ok(row)
+    }
+}

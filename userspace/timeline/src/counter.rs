@@ -1,0 +1,65 @@
+//! Numbers that were read now and then.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use gputrace_capture::counter::{Counter, CounterValues};
+
+use crate::event::{CounterSample, Event};
+
+/// The counters of a capture by number.
+#[derive(Debug, Default)]
+pub(crate) struct Counters(HashMap<u32, Arc<Counter>>);
+
+impl Counters {
+    pub(crate) fn learn(&mut self, counter: Counter) {
+        self.0.insert(counter.number, Arc::new(counter));
+    }
+
+    /// Takes what was read at a time. Returns how many values are of counters that the capture does not describe, or no
+    /// numbers.
+    pub(crate) fn take(&self, read: &CounterValues, ready: &mut VecDeque<Event>) -> u64 {
+        let mut wrong = 0;
+        for (number, value) in &read.values {
+            match self.0.get(number) {
+                Some(counter) if value.is_finite() => ready.push_back(Event::Counter(CounterSample {
+                    counter: Arc::clone(counter),
+                    time: read.time,
+                    value: *value,
+                })),
+                _ => wrong += 1,
+            }
+        }
+        wrong
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_those_of_known_counters() {
+        let mut counters = Counters::default();
+        counters.learn(Counter {
+            number: 4,
+            name: "gpu_busy_percent".to_owned(),
+            ..Counter::default()
+        });
+        let mut ready = VecDeque::new();
+        let read = CounterValues {
+            time: 9,
+            values: vec![(4, 97.0), (5, 1.0), (4, f64::NAN)],
+        };
+        assert_eq!(counters.take(&read, &mut ready), 2);
+        let [Event::Counter(sample)] = ready.make_contiguous() else {
+            panic!("{ready:?}")
+        };
+        assert_eq!(
+            (sample.counter.name.as_str(), sample.time, sample.value),
+            ("gpu_busy_percent", 9, 97.0)
+        );
+    }
+}
