@@ -3,7 +3,7 @@
 use crate::{
     counter::{Counter, CounterValues},
     format::kind,
-    gpu::{Agent, AgentHandle, CodeObject, GpuClock, KfdEvent, Queue},
+    gpu::{Agent, AgentHandle, CodeObject, GpuClock, KfdEvent, Pasid, Queue},
     ledger::Ledger,
     meta::{ClockSnapshot, End, Epoch, Library, Notice, Process, Recording},
     trace::TraceFormat,
@@ -76,6 +76,8 @@ meta_kinds! {
     Counter(Box<Counter>) from Counter = COUNTER;
     /// What such numbers were at a time.
     CounterValues(Box<CounterValues>) from CounterValues = COUNTER_VALUES;
+    /// Which process an address-space number stands for.
+    Pasid(Pasid) from Pasid = PASID;
 }
 
 /// A block as read.

@@ -135,4 +135,5 @@ pub(crate) mod kind {
     pub(crate) const KFD_EVENT: u16 = 41;
     pub(crate) const COUNTER: u16 = 42;
     pub(crate) const COUNTER_VALUES: u16 = 43;
+    pub(crate) const PASID: u16 = 44;
 }

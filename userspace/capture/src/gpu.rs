@@ -121,6 +121,16 @@ pub struct Kernel {
     pub accum_vgpr_count: u32,
 }
 
+/// Which process an address-space number of the GPUs stands for, written when it is found. The driver gives a number to
+/// another process when this one has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pasid {
+    /// Process id, initial pid namespace.
+    pub pid: u32,
+    /// The number: what interrupts carry.
+    pub pasid: u64,
+}
+
 /// A line of what the driver tells of a GPU (`AMDKFD_IOC_SMI_EVENTS`), as it came.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KfdEvent {

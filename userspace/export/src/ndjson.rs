@@ -226,6 +226,7 @@ impl<W: Write> NdjsonWriter<W> {
                 "hsa_queue_id": info.id,
                 "agent": info.node_id,
                 "packets": info.packets,
+                "kfd_queue_id": info.kfd_id,
             })),
             Event::CodeObject(info) => self.value(&json!({
                 "type": "code_object",

@@ -152,6 +152,7 @@ pub fn events() -> Vec<Event> {
             id: u64::from(number) + 7,
             node_id: Some(node_id),
             packets: 1024,
+            kfd_id: None,
         }));
     }
     events.extend([(1, "_Z3addPfS_", "add(float*, float*)", 600), (2, "hang", "", 0)].map(kernel));

@@ -371,7 +371,7 @@ impl Work {
             context.who.process(*pid);
             let extdata = info.map_or_else(
                 || json!({}),
-                |info| json!({"hsa_queue_id": info.id, "node_id": info.node_id, "packets": info.packets}),
+                |info| json!({"hsa_queue_id": info.id, "node_id": info.node_id, "packets": info.packets, "kfd_queue_id": info.kfd_id}),
             );
             let id = int(queue_id(*number));
             let values = params![id, node, pid, format!("Queue {id}"), extdata.to_string()];

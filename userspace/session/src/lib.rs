@@ -31,6 +31,7 @@ mod live;
 mod names;
 mod others;
 mod outputs;
+mod pasids;
 mod periods;
 mod place;
 mod recorder;

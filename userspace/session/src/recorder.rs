@@ -43,6 +43,7 @@ use crate::{
     live::Live,
     names::Names,
     outputs::Outputs,
+    pasids::Pasids,
     periods::{Course, Schedule},
     place::Place,
     request::{Request, Targets},
@@ -228,6 +229,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             driver,
             listener: None,
             counters: None,
+            pasids: Pasids::default(),
             described: BTreeSet::new(),
             failure: None,
             live,
@@ -241,6 +243,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         recorder.driver_news(driver_news);
         recorder.listen();
         recorder.read_counters();
+        recorder.look_for_pasids();
         recorder.driver_news(clock_news);
         recorder.begin()?;
         let reason = recorder.wait(&mut stops).await;
@@ -314,6 +317,8 @@ pub(crate) struct Recorder<'a> {
     pub(crate) listener: Option<Listener>,
     /// Who reads counters, if they are wanted.
     pub(crate) counters: Option<counters::Reader>,
+    /// Whose the driver's interrupts are, if they are recorded.
+    pasids: Pasids,
     /// Processes whose description is in the capture.
     pub(crate) described: BTreeSet<u32>,
     /// First failure to write the capture.
@@ -419,6 +424,15 @@ impl Recorder<'_> {
         let time = clocks::now();
         let news = news.map(|text| Notice { time, text }.into());
         self.driver_news(news.into_iter().collect());
+    }
+
+    /// Looks whose the driver's interrupts are, if tracepoints are recorded.
+    fn look_for_pasids(&mut self) {
+        if self.request.domains.contains(&Domain::Tracepoint) {
+            for meta in self.pasids.look(&Paths::default()) {
+                self.collector.send(Command::Meta(Box::new(meta)));
+            }
+        }
     }
 
     /// Tells of the programs on the driver, and remembers it.
@@ -544,6 +558,7 @@ impl Recorder<'_> {
         self.ticks += 1;
         let news = self.driver.attach(&self.calls);
         self.driver_news(news);
+        self.look_for_pasids();
         // Dynamic linkers tell of new libraries, if they are watched; one in a container that started
         // meanwhile is not.
         if !self.linkers.any() || self.ticks.is_multiple_of(TICKS_PER_LOOK) {

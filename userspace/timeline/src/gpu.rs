@@ -90,6 +90,8 @@ pub struct QueueInfo {
     pub node_id: Option<u32>,
     /// Packets that its ring holds.
     pub packets: u32,
+    /// The driver's number of it, if its creation was traced (`AMDKFD_IOC_CREATE_QUEUE`, joined by the ring's address).
+    pub kfd_id: Option<u32>,
 }
 
 /// A kernel that dispatches refer to.

@@ -83,6 +83,9 @@ impl Collection {
                 let ioctl = &parts.ioctl;
                 let finished = ioctl.header.kind == kind::IOCTL;
                 tally.count_call(ioctl.header.domain, ioctl.header.cpu, finished);
+                if let Some(ring) = ioctl::created_queue(&parts) {
+                    work.take(Item::Ring(ring));
+                }
                 tally.adjusted_ends += u64::from(ioctl.end < ioctl.begin);
                 self.latest = self.latest.max(ioctl.end);
                 let key = Key {

@@ -22,6 +22,7 @@ use crate::{
     args::ArgValue,
     decode::MAX_CPUS,
     event::{Call, CallEnd, FunctionInfo},
+    work::{KfdQueue, Ring},
 };
 
 /// Numbers of the made-up functions, above those of every library: this and the request's number.
@@ -113,6 +114,35 @@ pub(crate) fn parts(raw: RawRecord<'_>) -> Option<Parts<'_>> {
         ioctl,
         before: before.get(..held)?,
         after: after.get(..held)?,
+    })
+}
+
+/// Number of `AMDKFD_IOC_CREATE_QUEUE`, and bytes from the start of its structure in `linux/kfd_ioctl.h`.
+const CREATE_QUEUE: u8 = 0x02;
+const RING_BASE_ADDRESS: usize = 0;
+const RING_GPU_ID: usize = 36;
+const RING_QUEUE_ID: usize = 52;
+
+/// The queue that a request has made.
+pub(crate) fn created_queue(parts: &Parts<'_>) -> Option<Ring> {
+    let ioctl = &parts.ioctl;
+    let made = ioctl.request as u8 == CREATE_QUEUE
+        && ioctl.header.kind == kind::IOCTL
+        && ioctl.result == 0
+        && ioctl.flags & ioctl_flags::AFTER_UNREADABLE == 0;
+    let number = |at: usize| {
+        let bytes = parts.after.get(at..)?.first_chunk()?;
+        Some(u32::from_le_bytes(*bytes))
+    };
+    let address = parts.after.get(RING_BASE_ADDRESS..)?.first_chunk()?;
+    made.then_some(Ring {
+        time: ioctl.end,
+        pid: ioctl.pid,
+        address: u64::from_le_bytes(*address),
+        queue: KfdQueue {
+            id: number(RING_QUEUE_ID)?,
+            gpu_id: number(RING_GPU_ID)?,
+        },
     })
 }
 

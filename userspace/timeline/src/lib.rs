@@ -31,6 +31,7 @@ mod group;
 pub mod ioctl;
 mod memory;
 pub mod observation;
+mod pasids;
 mod processes;
 mod ranges;
 pub mod status;

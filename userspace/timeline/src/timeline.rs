@@ -46,6 +46,7 @@ use crate::{
     group::{Collection, Due, Group},
     ioctl,
     memory::Memory,
+    pasids::Pasids,
     processes::Processes,
     ranges::Ranges,
     tally::Tally,
@@ -82,6 +83,7 @@ pub struct Timeline<R> {
     formats: Formats,
     driver: DriverEvents,
     counters: Counters,
+    pasids: Pasids,
     tally: Tally,
     ledger: Option<Box<Ledger>>,
     end: Option<End>,
@@ -168,6 +170,7 @@ impl<R: Read + Seek> Timeline<R> {
             formats: Formats::default(),
             driver: DriverEvents::default(),
             counters: Counters::default(),
+            pasids: Pasids::default(),
             tally: Tally::default(),
             ledger: None,
             end: None,
@@ -265,6 +268,7 @@ impl<R: Read + Seek> Timeline<R> {
                 self.ready
                     .extend(known.into_iter().map(|one| Event::Observation(Box::new(one))));
             }
+            Meta::Pasid(pasid) => self.pasids.learn(pasid),
             Meta::Counter(counter) => self.counters.learn(*counter),
             Meta::CounterValues(read) => {
                 self.tally.malformed_records += self.counters.take(&read, &mut self.ready);
@@ -392,10 +396,12 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     continue;
                 }
                 Some(Due::Observed(observations)) => {
-                    let events = observations
-                        .into_iter()
-                        .map(|one| Event::Observation(Box::new(one)));
-                    self.ready.extend(events);
+                    for mut one in observations {
+                        if one.domain == Domain::Tracepoint.id() {
+                            self.pasids.join(&mut one);
+                        }
+                        self.ready.push_back(Event::Observation(Box::new(one)));
+                    }
                     continue;
                 }
                 Some(Due::Task(task)) => {

@@ -7,7 +7,8 @@ use std::io::Cursor;
 use gputrace_abi::{
     domain::Domain,
     gpu::{completion_reason, packet_flags, queue_reason},
-    record::{RecordHeader, task_op},
+    kfd::{LONG_IOCTL_SIZE, LongIoctl},
+    record::{RecordHeader, kind, task_op},
 };
 use gputrace_capture::{
     CaptureReader, Meta,
@@ -25,7 +26,7 @@ use gputrace_timeline::{
     },
 };
 use proptest::prelude::*;
-use zerocopy::{FromBytes as _, IntoBytes as _};
+use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
 
 const MS: u64 = 1_000_000;
 
@@ -422,5 +423,55 @@ proptest! {
                 prop_assert!(window.latest.is_none_or(|latest| window.earliest <= latest), "{:?}", time);
             }
         }
+    }
+}
+
+/// The driver's answer to `AMDKFD_IOC_CREATE_QUEUE` for packets at `ring`, at `time`.
+fn created_queue(ring: u64, time: u64, result: i64) -> LongIoctl {
+    let mut record = LongIoctl::new_zeroed();
+    record.ioctl.header = RecordHeader {
+        size: LONG_IOCTL_SIZE as u16,
+        kind: kind::IOCTL,
+        domain: Domain::KfdIoctl.id(),
+        cpu: 0,
+    };
+    record.ioctl.request = 0xc058_4b02;
+    record.ioctl.correlation = time;
+    (record.ioctl.pid, record.ioctl.tid) = (PID, PID);
+    (record.ioctl.begin, record.ioctl.end) = (time - 10, time);
+    record.ioctl.result = result;
+    record.ioctl.data = 88;
+    record.after[..8].copy_from_slice(&ring.to_le_bytes());
+    record.after[36..40].copy_from_slice(&GPU_NODE.to_le_bytes());
+    record.after[52..56].copy_from_slice(&7_u32.to_le_bytes());
+    record
+}
+
+#[test]
+fn a_queue_has_the_drivers_number_and_gpu_by_the_address_of_its_ring() {
+    let ring = gpu::packet(0, MS, 0).ring;
+    // Which address and result the driver's queue has, and what is then known of HSA's.
+    for (address, result, expected) in [
+        (ring, 0, (Some(7), Some(GPU_NODE))),
+        (ring + 4096, 0, (None, None)),
+        (ring, -22, (None, None)),
+    ] {
+        let mut capture = Synthetic::new(&Recording::default());
+        for agent in gpu::agents() {
+            capture.meta(agent);
+        }
+        // The records lie in the order of the rings, not of time.
+        capture.record(&gpu::packet(0, 5 * MS, 0));
+        capture.record(&created_queue(address, 2 * MS, result));
+        let (events, tally) = read(&mut capture);
+        assert_eq!((tally.malformed_records, tally.unknown_records), (0, 0));
+        let queues: Vec<_> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Queue(info) => Some((info.kfd_id, info.node_id)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(queues, [expected], "{address:#x} {result}");
     }
 }

@@ -200,6 +200,13 @@ impl Knowledge {
             .or_else(|| same().next())
     }
 
+    /// Topology node of a GPU by KFD's number of it.
+    pub(crate) fn node_of_gpu(&self, gpu_id: u32) -> Option<u32> {
+        let mut agents = self.agents().iter().map(|info| &info.agent);
+        let agent = agents.find(|agent| gpu_id != 0 && agent.gpu_id == gpu_id)?;
+        Some(agent.node_id)
+    }
+
     /// The node of an `hsa_agent_t`.
     pub(crate) fn node_of(&self, pid: u32, handle: u64) -> Option<u32> {
         self.handles.get(&(pid, handle)).copied()

@@ -35,7 +35,7 @@ use foldhash::fast::RandomState;
 use gputrace_abi::gpu::{self, Completion, QueueState, completion_reason, packet_flags, queue_reason};
 use gputrace_kfd::clock::Unresolved;
 
-pub(crate) use self::records::Item;
+pub(crate) use self::records::{Item, KfdQueue, Ring};
 use self::{
     copies::OpenCopy,
     evidence::{Evidence, Exact},
@@ -98,6 +98,8 @@ struct Process {
     current: HashMap<u64, u32, RandomState>,
     /// Addresses at which a queue has been.
     addresses: HashSet<u64>,
+    /// The driver's queues by the address of their packets.
+    rings: HashMap<u64, KfdQueue>,
 }
 
 impl Work {
@@ -208,6 +210,7 @@ impl Work {
                 Item::Completion(reading) => self.completion(&reading, events),
                 Item::Copy(copy) => self.copy(&copy, events),
                 Item::Queue(state) => self.queue_state(&state),
+                Item::Ring(ring) => self.ring(&ring),
                 Item::Restart { time, pid } => self.restart(time, pid, events),
                 Item::Exit { pid, .. } => self.exit(pid),
             }
@@ -236,6 +239,7 @@ impl Work {
         }
         let number = self.queues.len() as u32;
         process.queues.insert(key, number);
+        let of_driver = process.rings.get(&packet.ring).copied();
         let replaced = process.current.insert(packet.queue, number);
         let reuses = !process.addresses.insert(packet.queue);
         if let Some(replaced) = replaced.and_then(|number| self.queues.get_mut(number as usize)) {
@@ -245,16 +249,26 @@ impl Work {
         let known = self
             .knowledge
             .queue(packet.pid, packet.queue, packet.queue_id, packet.time);
+        let of_driver = of_driver.map(|queue| (queue.id, self.knowledge.node_of_gpu(queue.gpu_id)));
         let info = QueueInfo {
             number,
             pid: packet.pid,
             id: packet.queue_id,
-            node_id: known.and_then(|known| known.node_id),
+            node_id: known
+                .and_then(|known| known.node_id)
+                .or(of_driver.and_then(|(_, node)| node)),
             packets: packet.ring_packets,
+            kfd_id: of_driver.map(|(id, _)| id),
         };
         self.queues.push(Queue::new(info, packet.time, reuses));
         events.push_back(Event::Queue(info));
         number
+    }
+
+    /// The last queue with packets at an address counts.
+    fn ring(&mut self, ring: &Ring) {
+        let process = self.processes.entry(ring.pid).or_default();
+        process.rings.insert(ring.address, ring.queue);
     }
 
     fn packet(&mut self, packet: &gpu::Packet, events: &mut VecDeque<Event>) {

@@ -11,6 +11,8 @@ pub(crate) enum Item {
     Completion(Completion),
     Copy(Copy),
     Queue(QueueState),
+    /// The driver has made a queue.
+    Ring(Ring),
     /// The process is another program from now on, or the id is another process's.
     Restart {
         time: u64,
@@ -31,9 +33,27 @@ impl Item {
             Self::Completion(reading) => reading.time,
             Self::Copy(copy) => copy.time,
             Self::Queue(state) => state.time,
+            Self::Ring(ring) => ring.time,
             Self::Restart { time, .. } | Self::Exit { time, .. } => *time,
         }
     }
+}
+
+/// A queue that the driver has made (`AMDKFD_IOC_CREATE_QUEUE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ring {
+    pub(crate) time: u64,
+    pub(crate) pid: u32,
+    /// Address of the packets: what it has in common with HSA's queue.
+    pub(crate) address: u64,
+    pub(crate) queue: KfdQueue,
+}
+
+/// A queue as the driver numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KfdQueue {
+    pub(crate) id: u32,
+    pub(crate) gpu_id: u32,
 }
 
 /// Bits of the time, in ns, within one slice: 8 ms, a fraction of the time that records wait.
