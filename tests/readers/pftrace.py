@@ -8,6 +8,7 @@ and each track's beginnings and ends are paired by a stack. Whatever does not fi
 from __future__ import annotations
 
 import mmap
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -111,7 +112,7 @@ def read(path: Path) -> Trace:
     return reader.trace
 
 
-def _packets(data: mmap.mmap, wrong: Callable[[str], None]) -> Iterator[protos.TracePacket]:
+def _packets(data: mmap.mmap | bytes, wrong: Callable[[str], None]) -> Iterator[protos.TracePacket]:
     """The packets of a trace one by one: a `Trace` is nothing but repeated fields 1."""
     position, size = 0, len(data)
     while position < size:
@@ -140,8 +141,21 @@ def _packets(data: mmap.mmap, wrong: Callable[[str], None]) -> Iterator[protos.T
         except DecodeError as error:
             wrong(f"byte {start}: {error}")
         else:
-            yield packet
+            if packet.HasField("compressed_packets"):
+                yield from _compressed(packet.compressed_packets, start, wrong)
+            else:
+                yield packet
         position += length
+
+
+def _compressed(data: bytes, start: int, wrong: Callable[[str], None]) -> Iterator[protos.TracePacket]:
+    """The packets in a compressed one: a trace by itself."""
+    try:
+        inside = zlib.decompress(data)
+    except zlib.error as error:
+        wrong(f"byte {start}: {error}")
+    else:
+        yield from _packets(inside, lambda text: wrong(f"byte {start}, compressed: {text}"))
 
 
 class _Sequence:

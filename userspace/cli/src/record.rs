@@ -7,7 +7,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::EndReason;
 use gputrace_probe::{calls::BackendChoice, ioctls::Place};
 use gputrace_session::{
-    Finished, Format, FunctionFilter, LiveFormat, Request, SessionError, Targets, record,
+    Finished, Format, FunctionFilter, LiveFormat, Request, SessionError, Targets, Watcher, record,
 };
 
 use crate::{
@@ -52,7 +52,18 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
         say("--functions needs a program (`gputrace --functions REGEX -- ./app`) or a process (-p PID)");
         return Ok(Done::with(exit::USAGE));
     }
-    let finished = record(&request, &say)?;
+    if args.output.selected_regions && !request.periods.is_empty() {
+        say(
+            "--selected-regions and -P exclude each other: between periods nobody would see the program switch recording on or off",
+        );
+        return Ok(Done::with(exit::USAGE));
+    }
+    let bar = export::progress_bar();
+    let shown = bar.clone();
+    request.output.watcher = Watcher::new(move |progress| export::show(&shown, progress));
+    let finished = record(&request, &say);
+    bar.finish_and_clear();
+    let finished = finished?;
     report(&finished, &args.output);
     if args.output.output_config {
         let written = effective::write(options, cli, &request, &finished)?;

@@ -59,3 +59,14 @@ fn version_has_the_letters_of_rocprofv3_too() {
         assert_eq!(gputrace(&[option]), expected);
     }
 }
+
+#[test]
+fn options_that_exclude_each_other_are_refused() {
+    let output = Command::new(env!("CARGO_BIN_EXE_gputrace"))
+        .args(["--selected-regions", "-P", "0:1:1", "--", "true"])
+        .output()
+        .expect("gputrace");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert!(said.contains("exclude each other"), "{said}");
+}

@@ -57,7 +57,11 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// When `output` cannot be written.
     pub fn with_options(output: W, options: PerfettoOptions) -> io::Result<Self> {
-        Self::over(Sequence::new(output)?, options)
+        let mut out = Sequence::new(output)?;
+        if options.compress {
+            out.compress();
+        }
+        Self::over(out, options)
     }
 
     pub(crate) fn over(mut out: Sequence<W>, options: PerfettoOptions) -> io::Result<Self> {

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use flate2::{Compression, write::ZlibEncoder};
 use perfetto_protos::{
     trace_packet::{TracePacket, trace_packet::SequenceFlags},
     trace_packet_defaults::TracePacketDefaults,
@@ -60,6 +61,8 @@ pub(crate) struct Sequence<W> {
     batch: Encoder,
     interner: Interner,
     limit: usize,
+    /// If packets are to be compressed, the packet that holds the last batch of them.
+    compressed: Option<Encoder>,
 }
 
 impl<W: Write> Sequence<W> {
@@ -75,9 +78,15 @@ impl<W: Write> Sequence<W> {
             batch: Encoder::default(),
             interner: Interner::new(),
             limit,
+            compressed: None,
         };
         sequence.clear_state(true)?;
         Ok(sequence)
+    }
+
+    /// Has packets compressed from here on.
+    pub(crate) fn compress(&mut self) {
+        self.compressed = Some(Encoder::default());
     }
 
     /// Must be called before numbers of interned strings are got for new events: clears the tables if
@@ -200,10 +209,25 @@ impl<W: Write> Sequence<W> {
 
     /// Hands the batch to the output if it is longer than `threshold` bytes.
     fn drain(&mut self, threshold: usize) -> io::Result<()> {
-        if self.batch.as_bytes().len() > threshold {
-            self.output.write_all(self.batch.as_bytes())?;
-            self.batch.clear();
+        let packets = self.batch.as_bytes();
+        if packets.len() <= threshold {
+            return Ok(());
         }
+        match &mut self.compressed {
+            None => self.output.write_all(packets)?,
+            Some(packet) => {
+                // What is in a compressed packet is a trace by itself: a series of packets.
+                let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+                encoder.write_all(packets)?;
+                let bytes = encoder.finish()?;
+                packet.clear();
+                packet.message(trace::PACKET, |packet| {
+                    packet.bytes(packet::COMPRESSED_PACKETS, &bytes);
+                });
+                self.output.write_all(packet.as_bytes())?;
+            }
+        }
+        self.batch.clear();
         Ok(())
     }
 }

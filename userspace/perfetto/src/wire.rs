@@ -17,6 +17,7 @@ pub(crate) mod packet {
     pub(crate) const TRACK_EVENT: u32 = 11;
     pub(crate) const INTERNED_DATA: u32 = 12;
     pub(crate) const SEQUENCE_FLAGS: u32 = 13;
+    pub(crate) const COMPRESSED_PACKETS: u32 = 50;
     pub(crate) const GPU_RENDER_STAGE_EVENT: u32 = 53;
 }
 

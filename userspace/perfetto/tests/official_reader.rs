@@ -103,6 +103,7 @@ fn the_official_protos_find_all_gpu_work_and_agree_with_csv() {
         let directory = OutputDir::open(place.path(), None).unwrap();
         let options = PerfettoOptions {
             grouping,
+            compress: grouping == GpuGrouping::Streams,
             ..PerfettoOptions::default()
         };
         let mut exporters: [Box<dyn Exporter>; 2] = [

@@ -177,8 +177,10 @@ async fn make(
     let export = {
         let (cancel, capture) = (Arc::clone(&cancel), capture.to_owned());
         let (directory, name, formats) = (directory.clone(), name.to_owned(), request.output.formats.clone());
+        let watcher = request.output.watcher.clone();
         tokio::task::spawn_blocking(move || {
-            export(&capture, &directory, &name, &formats, &mut |_| {
+            export(&capture, &directory, &name, &formats, &mut |progress| {
+                watcher.tell(progress);
                 if cancel.load(Ordering::Relaxed) {
                     ControlFlow::Break(())
                 } else {

@@ -48,6 +48,6 @@ pub use others::{LibraryName, Others, ProgramFunctions};
 pub use outputs::{Outputs, export, export_from};
 pub use periods::Period;
 pub use recorder::{Finished, Say, record};
-pub use request::{Format, Formats, FunctionFilter, LiveFormat, OutputRequest, Request, Targets};
+pub use request::{Format, Formats, FunctionFilter, LiveFormat, OutputRequest, Request, Targets, Watcher};
 pub use system::{hostname, kernel_release};
 pub use user::User;

@@ -128,6 +128,7 @@ fn begin(
         Format::Pftrace => {
             let options = PerfettoOptions {
                 grouping: formats.grouping,
+                compress: formats.compress,
                 ..PerfettoOptions::default()
             };
             let trace = PerfettoExporter::with_options(directory, &file("pftrace"), options)?;

@@ -1,9 +1,9 @@
 //! What a recording is asked to do.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use gputrace_abi::domain::Domain;
-use gputrace_export::{FilterOptions, KernelOptions, summary::tables::TableOptions};
+use gputrace_export::{FilterOptions, KernelOptions, Progress, summary::tables::TableOptions};
 use gputrace_perfetto::GpuGrouping;
 use gputrace_probe::{attach::Scope, calls::BackendChoice, ioctls::Place};
 use regex::Regex;
@@ -177,6 +177,31 @@ pub struct OutputRequest {
     pub live: Option<LiveFormat>,
     /// Formats made at the end, and what they show.
     pub formats: Formats,
+    /// Told how far the making of the formats is.
+    pub watcher: Watcher,
+}
+
+/// Is told now and then how far outputs are.
+#[derive(Clone, Default)]
+pub struct Watcher(Option<Arc<dyn Fn(Progress) + Send + Sync>>);
+
+impl Watcher {
+    /// Tells `watch`, which is called by a thread of its own.
+    pub fn new(watch: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(watch)))
+    }
+
+    pub(crate) fn tell(&self, progress: Progress) {
+        if let Some(watch) = &self.0 {
+            watch(progress);
+        }
+    }
+}
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Watcher").field(&self.0.is_some()).finish()
+    }
 }
 
 impl OutputRequest {
@@ -189,6 +214,7 @@ impl OutputRequest {
             force: false,
             live: None,
             formats: Formats::default(),
+            watcher: Watcher::default(),
         }
     }
 }
@@ -218,6 +244,8 @@ pub struct Formats {
     pub wall_clock: Option<bool>,
     /// By what Perfetto traces divide the rows of an agent's work.
     pub grouping: GpuGrouping,
+    /// Whether the packets of Perfetto traces are compressed.
+    pub compress: bool,
 }
 
 #[cfg(test)]

@@ -75,6 +75,11 @@ pub(crate) struct OutputArgs {
           value_parser = boolean, action = ArgAction::Set, default_value = "true", hide_default_value = true)]
     pub(crate) group_by_queue: bool,
 
+    /// With -f pftrace: compress the trace (deflate), to about a sixth of the size. Viewers read it as it is; it takes longer to make.
+    #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
+          value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
+    pub(crate) perfetto_compress: bool,
+
     /// Show only what programs did between roctxProfilerResume and roctxProfilerPause, or the like of hipProfilerStart,
     /// roctracer_start and rocprofsys_user_start_trace; the capture has it all.
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",

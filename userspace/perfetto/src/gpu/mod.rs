@@ -65,6 +65,9 @@ pub struct PerfettoOptions {
     /// Whether to write Perfetto's own GPU events (`GpuRenderStageEvent`) too. They fill the viewer's
     /// GPU section and the table `gpu_slice`, but can hold neither flows nor most annotations.
     pub native_events: bool,
+    /// Whether to compress the packets (deflate). Viewers read such traces as they read others; the file is a fraction of the
+    /// size and takes longer to make.
+    pub compress: bool,
 }
 
 impl Default for PerfettoOptions {
@@ -72,6 +75,7 @@ impl Default for PerfettoOptions {
         Self {
             grouping: GpuGrouping::Queues,
             native_events: true,
+            compress: false,
         }
     }
 }

@@ -8,7 +8,10 @@ mod report;
 mod slices;
 mod tracks;
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::Read as _,
+};
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::{ArgSlot, Function, Parameter, ValueKind};
@@ -84,6 +87,21 @@ fn bytes(events: &[Event]) -> Vec<u8> {
     trace.finish().unwrap()
 }
 
+/// The packets of a trace, those that are compressed too.
+fn packets(bytes: &[u8]) -> Vec<TracePacket> {
+    let packets = Trace::parse_from_bytes(bytes).unwrap().packet;
+    let expand = |packet: TracePacket| {
+        if !packet.has_compressed_packets() {
+            return vec![packet];
+        }
+        let mut inside = Vec::new();
+        let mut decoder = flate2::read::ZlibDecoder::new(packet.compressed_packets());
+        decoder.read_to_end(&mut inside).unwrap();
+        Trace::parse_from_bytes(&inside).unwrap().packet
+    };
+    packets.into_iter().flat_map(expand).collect()
+}
+
 fn trace(events: &[Event]) -> Decoded {
     Decoded::new(&bytes(events))
 }
@@ -151,7 +169,7 @@ struct Decoded {
 impl Decoded {
     /// Decodes and checks what every trace must fulfil.
     fn new(bytes: &[u8]) -> Self {
-        let packets = Trace::parse_from_bytes(bytes).unwrap().packet;
+        let packets = packets(bytes);
         let mut decoded = Self::default();
         let mut strings: HashMap<(u32, u64), String> = HashMap::new();
         let mut events: Vec<(u64, TrackEvent, Shown)> = Vec::new();

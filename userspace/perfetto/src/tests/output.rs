@@ -3,8 +3,8 @@ use std::io::{self, Write};
 use gputrace_export::{Exporter as _, OutputDir};
 use gputrace_timeline::event::Event;
 
-use super::{Decoded, bytes, call};
-use crate::{PerfettoExporter, TraceWriter};
+use super::{Decoded, bytes, call, packets};
+use crate::{PerfettoExporter, PerfettoOptions, TraceWriter};
 
 #[test]
 fn the_exporter_makes_a_file() {
@@ -30,6 +30,29 @@ fn the_same_events_give_the_same_bytes() {
         })
         .collect();
     assert_eq!(bytes(&events), bytes(&events));
+}
+
+#[test]
+fn compressed_packets_are_the_same_and_far_smaller() {
+    let events: Vec<Event> = (0..5_000)
+        .map(|index| Event::Call(call(index + 1, 0, 10 * index, 10 * index + 5)))
+        .collect();
+    let plain = bytes(&events);
+    let options = PerfettoOptions {
+        compress: true,
+        ..PerfettoOptions::default()
+    };
+    let mut trace = TraceWriter::with_options(Vec::new(), options).unwrap();
+    events.iter().for_each(|event| trace.event(event).unwrap());
+    let compressed = trace.finish().unwrap();
+    assert_eq!(packets(&compressed), packets(&plain));
+    assert!(
+        compressed.len() * 4 < plain.len(),
+        "{} of {}",
+        compressed.len(),
+        plain.len()
+    );
+    assert_eq!(Decoded::new(&compressed).slices.len(), 5_000);
 }
 
 /// An output with room for some bytes only.
