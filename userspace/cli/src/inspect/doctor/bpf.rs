@@ -149,11 +149,12 @@ fn tracing_file_system() -> Check {
 }
 
 /// The cause alone; what to do is said apart.
-fn short(error: &ProbeError) -> String {
+pub(super) fn short(error: &ProbeError) -> String {
     match error {
         ProbeError::PermissionDenied { action } => format!("permission denied to {action}"),
         ProbeError::Unsupported { action, cause, .. } => format!("could not {action}: {cause}"),
-        other => other.to_string(),
+        // What libbpf said besides is in the lines behind.
+        other => other.to_string().lines().next().unwrap_or_default().to_owned(),
     }
 }
 
@@ -321,7 +322,7 @@ impl Section {
 
 /// The function that is probed in the trial.
 #[inline(never)]
-extern "C" fn probed(value: u64) -> u64 {
+pub(super) extern "C" fn probed(value: u64) -> u64 {
     hint::black_box(value)
 }
 
@@ -334,6 +335,30 @@ enum Target {
     ThisProcess,
 }
 
+/// Small maps are enough.
+pub(super) fn options(backend: BackendChoice) -> Options {
+    Options {
+        backend,
+        ring_bytes: 1 << 16,
+        max_threads: 16,
+        limit: None,
+        follow_forks: false,
+    }
+}
+
+/// Where the probe goes.
+pub(super) fn point() -> Result<Point, ProbeError> {
+    let offset = offset_of(probed as *const ()).ok_or_else(|| ProbeError::Refused {
+        action: "find a function of gputrace".to_owned(),
+        cause: "it is not in /proc/self/maps".to_owned(),
+        log: Vec::new(),
+    })?;
+    Ok(Point {
+        offset,
+        cookie: Cookie::new(0, Domain::HipRuntime as u8, 0).0,
+    })
+}
+
 /// Loads the programs, probes a function of this process, calls it, and looks whether it was seen.
 fn trial(backend: BackendChoice, target: Target) -> Result<(), ProbeError> {
     let refused = |action: &str, cause: &str| ProbeError::Refused {
@@ -341,24 +366,13 @@ fn trial(backend: BackendChoice, target: Target) -> Result<(), ProbeError> {
         cause: cause.to_owned(),
         log: Vec::new(),
     };
-    let calls = Calls::load(&Options {
-        backend,
-        ring_bytes: 1 << 16,
-        max_threads: 16,
-        limit: None,
-        follow_forks: false,
-    })?;
+    let calls = Calls::load(&options(backend))?;
     let pid = std::process::id();
     match target {
         Target::Any => calls.add_every_process()?,
         Target::ThisProcess => calls.add_target(pid, 0)?,
     }
-    let offset = offset_of(probed as *const ())
-        .ok_or_else(|| refused("find a function of gputrace", "it is not in /proc/self/maps"))?;
-    let point = Point {
-        offset,
-        cookie: Cookie::new(0, Domain::HipRuntime as u8, 0).0,
-    };
+    let point = point()?;
     let probes = calls.attach(Path::new("/proc/self/exe"), Scope::Process(pid), &[point])?;
     if let Some(failure) = probes.failures.into_iter().next() {
         return Err(failure.error);

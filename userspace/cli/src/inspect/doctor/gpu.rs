@@ -8,9 +8,15 @@ use std::{
 use gputrace_abi::domain::Domain;
 use gputrace_kfd::{
     clock::{ClockError, Sampler},
+    metrics::{GpuPlace, gpu_readings, places},
+    smi::SmiReader,
     topology::{AgentType, Topology},
 };
-use gputrace_probe::tracefs::tracefs;
+use gputrace_probe::{
+    calls::{BackendChoice, Calls},
+    ioctls::Ioctls,
+    tracefs::tracefs,
+};
 use gputrace_session::{FunctionFilter, plan};
 use gputrace_target::{
     candidates::{self, Search},
@@ -18,13 +24,16 @@ use gputrace_target::{
     process,
 };
 
-use super::{Check, Section};
+use super::{
+    Check, Section, Verdict,
+    bpf::{options, short},
+};
 use crate::inspect::{Machine, more_rights};
 
 const NOT_NEEDED: &str = "API calls can be traced all the same, GPU work cannot";
 
 /// The driver: module, device, agents, clocks, tracepoints.
-pub(super) fn driver(machine: &Machine) -> Section {
+pub(super) fn driver(machine: &Machine, verdict: Verdict) -> Section {
     let mut section = Section::new("GPU driver");
     section.push(module(machine));
     let topology = Topology::read(&machine.paths).unwrap_or_default();
@@ -34,6 +43,13 @@ pub(super) fn driver(machine: &Machine) -> Section {
     }
     if machine.has("sys/module/amdgpu") {
         section.push(tracepoints());
+        if verdict == Verdict::Ready {
+            section.push(requests());
+        }
+    }
+    for gpu in places(&topology) {
+        section.push(events(machine, &gpu));
+        section.push(counters(machine, &gpu));
     }
     section
 }
@@ -103,6 +119,67 @@ fn clocks(machine: &Machine, topology: &Topology) -> Check {
             format!("{} clocks read, within {worst} ns", read.count()),
             "GPU work has times",
         ),
+    }
+}
+
+/// Attaches the programs on requests to the driver, each place in turn.
+fn requests() -> Check {
+    const NAME: &str = "ioctls of /dev/kfd";
+    let attached =
+        Calls::load(&options(BackendChoice::Auto)).and_then(|calls| Ioctls::attach(&calls, None, 16));
+    match attached {
+        Ok(ioctls) => {
+            let cost = ioctls.place().cost();
+            let meaning = cost.map_or("--kfd-trace costs nobody else anything".to_owned(), |cost| {
+                format!("--kfd-trace works, but {cost}; the kernel has no BTF of the driver, and no kprobes")
+            });
+            let found = format!("programs attached by {}", ioctls.place());
+            if cost.is_some() {
+                Check::warning(NAME, found, meaning)
+            } else {
+                Check::ok(NAME, found, meaning)
+            }
+        }
+        Err(error) => {
+            Check::warning(NAME, short(&error), "--kfd-trace cannot be used").next(more_rights("doctor"))
+        }
+    }
+}
+
+/// Opens the descriptor by which the driver tells of a GPU.
+fn events(machine: &Machine, gpu: &GpuPlace) -> Check {
+    let name = format!("events of GPU {}", gpu.gpu_id);
+    match SmiReader::open(&machine.paths, gpu.gpu_id) {
+        Ok(_) => Check::ok(
+            name,
+            "the driver would tell of them",
+            "--kfd-events works; events of other users' processes need CAP_SYS_ADMIN",
+        ),
+        Err(error) => Check::warning(
+            name,
+            error.to_string(),
+            "--kfd-events cannot tell of evictions, page faults and resets",
+        )
+        .next(more_rights("doctor")),
+    }
+}
+
+/// Reads what `--counters` would read.
+fn counters(machine: &Machine, gpu: &GpuPlace) -> Check {
+    let name = format!("counters of GPU {}", gpu.gpu_id);
+    let read = gpu_readings(&machine.paths, gpu);
+    let found = format!("{} numbers read", read.values.len());
+    match read.problems.first() {
+        _ if read.asleep => Check::ok(
+            name,
+            "the GPU sleeps, and was left asleep",
+            "--counters reads it when it is awake",
+        ),
+        Some(problem) => Check::warning(name, format!("{found}; {problem}"), "--counters lacks some"),
+        None if read.values.is_empty() => {
+            Check::warning(name, "none", "--counters has nothing to show of this GPU")
+        }
+        None => Check::ok(name, found, "--counters shows them"),
     }
 }
 
@@ -264,7 +341,7 @@ mod tests {
         assert_eq!(missing.status, Status::Missing);
         assert!(missing.found.contains("0000:03:00.0"), "{}", missing.found);
         assert_eq!(missing.next.as_deref(), Some("sudo modprobe amdgpu"));
-        let sections = driver(&machine);
+        let sections = driver(&machine, Verdict::NoPermission);
         assert!(
             sections.checks.iter().all(|check| check.status != Status::Ok),
             "{sections:?}"

@@ -1,6 +1,10 @@
 //! Privilege, settings of the kernel, containers, and the place for outputs.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    os::fd::{FromRawFd as _, OwnedFd},
+    path::{Path, PathBuf},
+};
 
 use gputrace_target::process;
 use rustix::{
@@ -9,7 +13,10 @@ use rustix::{
     system::uname,
 };
 
-use super::{Check, Section};
+use super::{
+    Check, Section, Verdict,
+    sandbox::{self, Outcome},
+};
 use crate::inspect::{Machine, more_rights, table::bytes};
 
 /// Capabilities that gputrace uses, by number in the kernel's `linux/capability.h`.
@@ -90,7 +97,7 @@ fn pid_namespace(machine: &Machine) -> Check {
 }
 
 /// Settings of the kernel that limit tracing.
-pub(super) fn settings(machine: &Machine) -> Section {
+pub(super) fn settings(machine: &Machine, verdict: Verdict) -> Section {
     let mut section = Section::new("Kernel");
     let release = uname().release().to_string_lossy().into_owned();
     section.push(Check::ok(
@@ -98,22 +105,36 @@ pub(super) fn settings(machine: &Machine) -> Section {
         release.clone(),
         "not judged by its number; see the trials above",
     ));
-    section.push(lockdown(machine.line("sys/kernel/security/lockdown").as_deref()));
+    section.push(lockdown(
+        machine.line("sys/kernel/security/lockdown").as_deref(),
+        verdict,
+    ));
     section.push(paranoid(
         machine.line("proc/sys/kernel/perf_event_paranoid").as_deref(),
+        &open_perf_event(),
     ));
     section.push(pointers(machine.line("proc/sys/kernel/kptr_restrict").as_deref()));
     section.push(ptrace(
         machine.line("proc/sys/kernel/yama/ptrace_scope").as_deref(),
     ));
-    section.push(seccomp(&release, &sandboxed(machine)));
+    let outcome = match verdict {
+        Verdict::Ready | Verdict::PidNamespace => sandbox::outcome(),
+        Verdict::NoPermission | Verdict::KernelLacks => Outcome::Unknown,
+    };
+    section.push(seccomp(&release, outcome, &sandboxed(machine)));
     section
 }
 
-fn lockdown(line: Option<&str>) -> Check {
+fn lockdown(line: Option<&str>, verdict: Verdict) -> Check {
     // The kernel puts the mode in force into brackets: `none [integrity] confidentiality`.
     let mode = line.and_then(|line| line.split_once('[')?.1.split_once(']').map(|(mode, _)| mode));
     match mode {
+        Some("confidentiality") if verdict == Verdict::Ready => Check::warning(
+            "lockdown",
+            "confidentiality",
+            "calls could be recorded all the same; tracepoints and the driver's requests may be out of reach",
+        )
+        .next("boot without lockdown=confidentiality on the kernel's command line, if you need them"),
         Some("confidentiality") => Check::missing(
             "lockdown",
             "confidentiality",
@@ -129,19 +150,64 @@ fn lockdown(line: Option<&str>) -> Check {
     }
 }
 
-fn paranoid(line: Option<&str>) -> Check {
+/// Opens an event that counts nothing, of all processes on the first processor: what needs the most rights.
+fn open_perf_event() -> io::Result<()> {
+    /// The first members of `struct perf_event_attr` of the kernel's `linux/perf_event.h`, as long as its first version.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Attributes {
+        kind: u32,
+        size: u32,
+        config: u64,
+        rest: [u64; 6],
+    }
+    const _: () = assert!(size_of::<Attributes>() == 64);
+    const SOFTWARE: u32 = 1;
+    const DUMMY: u64 = 9;
+    /// `PERF_FLAG_FD_CLOEXEC`.
+    const CLOSE_ON_EXEC: libc::c_ulong = 8;
+    let attributes = Attributes {
+        kind: SOFTWARE,
+        size: size_of::<Attributes>() as u32,
+        config: DUMMY,
+        ..Attributes::default()
+    };
+    // SAFETY: the kernel reads as many bytes as `size` says.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::from_ref(&attributes),
+            -1,
+            0,
+            -1,
+            CLOSE_ON_EXEC,
+        )
+    };
+    match libc::c_int::try_from(fd) {
+        Ok(fd) if fd >= 0 => {
+            // SAFETY: the kernel has just made this descriptor, and nobody else knows of it.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            Ok(())
+        }
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn paranoid(line: Option<&str>, opened: &io::Result<()>) -> Check {
     const NAME: &str = "perf_event_paranoid";
-    let level = line.and_then(|line| line.parse::<i32>().ok());
-    match level {
-        Some(level) if geteuid().is_root() => Check::ok(NAME, level.to_string(), "does not limit root"),
-        Some(level) if level < 2 => Check::ok(NAME, level.to_string(), "perf events are open to users"),
-        Some(level) => Check::warning(
+    let level = line.map_or("not to be seen", str::trim);
+    match opened {
+        Ok(()) => Check::ok(
             NAME,
-            level.to_string(),
-            "perf events need CAP_PERFMON here; uprobe_multi does not use them",
+            format!("{level}; an event of all processes was opened"),
+            "it does not limit gputrace here",
+        ),
+        Err(error) => Check::warning(
+            NAME,
+            format!("{level}; an event of all processes was refused: {}", error.kind()),
+            "kernels without uprobe_multi need perf events for probes, and tracepoints do on all",
         )
         .next(more_rights("doctor")),
-        None => Check::ok(NAME, "not to be seen", "no limit is known"),
     }
 }
 
@@ -191,9 +257,10 @@ fn sandboxed(machine: &Machine) -> Vec<u32> {
 }
 
 /// Linux 6.11 to 6.13.2 return from a probed function by a system call that seccomp filters see; from 6.13.3, and in
-/// 6.12.14, they let it pass. A trial would need a process with someone's filter, so this alone goes by number.
-fn seccomp(release: &str, sandboxed: &[u32]) -> Check {
+/// 6.12.14, they let it pass. Where that could not be tried, the number has to do.
+fn seccomp(release: &str, outcome: Outcome, sandboxed: &[u32]) -> Check {
     const NAME: &str = "seccomp filters";
+    const FIXED: &str = "use Linux 6.12.14, 6.13.3 or later, or do not trace programs in containers";
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
         .map(|number| number.parse::<u32>().unwrap_or(0));
@@ -204,29 +271,38 @@ fn seccomp(release: &str, sandboxed: &[u32]) -> Check {
         (6, 13, patch) => patch < 3,
         _ => false,
     };
-    match (affected, sandboxed) {
-        (false, _) => Check::ok(
+    let now = match sandboxed {
+        [] => "no process with ROCm libraries has a filter now".to_owned(),
+        [pid, ..] => format!(
+            "processes with ROCm libraries that have a filter now: {}, e.g. {pid}",
+            sandboxed.len()
+        ),
+    };
+    match outcome {
+        Outcome::Unharmed => Check::ok(
             NAME,
-            "do not clash with return probes on this kernel",
+            "a process that forbids the system calls of probes was traced and lived on",
             "programs in sandboxes can be traced",
         ),
-        (true, []) => Check::warning(
+        Outcome::Harmed => Check::warning(
             NAME,
-            "may clash with return probes on Linux 6.11 to 6.13.2",
-            "a traced program in a sandbox (Docker, systemd) may be killed, unless the kernel's distributor has fixed \
-             it; no process with ROCm libraries has a filter now",
+            "a process that forbids the system calls of probes was traced and did not survive",
+            format!("traced programs in sandboxes (Docker, systemd) may be killed; {now}"),
         )
-        .next("use Linux 6.12.14, 6.13.3 or later, or do not trace programs in containers"),
-        (true, [pid, ..]) => Check::warning(
+        .next(FIXED),
+        Outcome::Unknown if affected => Check::warning(
             NAME,
+            "not tried; may clash with return probes on Linux 6.11 to 6.13.2",
             format!(
-                "may clash with return probes on Linux 6.11 to 6.13.2; processes with ROCm libraries that have one: \
-                 {}, e.g. {pid}",
-                sandboxed.len()
+                "traced programs in sandboxes (Docker, systemd) may be killed, unless the kernel's distributor has fixed it; {now}"
             ),
-            "they may be killed when traced, unless the kernel's distributor has fixed it",
         )
-        .next("use Linux 6.12.14, 6.13.3 or later before you trace them"),
+        .next(FIXED),
+        Outcome::Unknown => Check::ok(
+            NAME,
+            "not tried; by its number this kernel lets the system calls of probes pass",
+            "programs in sandboxes can be traced",
+        ),
     }
 }
 
@@ -293,27 +369,39 @@ mod tests {
             ("6.18.5", Status::Ok),
             ("nonsense", Status::Ok),
         ] {
-            assert_eq!(seccomp(release, &[]).status, status, "{release}");
+            assert_eq!(
+                seccomp(release, Outcome::Unknown, &[]).status,
+                status,
+                "{release}"
+            );
+            // What was seen counts for more.
+            assert_eq!(seccomp(release, Outcome::Unharmed, &[]).status, Status::Ok);
+            assert_eq!(seccomp(release, Outcome::Harmed, &[]).status, Status::Warning);
         }
-        assert!(seccomp("6.11.0", &[7]).found.contains("e.g. 7"));
+        let harmed = seccomp("6.11.0", Outcome::Harmed, &[7]);
+        assert!(harmed.meaning.contains("e.g. 7"), "{harmed:?}");
     }
 
     #[test]
     fn lockdown_modes() {
         assert_eq!(
-            lockdown(Some("[none] integrity confidentiality")).status,
+            lockdown(Some("[none] integrity confidentiality"), Verdict::Ready).status,
             Status::Ok
         );
         assert_eq!(
-            lockdown(Some("none [integrity] confidentiality")).found,
+            lockdown(Some("none [integrity] confidentiality"), Verdict::Ready).found,
             "integrity"
         );
         assert_eq!(
-            lockdown(Some("none integrity [confidentiality]")).status,
+            lockdown(Some("none integrity [confidentiality]"), Verdict::KernelLacks).status,
             Status::Missing
         );
-        assert_eq!(lockdown(None).status, Status::Ok);
-        assert_eq!(lockdown(Some("][")).status, Status::Ok);
+        assert_eq!(
+            lockdown(Some("none integrity [confidentiality]"), Verdict::Ready).status,
+            Status::Warning
+        );
+        assert_eq!(lockdown(None, Verdict::Ready).status, Status::Ok);
+        assert_eq!(lockdown(Some("]["), Verdict::Ready).status, Status::Ok);
     }
 
     #[test]

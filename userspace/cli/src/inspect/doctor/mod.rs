@@ -6,6 +6,7 @@
 mod bpf;
 mod gpu;
 mod kernel;
+mod sandbox;
 
 use std::io::IsTerminal as _;
 
@@ -24,15 +25,13 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
     let mut sections = Vec::new();
     sections.push(kernel::privilege(&machine));
     let tracing = bpf::tracing(&machine);
+    let verdict = tracing.verdict;
     sections.push(tracing.section);
-    sections.push(kernel::settings(&machine));
-    sections.push(gpu::driver(&machine));
+    sections.push(kernel::settings(&machine, verdict));
+    sections.push(gpu::driver(&machine, verdict));
     sections.push(gpu::libraries());
     sections.push(kernel::output(&args.output_directory));
-    let report = Report {
-        verdict: tracing.verdict,
-        sections,
-    };
+    let report = Report { verdict, sections };
     if args.json {
         print(&(serde_json::to_string_pretty(&report)? + "\n"))?;
     } else {
