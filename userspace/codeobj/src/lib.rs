@@ -21,7 +21,7 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use gputrace_codeobj::{Cache, CodeObjects, names};
+//! use gputrace_codeobj::{Cache, CodeObjects};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let cache = Arc::<Cache>::default();
