@@ -133,9 +133,12 @@ def check_counters(trace: pftrace.Trace, found: list[pftrace.Slice]) -> Iterator
             changes[end] -= amount
     for uuid, values in trace.counters.items():
         track = trace.tracks.get(uuid)
-        prefix = next((prefix for prefix in COUNTERS if track and track.name.startswith(prefix)), None)
-        if prefix is None:
+        if track is None:
             yield f"counter {uuid} is not described"
+            continue
+        prefix = next((prefix for prefix in COUNTERS if track.name.startswith(prefix)), None)
+        if prefix is None:
+            # Of something else: memory, clocks, power.
             continue
         changes = expected.pop(f"{COUNTERS[prefix]} {track.parent}", Counter())
         level, levels = 0, []

@@ -30,7 +30,23 @@ CSV_COLUMNS = (
     "Start_Timestamp",
     "End_Timestamp",
 )
-API = ("hip_api", "hsa_api", "unknown_api")
+API = (
+    "hip_api",
+    "hsa_api",
+    "marker_api",
+    "rccl_api",
+    "rocdecode_api",
+    "rocjpeg_api",
+    "external_correlation_api",
+    "kfd_ioctl",
+    "library_api",
+    "function",
+    "unknown_api",
+)
+# What is observed of threads, memory and the driver: spans that are no calls.
+OBSERVED = ("memory_allocation", "scratch_memory", "sched", "driver", "kfd_event", "counter")
+# Accounts whose records are no calls in the trace.
+NO_CALLS = ("MEMORY_ALLOCATION", "SCRATCH_MEMORY", "ARGUMENT_DATA", "SCHED", "TRACEPOINT", "KFD_EVENT", "COUNTER")
 # REALTIME, MONOTONIC, MONOTONIC_RAW, BOOTTIME
 CLOCKS = {1, 3, 5, 6}
 # Violations shown; more of the same help nobody.
@@ -99,9 +115,10 @@ def check_clocks(trace: pftrace.Trace) -> Iterator[str]:
 
 
 def check_calls(trace: pftrace.Trace, calls: list[pftrace.Slice]) -> Iterator[str]:
-    others = len(trace.slices) - len(calls) - sum(event.category in gpu_check.CATEGORIES for event in trace.slices)
+    categories = (*API, *OBSERVED, *gpu_check.CATEGORIES)
+    others = Counter(event.category for event in trace.slices if event.category not in categories)
     if others:
-        yield f"{others} slices are neither API calls nor GPU work"
+        yield f"slices are neither API calls nor GPU work nor observed: {dict(others)}"
     known: dict[int, pftrace.Slice] = {}
     for call in calls:
         if (number := call.notes.get("corr_id")) is None:
@@ -154,7 +171,7 @@ def check_ledger(trace: pftrace.Trace, calls: list[pftrace.Slice]) -> Iterator[s
     shown = Counter((call.notes["kind"], "unfinished" in call.notes) for call in calls)
     accounts = Counter()
     for row in rows:
-        if row["domain"] in gpu_check.DOMAINS:
+        if row["domain"] in gpu_check.DOMAINS or row["domain"] in NO_CALLS:
             # Its records are no calls, and several of them can be about one kernel.
             continue
         accounts[row["domain"], False] += row["written"]

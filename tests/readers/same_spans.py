@@ -16,6 +16,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CALLS = ("hip_api", "hsa_api", "marker_api", "rccl_api", "rocdecode_api", "rocjpeg_api", "kfd_api", "other_api")
+WORK = ("kernel_dispatch", "memory_copy")
+# What is compared. Formats may hold more, such as allocations of memory, each in its own way.
+KINDS = {*CALLS, *WORK, *(f"untimed {kind}" for kind in WORK), "untimed"}
 REAL = ("exact", "sampled")
 # rocpd and Perfetto name domains, CSV and OTF2 the files that hold them.
 PREFIXES = {"HIP": "hip_api", "HSA": "hsa_api", "MARKER": "marker_api", "RCCL": "rccl_api", "ROCDECODE": "rocdecode_api",
@@ -130,7 +133,7 @@ def main() -> int:
     # OTF2 says of work without times only how much there is.
     for counts in formats.values():
         counts.setdefault("untimed", counts["untimed kernel_dispatch"] + counts["untimed memory_copy"])
-    kinds = sorted({kind for counts in formats.values() for kind, count in counts.items() if count})
+    kinds = sorted({kind for counts in formats.values() for kind, count in counts.items() if count and kind in KINDS})
     wrong = 0
     for kind in kinds:
         counts = {

@@ -67,6 +67,15 @@ struct Place {
 }
 
 impl Place {
+    fn new(scenario: &Scenario) -> Result<Self> {
+        let place = Self {
+            directory: tempfile::tempdir()?,
+        };
+        fs::create_dir(place.at("truth"))?;
+        fs::write(place.at("softgpu.toml"), scenario.toml(process::now()))?;
+        Ok(place)
+    }
+
     fn at(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -98,14 +107,27 @@ impl Place {
     }
 }
 
+/// Runs a scenario's program under gputrace from its start on, and gives the path of the capture to `look`.
+///
+/// # Errors
+///
+/// When the program or gputrace fails; and what `look` says.
+pub fn launched<T>(
+    scenario: &Scenario,
+    release: &Release,
+    gputrace: &Path,
+    look: impl FnOnce(&Path) -> Result<T>,
+) -> Result<T> {
+    let place = Place::new(scenario)?;
+    let program = release.program(scenario.workload, scenario.arguments());
+    launch(&place, gputrace, &program)?;
+    look(&place.at("out/run.gtcap"))
+}
+
 /// Runs a scenario. The second part is gputrace's CPU time as a share of a core, if it attached.
 fn run(scenario: &Scenario, release: &Release, gputrace: &Path) -> Result<(Evidence, Option<f64>)> {
     for _ in 0..ATTEMPTS {
-        let place = Place {
-            directory: tempfile::tempdir()?,
-        };
-        fs::create_dir(place.at("truth"))?;
-        fs::write(place.at("softgpu.toml"), scenario.toml(process::now()))?;
+        let place = Place::new(scenario)?;
         let program = release.program(scenario.workload, scenario.arguments());
         let (cut, cpu) = match scenario.mode {
             Mode::Launch => {

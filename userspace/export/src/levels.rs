@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 /// Changes that are waited for before the older half is settled.
 const LIMIT: usize = 1 << 17;
 
+/// Bits of a time, in ns, within a slice: 1 ms. Few changes are sorted at a time, and few trees are walked.
+const SLICE_BITS: u32 = 20;
+
 /// A sum over intervals, e.g. the kernels in flight.
 ///
 /// Holds a bounded number of changes. An interval that comes so late that its time is settled counts from
@@ -12,8 +15,10 @@ const LIMIT: usize = 1 << 17;
 /// there were.
 #[derive(Clone, Debug)]
 pub struct Levels {
-    /// Changes by time.
-    pending: BTreeMap<u64, i64>,
+    /// Changes with their times, by slices of time, in no order within one.
+    pending: BTreeMap<u64, Vec<(u64, i64)>>,
+    /// Changes in all slices.
+    count: usize,
     /// Sum of all changes settled.
     level: i64,
     /// What was before this moment is settled.
@@ -34,6 +39,7 @@ impl Levels {
     pub fn with_limit(limit: usize) -> Self {
         Self {
             pending: BTreeMap::new(),
+            count: 0,
             level: 0,
             settled: 0,
             late: 0,
@@ -53,7 +59,7 @@ impl Levels {
             self.change(begin, amount);
             self.change(end, amount.saturating_neg());
         }
-        if self.pending.len() > self.limit {
+        if self.count > self.limit {
             self.settle(self.limit / 2, settle);
         }
     }
@@ -70,19 +76,38 @@ impl Levels {
     }
 
     fn change(&mut self, time: u64, amount: i64) {
-        let change = self.pending.entry(time).or_default();
-        *change = change.saturating_add(amount);
+        self.pending
+            .entry(time >> SLICE_BITS)
+            .or_default()
+            .push((time, amount));
+        self.count += 1;
     }
 
+    /// Settles what comes first, until at most `keep` changes are left.
     fn settle(&mut self, keep: usize, mut settle: impl FnMut(u64, i64)) {
-        while self.pending.len() > keep {
-            let Some((time, change)) = self.pending.pop_first() else {
-                return;
-            };
-            self.settled = time;
-            if change != 0 {
-                self.level = self.level.saturating_add(change);
-                settle(time, self.level);
+        while self.count > keep
+            && let Some((slice, mut changes)) = self.pending.pop_first()
+        {
+            changes.sort_unstable_by_key(|(time, _)| *time);
+            let mut settled = 0;
+            for moment in changes.chunk_by(|(one, _), (other, _)| one == other) {
+                if self.count <= keep {
+                    break;
+                }
+                settled += moment.len();
+                self.count -= moment.len();
+                self.settled = moment.first().map_or(self.settled, |(time, _)| *time);
+                let change = moment
+                    .iter()
+                    .fold(0_i64, |sum, (_, amount)| sum.saturating_add(*amount));
+                if change != 0 {
+                    self.level = self.level.saturating_add(change);
+                    settle(self.settled, self.level);
+                }
+            }
+            changes.drain(..settled);
+            if !changes.is_empty() {
+                self.pending.insert(slice, changes);
             }
         }
     }

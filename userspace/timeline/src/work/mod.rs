@@ -70,6 +70,8 @@ pub(crate) struct Work {
     knowledge: Knowledge,
     kernels: Kernels,
     records: Records,
+    /// Empty; memory for the records that are used next.
+    due: Vec<Item>,
     processes: HashMap<u32, Process, RandomState>,
     queues: Vec<Queue>,
     /// Queues about which something new is known.
@@ -112,6 +114,7 @@ impl Work {
             knowledge,
             kernels: Kernels::new(code_objects, events),
             records: Records::default(),
+            due: Vec::new(),
             processes: HashMap::default(),
             queues: Vec::new(),
             changed: BTreeSet::new(),
@@ -143,19 +146,22 @@ impl Work {
 
     /// Uses the records made up to `until`, except the very last ones.
     pub(crate) fn advance(&mut self, until: u64, events: &mut VecDeque<Event>) {
-        let due = self.records.due(until.saturating_sub(LAG));
+        let mut due = std::mem::take(&mut self.due);
+        self.records.due(until.saturating_sub(LAG), &mut due);
         self.use_records(due, events);
     }
 
     /// Uses half of the records that wait, oldest first.
     pub(crate) fn make_room(&mut self, events: &mut VecDeque<Event>) {
-        let due = self.records.oldest(MAX_HELD / 2);
+        let mut due = std::mem::take(&mut self.due);
+        self.records.oldest(MAX_HELD / 2, &mut due);
         self.use_records(due, events);
     }
 
     /// Uses all records and gives out what is left.
     pub(crate) fn finish(&mut self, events: &mut VecDeque<Event>) {
-        let due = self.records.due(u64::MAX);
+        let mut due = std::mem::take(&mut self.due);
+        self.records.due(u64::MAX, &mut due);
         self.use_records(due, events);
         let since = self.latest.saturating_sub(LAST_LOOK);
         let unfinished: Vec<User> = self
@@ -202,22 +208,24 @@ impl Work {
         })
     }
 
-    fn use_records(&mut self, due: Vec<Item>, events: &mut VecDeque<Event>) {
-        for item in due {
+    fn use_records(&mut self, mut due: Vec<Item>, events: &mut VecDeque<Event>) {
+        for item in &due {
             self.latest = self.latest.max(item.time());
             match item {
-                Item::Packet(packet) => self.packet(&packet, events),
-                Item::Completion(reading) => self.completion(&reading, events),
-                Item::Copy(copy) => self.copy(&copy, events),
-                Item::Queue(state) => self.queue_state(&state),
-                Item::Ring(ring) => self.ring(&ring),
-                Item::Restart { time, pid } => self.restart(time, pid, events),
-                Item::Exit { pid, .. } => self.exit(pid),
+                Item::Packet(packet) => self.packet(packet, events),
+                Item::Completion(reading) => self.completion(reading, events),
+                Item::Copy(copy) => self.copy(copy, events),
+                Item::Queue(state) => self.queue_state(state),
+                Item::Ring(ring) => self.ring(ring),
+                Item::Restart { time, pid } => self.restart(*time, *pid, events),
+                Item::Exit { pid, .. } => self.exit(*pid),
             }
             if self.packets + self.copies.len() > MAX_OPEN {
                 self.give_up_oldest(events);
             }
         }
+        due.clear();
+        self.due = due;
         for number in std::mem::take(&mut self.changed) {
             self.settle(number, Settle::Ripe, events);
         }

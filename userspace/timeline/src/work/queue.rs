@@ -223,7 +223,13 @@ impl Queue {
             return Inserted::Known;
         }
         // A higher doorbell announces lower packets, too.
-        let mut earliest = match self.slots.range(index..).next() {
+        let is_last = self.slots.last_key_value().is_none_or(|(last, _)| *last < index);
+        let above = if is_last {
+            None
+        } else {
+            self.slots.range(index..).next()
+        };
+        let mut earliest = match above {
             Some((_, above)) => time.min(above.evidence.earliest),
             None => time,
         };

@@ -59,18 +59,26 @@ pub(crate) struct KfdQueue {
 /// Bits of the time, in ns, within one slice: 8 ms, a fraction of the time that records wait.
 const SLICE_BITS: u32 = 23;
 
+/// Slices whose memory is kept.
+const SPARE: usize = 4;
+
 /// Records that wait for those made before them, by slices of time: what waits longer is not sorted and moved again
 /// each time that something is due.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     slices: BTreeMap<u64, Vec<Item>>,
     count: usize,
+    /// Memory of slices that are over, for those to come.
+    spare: Vec<Vec<Item>>,
 }
 
 impl Records {
     pub(crate) fn push(&mut self, item: Item) {
         let slice = item.time() >> SLICE_BITS;
-        self.slices.entry(slice).or_default().push(item);
+        let items = self.slices.entry(slice);
+        items
+            .or_insert_with(|| self.spare.pop().unwrap_or_default())
+            .push(item);
         self.count += 1;
     }
 
@@ -78,49 +86,50 @@ impl Records {
         self.count
     }
 
-    /// Takes out what was made at or before `until`, in order of time, then of the capture.
-    pub(crate) fn due(&mut self, until: u64) -> Vec<Item> {
-        let mut due = Vec::new();
+    /// Takes out what was made at or before `until` and puts it behind `due`, in order of time, then of the capture.
+    pub(crate) fn due(&mut self, until: u64, due: &mut Vec<Item>) {
         while let Some(slice) = self.slices.first_entry()
             && *slice.key() <= until >> SLICE_BITS
         {
             let order = Order::of(slice.get());
             let end = order.0.partition_point(|(time, _)| *time <= until);
-            if self.take(end, &order, &mut due) {
+            if self.take(end, &order, due) {
                 // It is the last slice that is due, and in order; what comes into it later stands behind.
                 break;
             }
         }
-        due
     }
 
-    /// Takes out the oldest `count`.
-    pub(crate) fn oldest(&mut self, count: usize) -> Vec<Item> {
-        let mut oldest = Vec::new();
+    /// Takes out the oldest `count` and puts them behind `oldest`, which is empty.
+    pub(crate) fn oldest(&mut self, count: usize, oldest: &mut Vec<Item>) {
         while oldest.len() < count
             && let Some(slice) = self.slices.first_entry()
         {
             let order = Order::of(slice.get());
-            self.take(count - oldest.len(), &order, &mut oldest);
+            self.take(count - oldest.len(), &order, oldest);
         }
-        oldest
     }
 
     /// Moves the first `count` of the first slice, whose order this is, behind `taken`. Whether any are left, which are in
     /// order then.
     fn take(&mut self, count: usize, order: &Order, taken: &mut Vec<Item>) -> bool {
-        let Some((number, items)) = self.slices.pop_first() else {
+        let Some((number, mut items)) = self.slices.pop_first() else {
             return false;
         };
         let (due, rest) = order.0.split_at(count.min(order.0.len()));
         let item = |(_, index): &(u64, u32)| items.get(*index as usize).copied();
         taken.extend(due.iter().filter_map(item));
         self.count -= due.len();
-        if rest.is_empty() {
-            return false;
+        let rest: Vec<Item> = rest.iter().filter_map(item).collect();
+        let is_over = rest.is_empty();
+        if !is_over {
+            self.slices.insert(number, rest);
         }
-        self.slices.insert(number, rest.iter().filter_map(item).collect());
-        true
+        if self.spare.len() < SPARE {
+            items.clear();
+            self.spare.push(items);
+        }
+        !is_over
     }
 }
 
@@ -168,17 +177,23 @@ mod tests {
                     0 => continue,
                     1 => {
                         let until = u64::from(amount) * 1_000;
-                        (records.due(until), simple.partition_point(|item| item.time() <= until))
+                        let mut due = Vec::new();
+                        records.due(until, &mut due);
+                        (due, simple.partition_point(|item| item.time() <= until))
                     }
                     _ => {
                         let count = usize::from(amount % 40);
-                        (records.oldest(count), count.min(simple.len()))
+                        let mut oldest = Vec::new();
+                        records.oldest(count, &mut oldest);
+                        (oldest, count.min(simple.len()))
                     }
                 };
                 prop_assert_eq!(taken, simple.drain(..end).collect::<Vec<_>>());
                 prop_assert_eq!(records.len(), simple.len());
             }
-            prop_assert_eq!(records.due(u64::MAX), simple);
+            let mut rest = Vec::new();
+            records.due(u64::MAX, &mut rest);
+            prop_assert_eq!(rest, simple);
         }
     }
 }
