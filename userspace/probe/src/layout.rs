@@ -1,0 +1,102 @@
+//! Where the running kernel keeps what in its own structures, as its BTF describes them.
+
+use std::sync::OnceLock;
+
+use libbpf_rs::btf::{Btf, BtfType, types};
+
+use crate::ProbeError;
+
+/// The structures of the running kernel.
+pub(crate) struct Layout {
+    btf: Btf<'static>,
+}
+
+impl Layout {
+    /// Reads the kernel's BTF: some ms.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Unsupported`] when there is none, or when it cannot be read.
+    pub(crate) fn of_kernel() -> Result<Self, ProbeError> {
+        Btf::from_vmlinux()
+            .map(|btf| Self { btf })
+            .map_err(|error| unknown(format!("no BTF: {error}")))
+    }
+
+    /// Offset of a member in bytes; members of unnamed structures and unions inside count as the structure's own.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::Unsupported`] when there is no such member.
+    pub(crate) fn offset(&self, structure: &str, member: &str) -> Result<u32, ProbeError> {
+        self.btf
+            .type_by_name::<types::Struct<'_>>(structure)
+            .and_then(|found| search(&self.btf, *found, member, 0))
+            .ok_or_else(|| unknown(format!("the BTF has no {member} in struct {structure}")))
+    }
+}
+
+/// Offset of `pid`, a thread's id in the initial pid namespace, in `struct task_struct`; bytes.
+///
+/// # Errors
+///
+/// [`ProbeError::Unsupported`] when the kernel does not say it.
+pub fn task_pid() -> Result<u32, ProbeError> {
+    static OFFSET: OnceLock<u32> = OnceLock::new();
+    if let Some(offset) = OFFSET.get() {
+        return Ok(*offset);
+    }
+    let offset = Layout::of_kernel()?.offset("task_struct", "pid")?;
+    Ok(*OFFSET.get_or_init(|| offset))
+}
+
+fn unknown(cause: String) -> ProbeError {
+    ProbeError::Unsupported {
+        action: "say how it lays out its structures".to_owned(),
+        cause,
+        needs: "CONFIG_DEBUG_INFO_BTF",
+    }
+}
+
+/// Unnamed structures inside each other, more than any kernel has.
+const NESTING: u32 = 8;
+
+fn search(btf: &Btf<'_>, found: BtfType<'_>, wanted: &str, depth: u32) -> Option<u32> {
+    let composite = types::Composite::try_from(found.skip_mods_and_typedefs()).ok()?;
+    composite.iter().find_map(|member| {
+        let types::MemberAttr::Normal { offset } = member.attr else {
+            return None;
+        };
+        match member.name.filter(|name| !name.is_empty()) {
+            Some(name) => (name == wanted).then_some(offset / 8),
+            None if depth < NESTING => {
+                let inner: BtfType<'_> = btf.type_by_id(member.ty)?;
+                Some(offset / 8 + search(btf, inner, wanted, depth + 1)?)
+            }
+            None => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_found_in_the_running_kernels_btf() {
+        let layout = match Layout::of_kernel() {
+            Ok(layout) => layout,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let offset = |structure: &str, member: &str| layout.offset(structure, member).ok();
+        // `struct list_head { struct list_head *next, *prev; }` of `linux/types.h`.
+        assert_eq!(offset("list_head", "next"), Some(0));
+        assert_eq!(offset("list_head", "prev"), Some(8));
+        assert_eq!(offset("list_head", "nothing"), None);
+        assert!(offset("task_struct", "files").is_some());
+        assert!(offset("inode", "i_rdev").is_some());
+        assert_eq!(offset("task_struct", "pid"), task_pid().ok());
+        let error = layout.offset("task_struct", "nothing").unwrap_err().to_string();
+        assert!(error.contains("no nothing in struct task_struct"), "{error}");
+    }
+}
