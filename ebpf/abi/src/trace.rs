@@ -11,6 +11,9 @@ pub const LONG_TRACE: usize = 512;
 /// Tracepoints that one recording can have.
 pub const TRACEPOINTS: usize = 64;
 
+/// Numbers of functions of the kernel begin here, above those of tracepoints.
+pub const FUNCTIONS_FROM: u32 = TRACEPOINTS as u32;
+
 shared! {
     /// Something that a tracepoint told of.
     pub struct TraceHead {

@@ -1,4 +1,5 @@
-//! Any tracepoint of the kernel: its record is copied as it is, as much of it as the loader says.
+//! Any tracepoint of the kernel: its record is copied as it is, as much of it as the loader says. The same for functions of
+//! the kernel, whose record are the registers.
 //!
 //! Some tracepoints of a driver fire a million times a second. Each has a guard: what is beyond so many in a second is
 //! counted and left out.
@@ -12,8 +13,8 @@ use aya_ebpf::{
         bpf_get_current_pid_tgid, bpf_get_smp_processor_id,
         generated::{bpf_get_attach_cookie, bpf_ktime_get_boot_ns, bpf_probe_read_kernel},
     },
-    macros::{btf_map, tracepoint},
-    programs::TracePointContext,
+    macros::{btf_map, kprobe, tracepoint},
+    programs::{ProbeContext, TracePointContext},
 };
 use gputrace_abi::{
     counters::DropReason,
@@ -44,11 +45,24 @@ const SECOND: u64 = 1_000_000_000;
 /// A tracepoint that the loader has chosen.
 #[tracepoint]
 pub(crate) fn trace_event(ctx: TracePointContext) -> Option<()> {
+    observe(ctx.as_ptr())
+}
+
+/// A function of the kernel that the loader has chosen: its record are the registers at the entry, from `r15` to `rdi`
+/// (`struct pt_regs` of the kernel's `asm/ptrace.h`).
+#[kprobe]
+pub(crate) fn kernel_function(ctx: ProbeContext) -> Option<()> {
+    observe(ctx.as_ptr())
+}
+
+/// Copies what lies at `ctx`, as much as the cookie says.
+#[inline(always)]
+fn observe(ctx: *mut c_void) -> Option<()> {
     if stopped() {
         return None;
     }
     // SAFETY: the context of this program; a helper that only reads it.
-    let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
+    let cookie = unsafe { bpf_get_attach_cookie(ctx) };
     let (number, size) = (cookie as u32, (cookie >> 32) as u32);
     // SAFETY: helpers without arguments.
     let (cpu, time) = unsafe { (bpf_get_smp_processor_id(), bpf_ktime_get_boot_ns()) };
@@ -60,9 +74,9 @@ pub(crate) fn trace_event(ctx: TracePointContext) -> Option<()> {
         return None;
     }
     let written = if size < SHORT_TRACE as u32 {
-        write::<ShortTrace, SHORT_TRACE>(ctx.as_ptr(), number, size, SHORT_TRACE_SIZE as u16, (cpu, time))
+        write::<ShortTrace, SHORT_TRACE>(ctx, number, size, SHORT_TRACE_SIZE as u16, (cpu, time))
     } else {
-        write::<LongTrace, LONG_TRACE>(ctx.as_ptr(), number, size, LONG_TRACE_SIZE as u16, (cpu, time))
+        write::<LongTrace, LONG_TRACE>(ctx, number, size, LONG_TRACE_SIZE as u16, (cpu, time))
     };
     if written.is_none() {
         counters.dropped(DropReason::RingFull, domain);
@@ -74,7 +88,8 @@ pub(crate) fn trace_event(ctx: TracePointContext) -> Option<()> {
 #[inline(always)]
 fn is_too_much(number: u32, time: u64) -> bool {
     let most = TRACE_CONFIG.load().per_second;
-    let Some(rate) = TRACE_RATES.get_ptr_mut(number) else {
+    // Functions have a map of their own, and higher numbers.
+    let Some(rate) = TRACE_RATES.get_ptr_mut(number & (TRACEPOINTS as u32 - 1)) else {
         return false;
     };
     if most == 0 {

@@ -1,7 +1,7 @@
 //! User half of the program that copies records of tracepoints (`ebpf/probes`, module `trace`).
 
-use gputrace_abi::trace::{LONG_TRACE, TRACEPOINTS, TraceConfig, trace_cookie};
-use libbpf_rs::{Link, Object, TracepointCategory, TracepointOpts};
+use gputrace_abi::trace::{FUNCTIONS_FROM, LONG_TRACE, TRACEPOINTS, TraceConfig, trace_cookie};
+use libbpf_rs::{KprobeOpts, Link, Object, TracepointCategory, TracepointOpts};
 use zerocopy::IntoBytes as _;
 
 use crate::{ProbeError, calls::Calls, extra, libbpf::refused, tracefs::Tracepoint};
@@ -71,3 +71,62 @@ impl Tracing {
         Ok(())
     }
 }
+
+/// Functions of the kernel whose registers are recorded when they are called. Dropping it removes the program.
+#[derive(Debug)]
+pub struct Functions {
+    // Before the object, so that nothing runs any more when its maps go.
+    links: Vec<Link>,
+    object: Object,
+}
+
+impl Functions {
+    /// Loads the program; `per_second` as for [`Tracing::load`].
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the kernel refuses it.
+    pub fn load(calls: &Calls, per_second: u64) -> Result<Self, ProbeError> {
+        let config = TraceConfig { per_second };
+        let object = extra::load(calls, &["kernel_function"], |name, map| match name {
+            ".trace" => Some(map.set_initial_value(config.as_bytes())),
+            "TRACE_RATES" => Some(Ok(())),
+            _ => None,
+        })?;
+        Ok(Self {
+            links: Vec::new(),
+            object,
+        })
+    }
+
+    /// Attaches it to the function `symbol`; returns the number that its records have.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when there is no such function, or the kernel refuses.
+    pub fn attach(&mut self, symbol: &str) -> Result<u32, ProbeError> {
+        let number = FUNCTIONS_FROM + self.links.len() as u32;
+        let options = KprobeOpts {
+            cookie: trace_cookie(number, REGISTERS),
+            ..KprobeOpts::default()
+        };
+        let link = extra::program(&self.object, "kernel_function")?
+            .attach_kprobe_with_opts(false, symbol, options)
+            .map_err(|error| refused(format!("attach to the kernel's function {symbol}"), &error))?;
+        self.links.push(link);
+        Ok(number)
+    }
+
+    /// How often the kernel left the program out, because another operation of BPF was under way on the processor.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        extra::missed(&self.object)
+    }
+}
+
+/// Bytes of `struct pt_regs` (`asm/ptrace.h` of x86-64) from its beginning up to the first argument.
+const REGISTERS: u32 = 120;
+
+/// Where the registers of a function's first six integer arguments are in a record, bytes from its beginning: `rdi`, `rsi`,
+/// `rdx`, `rcx`, `r8`, `r9`. Of an argument of less than eight bytes the rest is not defined.
+pub const ARGUMENTS: [u32; 6] = [112, 104, 96, 88, 72, 64];

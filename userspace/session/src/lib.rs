@@ -37,6 +37,7 @@ mod place;
 mod recorder;
 mod request;
 mod smi;
+mod smi_functions;
 mod system;
 mod tracepoints;
 mod user;

@@ -17,8 +17,10 @@ use gputrace_kfd::Paths;
 use gputrace_probe::{
     attach::Scope,
     calls::{CallLimit, Calls, Options},
+    ioctls::Ioctls,
     present_cpus,
     tasks::Tasks,
+    trace::Functions,
 };
 use gputrace_target::{
     elf::ElfError,
@@ -48,7 +50,7 @@ use crate::{
     place::Place,
     request::{Request, Targets},
     smi::Listener,
-    system,
+    smi_functions, system,
     user::User,
 };
 
@@ -228,6 +230,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             gpus,
             driver,
             listener: None,
+            functions: None,
             counters: None,
             pasids: Pasids::default(),
             described: BTreeSet::new(),
@@ -315,6 +318,8 @@ pub(crate) struct Recorder<'a> {
     pub(crate) driver: Driver,
     /// Who listens to the driver, if it is to be listened to.
     pub(crate) listener: Option<Listener>,
+    /// Programs on the driver's functions, if that cannot be.
+    functions: Option<Functions>,
     /// Who reads counters, if they are wanted.
     pub(crate) counters: Option<counters::Reader>,
     /// Whose the driver's interrupts are, if they are recorded.
@@ -400,11 +405,25 @@ impl Recorder<'_> {
         if !self.request.domains.contains(&Domain::KfdEvent) {
             return;
         }
-        let (listener, remarks) = Listener::start(&Paths::default(), self.collector.sender());
+        let (listener, mut remarks) = Listener::start(&Paths::default(), self.collector.sender());
+        let mut news = Vec::new();
+        if listener.is_none() && Ioctls::is_driver_loaded() {
+            match smi_functions::attach(&self.calls, self.request.tracepoint_rate) {
+                Ok((functions, layouts)) => {
+                    self.functions = Some(functions);
+                    remarks.push(format!(
+                        "events of KFD are recorded by breakpoints on {} of the driver's functions instead: all but migrations",
+                        layouts.len()
+                    ));
+                    news = layouts;
+                }
+                Err(error) => remarks.push(format!("nor by breakpoints in the driver: {error}")),
+            }
+        }
         self.listener = listener;
         let time = clocks::now();
-        let news = remarks.into_iter().map(|text| Notice { time, text }.into());
-        self.driver_news(news.collect());
+        news.extend(remarks.into_iter().map(|text| Notice { time, text }.into()));
+        self.driver_news(news);
     }
 
     /// Reads counters now and then, if they are wanted.

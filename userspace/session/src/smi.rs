@@ -43,7 +43,7 @@ impl Listener {
         }
         if readers.is_empty() {
             if remarks.is_empty() {
-                remarks.push("KFD shows no GPU, so there are no events of it to record".to_owned());
+                remarks.push("KFD shows no GPU whose events could be listened to".to_owned());
             }
             return (None, remarks);
         }

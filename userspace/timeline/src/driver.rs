@@ -23,16 +23,40 @@ pub(crate) struct DriverEvents {
 impl DriverEvents {
     /// Takes a line of the driver; what is known in full by it comes back.
     pub(crate) fn take(&mut self, line: &KfdEvent) -> Vec<Observation> {
-        let Some(event) = smi::parse(&line.line) else {
+        self.add(line, None, &[])
+    }
+
+    /// Takes a call of one of the driver's functions that report events; `None` if it is another tracepoint or function.
+    /// `gpu_id` is the only GPU's, if there is only one.
+    pub(crate) fn called(&mut self, one: &Observation, gpu_id: Option<u32>) -> Option<Vec<Observation>> {
+        let (line, unknown) = line_of(one, gpu_id.unwrap_or(0))?;
+        let node = match one.get("node") {
+            Some(FieldValue::Hex(node)) => *node,
+            _ => 0,
+        };
+        let event = KfdEvent {
+            gpu_id: gpu_id.unwrap_or(0),
+            time: one.begin,
+            line,
+        };
+        Some(self.add(&event, Some(node), unknown))
+    }
+
+    /// `node` stands for the GPU where its number is not known; `unknown` are fields of the line that say nothing.
+    fn add(&mut self, line: &KfdEvent, node: Option<u64>, unknown: &[&str]) -> Vec<Observation> {
+        let Some(mut event) = smi::parse(&line.line) else {
             return Vec::new();
         };
+        event.fields.retain(|(name, _)| !unknown.contains(name));
         let one = observation(&event, line);
+        // Structures of the kernel lie apart by more than this.
+        let gpu = node.map_or(one.whose.gpu_id, |node| (node >> 6) as u32);
         let key = |ends| {
             let address = match event.get("address") {
                 Some(SmiValue::Hex(address)) => Some(*address),
                 _ => None,
             };
-            (ends, one.whose.pid, one.whose.gpu_id, address)
+            (ends, one.whose.pid, gpu, address)
         };
         match event.part {
             Part::Begins(ends) => {
@@ -70,6 +94,44 @@ impl DriverEvents {
             one
         })
     }
+}
+
+/// More is no process id (`PID_MAX_LIMIT` of the kernel), but the pointer that newer kernels give in its place.
+const MOST_PID: u64 = 1 << 22;
+
+/// What the driver would have written of a call of one of its functions (`amdkfd/kfd_smi_events.c`), and which fields of
+/// that are not known.
+fn line_of(one: &Observation, gpu: u32) -> Option<(String, &'static [&'static str])> {
+    let function = one.name.strip_prefix("kfd_smi_event_")?;
+    let number = |name| match one.get(name) {
+        Some(FieldValue::Number(value) | FieldValue::Hex(value)) => *value,
+        _ => 0,
+    };
+    let is = |name| one.get(name) == Some(&FieldValue::Text("true".into()));
+    let (time, address) = (one.begin, number("address"));
+    let pid = Some(number("pid")).filter(|pid| *pid <= MOST_PID).unwrap_or(0);
+    let fault = |number, what| format!("{number} {time} -{pid} @{address:x}({gpu:x}) {what}");
+    let whole: &[&str] = &[];
+    Some(match function {
+        "queue_eviction" => (
+            format!("9 {time} -{pid} {gpu:x} {}", number("trigger") as u32),
+            whole,
+        ),
+        "queue_restore" => (format!("a {time} -{pid} {gpu:x}"), &["rescheduled"]),
+        "page_fault_start" => (fault(7, if is("write") { 'W' } else { 'R' }), whole),
+        "page_fault_end" => (fault(8, if is("migrated") { 'M' } else { 'U' }), whole),
+        "unmap_from_gpu" => {
+            let pages = number("last").wrapping_sub(address).wrapping_add(1);
+            let trigger = number("trigger") as u32;
+            (
+                format!("b {time} -{pid} @{address:x}({pages:x}) {gpu:x} {trigger}"),
+                whole,
+            )
+        }
+        "update_gpu_reset" => (format!("{} 0", if is("after") { 4 } else { 3 }), &["sequence"]),
+        "update_thermal_throttling" => (format!("2 {:x}:0", number("mask")), &["count"]),
+        _ => return None,
+    })
 }
 
 /// Name of what an event begins.
@@ -166,6 +228,81 @@ mod tests {
             ("THERMAL_THROTTLE", 7, 51234)
         );
         assert_eq!(take(&mut events, "nonsense"), []);
+    }
+
+    fn called(name: &'static str, time: u64, fields: &[(&'static str, FieldValue)]) -> Observation {
+        let fields = fields.iter().map(|(name, value)| ObservedField {
+            name: (*name).into(),
+            value: value.clone(),
+        });
+        Observation {
+            domain: Domain::Tracepoint.id(),
+            name: name.into(),
+            whose: Whose::default(),
+            begin: time,
+            end: time,
+            is_open: false,
+            fields: fields.collect(),
+        }
+    }
+
+    #[test]
+    fn calls_of_the_drivers_functions_tell_the_same() {
+        let mut events = DriverEvents::default();
+        let evict = |node, pid| {
+            let fields = [
+                ("node", FieldValue::Hex(node)),
+                ("pid", FieldValue::Number(pid)),
+                ("trigger", FieldValue::Number(1)),
+            ];
+            called("kfd_smi_event_queue_eviction", 100, &fields)
+        };
+        let restore = |node, time| {
+            let fields = [("node", FieldValue::Hex(node)), ("pid", FieldValue::Number(47))];
+            called("kfd_smi_event_queue_restore", time, &fields)
+        };
+        // Two GPUs, whose numbers are not known.
+        let (first, second) = (0xffff_8880_0010_0000, 0xffff_8880_0020_0000);
+        assert_eq!(events.called(&evict(first, 47), None), Some(vec![]));
+        assert_eq!(events.called(&evict(second, 47), None), Some(vec![]));
+        let done = events.called(&restore(second, 300), None).unwrap();
+        let [one] = &done[..] else { panic!("{done:?}") };
+        assert_eq!((one.name.as_ref(), one.begin, one.end), (EVICTED, 100, 300));
+        assert_eq!(one.domain, Domain::KfdEvent.id());
+        assert_eq!((one.whose.pid, one.whose.gpu_id), (47, 0));
+        assert_eq!(one.get("trigger").unwrap().to_string(), "USERPTR");
+        assert_eq!(one.get("rescheduled"), None);
+        assert_eq!(events.finish(900).count(), 1);
+        // A pointer in place of the process's number, and the only GPU.
+        events
+            .called(&evict(first, 0xffff_8881_0000_1234), Some(7))
+            .unwrap();
+        let open: Vec<_> = events.finish(900).map(|one| one.whose).collect();
+        assert_eq!((open[0].pid, open[0].gpu_id), (0, 7));
+
+        let reset = called(
+            "kfd_smi_event_update_gpu_reset",
+            5,
+            &[("after", FieldValue::Text("true".into()))],
+        );
+        let done = events.called(&reset, Some(7)).unwrap();
+        assert_eq!(
+            (done[0].name.as_ref(), done[0].fields.len()),
+            ("GPU_POST_RESET", 0)
+        );
+        let unmap = called(
+            "kfd_smi_event_unmap_from_gpu",
+            5,
+            &[
+                ("pid", FieldValue::Number(3)),
+                ("address", FieldValue::Number(0x10)),
+                ("last", FieldValue::Number(0x11)),
+                ("trigger", FieldValue::Number(2)),
+            ],
+        );
+        let done = events.called(&unmap, Some(7)).unwrap();
+        assert_eq!(done[0].get("bytes"), Some(&FieldValue::Number(8192)));
+        assert_eq!(events.called(&called("amdgpu_iv", 5, &[]), None), None);
     }
 
     proptest! {

@@ -399,6 +399,11 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     for mut one in observations {
                         if one.domain == Domain::Tracepoint.id() {
                             self.pasids.join(&mut one);
+                            if let Some(known) = self.driver.called(&one, self.work.only_gpu()) {
+                                let known = known.into_iter().map(|one| Event::Observation(Box::new(one)));
+                                self.ready.extend(known);
+                                continue;
+                            }
                         }
                         self.ready.push_back(Event::Observation(Box::new(one)));
                     }

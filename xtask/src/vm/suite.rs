@@ -183,6 +183,12 @@ impl Suite<'_> {
              ! grep -q 'is not recorded' /tmp/events.txt && grep -q 'amdgpu_pasid_allocated.*pasid=[1-9]' /tmp/events/run_driver_trace.csv"
         );
         steps.push(Step::new("kfd tracepoints", &tracepoints));
+        // Without a GPU there is no descriptor for its events: the programs are put onto the driver's functions.
+        let functions = format!(
+            "{gputrace} --kfd-events -d /tmp/functions -o run -- /bin/true 2>/tmp/functions.txt; cat /tmp/functions.txt
+             grep -q 'breakpoints on 7 of the driver' /tmp/functions.txt"
+        );
+        steps.push(Step::new("kfd events by functions", &functions));
         // Whatever the program makes of that (HIP 5.2.3 dies of it), the recording must be whole.
         let launch = format!(
             "WORKLOAD_LOG=/tmp {gputrace} -d /tmp/kfd -o kfd -- {workload} threads 1 1 2>/tmp/kfd.txt; cat /tmp/kfd.txt

@@ -116,11 +116,14 @@ impl Observed {
                 at(one.end)
             };
             let why = one.get("trigger").map(ToString::to_string).unwrap_or_default();
+            let gpu = match one.whose.gpu_id {
+                0 => "a GPU".to_owned(),
+                known => format!("GPU {known}"),
+            };
             writeln!(
                 out,
-                "  process {} had no queues on GPU {} from {} to {until} ({}) because of {}",
+                "  process {} had no queues on {gpu} from {} to {until} ({}) because of {}",
                 one.whose.pid,
-                one.whose.gpu_id,
                 at(one.begin),
                 duration(one.duration() as f64),
                 plain(&why)

@@ -200,6 +200,13 @@ impl Knowledge {
             .or_else(|| same().next())
     }
 
+    /// KFD's number of the only GPU.
+    pub(crate) fn only_gpu(&self) -> Option<u32> {
+        let mut gpus = self.agents().iter().map(|info| info.agent.gpu_id);
+        let first = gpus.find(|gpu_id| *gpu_id != 0)?;
+        gpus.all(|gpu_id| gpu_id == 0).then_some(first)
+    }
+
     /// Topology node of a GPU by KFD's number of it.
     pub(crate) fn node_of_gpu(&self, gpu_id: u32) -> Option<u32> {
         let mut agents = self.agents().iter().map(|info| &info.agent);

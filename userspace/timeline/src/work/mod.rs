@@ -134,6 +134,11 @@ impl Work {
         self.records.push(item);
     }
 
+    /// KFD's number of the only GPU; `None` if there are others, or none is known.
+    pub(crate) fn only_gpu(&self) -> Option<u32> {
+        self.knowledge.only_gpu()
+    }
+
     /// Whether so many records wait that some must be used now.
     pub(crate) fn is_full(&self) -> bool {
         self.records.len() >= MAX_HELD
