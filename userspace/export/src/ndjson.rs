@@ -23,11 +23,11 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     counters::CounterRecord,
-    exporter::{ExportError, Exporter, Output},
     functions::Functions,
     gpu::{Gpus, queue_id},
     json::loss,
     json_records::Knowledge,
+    lines::line_exporters,
     observed::ObservationRecord,
     output::{OutputDir, OutputError, OutputFile},
 };
@@ -469,33 +469,9 @@ impl NdjsonExporter {
     }
 }
 
-/// Lines on a stream, which nobody calls finished.
-impl<W: Write> Exporter for NdjsonWriter<W> {
-    fn format(&self) -> &'static str {
-        FORMAT
-    }
-
-    fn event(&mut self, event: &Event) -> Result<(), ExportError> {
-        Ok(Self::event(self, event)?)
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<Vec<Output>, ExportError> {
-        self.out.flush()?;
-        Ok(Vec::new())
-    }
-}
-
-impl Exporter for NdjsonExporter {
-    fn format(&self) -> &'static str {
-        FORMAT
-    }
-
-    fn event(&mut self, event: &Event) -> Result<(), ExportError> {
-        Ok(self.lines.event(event)?)
-    }
-
-    fn finish(self: Box<Self>) -> Result<Vec<Output>, ExportError> {
-        let file = self.lines.into_inner();
-        Ok(vec![file.finish("all events, one JSON object per line")?])
-    }
-}
+line_exporters!(
+    NdjsonWriter,
+    NdjsonExporter,
+    FORMAT,
+    "all events, one JSON object per line"
+);

@@ -21,9 +21,9 @@ use gputrace_timeline::{
 };
 
 use crate::{
-    exporter::{ExportError, Exporter, Output},
     functions::Functions,
     gpu::Gpus,
+    lines::line_exporters,
     output::{OutputDir, OutputError, OutputFile},
     summary::text::plain,
 };
@@ -262,36 +262,7 @@ impl TextExporter {
     }
 }
 
-impl Exporter for TextExporter {
-    fn format(&self) -> &'static str {
-        FORMAT
-    }
-
-    fn event(&mut self, event: &Event) -> Result<(), ExportError> {
-        Ok(self.lines.event(event)?)
-    }
-
-    fn finish(self: Box<Self>) -> Result<Vec<Output>, ExportError> {
-        let file = self.lines.into_inner();
-        Ok(vec![file.finish("all events, one line each")?])
-    }
-}
-
-/// Lines on a stream, which nobody calls finished.
-impl<W: Write> Exporter for TextWriter<W> {
-    fn format(&self) -> &'static str {
-        FORMAT
-    }
-
-    fn event(&mut self, event: &Event) -> Result<(), ExportError> {
-        Ok(Self::event(self, event)?)
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<Vec<Output>, ExportError> {
-        self.out.flush()?;
-        Ok(Vec::new())
-    }
-}
+line_exporters!(TextWriter, TextExporter, FORMAT, "all events, one line each");
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,10 @@
 //! Making outputs of a capture, at the end of a recording or later.
 
-use std::{
-    io::Write,
-    ops::ControlFlow,
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{io::Write, ops::ControlFlow, path::Path};
 
 use gputrace_export::{
-    Ahead, ExportError, Exporter, Filter, Output, OutputDir, OutputError, Progress, Report, Source, Stages,
+    Ahead, ExportError, Exporter, Filter, Output, OutputDir, OutputError, Progress, Report, SharedText,
+    Source, Stages,
     csv::{CsvExporter, CsvOptions},
     json::JsonExporter,
     ndjson::NdjsonExporter,
@@ -169,30 +165,5 @@ impl Summaries {
     /// Their text, once the exporters are done.
     pub(crate) fn take(&self) -> String {
         self.0.take()
-    }
-}
-
-/// Text that an exporter writes and we read once it is done.
-#[derive(Clone, Debug, Default)]
-struct SharedText(Arc<Mutex<Vec<u8>>>);
-
-impl SharedText {
-    fn take(&self) -> String {
-        let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-}
-
-impl Write for SharedText {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }

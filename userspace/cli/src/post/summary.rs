@@ -1,15 +1,11 @@
 //! `gputrace summary`: where the time went, from a capture.
 
-use std::{
-    io::Write as _,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{io::Write as _, path::PathBuf};
 
 use anyhow::Result;
 use clap::Args;
 use gputrace_export::{
-    Exporter,
+    Exporter, SharedText,
     summary::{
         SummaryExporter,
         tables::{DomainGroup, TableOptions, TablesExporter, Units},
@@ -69,7 +65,7 @@ pub(crate) fn run(args: &SummaryCommand) -> Result<u8> {
         percentiles: args.percentiles.clone(),
         remarks: true,
     };
-    let text = Text::default();
+    let text = SharedText::default();
     let exporter: Box<dyn Exporter> = if tables.is_empty() {
         Box::new(SummaryExporter::to_stream(text.clone()))
     } else {
@@ -77,30 +73,6 @@ pub(crate) fn run(args: &SummaryCommand) -> Result<u8> {
     };
     let report = pass(&args.capture, &args.filter, &args.kernels, vec![exporter])?;
     // Nobody may be reading any more (`gputrace summary … | head`).
-    let _ = std::io::stdout().lock().write_all(&text.take());
+    let _ = std::io::stdout().lock().write_all(text.take().as_bytes());
     Ok(complaints(&report))
-}
-
-/// Text that an exporter writes and that is printed when it is whole.
-#[derive(Clone, Debug, Default)]
-struct Text(Arc<Mutex<Vec<u8>>>);
-
-impl Text {
-    fn take(&self) -> Vec<u8> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl std::io::Write for Text {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
