@@ -1,5 +1,8 @@
 //! Filters, over the made-up recording.
 
+use gputrace_capture::counter::Counter;
+use gputrace_timeline::event::CounterSample;
+
 use super::*;
 use crate::synthetic::{START, events};
 
@@ -153,4 +156,45 @@ fn words_for_domains_are_those_of_options_and_files() {
     assert_eq!(domains_named("hsa").len(), 4);
     assert!(domains_named("cuda").is_empty());
     assert!(domains_named("").is_empty());
+}
+
+#[test]
+fn values_of_a_gpu_are_everybodys_and_those_of_a_process_its_own() {
+    let left = |options| {
+        let extent = Extent {
+            begin: START,
+            end: START + 500_000,
+        };
+        let mut filter = Filter::new(options, extent);
+        let mut left = Vec::new();
+        for pid in [0, 100, 101] {
+            let counter = Counter {
+                pid,
+                ..Counter::default()
+            };
+            let sample = CounterSample {
+                counter: counter.into(),
+                time: START + 10,
+                value: pid.into(),
+            };
+            filter.take(Event::Counter(sample), &mut |event| {
+                if let Event::Counter(sample) = event {
+                    left.push(sample.counter.pid);
+                }
+            });
+        }
+        left
+    };
+    assert_eq!(left(FilterOptions::default()), [0, 100, 101]);
+    let pids = FilterOptions {
+        pids: vec![101],
+        ..FilterOptions::default()
+    };
+    assert_eq!(left(pids), [0, 101]);
+    let domain = |domain| FilterOptions {
+        domains: vec![domain],
+        ..FilterOptions::default()
+    };
+    assert_eq!(left(domain(Domain::Counter)).len(), 3);
+    assert_eq!(left(domain(Domain::Sched)).len(), 0);
 }
