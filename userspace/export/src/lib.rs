@@ -69,6 +69,8 @@ mod shared;
 pub mod summary;
 #[cfg(any(test, feature = "synthetic"))]
 pub mod synthetic;
+#[cfg(any(test, feature = "synthetic"))]
+pub mod testing;
 pub mod text;
 pub mod wall_clock;
 

@@ -3,12 +3,16 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
-use gputrace_export::{ExportError, Exporter, OutputDir, OutputError, json::JsonExporter, synthetic};
+use gputrace_export::{
+    ExportError, Exporter, OutputDir, OutputError,
+    json::JsonExporter,
+    synthetic,
+    testing::{check_by_reader, on_full_disk},
+};
 use gputrace_timeline::{
     event::{Event, ThreadInfo},
     synthetic::call,
@@ -27,35 +31,13 @@ fn export(events: &[Event], directory: &Path) -> (PathBuf, Value) {
     (path, document)
 }
 
-fn check(path: &Path) {
-    let Some(python) = env::var_os("GPUTRACE_TEST_PYTHON") else {
-        eprintln!("SKIPPED: GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
-        return;
-    };
-    let output = Command::new(python)
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/readers/json_check.py"))
-        .arg(path)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
-fn is_empty(directory: &Path) -> bool {
-    fs::read_dir(directory).unwrap().next().is_none()
-}
-
 #[test]
 fn the_document_has_rocprofv3s_shape() {
     let directory = tempfile::tempdir().unwrap();
     let events = synthetic::events();
     let (path, document) = export(&events, directory.path());
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
-    check(&path);
+    check_by_reader("json_check.py", &path);
     let process = &document["rocprofiler-sdk-tool"][0];
     let length = |value: &Value| value.as_array().unwrap().len();
     let count = |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count();
@@ -135,7 +117,7 @@ fn each_process_has_its_own_records() {
         events.push(Event::Call(call));
     }
     let (path, document) = export(&events, directory.path());
-    check(&path);
+    check_by_reader("json_check.py", &path);
     let processes = document["rocprofiler-sdk-tool"].as_array().unwrap();
     assert_eq!(processes.len(), 3);
     for process in processes {
@@ -155,26 +137,14 @@ fn each_process_has_its_own_records() {
 fn a_recording_without_events_is_a_document_too() {
     let directory = tempfile::tempdir().unwrap();
     let (path, document) = export(&[], directory.path());
-    check(&path);
+    check_by_reader("json_check.py", &path);
     assert_eq!(document["rocprofiler-sdk-tool"], json!([]));
 }
 
-const FULL_DISK: &str = "GPUTRACE_TEST_FULL_DISK";
-
 #[test]
 fn a_full_disk_leaves_no_partial_file_and_is_named() {
-    if let Some(directory) = env::var_os(FULL_DISK) {
-        return fill(directory.as_ref());
-    }
     let directory = tempfile::tempdir().unwrap();
-    let status = Command::new("sh")
-        .args(["-c", "trap '' XFSZ && ulimit -f 2048 && exec \"$0\" a_full_disk"])
-        .arg(env::current_exe().unwrap())
-        .env(FULL_DISK, directory.path())
-        .status()
-        .unwrap();
-    assert!(status.success());
-    assert!(is_empty(directory.path()));
+    on_full_disk("a_full_disk", 2048, directory.path(), fill);
 }
 
 fn fill(directory: &Path) {

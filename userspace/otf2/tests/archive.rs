@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
-    env, fs,
+    fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::Command,
@@ -13,7 +13,10 @@ use std::{
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::{counter::Counter, meta::Function};
-use gputrace_export::{ExportError, Exporter, FileOwner, OutputDir, OutputError, synthetic};
+use gputrace_export::{
+    ExportError, Exporter, FileOwner, OutputDir, OutputError, synthetic,
+    testing::{names, on_full_disk, reader},
+};
 use gputrace_otf2::Otf2Exporter;
 use gputrace_timeline::{
     driver::EVICTED,
@@ -69,22 +72,12 @@ fn print(arguments: &[&str], archive: &Path) -> Option<String> {
 /// Counts by category, as the Python module sees them.
 fn check(archive: &Path) -> Option<String> {
     // The module comes with the system's Python.
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/readers/otf2_check.py");
     tool(
         Command::new("/usr/bin/python3")
-            .arg(script)
+            .arg(reader("otf2_check.py"))
             .arg(archive)
             .arg("--json"),
     )
-}
-
-fn names(directory: &Path) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    names
 }
 
 #[test]
@@ -245,22 +238,10 @@ fn a_recording_without_events_is_an_archive_too() {
     }
 }
 
-const FULL_DISK: &str = "GPUTRACE_TEST_FULL_DISK";
-
 #[test]
 fn a_full_disk_leaves_no_partial_archive_and_is_named() {
-    if let Some(directory) = env::var_os(FULL_DISK) {
-        return fill(directory.as_ref());
-    }
     let directory = tempfile::tempdir().unwrap();
-    let status = Command::new("sh")
-        .args(["-c", "trap '' XFSZ && ulimit -f 2048 && exec \"$0\" a_full_disk"])
-        .arg(env::current_exe().unwrap())
-        .env(FULL_DISK, directory.path())
-        .status()
-        .unwrap();
-    assert!(status.success());
-    assert!(names(directory.path()).is_empty());
+    on_full_disk("a_full_disk", 2048, directory.path(), fill);
 }
 
 fn fill(directory: &Path) {

@@ -3,11 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
-    env, fs,
+    fs,
     io::Cursor,
     ops::ControlFlow,
     path::{Path, PathBuf},
-    process::Command,
     sync::Arc,
 };
 
@@ -17,7 +16,10 @@ use gputrace_capture::{
     counter::Counter,
     meta::{ArgSlot, Function, Library, Parameter, Process, Recording, ValueKind},
 };
-use gputrace_export::{ExportError, Exporter, OutputDir, OutputError, run, synthetic};
+use gputrace_export::{
+    ExportError, Exporter, OutputDir, OutputError, run, synthetic,
+    testing::{check_by_reader, names, on_full_disk},
+};
 use gputrace_rocpd::RocpdExporter;
 use gputrace_timeline::{
     Timeline,
@@ -53,42 +55,14 @@ fn text(database: &Connection, sql: &str) -> String {
     database.query_one(sql, (), |row| row.get(0)).unwrap()
 }
 
-/// Only what belongs to the output is in the directory.
-fn assert_files(directory: &Path, expected: &[&str]) {
-    let mut names: Vec<String> = fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    assert_eq!(names, expected);
-}
-
-/// Has Python run every view, if there is one.
-fn check(path: &Path) {
-    let Some(python) = env::var_os("GPUTRACE_TEST_PYTHON") else {
-        eprintln!("SKIPPED: GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
-        return;
-    };
-    let output = Command::new(python)
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/readers/rocpd_check.py"))
-        .arg(path)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-}
-
 #[test]
 fn gpu_work_is_where_rocpd_has_it() {
     let directory = tempfile::tempdir().unwrap();
     let events = synthetic::events();
     let path = export(&events, directory.path());
-    assert_files(directory.path(), &["app_results.db"]);
-    check(&path);
+    assert_eq!(names(directory.path()), ["app_results.db"]);
+    // It runs every view.
+    check_by_reader("rocpd_check.py", &path);
     let database = open(&path);
 
     let count = |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count() as i64;
@@ -231,7 +205,7 @@ fn calls_have_arguments_results_and_streams() {
     let report = run(timeline, vec![exporter], &mut |_| ControlFlow::Continue(()));
     assert!(report.failures.is_empty(), "{:?}", report.failures);
     let path = &report.outputs[0].path;
-    check(path);
+    check_by_reader("rocpd_check.py", path);
     let database = open(path);
     assert_eq!(
         text(
@@ -286,7 +260,7 @@ fn the_same_recording_has_the_same_identity() {
 fn a_recording_without_events_is_a_database_too() {
     let directory = tempfile::tempdir().unwrap();
     let path = export(&[], directory.path());
-    check(&path);
+    check_by_reader("rocpd_check.py", &path);
     assert_eq!(number(&open(&path), "SELECT count(*) FROM regions"), 0);
 }
 
@@ -299,26 +273,13 @@ fn an_exporter_that_is_dropped_leaves_nothing() {
         exporter.event(&event).unwrap();
     }
     drop(exporter);
-    assert_files(directory.path(), &[]);
+    assert!(names(directory.path()).is_empty());
 }
-
-const FULL_DISK: &str = "GPUTRACE_TEST_FULL_DISK";
 
 #[test]
 fn a_full_disk_leaves_no_partial_file_and_is_named() {
-    if let Some(directory) = env::var_os(FULL_DISK) {
-        return fill(directory.as_ref());
-    }
-    // The limit and the ignored signal are inherited, so this program is run again below a shell.
     let directory = tempfile::tempdir().unwrap();
-    let status = Command::new("sh")
-        .args(["-c", "trap '' XFSZ && ulimit -f 2048 && exec \"$0\" a_full_disk"])
-        .arg(env::current_exe().unwrap())
-        .env(FULL_DISK, directory.path())
-        .status()
-        .unwrap();
-    assert!(status.success());
-    assert_files(directory.path(), &[]);
+    on_full_disk("a_full_disk", 2048, directory.path(), fill);
 }
 
 fn fill(directory: &Path) {
@@ -392,7 +353,7 @@ fn observed() -> Vec<Event> {
 fn what_the_kernel_did_and_what_was_read_is_there() {
     let directory = tempfile::tempdir().unwrap();
     let path = export(&observed(), directory.path());
-    check(&path);
+    check_by_reader("rocpd_check.py", &path);
     let database = open(&path);
     assert_eq!(number(&database, "SELECT count(*) FROM gputrace_observation"), 4);
     let row = "FROM gputrace_observation WHERE domain = 'KFD_EVENT' ORDER BY start LIMIT 1";

@@ -1,0 +1,85 @@
+//! What the tests of formats share. Only with the feature `synthetic`, which is for tests of this and other crates.
+
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// Set where files may not grow: the directory to be filled.
+const FULL_DISK: &str = "GPUTRACE_TEST_FULL_DISK";
+
+/// Names of what is in a directory, in order.
+///
+/// # Panics
+/// When it cannot be read.
+#[must_use]
+pub fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .expect("a directory")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+/// Has `fill` write into `directory` where no file may have more than `blocks` of 512 bytes, as if the disk were full then;
+/// nothing may be left there. `test` is the name of the test that calls this, or a part of it that no other test has.
+///
+/// # Panics
+/// When something is left, or `fill` panics.
+pub fn on_full_disk(test: &str, blocks: u32, directory: &Path, fill: impl FnOnce(&Path)) {
+    if let Some(directory) = env::var_os(FULL_DISK) {
+        return fill(directory.as_ref());
+    }
+    // The limit and the ignored signal are inherited, so this program is run again below a shell.
+    let status = Command::new("sh")
+        .arg("-c")
+        .arg(format!(
+            "trap '' XFSZ && ulimit -f {blocks} && exec \"$0\" {test}"
+        ))
+        .arg(env::current_exe().expect("this program's path"))
+        .env(FULL_DISK, directory)
+        .status()
+        .expect("a shell");
+    assert!(status.success(), "{status}");
+    assert_eq!(names(directory), [""; 0], "something is left");
+}
+
+/// Has a script of `tests/readers` check a file, by the Python that `GPUTRACE_TEST_PYTHON` names; says so if there is none.
+///
+/// # Panics
+/// When the script finds something wrong.
+pub fn check_by_reader(script: &str, path: &Path) {
+    let Some(python) = env::var_os("GPUTRACE_TEST_PYTHON") else {
+        eprintln!("SKIPPED: GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
+        return;
+    };
+    let output = Command::new(python)
+        .arg(reader(script))
+        .arg(path)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .expect("GPUTRACE_TEST_PYTHON can be run");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// The path of a script of `tests/readers`.
+#[must_use]
+pub fn reader(script: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/readers")
+        .join(script)
+}
