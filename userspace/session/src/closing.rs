@@ -13,7 +13,7 @@ use gputrace_abi::record::{Task, task_op};
 use gputrace_capture::meta::Notice;
 use gputrace_collect::{Command, Happening, clocks};
 use gputrace_export::OutputDir;
-use gputrace_probe::probes::Probes;
+use gputrace_probe::{probes::Probes, trace::Functions};
 use gputrace_target::process;
 use rustix::process::Signal;
 
@@ -41,7 +41,8 @@ impl Recorder<'_> {
         let frozen = self.calls.stop()?;
         let unmatched = self.instruments.take_unmatched();
         let remarks = unmatched.iter().map(ToString::to_string);
-        let missed = missed(self.calls.missed() + self.driver.missed());
+        let functions = self.functions.as_ref().map_or(0, Functions::missed);
+        let missed = missed(self.calls.missed() + self.driver.missed() + functions);
         for text in remarks.chain(self.instruments.too_often()?).chain(missed) {
             self.tell(&text);
             let time = clocks::now();

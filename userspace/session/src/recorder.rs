@@ -319,7 +319,7 @@ pub(crate) struct Recorder<'a> {
     /// Who listens to the driver, if it is to be listened to.
     pub(crate) listener: Option<Listener>,
     /// Programs on the driver's functions, if that cannot be.
-    functions: Option<Functions>,
+    pub(crate) functions: Option<Functions>,
     /// Who reads counters, if they are wanted.
     pub(crate) counters: Option<counters::Reader>,
     /// Whose the driver's interrupts are, if they are recorded.
