@@ -70,12 +70,13 @@ struct Process {
     inside: HashMap<u32, u64>,
     /// The device of each thread that has chosen one.
     devices: HashMap<u32, u32>,
-    /// The last call of each thread: begin, end, and its stream.
-    last: HashMap<u32, (u64, u64, Option<Handle>)>,
+    /// The last call of each thread: begin, end, and its stream, as an index of `streams`.
+    last: HashMap<u32, (u64, u64, Option<usize>)>,
     /// Threads that were made, with maker and time, within a call that has not been seen yet.
     made: Vec<Made>,
-    /// Threads that were made within a call, with its stream.
-    made_for: HashMap<u32, Handle>,
+    /// Threads that were made within a call, with its stream, as an index of `streams`: dispatches are often seen when
+    /// the stream has lost its handle again.
+    made_for: HashMap<u32, usize>,
 }
 
 /// A thread that was made.
@@ -201,7 +202,12 @@ impl Deferred {
         let per_thread = function.launch.is_some_and(|(_, per_thread)| per_thread);
         let stream = handle(call, function.stream, per_thread, device);
         let may_have_made = if let Some((launch::Launch::CreateStream, _)) = function.launch {
-            call.stored(0).map(Handle::Stream)
+            let stream = call.stored(0).map(Handle::Stream);
+            if let Some(stream) = &stream {
+                // Whatever had the handle before is another one.
+                process.current.remove(stream);
+            }
+            stream
         } else {
             (!function.other_streams).then_some(stream)
         };
@@ -283,6 +289,7 @@ impl Process {
 
     /// A thread called HIP, which may have made a thread for `stream`.
     fn called(&mut self, call: &Call, stream: Option<Handle>) {
+        let stream = stream.map(|stream| self.index(stream));
         self.last.insert(call.tid, (call.begin, call.end, stream));
         // What the thread made before was made in no call.
         let over = |made: &mut Made| made.creator == call.tid && made.time <= call.end;
@@ -294,6 +301,12 @@ impl Process {
     }
 
     fn stream(&mut self, handle: Handle) -> Option<&mut Stream> {
+        let index = self.index(handle);
+        self.streams.get_mut(index)
+    }
+
+    /// The stream that has this handle now, as an index of `streams`.
+    fn index(&mut self, handle: Handle) -> usize {
         let next = self.streams.len();
         let index = *self.current.entry(handle).or_insert(next);
         if index == next {
@@ -304,7 +317,7 @@ impl Process {
                 lost: false,
             });
         }
-        self.streams.get_mut(index)
+        index
     }
 
     /// A call that does something to the kernels of a stream.
@@ -384,8 +397,7 @@ impl Process {
                 before.push(submitted);
                 let fits = |(_, stream): &(usize, &Stream)| stream.fits(before, &self.kernels);
                 let made_for = self.made_for.get(&tid);
-                let likely = made_for.and_then(|handle| self.current.get(handle));
-                let likely = likely.and_then(|index| Some((*index, self.streams.get(*index)?)));
+                let likely = made_for.and_then(|index| Some((*index, self.streams.get(*index)?)));
                 let mut candidates = self.streams.iter().enumerate().filter(fits);
                 let found = match likely.filter(fits) {
                     Some(likely) => (Some(likely), None),

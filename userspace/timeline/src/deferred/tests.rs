@@ -22,6 +22,7 @@ fn begun() -> Deferred {
         "hipGraphLaunch",
         "hipMalloc",
         "hipStreamCreateWithFlags",
+        "hipStreamDestroy",
     ];
     for (id, name) in (0..).zip(names) {
         deferred.seen(Event::Function(Box::new(FunctionInfo {
@@ -170,6 +171,8 @@ fn a_thread_made_with_a_stream_works_for_it() {
     // Equal launches: only who was made for which stream tells them apart.
     launched(&mut deferred, PID, 0x1000, 0xf, 0x100);
     launched(&mut deferred, PID, 0x1001, 0xf, 0x200);
+    // Dispatches are told of when they are over.
+    called(&mut deferred, 5, PID, 0x1002, [0x100, 0, 0, 0, 0, 0]);
     assert_eq!(dispatched(&mut deferred, 90, 0x10000, 0x40), (0x1001, true));
     assert_eq!(dispatched(&mut deferred, 80, 0x10001, 0x40), (0x1000, true));
 }
