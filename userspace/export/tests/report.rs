@@ -10,8 +10,12 @@ use std::{
     process::{Command, Stdio},
 };
 
+use gputrace_abi::domain::Domain;
 use gputrace_export::{Exporter, OutputDir, report::ReportExporter, synthetic};
-use gputrace_timeline::event::Event;
+use gputrace_timeline::{
+    event::Event,
+    observation::{FieldValue, Observation, ObservedField, Whose},
+};
 
 /// A name that takes over the page if it becomes markup anywhere.
 const HOSTILE: &str =
@@ -41,9 +45,35 @@ fn page(directory: &Path) -> String {
         };
         exporter.event(&event).unwrap();
     }
+    for (time, bytes) in [(10_000, 1 << 20), (20_000, 3 << 20), (30_000, 1 << 20)] {
+        exporter
+            .event(&allocation(synthetic::START + time, bytes))
+            .unwrap();
+    }
     let outputs = exporter.finish().unwrap();
     assert_eq!(outputs.len(), 1);
     fs::read_to_string(&outputs.first().unwrap().path).unwrap()
+}
+
+/// An allocation on node 1, with which so many bytes are allocated there.
+fn allocation(time: u64, live: u64) -> Event {
+    let field = |name: &'static str, value| ObservedField {
+        name: name.into(),
+        value: FieldValue::Number(value),
+    };
+    Event::Observation(Box::new(Observation {
+        domain: Domain::MemoryAllocation.id(),
+        name: "MEMORY_ALLOCATION_ALLOCATE".into(),
+        whose: Whose {
+            pid: 1,
+            tid: 1,
+            gpu_id: 0,
+        },
+        begin: time - 10,
+        end: time,
+        is_open: false,
+        fields: vec![field("node", 1), field("live_bytes", live)],
+    }))
 }
 
 /// The page as it is after its scripts have run; `None` without a browser.
@@ -98,6 +128,10 @@ fn names_from_programs_are_text() {
         "the policy lets the page's own script run"
     );
     assert!(dom.contains("<title>run.gtcap - gputrace</title>") && !dom.contains("<img"));
+    assert!(
+        dom.contains("at most 3.15 MB at once, 1.05 MB at the end"),
+        "memory over time"
+    );
 }
 
 #[test]

@@ -5,7 +5,10 @@ use gputrace_timeline::gpu::Quality;
 use serde::Serialize;
 
 use super::super::{Summary, gpu::WorkUse, stats::Durations};
-use super::lanes::{Overview, kind};
+use super::{
+    lanes::{Overview, kind},
+    memory::MemoryUse,
+};
 use crate::functions::group_title;
 
 /// Longest text that is shown of a name.
@@ -35,6 +38,7 @@ pub(super) struct Page<'a> {
     lanes_left_out: usize,
     tables: Vec<Table>,
     agents: Vec<AgentData>,
+    memory: Vec<MemoryData>,
     latencies: Vec<Row>,
     qualities: Vec<(&'static str, u64, u64)>,
     losses: Vec<Loss>,
@@ -99,6 +103,15 @@ struct AgentData {
     longest: Vec<(u64, u64)>,
 }
 
+/// An agent's memory over time.
+#[derive(Debug, Serialize)]
+struct MemoryData {
+    title: String,
+    peak: u64,
+    /// Moments and the bytes that are allocated from then on.
+    points: Vec<(u64, u64)>,
+}
+
 /// A domain's account.
 #[derive(Debug, Serialize)]
 struct Loss {
@@ -110,7 +123,7 @@ struct Loss {
 }
 
 impl<'a> Page<'a> {
-    pub(super) fn new(title: &str, summary: &'a Summary, overview: &Overview) -> Self {
+    pub(super) fn new(title: &str, summary: &'a Summary, overview: &Overview, memory: &MemoryUse) -> Self {
         let gpu = &summary.gpu;
         let begin = summary.recording.clocks.boottime;
         let length = summary.recorded().max(1);
@@ -189,6 +202,19 @@ impl<'a> Page<'a> {
                         .longest
                         .iter()
                         .map(|(from, to)| (from.saturating_sub(begin), to - from))
+                        .collect(),
+                })
+                .collect(),
+            memory: memory
+                .nodes
+                .iter()
+                .map(|(node, curve)| MemoryData {
+                    title: short(&gpu.gpus.agent_title(Some(*node))),
+                    peak: curve.peak,
+                    points: curve
+                        .points
+                        .iter()
+                        .map(|(time, bytes)| (time.saturating_sub(begin), *bytes))
                         .collect(),
                 })
                 .collect(),
@@ -373,12 +399,14 @@ mod tests {
     #[test]
     fn the_page_says_what_the_summary_says() {
         let (mut summary, mut overview) = (Summary::default(), Overview::default());
+        let mut memory = MemoryUse::default();
         for event in events() {
             summary.event(&event);
             overview.event(&event);
+            memory.event(&event);
         }
         summary.finish();
-        let page = serde_json::to_value(Page::new("run.gtcap", &summary, &overview)).unwrap();
+        let page = serde_json::to_value(Page::new("run.gtcap", &summary, &overview, &memory)).unwrap();
         assert_eq!(page["length"], 500_000);
         assert_eq!(page["facts"][0][1], "./train");
         let kernels = &page["tables"][0];

@@ -10,6 +10,7 @@
 
 mod data;
 mod lanes;
+mod memory;
 
 use std::io::Write as _;
 
@@ -22,6 +23,7 @@ use crate::{
     summary::Summary,
 };
 use lanes::Overview;
+use memory::MemoryUse;
 
 const FORMAT: &str = "report";
 const STYLE: &str = include_str!("page.css");
@@ -38,6 +40,7 @@ pub struct ReportExporter {
     title: String,
     summary: Summary,
     overview: Overview,
+    memory: MemoryUse,
 }
 
 impl ReportExporter {
@@ -51,6 +54,7 @@ impl ReportExporter {
             title: title.to_owned(),
             summary: Summary::default(),
             overview: Overview::default(),
+            memory: MemoryUse::default(),
         })
     }
 }
@@ -63,12 +67,13 @@ impl Exporter for ReportExporter {
     fn event(&mut self, event: &Event) -> Result<(), ExportError> {
         self.summary.event(event);
         self.overview.event(event);
+        self.memory.event(event);
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<Vec<Output>, ExportError> {
         self.summary.finish();
-        let data = data::Page::new(&self.title, &self.summary, &self.overview);
+        let data = data::Page::new(&self.title, &self.summary, &self.overview, &self.memory);
         let json = serde_json::to_string(&data).map_err(|error| ExportError::Encode {
             format: FORMAT,
             reason: error.to_string(),

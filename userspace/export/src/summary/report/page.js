@@ -391,6 +391,24 @@
   by("latency").hidden = !data.latencies.length;
   for (const row of data.latencies) add(by("latencies"), histogram(row, "call"));
 
+  // Memory.
+  const curve = (one) => {
+    const element = make("div", undefined, "histogram"), last = data.length, high = Math.max(one.peak, 1);
+    const picture = svg("svg", { viewBox: "0 0 1000 100", preserveAspectRatio: "none", role: "img", "aria-label": one.title + ": bytes allocated over time" });
+    const at = (time) => (Math.min(time, last) / last * 1000).toFixed(1), up = (size) => (98 - size / high * 94).toFixed(1);
+    let path = "M0 98";
+    one.points.forEach(([time, size], index) => {
+      const before = index ? one.points[index - 1][1] : 0;
+      path += "L" + at(time) + " " + up(before) + "L" + at(time) + " " + up(size);
+    });
+    const end = one.points.length ? one.points[one.points.length - 1][1] : 0;
+    path += "L1000 " + up(end) + "L1000 98Z";
+    add(picture, svg("path", { d: path, fill: "var(--copy)" }));
+    return add(element, make("div", one.title + ": at most " + bytes(one.peak) + " at once, " + bytes(end) + " at the end", "name"), picture);
+  };
+  by("memory").hidden = !data.memory.length;
+  for (const one of data.memory) add(by("curves"), curve(one));
+
   // Account.
   const plainTable = (names, lines) => {
     const element = make("table"), head = make("tr"), body = make("tbody");
