@@ -6,7 +6,7 @@ use std::{
 };
 
 use gputrace_export::ExportError;
-use rusqlite::{Batch, Connection, fallible_iterator::FallibleIterator as _, types::ValueRef};
+use rusqlite::{Batch, Connection, fallible_iterator::FallibleIterator as _, limits::Limit, types::ValueRef};
 
 /// Where an exporter leaves its database: [`RocpdExporter::in_memory`](crate::RocpdExporter::in_memory).
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,12 @@ impl Slot {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        connection.map(|connection| Queryable { connection })
+        connection.map(|connection| {
+            // However a statement hides what it does: files of others are neither opened nor made.
+            let limited = connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0);
+            debug_assert!(limited.is_ok(), "a limit that SQLite has: {limited:?}");
+            Queryable { connection }
+        })
     }
 
     pub(crate) fn put(&self, connection: Connection) {
@@ -185,9 +190,34 @@ pub(crate) fn connection() -> Result<Connection, ExportError> {
 #[cfg(test)]
 mod tests {
     use gputrace_export::{Exporter as _, synthetic::events};
+    use proptest::prelude::*;
 
     use super::*;
     use crate::RocpdExporter;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn any_sql_is_answered_or_refused_and_changes_nothing(
+            texts in proptest::collection::vec(
+                "((SELECT|DELETE|DROP|WITH|PRAGMA|UPDATE|BEGIN|COMMIT|FROM|TABLE|kernels|top|\\*|;|,|'|\"|\\(|\\)|--|/\\*|[0-9]{1,3}|\\PC)[ \n]?){0,12}",
+                1..12,
+            ),
+        ) {
+            let database = database();
+            let counts = || {
+                let mut kept = Kept::default();
+                let sql = "SELECT count(*) FROM kernels; SELECT count(*) FROM rocpd_arg; SELECT count(*) FROM sqlite_schema";
+                database.query(sql, &mut kept).map(|_| kept.rows)
+            };
+            let before = counts().unwrap();
+            for text in &texts {
+                let _ = database.query(text, &mut Kept::default());
+                prop_assert_eq!(&counts().unwrap(), &before, "{}", text);
+            }
+        }
+    }
 
     #[derive(Debug, Default)]
     struct Kept {
@@ -254,6 +284,8 @@ mod tests {
             "CREATE TABLE t (x)",
             "ATTACH '/tmp/x.db' AS x",
             " attach '/tmp/x.db' AS x",
+            "/* hidden */ ATTACH '/tmp/x.db' AS x",
+            "-- hidden\nATTACH '/tmp/x.db' AS x",
             "VACUUM INTO '/tmp/x.db'",
         ] {
             let error = fails(sql);

@@ -304,6 +304,7 @@ fn first_lines(error: &clap::Error) -> String {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
+    use proptest::prelude::*;
 
     use super::*;
     use crate::args::Cli;
@@ -379,6 +380,21 @@ jobs:
             arguments(&jobs[0]),
             ["--kernel-trace=true", "--output-format=csv"]
         );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        #[test]
+        fn any_text_is_jobs_or_a_mistake_in_the_file(
+            is_json: bool,
+            text in "(jobs:|jobs|- |  |\n|\t|:|: |,|\\{|\\}|\\[|\\]|\"|'|&a|\\*a|!!int|\\||kernel_trace|output_format|pmc|true|csv|-1|\\PC){0,60}",
+        ) {
+            let name = if is_json { "any.json" } else { "any.yaml" };
+            if let Err(error) = of(name, &text, &[]) {
+                prop_assert!(error.contains(name), "{}", error);
+            }
+        }
     }
 
     #[test]
