@@ -7,6 +7,7 @@ use std::{env, path::Path, process::Command};
 use gputrace_abi::{domain::Domain, gpu::completion_reason};
 use gputrace_capture::{
     gpu::Queue,
+    ledger::Ledger,
     meta::{ClockSnapshot, End, Recording},
 };
 use gputrace_timeline::synthetic::{
@@ -16,6 +17,14 @@ use gputrace_timeline::synthetic::{
 };
 
 const MS: u64 = 1_000_000;
+
+/// Adds a reading of `signal`, 6 ms after the begin of its use, with when that began and ended, ms.
+fn ended(made: &mut Synthetic, account: &mut Ledger, signal: u64, (begin, end): (u64, u64)) {
+    let ticks = (begin * MS / 10, end * MS / 10);
+    let read = gpu::completion(signal, (begin + 6) * MS, completion_reason::REARM, 0, ticks);
+    gpu::count(account, &read.header);
+    made.record(&read);
+}
 
 /// A recording with calls, dispatches with and without times, and copies.
 fn capture() -> Vec<u8> {
@@ -63,16 +72,12 @@ fn capture() -> Vec<u8> {
         gpu::count(&mut account, &packet.header);
         made.record(&packet);
         if signal != 0 {
-            let stamps = ((10 * number + 12) * MS / 10, (10 * number + 14) * MS / 10);
-            let read = gpu::completion(
+            ended(
+                &mut made,
+                &mut account,
                 signal,
-                (10 * number + 18) * MS,
-                completion_reason::REARM,
-                0,
-                stamps,
+                (10 * number + 12, 10 * number + 14),
             );
-            gpu::count(&mut account, &read.header);
-            made.record(&read);
         }
     }
     for number in 0..5_u64 {
@@ -81,16 +86,12 @@ fn capture() -> Vec<u8> {
         (copy.innermost, copy.outermost) = (number + 1, number + 1);
         gpu::count(&mut account, &copy.header);
         made.record(&copy);
-        let stamps = ((10 * number + 12) * MS / 10, (10 * number + 13) * MS / 10);
-        let read = gpu::completion(
+        ended(
+            &mut made,
+            &mut account,
             signal,
-            (10 * number + 18) * MS,
-            completion_reason::REARM,
-            0,
-            stamps,
+            (10 * number + 12, 10 * number + 13),
         );
-        gpu::count(&mut account, &read.header);
-        made.record(&read);
     }
     account.time = 300 * MS;
     made.meta(gputrace_capture::Meta::Ledger(Box::new(account)));

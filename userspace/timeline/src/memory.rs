@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
+use foldhash::fast::RandomState;
 use gputrace_abi::domain::Domain;
 use gputrace_capture::gpu::AgentKind;
 use gputrace_catalog::memory::{Allocation, allocation};
@@ -49,16 +50,16 @@ pub(crate) struct Memory {
     on: bool,
     /// Domains whose calls are shown.
     shown: HashSet<u8>,
-    functions: HashMap<u32, (Allocation, String)>,
+    functions: HashMap<u32, (Allocation, String), RandomState>,
     names: HashMap<u32, String>,
     /// Node, kind and KFD's id of the agents.
     agents: Vec<(u32, AgentKind, u32)>,
-    live: HashMap<(u32, u64), Live>,
+    live: HashMap<(u32, u64), Live, RandomState>,
     /// The functions of the latest calls, and their correlation ids in order: a call may come before those within it.
-    latest: HashMap<u64, u32>,
+    latest: HashMap<u64, u32, RandomState>,
     order: VecDeque<u64>,
     /// Calls within which memory was allocated that is live, and where it is.
-    callers: HashMap<u64, Vec<(u32, u64)>>,
+    callers: HashMap<u64, Vec<(u32, u64)>, RandomState>,
     totals: BTreeMap<Option<u32>, Total>,
 }
 
