@@ -117,6 +117,35 @@ fn executes_itself() {
 }
 
 #[test]
+fn another_tool_inside_is_told_of_and_nothing_counted_twice() {
+    let Some(bench) = Bench::privileged() else { return };
+    // A library of that name, which does nothing.
+    let library = bench.path().join("librocprofiler-sdk.so.1");
+    let built = Command::new("cc")
+        .args(["-shared", "-x", "c", "/dev/null", "-o"])
+        .arg(&library)
+        .status()
+        .expect("a C compiler");
+    assert!(built.success());
+    let outputs = bench.outputs(0);
+    let mut command = bench.gputrace(&outputs);
+    command
+        .args(["--sys-trace", "-f", "csv", "--", "env"])
+        .arg(format!("LD_PRELOAD={}", library.display()))
+        .arg(bench.program("hip_calls"))
+        .args(["single", "20"]);
+    Running::start("gputrace", &mut command).finish();
+    let trace = outputs.trace();
+    trace.assert_sound(&EndReason::TargetsGone);
+    compare(&bench.log(), &trace).assert_exact();
+    let told = trace
+        .notices
+        .iter()
+        .filter(|notice| notice.text.contains("librocprofiler-sdk.so.1 of rocprofiler-sdk"));
+    assert_eq!(told.count(), 1, "{:?}", trace.notices);
+}
+
+#[test]
 fn loads_the_runtime_late() {
     let Some(bench) = Bench::privileged() else { return };
     let outputs = bench.outputs(0);

@@ -23,6 +23,7 @@ use crate::{
     SessionError,
     others::{Others, Role},
     request::{FunctionFilter, Request},
+    tools::Tools,
 };
 
 /// Which file, as far as uprobes are concerned: the kernel keys them by inode. Overlay mounts show one
@@ -59,6 +60,7 @@ pub(crate) struct Instruments {
     domains: Vec<Domain>,
     functions: FunctionFilter,
     others: Others,
+    tools: Tools,
     libraries: HashMap<Identity, Instrumented>,
     /// Names of functions that are limited in how often they may be called.
     limited: HashMap<u32, String>,
@@ -81,6 +83,7 @@ impl Instruments {
             domains: request.domains.clone(),
             functions: request.functions.clone(),
             others: request.others.clone(),
+            tools: Tools::default(),
             limited: HashMap::new(),
             matched: false,
             unmatched: Vec::new(),
@@ -106,8 +109,12 @@ impl Instruments {
     ) -> Result<Vec<(String, usize)>, SessionError> {
         let mut news = Vec::new();
         let mut wanted = Vec::new();
+        let mapped = process::code_files(pid)?;
+        for text in self.tools.news(pid, &mapped) {
+            remark(&mut self.remarks, text, collector);
+        }
         if !self.others.is_empty() {
-            for mapped in process::code_files(pid)? {
+            for mapped in mapped {
                 let role = self.others.role(pid, &mapped);
                 if role.any() {
                     wanted.push((mapped, role));
@@ -283,14 +290,7 @@ impl Instruments {
                 library.file.path().display(),
                 first.error
             );
-            collector.append(
-                Notice {
-                    time: clocks::now(),
-                    text: text.clone(),
-                }
-                .into(),
-            );
-            self.remarks.push(text);
+            remark(&mut self.remarks, text, collector);
         }
         self.probed += functions.saturating_sub(failures.len());
         Ok(Some(library))
@@ -563,4 +563,16 @@ fn describe(id: u32, probe: &PlannedProbe) -> Function {
         },
         source: probe.source.clone().unwrap_or_default(),
     }
+}
+/// Puts a remark into the recording, and keeps it for the user.
+fn remark(remarks: &mut Vec<String>, text: String, collector: &CollectorHandle) {
+    let time = clocks::now();
+    collector.append(
+        Notice {
+            time,
+            text: text.clone(),
+        }
+        .into(),
+    );
+    remarks.push(text);
 }

@@ -39,6 +39,7 @@ mod request;
 mod smi;
 mod smi_functions;
 mod system;
+mod tools;
 mod tracepoints;
 mod user;
 

@@ -1,0 +1,72 @@
+//! Other tracers in the processes that are traced.
+//!
+//! A tool inside a process puts itself between the program and the runtime: it wraps functions, adds packets to queues,
+//! gives signals to dispatches. All of that happens in the process and is recorded as what it is; none of it is counted
+//! twice, because functions are probed where the runtime has them, once. But who reads the recording must know of it: a
+//! call may have been made by the tool, and takes longer for it.
+
+use std::collections::HashSet;
+
+use gputrace_target::process::MappedFile;
+
+/// Beginnings of names of libraries by which tools trace, and what they are. `librocprofiler-register` is none: it is
+/// loaded by every newer runtime, and only looks for tools.
+const TOOLS: [(&str, &str); 9] = [
+    ("librocprofiler-sdk-tool.so", "rocprofv3"),
+    ("librocprofiler-sdk.so", "rocprofiler-sdk"),
+    ("librocprofiler64.so", "rocprofiler"),
+    ("librocprofiler64v2.so", "rocprofiler"),
+    ("libroctracer64.so", "roctracer"),
+    ("libroctracer_tool.so", "rocprof"),
+    ("librocprof-sys.so", "rocprofiler-systems"),
+    ("librocprof-sys-dl.so", "rocprofiler-systems"),
+    ("libomnitrace.so", "Omnitrace"),
+];
+
+/// The tools that have been told of.
+#[derive(Debug, Default)]
+pub(crate) struct Tools {
+    /// Process and tool.
+    told: HashSet<(u32, &'static str)>,
+}
+
+impl Tools {
+    /// What the user is to hear of the tools among a process's files; each once.
+    pub(crate) fn news(&mut self, pid: u32, files: &[MappedFile]) -> Vec<String> {
+        let found = files.iter().filter_map(|file| {
+            let name = file.path.file_name()?.to_str()?.to_owned();
+            let (_, tool) = TOOLS.iter().find(|(library, _)| name.starts_with(library))?;
+            Some((name, *tool))
+        });
+        found
+            .filter(|(_, tool)| self.told.insert((pid, *tool)))
+            .map(|(name, tool)| text(pid, &name, tool))
+            .collect()
+    }
+}
+
+fn text(pid: u32, library: &str, tool: &str) -> String {
+    format!(
+        "process {pid} has loaded {library} of {tool}, which may trace it from inside: calls can be that tool's, and \
+         take longer for it"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TOOLS;
+
+    #[test]
+    fn the_broker_is_no_tool() {
+        let is_tool = |name: &str| TOOLS.iter().any(|(library, _)| name.starts_with(library));
+        assert!(is_tool("librocprofiler-sdk.so.1.0.0"));
+        assert!(is_tool("libroctracer64.so.4"));
+        for other in [
+            "librocprofiler-register.so.0",
+            "libroctx64.so.4",
+            "librocprofiler-sdk-roctx.so",
+        ] {
+            assert!(!is_tool(other), "{other}");
+        }
+    }
+}
