@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::{
     FORMAT,
+    allocations::Allocations,
     calls::Calls,
     database::{Complete, Database},
     names::{Streams, Strings, Who},
@@ -151,6 +152,7 @@ pub(crate) struct Writer {
     calls: Calls,
     pub(crate) work: Work,
     observed: Observed,
+    allocations: Allocations,
     pub(crate) end: report::Ending,
 }
 
@@ -170,6 +172,7 @@ impl Writer {
         );
         let (calls, work) = (Calls::new(identity), Work::new(identity));
         let observed = Observed::new(identity);
+        let allocations = Allocations::new(identity);
         let mut context = Context {
             strings: Strings::default(),
             who: Who::default(),
@@ -190,6 +193,7 @@ impl Writer {
             calls,
             work,
             observed,
+            allocations,
             end: report::Ending::default(),
         })
     }
@@ -218,7 +222,10 @@ impl Writer {
                 context.who.lifetime(lifetime);
                 Ok(())
             }
-            Event::Observation(one) => self.observed.observation(context, one),
+            Event::Observation(one) => {
+                self.allocations.observation(context, one)?;
+                self.observed.observation(context, one)
+            }
             Event::Counter(sample) => self.observed.sample(context, sample),
             Event::Call(call) => self.calls.call(context, call),
             Event::Queue(queue) => {
@@ -247,6 +254,7 @@ impl Writer {
 
     fn finish(mut self) -> Result<Complete, ExportError> {
         self.calls.finish(&self.context.database)?;
+        self.allocations.finish(&self.context)?;
         self.work.finish(&mut self.context)?;
         let Context {
             event_rows, database, ..

@@ -7,6 +7,7 @@
 //!   event's `extdata`.
 //! * Dispatches and copies whose times are real (quality `exact` or `sampled`) are rows of
 //!   `rocpd_kernel_dispatch` and `rocpd_memory_copy`; quality and uncertainty are in `extdata`.
+//! * Memory that was allocated and freed is in `rocpd_memory_allocate`.
 //! * All views of rocpd answer, those of domains that were not recorded with no rows.
 //!
 //! As in rocprofv3's databases, `stack_id` of an event is the correlation id of the call, or of the innermost call that
@@ -45,6 +46,7 @@
 //! # Ok(()) }
 //! ```
 
+mod allocations;
 mod calls;
 mod database;
 mod exporter;

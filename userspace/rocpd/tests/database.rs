@@ -378,3 +378,94 @@ fn what_the_kernel_did_and_what_was_read_is_there() {
         0
     );
 }
+
+#[test]
+fn allocations_are_where_rocpd_has_them() {
+    let mut events = synthetic::events();
+    let last = events.split_off(events.len() - 2);
+    let field = |name: &'static str, value| ObservedField {
+        name: name.into(),
+        value,
+    };
+    let allocation = |name: &'static str, begin: u64, fields: &[(&'static str, u64)]| {
+        let fields = fields.iter().map(|(name, value)| match *name {
+            "address" => field(name, FieldValue::Hex(*value)),
+            _ => field(name, FieldValue::Number(*value)),
+        });
+        Event::Observation(Box::new(Observation {
+            domain: Domain::MemoryAllocation.id(),
+            name: name.into(),
+            whose: Whose {
+                pid: 100,
+                // A thread of which nothing else is known.
+                tid: 177,
+                gpu_id: 0,
+            },
+            begin: synthetic::START + begin,
+            end: synthetic::START + begin + 5,
+            is_open: false,
+            fields: fields.collect(),
+        }))
+    };
+    let of = |address, bytes, call, live| {
+        [
+            ("bytes", bytes),
+            ("address", address),
+            ("correlation_id", call),
+            ("node", 1),
+            ("live_bytes", live),
+        ]
+    };
+    events.extend([
+        allocation("MEMORY_ALLOCATION_ALLOCATE", 10, &of(0x7000, 4096, 41, 4096)),
+        // On an agent that nobody knows of, and one of which the agent is not known.
+        allocation(
+            "MEMORY_ALLOCATION_VMEM_ALLOCATE",
+            20,
+            &[
+                ("bytes", 64),
+                ("address", u64::MAX),
+                ("correlation_id", 42),
+                ("node", 77),
+            ],
+        ),
+        allocation(
+            "MEMORY_ALLOCATION_ALLOCATE",
+            30,
+            &[("bytes", 32), ("address", 0x9000), ("correlation_id", 43)],
+        ),
+        allocation("MEMORY_ALLOCATION_FREE", 40, &of(0x7000, 4096, 44, 0)),
+        allocation(
+            "MEMORY_ALLOCATION_VMEM_FREE",
+            50,
+            &[("bytes", 0), ("address", 0x1), ("correlation_id", 45)],
+        ),
+    ]);
+    events.extend(last);
+    let directory = tempfile::tempdir().unwrap();
+    let path = export(&events, directory.path());
+    check_by_reader("rocpd_check.py", &path);
+    let database = open(&path);
+    let rows = "SELECT group_concat(type || ' ' || level || ' ' || ifnull(agent_abs_index, '-') || ' ' || address || ' ' || \
+                size || ' ' || stack_id || ' ' || duration || ' ' || tid || ' ' || category, ', ') FROM memory_allocations";
+    assert_eq!(
+        text(&database, rows),
+        "ALLOC REAL 1 28672 4096 41 5 177 MEMORY_ALLOCATION, \
+         ALLOC VIRTUAL - -1 64 42 5 177 MEMORY_ALLOCATION, \
+         ALLOC REAL - 36864 32 43 5 177 MEMORY_ALLOCATION, \
+         FREE REAL - 28672 0 44 5 177 MEMORY_ALLOCATION, \
+         FREE VIRTUAL - 1 0 45 5 177 MEMORY_ALLOCATION"
+    );
+    assert_eq!(
+        text(
+            &database,
+            "SELECT group_concat(extdata, ' ') FROM rocpd_memory_allocate"
+        ),
+        r#"{"live_bytes":4096} {} {} {"freed_bytes":4096,"freed_node":1,"live_bytes":0} {}"#
+    );
+    assert_eq!(number(&database, "SELECT count(*) FROM scratch_memory"), 0);
+    assert_eq!(
+        number(&database, "SELECT count(*) FROM pragma_foreign_key_check"),
+        0
+    );
+}
