@@ -100,7 +100,10 @@ impl GpuBooks {
             return None;
         }
         let ShortIoctl { ioctl, after, .. } = ShortIoctl::ref_from_bytes(bytes).ok()?;
-        if ioctl.result != 0 || ioctl.flags & ioctl_flags::AFTER_UNREADABLE != 0 {
+        if ioctl.header.kind != kind::IOCTL
+            || ioctl.result != 0
+            || ioctl.flags & ioctl_flags::AFTER_UNREADABLE != 0
+        {
             return None;
         }
         let structure = after.get(..usize::from(ioctl.data))?;
@@ -323,6 +326,7 @@ mod tests {
     #[test]
     fn the_runtimes_own_clock_requests_are_samples_where_there_are_no_others() {
         let mut request = ShortIoctl::new_zeroed();
+        request.ioctl.header.kind = kind::IOCTL;
         request.ioctl.request = 0xc028_4b05;
         request.ioctl.data = 40;
         (request.ioctl.begin, request.ioctl.end) = (1_000, 3_000);
@@ -338,6 +342,8 @@ mod tests {
         assert_eq!((clock.gpu_id, clock.tick), (31_000, 777));
         assert_eq!((clock.boottime, clock.uncertainty), (1_500, 500));
         request.ioctl.result = -1;
+        assert!(without.clock(request.as_bytes()).is_none());
+        (request.ioctl.result, request.ioctl.header.kind) = (0, kind::IOCTL_UNFINISHED);
         assert!(without.clock(request.as_bytes()).is_none());
     }
 

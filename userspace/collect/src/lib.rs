@@ -13,6 +13,7 @@
 //! ([`gputrace_capture::ledger`]), and a difference would be a defect, not noise.
 
 pub mod accounts;
+mod books;
 pub mod clocks;
 mod collector;
 mod gpu;

@@ -1,0 +1,241 @@
+//! What becomes of each record: it is checked, counted and written, and who waits for it is told.
+
+use std::fs::File;
+
+use gputrace_abi::{
+    domain::Domain,
+    frame::Thread,
+    kfd::{LONG_IOCTL_SIZE, LongIoctl},
+    record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, kind, span_flags, task_op},
+    sched::OffCpu,
+};
+use gputrace_capture::{CaptureWriter, Meta, WriteError, records};
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+use crate::{
+    accounts::Accounts,
+    clocks,
+    collector::Happening,
+    gpu::GpuBooks,
+    late::Late,
+    rings::{Checked, check},
+    tasks::Relevant,
+    values,
+};
+
+/// Everything that a record touches: kept apart from the rings, which are borrowed while reading.
+pub(crate) struct Books {
+    pub(crate) writer: CaptureWriter<File>,
+    pub(crate) accounts: Accounts,
+    pub(crate) relevant: Relevant,
+    pub(crate) gpu: Option<GpuBooks>,
+    /// For records that are shortened.
+    pub(crate) trimmed: Vec<u8>,
+    pub(crate) failure: Option<String>,
+    pub(crate) tell: Box<dyn Fn(Happening) + Send>,
+}
+
+impl Books {
+    pub(crate) fn take(&mut self, cpu: u32, bytes: &[u8]) {
+        match check(cpu, bytes) {
+            Checked::Call(header, bytes) => {
+                if let Ok((span, _)) = Span::ref_from_prefix(bytes)
+                    && self.relevant.add(span.pid)
+                {
+                    (self.tell)(Happening::NewProcess(span.pid));
+                }
+                self.call(&header, bytes);
+            }
+            Checked::Task(header, bytes) => {
+                let Ok(task) = Task::read_from_bytes(bytes) else {
+                    return;
+                };
+                if header.kind == kind::LINKER {
+                    (self.tell)(Happening::Linker(task));
+                } else if self.relevant.keep(&task) {
+                    let written = self.writer.records(bytes);
+                    self.wrote(written);
+                    if let Some(gpu) = &mut self.gpu
+                        && task.op == task_op::EXIT
+                        && task.pid == task.tid
+                    {
+                        gpu.ended(task.pid);
+                    }
+                    (self.tell)(Happening::Task(task));
+                }
+            }
+            Checked::Trace(header, bytes) => self.call(&header, bytes),
+            Checked::Kernel(header, bytes) => {
+                if let Some(pid) = pid_of(bytes)
+                    && self.relevant.add(pid)
+                {
+                    (self.tell)(Happening::NewProcess(pid));
+                }
+                if let Some(meta) = self.gpu.as_ref().and_then(|gpu| gpu.clock(bytes)) {
+                    self.meta(&meta);
+                }
+                self.call(&header, bytes);
+            }
+            Checked::Gpu(header, bytes) => {
+                if let Some(pid) = pid_of(bytes)
+                    && self.relevant.add(pid)
+                {
+                    (self.tell)(Happening::NewProcess(pid));
+                }
+                if let Some(gpu) = &mut self.gpu {
+                    gpu.take(header.kind, bytes, &*self.tell);
+                }
+                self.call(&header, bytes);
+            }
+            Checked::Value(bytes) => {
+                if let Some(header) = values::trimmed(bytes, &mut self.trimmed) {
+                    // Borrowed from itself: the buffer comes back at the end.
+                    let buffer = std::mem::take(&mut self.trimmed);
+                    self.call(&header, &buffer);
+                    self.trimmed = buffer;
+                }
+            }
+            Checked::Described(bytes) => {
+                if let Some(meta) = self.gpu.as_ref().and_then(|gpu| gpu.described(bytes)) {
+                    self.meta(&meta);
+                }
+            }
+            Checked::Malformed(cpu, domain) => self.accounts.malformed(cpu, domain),
+        }
+    }
+
+    /// Counts first: the writer may answer at once that this very record is lost.
+    fn call(&mut self, header: &RecordHeader, bytes: &[u8]) {
+        self.accounts.written(header);
+        let written = self.writer.records(bytes);
+        self.wrote(written);
+    }
+
+    /// Takes what the watcher found.
+    pub(crate) fn watched(&mut self, run: &[u8], metas: &[Meta]) {
+        for record in records::split(run).flatten() {
+            if let Some(gpu) = &mut self.gpu {
+                gpu.take(record.header.kind, record.bytes, &*self.tell);
+            }
+            self.accounts.seen_here(&record.header);
+            self.call(&record.header, record.bytes);
+        }
+        for meta in metas {
+            self.meta(meta);
+        }
+    }
+
+    /// Ends the waiting for packets that were missing before a pause, and the looking for those in it.
+    pub(crate) fn passed_over(&mut self) {
+        self.late(true);
+        if let Some(gpu) = &mut self.gpu {
+            gpu.passed_over();
+        }
+    }
+
+    /// Reads packets that were passed over; returns the bytes written.
+    pub(crate) fn late(&mut self, all: bool) -> usize {
+        let Some(gpu) = &mut self.gpu else { return 0 };
+        let mut bytes = 0;
+        for late in gpu.round(all) {
+            match late {
+                Late::Found(packet) => {
+                    self.accounts.seen_here(&packet.header);
+                    self.call(&packet.header, packet.as_bytes());
+                    bytes += size_of_val(&packet);
+                }
+                Late::Gone => self.accounts.unreadable(Domain::QueuePacket.id()),
+            }
+        }
+        bytes
+    }
+
+    /// Writes the calls that are still open in a thread.
+    pub(crate) fn unfinished(&mut self, id: u64, thread: &Thread, time: u64) {
+        for (depth, frame) in thread.frames.iter().enumerate().take(thread.depth as usize) {
+            let cookie = frame.cookie();
+            let long = cookie.stack_args() > 0;
+            let header = RecordHeader {
+                size: if long {
+                    LONG_SPAN_SIZE as u16
+                } else {
+                    SPAN_SIZE as u16
+                },
+                kind: kind::UNFINISHED,
+                domain: cookie.domain(),
+                cpu: frame.cpu,
+            };
+            let span = Span {
+                header,
+                function: cookie.function(),
+                pid: (id >> 32) as u32,
+                tid: id as u32,
+                depth: depth as u16,
+                flags: frame.flags as u16 | span_flags::RECORDING_STOPPED,
+                begin: frame.begin,
+                end: time.max(frame.begin),
+                correlation: frame.correlation,
+                parent: frame.parent,
+                result: 0,
+                args: frame.args,
+            };
+            if long {
+                self.call(
+                    &header,
+                    LongSpan {
+                        span,
+                        stack: frame.stack,
+                    }
+                    .as_bytes(),
+                );
+            } else {
+                self.call(&header, span.as_bytes());
+            }
+        }
+    }
+
+    /// Writes a stretch without a processor that is not over.
+    pub(crate) fn open_off_cpu(&mut self, mut off: OffCpu) {
+        off.header.kind = kind::OFF_CPU_OPEN;
+        off.end = clocks::now().max(off.begin);
+        let header = off.header;
+        self.call(&header, off.as_bytes());
+    }
+
+    /// Writes a request that has not returned.
+    pub(crate) fn open_ioctl(&mut self, open: &LongIoctl) {
+        let mut record = *open;
+        let header = &mut record.ioctl.header;
+        header.kind = kind::IOCTL_UNFINISHED;
+        header.size = LONG_IOCTL_SIZE as u16;
+        let header = *header;
+        record.ioctl.end = clocks::now().max(record.ioctl.begin);
+        self.call(&header, record.as_bytes());
+    }
+
+    pub(crate) fn meta(&mut self, meta: &Meta) {
+        let written = self.writer.meta(meta);
+        self.wrote(written);
+    }
+
+    pub(crate) fn flush(&mut self) {
+        let written = self.writer.flush();
+        self.wrote(written);
+    }
+
+    fn wrote(&mut self, written: Result<(), WriteError>) {
+        let Err(error) = written else { return };
+        self.accounts.lost(&error.lost);
+        if self.failure.is_none() {
+            let text = error.to_string();
+            self.failure = Some(text.clone());
+            (self.tell)(Happening::CaptureFailed(text));
+        }
+    }
+}
+
+/// Every record about the GPU has the process id behind its header.
+fn pid_of(record: &[u8]) -> Option<u32> {
+    let bytes = record.get(size_of::<RecordHeader>()..)?;
+    u32::read_from_prefix(bytes).ok().map(|(pid, _)| pid)
+}
