@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use gputrace_abi::record::{Task, task_op};
-use gputrace_capture::meta::Notice;
+use gputrace_abi::{
+    domain::Domain,
+    record::{Task, task_op},
+};
+use gputrace_capture::{Meta, meta::Notice};
 use gputrace_collect::{Command, clocks};
 use gputrace_probe::attach::Scope;
 use gputrace_target::{
@@ -40,8 +43,17 @@ impl Recorder<'_> {
 
     /// Writes what is known of GPUs into the capture, with `remarks` on what is not.
     pub(crate) fn describe_gpus(&self, remarks: Vec<String>) {
-        let Some(gpus) = &self.gpus else { return };
-        for agent in gpus.agents() {
+        let agents: Vec<Meta> = match &self.gpus {
+            Some(gpus) => gpus.agents().collect(),
+            // Counters and allocations are those of agents, too.
+            None if self.request.counter_rate.is_some()
+                || self.request.domains.contains(&Domain::MemoryAllocation) =>
+            {
+                Gpus::describe()
+            }
+            None => return,
+        };
+        for agent in agents {
             self.collector.send(Command::Meta(Box::new(agent)));
         }
         for text in remarks {

@@ -431,11 +431,6 @@ impl Recorder<'_> {
         let Some(hertz) = self.request.counter_rate else {
             return;
         };
-        if self.gpus.is_none() {
-            for agent in Gpus::describe() {
-                self.collector.send(Command::Meta(Box::new(agent)));
-            }
-        }
         let sender = self.collector.sender();
         let (reader, news) =
             counters::Reader::start(Paths::default(), hertz, Arc::clone(&self.calls), sender);
