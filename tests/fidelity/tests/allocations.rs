@@ -1,0 +1,161 @@
+//! What `--memory-allocation-trace` finds on real runtimes, asked for through rocpd's views: the allocations that the
+//! program made through HIP, and all that HIP asked HSA for.
+
+#![allow(clippy::panic, reason = "test code outside of #[test] functions")]
+#![expect(clippy::expect_used, reason = "tests")]
+
+mod support;
+
+use std::{collections::BTreeMap, path::Path, process::Command};
+
+use gputrace_catalog::memory::{Allocation, allocation};
+use gputrace_e2e::{Running, Trace};
+use gputrace_fidelity::{
+    release::{Release, preload},
+    scenario::WORKLOADS,
+};
+use gputrace_timeline::event::{Call, CallEnd};
+use serde_json::Value;
+
+use support::{gputrace, release};
+
+const VIEW: &str = "SELECT type, level, agent_type, address, size, stack_id, pid, tid, start, \"end\" FROM memory_allocations \
+                    ORDER BY stack_id";
+
+/// Records a program that copies; the capture is `out/run.gtcap` in `place`.
+fn record(release: &Release, place: &Path, options: &[&str]) {
+    let workload = WORKLOADS.iter().find(|workload| workload.title == "copies");
+    let program = release.program(workload.expect("the workload that copies"), &[]);
+    let mut command = Command::new(gputrace());
+    command
+        .args(["-o", "run", "-f", "rocpd", "-d"])
+        .arg(place.join("out"))
+        .args(options)
+        .arg("--")
+        .arg(program.get_program())
+        .args(program.get_args())
+        .env("LD_PRELOAD", preload().expect("the software GPU"))
+        .env("SOFTGPU_LOG", place.join("truth"))
+        .env("WORKLOAD_LOG", place.join("said"));
+    Running::start("gputrace", &mut command).finish();
+}
+
+/// The rows of a question.
+fn rows(place: &Path, sql: &str) -> Vec<Value> {
+    let answer = Command::new(gputrace())
+        .arg("query")
+        .arg(place.join("out/run.gtcap"))
+        .args([sql, "--format", "json"])
+        .output()
+        .expect("an answer");
+    assert!(
+        answer.status.success(),
+        "{}",
+        String::from_utf8_lossy(&answer.stderr)
+    );
+    serde_json::from_slice(&answer.stdout).expect("an array of objects")
+}
+
+fn number(row: &Value, column: &str) -> u64 {
+    let value = row.get(column).and_then(Value::as_i64);
+    value
+        .unwrap_or_else(|| panic!("no {column} in {row}"))
+        .cast_unsigned()
+}
+
+fn word<'a>(row: &'a Value, column: &str) -> &'a str {
+    row.get(column).and_then(Value::as_str).unwrap_or("-")
+}
+
+fn succeeded(call: &&Call) -> bool {
+    matches!(call.how, CallEnd::Returned(status) if status as u32 == 0)
+}
+
+/// What a call of HSA's should be in the view: its type, level, address and size.
+fn expected(trace: &Trace, call: &Call) -> Option<(&'static str, &'static str, u64, u64)> {
+    let [first, size, ..] = call.args;
+    Some(match allocation(trace.name(call))? {
+        Allocation::Allocate(at) => ("ALLOC", "REAL", call.stored(at)?, size),
+        Allocation::VmemAllocate(at) => ("ALLOC", "VIRTUAL", call.stored(at)?, size),
+        Allocation::Free if first != 0 => ("FREE", "REAL", first, 0),
+        Allocation::VmemFree if first != 0 => ("FREE", "VIRTUAL", first, 0),
+        Allocation::Free | Allocation::VmemFree => return None,
+    })
+}
+
+fn on(name: &str) {
+    let Some(release) = release(name) else { return };
+    let place = tempfile::tempdir().expect("a directory");
+    record(&release, place.path(), &["-s", "--memory-allocation-trace"]);
+    let trace = Trace::read(&place.path().join("out/run.gtcap"));
+    trace.assert_lossless();
+    let found = rows(place.path(), VIEW);
+
+    // Each of HSA's calls, and nothing else.
+    let mut calls: BTreeMap<u64, _> = BTreeMap::new();
+    for call in trace.calls.iter().filter(succeeded) {
+        if let Some(expected) = expected(&trace, call) {
+            calls.insert(call.correlation, (expected, call));
+        }
+    }
+    assert_eq!(found.len(), calls.len(), "ROCm {name}");
+    for (row, (correlation, (expected, call))) in found.iter().zip(&calls) {
+        assert_eq!(number(row, "stack_id"), *correlation);
+        let is = (
+            word(row, "type"),
+            word(row, "level"),
+            number(row, "address"),
+            number(row, "size"),
+        );
+        assert_eq!(is, *expected, "ROCm {name}: {row}");
+        let when = ["pid", "tid", "start", "end"].map(|column| number(row, column));
+        assert_eq!(when, [call.pid.into(), call.tid.into(), call.begin, call.end]);
+        assert_eq!(
+            word(row, "agent_type") == "-",
+            word(row, "type") == "FREE",
+            "{row}"
+        );
+    }
+
+    // What the program asked HIP for is on the GPU, and freed.
+    let asked: Vec<&Call> = trace.calls_of("hipMalloc").filter(succeeded).collect();
+    assert!(!asked.is_empty(), "the program allocates nothing");
+    for call in asked {
+        let address = call.stored(0).expect("hipMalloc's pointer");
+        let of = |kind: &str| {
+            let mut of = found.iter().filter(|row| word(row, "type") == kind);
+            of.find(|row| number(row, "address") == address).cloned()
+        };
+        let row = of("ALLOC").unwrap_or_else(|| panic!("ROCm {name}: nothing was allocated at {address:#x}"));
+        assert_eq!(word(&row, "agent_type"), "GPU", "{row}");
+        assert!(number(&row, "size") >= call.args[1], "{row}");
+        assert!(of("FREE").is_some(), "ROCm {name}: not freed: {row}");
+    }
+}
+
+#[test]
+fn on_rocm_5_2_3() {
+    on("5.2.3");
+}
+
+#[test]
+fn on_rocm_6_4_3() {
+    on("6.4.3");
+}
+
+#[test]
+fn agents_are_known_without_their_kernels() {
+    let Some(release) = release("5.2.3") else { return };
+    let place = tempfile::tempdir().expect("a directory");
+    record(&release, place.path(), &["--memory-allocation-trace"]);
+    let unknown = rows(
+        place.path(),
+        "SELECT * FROM memory_allocations WHERE type = 'ALLOC' AND agent_type IS NULL",
+    );
+    assert!(unknown.is_empty(), "{unknown:?}");
+    let known = rows(
+        place.path(),
+        "SELECT DISTINCT agent_type FROM memory_allocations WHERE type = 'ALLOC'",
+    );
+    assert_eq!(known.len(), 2, "of the CPU and of the GPU: {known:?}");
+}
