@@ -1,7 +1,8 @@
 //! Memory that programs hold: allocations and what frees them, made of HSA's calls, and what was never freed.
 //!
-//! HIP's own functions are in the outputs with their sizes and addresses as calls; many of them take memory that HIP has
-//! already, and reach HSA seldom. What HSA is asked for is what the GPU's memory is used for.
+//! HIP's own functions are in the outputs with their sizes and addresses as calls. Those with pools (`hipMallocAsync`)
+//! take memory that HIP has already, and reach HSA seldom. What HSA is asked for is what the GPU's memory is used for, so
+//! HSA is probed for it also where only HIP is traced.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
