@@ -1,15 +1,20 @@
 //! A made-up recording of GPU work, as events: one process, a CPU, two GPUs, every quality. Only with the
 //! feature `synthetic`, which is for tests of this and other crates.
 
+use std::sync::Arc;
+
 use gputrace_abi::domain::Domain;
 use gputrace_capture::{
+    counter::Counter,
     gpu::{Agent, AgentKind, Kernel},
     ledger::{Ledger, LedgerRow},
     meta::{ClockSnapshot, End, EndReason, Function, Mode, Recording},
 };
 use gputrace_timeline::{
-    event::{Call, CallEnd, Event, FunctionInfo, ProcessInfo},
+    driver::EVICTED,
+    event::{Call, CallEnd, CounterSample, Event, FunctionInfo, ProcessInfo},
     gpu::{AgentInfo, Copy, Direction, Dispatch, GpuTime, KernelInfo, Origin, Quality, QueueInfo, Window},
+    observation::{FieldValue, Observation, ObservedField, Whose},
     synthetic::call,
 };
 
@@ -314,4 +319,59 @@ fn copies() -> [Copy; 3] {
         ),
         copy(3, Direction::Unknown, (None, None), submitted(at(30), false)),
     ]
+}
+
+/// The made-up recording with what the kernel did and what was read.
+#[must_use]
+pub fn observed() -> Vec<Event> {
+    let mut events = events();
+    let last = events.split_off(events.len() - 2);
+    let observation = |domain: Domain, name: &'static str, (pid, tid), (begin, end)| {
+        Event::Observation(Box::new(Observation {
+            domain: domain.id(),
+            name: name.into(),
+            whose: Whose {
+                pid,
+                tid,
+                gpu_id: 51234,
+            },
+            begin: START + begin,
+            end: START + end,
+            is_open: false,
+            fields: vec![ObservedField {
+                name: "trigger".into(),
+                value: FieldValue::Text("TTM".into()),
+            }],
+        }))
+    };
+    let counter = |name: &str, pid, cumulative| {
+        Arc::new(Counter {
+            name: name.to_owned(),
+            unit: "W".to_owned(),
+            pid,
+            gpu_id: 51234,
+            node_id: Some(1),
+            cumulative,
+            ..Counter::default()
+        })
+    };
+    let sample = |counter: &Arc<Counter>, time, value| {
+        Event::Counter(CounterSample {
+            counter: Arc::clone(counter),
+            time: START + time,
+            value,
+        })
+    };
+    let (power, sdma) = (counter("power1_average", 0, false), counter("sdma", 100, true));
+    events.extend([
+        observation(Domain::Sched, "sleeping", (100, 101), (10, 50)),
+        observation(Domain::KfdEvent, EVICTED, (100, 0), (20, 60)),
+        observation(Domain::KfdEvent, EVICTED, (100, 0), (30, 90)),
+        observation(Domain::Tracepoint, "amdgpu_iv", (0, 0), (40, 40)),
+        sample(&power, 5, 250.5),
+        sample(&sdma, 6, 7.0),
+        sample(&power, 9, 97.0),
+    ]);
+    events.extend(last);
+    events
 }

@@ -8,20 +8,17 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::Command,
-    sync::Arc,
 };
 
 use gputrace_abi::domain::Domain;
-use gputrace_capture::{counter::Counter, meta::Function};
+use gputrace_capture::meta::Function;
 use gputrace_export::{
     ExportError, Exporter, FileOwner, OutputDir, OutputError, synthetic,
     testing::{names, on_full_disk, reader},
 };
 use gputrace_otf2::Otf2Exporter;
 use gputrace_timeline::{
-    driver::EVICTED,
-    event::{Call, CounterSample, Event, FunctionInfo},
-    observation::{FieldValue, Observation, ObservedField, Whose},
+    event::{Call, Event, FunctionInfo},
     synthetic::call,
 };
 
@@ -277,64 +274,10 @@ fn fill(directory: &Path) {
     }
 }
 
-/// The made-up recording with what the kernel did and what was read.
-fn observed() -> Vec<Event> {
-    let mut events = synthetic::events();
-    let last = events.split_off(events.len() - 2);
-    let observation = |domain: Domain, name: &'static str, (pid, tid), (begin, end)| {
-        Event::Observation(Box::new(Observation {
-            domain: domain.id(),
-            name: name.into(),
-            whose: Whose {
-                pid,
-                tid,
-                gpu_id: 51234,
-            },
-            begin: synthetic::START + begin,
-            end: synthetic::START + end,
-            is_open: false,
-            fields: vec![ObservedField {
-                name: "trigger".into(),
-                value: FieldValue::Text("TTM".into()),
-            }],
-        }))
-    };
-    let counter = |name: &str, pid, cumulative| {
-        Arc::new(Counter {
-            name: name.to_owned(),
-            unit: "W".to_owned(),
-            pid,
-            gpu_id: 51234,
-            node_id: Some(1),
-            cumulative,
-            ..Counter::default()
-        })
-    };
-    let sample = |counter: &Arc<Counter>, time, value| {
-        Event::Counter(CounterSample {
-            counter: Arc::clone(counter),
-            time: synthetic::START + time,
-            value,
-        })
-    };
-    let (power, sdma) = (counter("power1_average", 0, false), counter("sdma", 100, true));
-    events.extend([
-        observation(Domain::Sched, "sleeping", (100, 101), (10, 50)),
-        observation(Domain::KfdEvent, EVICTED, (100, 0), (20, 60)),
-        observation(Domain::KfdEvent, EVICTED, (100, 0), (30, 90)),
-        observation(Domain::Tracepoint, "amdgpu_iv", (0, 0), (40, 40)),
-        sample(&power, 5, 250.5),
-        sample(&sdma, 6, 7.0),
-        sample(&power, 9, 97.0),
-    ]);
-    events.extend(last);
-    events
-}
-
 #[test]
 fn what_the_kernel_did_and_what_was_read_is_there() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(path) = export(&observed(), directory.path()) else {
+    let Some(path) = export(&synthetic::observed(), directory.path()) else {
         return;
     };
     if let Some(counts) = check(&path) {

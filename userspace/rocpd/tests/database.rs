@@ -7,13 +7,11 @@ use std::{
     io::Cursor,
     ops::ControlFlow,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use gputrace_abi::{domain::Domain, record::task_op};
 use gputrace_capture::{
     CaptureReader, Meta,
-    counter::Counter,
     meta::{ArgSlot, Function, Library, Parameter, Process, Recording, ValueKind},
 };
 use gputrace_export::{
@@ -23,8 +21,7 @@ use gputrace_export::{
 use gputrace_rocpd::RocpdExporter;
 use gputrace_timeline::{
     Timeline,
-    driver::EVICTED,
-    event::{CallEnd, CounterSample, Event},
+    event::{CallEnd, Event},
     observation::{FieldValue, Observation, ObservedField, Whose},
     synthetic::{Synthetic, call, ledger},
 };
@@ -295,64 +292,10 @@ fn fill(directory: &Path) {
     );
 }
 
-/// The made-up recording with what the kernel did and what was read.
-fn observed() -> Vec<Event> {
-    let mut events = synthetic::events();
-    let last = events.split_off(events.len() - 2);
-    let observation = |domain: Domain, name: &'static str, (pid, tid), (begin, end)| {
-        Event::Observation(Box::new(Observation {
-            domain: domain.id(),
-            name: name.into(),
-            whose: Whose {
-                pid,
-                tid,
-                gpu_id: 51234,
-            },
-            begin: synthetic::START + begin,
-            end: synthetic::START + end,
-            is_open: false,
-            fields: vec![ObservedField {
-                name: "trigger".into(),
-                value: FieldValue::Text("TTM".into()),
-            }],
-        }))
-    };
-    let counter = |name: &str, pid, cumulative| {
-        Arc::new(Counter {
-            name: name.to_owned(),
-            unit: "W".to_owned(),
-            pid,
-            gpu_id: 51234,
-            node_id: Some(1),
-            cumulative,
-            ..Counter::default()
-        })
-    };
-    let sample = |counter: &Arc<Counter>, time, value| {
-        Event::Counter(CounterSample {
-            counter: Arc::clone(counter),
-            time: synthetic::START + time,
-            value,
-        })
-    };
-    let (power, sdma) = (counter("power1_average", 0, false), counter("sdma", 100, true));
-    events.extend([
-        observation(Domain::Sched, "sleeping", (100, 101), (10, 50)),
-        observation(Domain::KfdEvent, EVICTED, (100, 0), (20, 60)),
-        observation(Domain::KfdEvent, EVICTED, (100, 0), (30, 90)),
-        observation(Domain::Tracepoint, "amdgpu_iv", (0, 0), (40, 40)),
-        sample(&power, 5, 250.5),
-        sample(&sdma, 6, 7.0),
-        sample(&power, 9, 97.0),
-    ]);
-    events.extend(last);
-    events
-}
-
 #[test]
 fn what_the_kernel_did_and_what_was_read_is_there() {
     let directory = tempfile::tempdir().unwrap();
-    let path = export(&observed(), directory.path());
+    let path = export(&synthetic::observed(), directory.path());
     check_by_reader("rocpd_check.py", &path);
     let database = open(&path);
     assert_eq!(number(&database, "SELECT count(*) FROM gputrace_observation"), 4);

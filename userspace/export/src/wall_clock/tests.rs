@@ -1,6 +1,9 @@
 use std::collections::BTreeMap;
 
-use gputrace_timeline::event::{Call, CallEnd};
+use gputrace_timeline::{
+    event::{Call, CallEnd},
+    synthetic,
+};
 use proptest::prelude::*;
 
 use super::tree::{Stats, Thread};
@@ -8,22 +11,8 @@ use super::tree::{Stats, Thread};
 fn call(function: u32, correlation: u64, parent: u64, begin: u64, end: u64) -> Call {
     Call {
         function,
-        domain: 0,
-        pid: 1,
-        tid: 1,
-        begin,
-        end,
-        correlation,
         parent,
-        depth: 0,
-        cpu: 0,
-        how: CallEnd::Returned(0),
-        stack_readable: true,
-        args: [0; 6],
-        stack: [0; 8],
-        request: None,
-        external: None,
-        pointees: Vec::new(),
+        ..synthetic::call(correlation, begin, end)
     }
 }
 

@@ -15,7 +15,10 @@ use std::{
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::{ArgSlot, Function, Parameter, ValueKind};
-use gputrace_timeline::event::{Call, CallEnd, Event, FunctionInfo};
+use gputrace_timeline::{
+    event::{Call, CallEnd, Event, FunctionInfo},
+    synthetic,
+};
 use perfetto_protos::{
     debug_annotation::{DebugAnnotation, debug_annotation},
     trace::Trace,
@@ -58,23 +61,12 @@ fn function(id: u32, name: &str, domain: Domain, parameters: &[(&str, ValueKind,
 /// A call of function 0 on thread 11 of process 10 that returned 0.
 fn call(correlation: u64, parent: u64, begin: u64, end: u64) -> Call {
     Call {
-        function: 0,
         domain: Domain::HipRuntime.id(),
         pid: 10,
         tid: 11,
-        begin,
-        end,
-        correlation,
         parent,
-        depth: 0,
-        cpu: 0,
-        how: CallEnd::Returned(0),
-        stack_readable: true,
         args: [0; 6],
-        stack: [0; 8],
-        request: None,
-        external: None,
-        pointees: Vec::new(),
+        ..synthetic::call(correlation, begin, end)
     }
 }
 
