@@ -10,7 +10,6 @@ use std::{
     process::Command,
 };
 
-use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::Function;
 use gputrace_export::{
     ExportError, Exporter, FileOwner, OutputDir, OutputError, synthetic,
