@@ -163,6 +163,41 @@ fn share(part: u64, whole: u64) -> f64 {
     }
 }
 
+/// What a recording of a running program cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
+    /// gputrace's own CPU time while the program ran, s.
+    pub busy: f64,
+    /// How long the program ran, s.
+    pub wall: f64,
+    /// Dispatches and copies meanwhile.
+    pub work: u64,
+    /// The run; empty for one alone.
+    pub name: String,
+}
+
+impl Cost {
+    /// As a share of one core, 0 if the program ran no measurable time.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        if self.wall > 0.0 {
+            self.busy / self.wall
+        } else {
+            0.0
+        }
+    }
+
+    /// Dispatches and copies in a second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        if self.wall > 0.0 {
+            self.work as f64 / self.wall
+        } else {
+            0.0
+        }
+    }
+}
+
 /// The outcome of one run or of many.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
@@ -182,8 +217,8 @@ pub struct Figures {
     pub flaws: BTreeMap<Flaw, Found>,
     /// Records that were lost and counted, over all domains.
     pub lost: u64,
-    /// gputrace's own CPU time while the program ran, as a share of one core, of each run that it attached to.
-    pub cpu: Vec<f64>,
+    /// Of each run that gputrace attached to.
+    pub costs: Vec<Cost>,
 }
 
 impl Figures {
@@ -211,7 +246,10 @@ impl Figures {
         self.parents_before += other.parents_before;
         self.parents_unwitnessed += other.parents_unwitnessed;
         self.lost += other.lost;
-        self.cpu.extend(&other.cpu);
+        self.costs.extend(other.costs.iter().map(|cost| Cost {
+            name: name.to_owned(),
+            ..cost.clone()
+        }));
         for (flaw, theirs) in &other.flaws {
             let mine = self.flaws.entry(*flaw).or_default();
             mine.count += theirs.count;

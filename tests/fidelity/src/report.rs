@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use gputrace_timeline::gpu::Quality;
 
 use crate::{
-    figures::{Figures, Flaw, Work, quantile},
+    figures::{Cost, Figures, Flaw, Work, quantile},
     release::{Release, SIMROCM},
     scenario::{Clock, Mode, ReadIndex, Scenario, WORKLOADS},
 };
@@ -199,16 +199,10 @@ impl Report {
             "| sampled or exact dispatches, attached, HIP | 95 % | {} |",
             percent(sampled)
         )?;
-        let mut cpu: Vec<u64> = all.cpu.iter().map(|share| (share * 1e4) as u64).collect();
-        cpu.sort_unstable();
         writeln!(
             out,
-            "| gputrace's CPU time while attached, of one core: median, max over runs | 3 % | {} |",
-            match (quantile(&cpu, 0.5), quantile(&cpu, 1.0)) {
-                (Some(median), Some(max)) =>
-                    format!("{:.1} %, {:.1} %", median as f64 / 100.0, max as f64 / 100.0),
-                _ => "-".to_owned(),
-            }
+            "| gputrace's CPU time while attached, of one core: over all runs, median, max | 3 % | {} |",
+            costs(&all.costs)
         )?;
         writeln!(
             out,
@@ -333,6 +327,28 @@ fn of(work: &Work) -> String {
     } else {
         format!("**{} of {}**", work.found, work.required)
     }
+}
+
+/// What recording cost: as a share of one core over all runs together, in their middle, and of the dearest, which is named.
+fn costs(all: &[Cost]) -> String {
+    let mut sorted: Vec<&Cost> = all.iter().collect();
+    sorted.sort_by(|one, other| one.share().total_cmp(&other.share()));
+    let (Some(median), Some(most)) = (sorted.get(sorted.len() / 2), sorted.last()) else {
+        return "-".to_owned();
+    };
+    let busy: f64 = all.iter().map(|cost| cost.busy).sum();
+    let wall: f64 = all.iter().map(|cost| cost.wall).sum();
+    let share = |share: f64| format!("{:.1} %", share * 100.0);
+    format!(
+        "{}, {}, {} ({}: {:.0} ms of {:.1} s, {:.0} dispatches and copies a second)",
+        share(busy / wall.max(f64::MIN_POSITIVE)),
+        share(median.share()),
+        share(most.share()),
+        most.name,
+        most.busy * 1e3,
+        most.wall,
+        most.rate()
+    )
 }
 
 /// A share; never rounded up to all.

@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use crate::{
     compare::{Evidence, compare},
     cut::Cut,
-    figures::{Figures, Flaw},
+    figures::{Cost, Figures, Flaw},
     release::{Release, preload},
     scenario::{Mode, Moment, Scenario},
     truth::Truth,
@@ -47,9 +47,15 @@ pub fn measure(scenario: &Scenario, release: &Release, gputrace: &Path) -> Figur
         figures
     };
     match outcome {
-        Ok(Ok((evidence, cpu))) => {
+        Ok(Ok((evidence, cost))) => {
             let mut figures = compare(&evidence);
-            figures.cpu.extend(cpu);
+            let work = figures.dispatches.found + figures.copies.found;
+            figures.costs.extend(cost.map(|(busy, wall)| Cost {
+                busy,
+                wall,
+                work,
+                name: String::new(),
+            }));
             figures
         }
         Ok(Err(error)) => failed(&error),
@@ -124,22 +130,25 @@ pub fn launched<T>(
     look(&place.at("out/run.gtcap"))
 }
 
-/// Runs a scenario. The second part is gputrace's CPU time as a share of a core, if it attached.
-fn run(scenario: &Scenario, release: &Release, gputrace: &Path) -> Result<(Evidence, Option<f64>)> {
+/// gputrace's CPU time, and the time in which it was spent; s.
+type Spent = (f64, f64);
+
+/// Runs a scenario. The second part is of runs that gputrace attached to.
+fn run(scenario: &Scenario, release: &Release, gputrace: &Path) -> Result<(Evidence, Option<Spent>)> {
     for _ in 0..ATTEMPTS {
         let place = Place::new(scenario)?;
         let program = release.program(scenario.workload, scenario.arguments());
-        let (cut, cpu) = match scenario.mode {
+        let (cut, spent) = match scenario.mode {
             Mode::Launch => {
                 launch(&place, gputrace, &program)?;
                 (None, None)
             }
             Mode::Attach => match attach(&place, gputrace, program, scenario.workload.moment)? {
-                Some((cut, cpu)) => (Some(cut), Some(cpu)),
+                Some((cut, spent)) => (Some(cut), Some(spent)),
                 None => continue,
             },
         };
-        return Ok((evidence(&place, scenario, release, cut)?, cpu));
+        return Ok((evidence(&place, scenario, release, cut)?, spent));
     }
     bail!("it was done before it could be stopped, {ATTEMPTS} times")
 }
@@ -202,7 +211,7 @@ fn attach(
     gputrace: &Path,
     mut program: Command,
     moment: Moment,
-) -> Result<Option<(Cut, f64)>> {
+) -> Result<Option<(Cut, Spent)>> {
     place.prepare(&mut program)?;
     let mut program = Running::start("the workload", &mut program);
     let deadline = Instant::now() + PATIENCE;
@@ -252,7 +261,7 @@ fn attach(
     ensure!(status.success(), "{status}: {}", gputrace.describe());
     let wall = after.0.duration_since(before.0).as_secs_f64();
     let busy = after.1.saturating_sub(before.1).as_secs_f64();
-    Ok(Some((cut, if wall > 0.0 { busy / wall } else { 0.0 })))
+    Ok(Some((cut, (busy, wall))))
 }
 
 impl Place {
