@@ -245,25 +245,30 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         // SAFETY: a live map element; threads that race here at worst have packets read twice or not at all,
         // which the collector notices by their indices.
         unsafe {
-            let next = (*progress).next;
+            let mut wakes = (*progress).next >> INDEX_BITS;
+            let next = (*progress).next & ((1 << INDEX_BITS) - 1);
+            if wakes != 0 {
+                ringing.flags = WAKE;
+                wakes -= 1;
+            }
             if next <= value {
                 let most = value - next;
                 let is_cut = most >= PACKETS_PER_DOORBELL as u64;
                 if is_cut {
-                    ringing.flags |= CUT;
+                    ringing.flags = WAKE;
                 }
                 ringing.first = if is_cut {
                     value - (PACKETS_PER_DOORBELL as u64 - 1)
                 } else {
                     next
                 };
-                (&raw mut (*progress).next).write_volatile(value + 1);
+                (&raw mut (*progress).next).write_volatile(wakes << INDEX_BITS | (value + 1));
             }
         }
     } else {
         let progress = QueueProgress {
             id: queue.id,
-            next: value + 1,
+            next: WAKES | (value + 1),
         };
         // A full map only means that packets without a doorbell of their own are left to the collector.
         let _ = QUEUES.insert(key, progress, 0);
@@ -280,7 +285,7 @@ fn signal_stored(hit: &Hit) -> Option<()> {
         if value - first >= PACKETS_PER_DOORBELL as u64 {
             ringing.first = value - (PACKETS_PER_DOORBELL as u64 - 1);
             if is_from_start {
-                ringing.flags |= CUT;
+                ringing.flags |= WAKE;
             }
         }
         agents::queue(&Seen {
@@ -321,9 +326,18 @@ extern "C" fn step(_map: *mut c_void, step: *const u32, _value: *mut u8, queue: 
     0
 }
 
-/// In [`Ringing::flags`], not in records: there are more packets before it than are read here. A flag, because all that is
-/// on the stack at one time has to fit into 512 bytes.
-const CUT: u32 = 1 << 31;
+/// In [`Ringing::flags`], not in records: the collector is to be woken, because there are more packets before it than are
+/// read here, or because few doorbells of the queue have been seen. A flag, because all that is on the stack at one time
+/// has to fit into 512 bytes.
+const WAKE: u32 = 1 << 31;
+
+/// Doorbells of a queue that wake the collector. Their kernels may be ones that were being loaded when the recording began,
+/// so that nothing told of them; their names are in memory only as long as the process lives. HIP begins a stream with
+/// barriers, so it is more than one.
+const WAKES: u64 = 8 << INDEX_BITS;
+
+/// Bits of an index in [`QueueProgress::next`]: no queue lives to see more packets.
+const INDEX_BITS: u32 = 56;
 
 /// A queue whose doorbell rings.
 struct Ringing<'a> {
@@ -376,7 +390,7 @@ fn packet(queue: &Ringing<'_>, index: u64) -> Option<()> {
     if signal != 0 {
         signals::used(hit.object(signal));
     }
-    let mut flags = queue.flags & !CUT;
+    let mut flags = queue.flags & !WAKE;
     if before {
         flags |= packet_flags::BEFORE_DOORBELL;
     } else {
@@ -414,7 +428,7 @@ fn packet(queue: &Ringing<'_>, index: u64) -> Option<()> {
             (&raw mut (*record).stream).write(hit.stream);
         }
     }
-    if queue.flags & CUT != 0 && !before {
+    if queue.flags & WAKE != 0 && !before {
         // The ring holds the others only until it comes round.
         slot.submit_now();
     } else {

@@ -74,7 +74,8 @@ pub(crate) struct Object {
 pub(crate) struct QueueProgress {
     /// `hsa_queue_t::id`: another queue at the same address has another.
     pub(crate) id: u64,
-    /// The index after the highest whose doorbell has rung.
+    /// The index after the highest whose doorbell has rung, and in the highest byte how many doorbells more are to wake
+    /// the collector: one word, because the place on the stack is needed.
     pub(crate) next: u64,
 }
 
