@@ -1,9 +1,6 @@
 use std::collections::BTreeMap;
 
-use gputrace_timeline::{
-    event::{Call, CallEnd},
-    synthetic,
-};
+use gputrace_timeline::{event::Call, synthetic};
 use proptest::prelude::*;
 
 use super::tree::{Stats, Thread};

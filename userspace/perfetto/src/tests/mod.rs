@@ -16,7 +16,7 @@ use std::{
 use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::{ArgSlot, Function, Parameter, ValueKind};
 use gputrace_timeline::{
-    event::{Call, CallEnd, Event, FunctionInfo},
+    event::{Call, Event, FunctionInfo},
     synthetic,
 };
 use perfetto_protos::{
