@@ -24,15 +24,6 @@ shared! {
     }
 }
 
-shared! {
-    /// Settings of the programs.
-    #[derive(Default)]
-    pub struct SchedConfig {
-        /// Offset of `pid` in the kernel's `struct task_struct`.
-        pub task_pid: u32,
-    }
-}
-
 /// `TASK_DEAD` of `linux/sched.h`: the thread does not come back.
 pub const STATE_GONE: u32 = 0x80;
 
@@ -44,4 +35,3 @@ pub const STATE_WAITING: u32 = 0x7f;
 pub const OFF_CPU_SIZE: usize = size_of::<OffCpu>();
 
 const _: () = assert!(OFF_CPU_SIZE == 48);
-const _: () = assert!(size_of::<SchedConfig>() == 4);

@@ -7,7 +7,6 @@
 //! 301 within 14 s went by on two busy processors.
 
 use aya_ebpf::{
-    Global,
     btf_maps::HashMap,
     helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id, generated::bpf_ktime_get_boot_ns},
     macros::{btf_map, raw_tracepoint},
@@ -17,19 +16,14 @@ use gputrace_abi::{
     counters::DropReason,
     domain::Domain,
     record::{RecordHeader, kind},
-    sched::{OFF_CPU_SIZE, OffCpu, STATE_GONE, STATE_WAITING, SchedConfig},
+    sched::{OFF_CPU_SIZE, OffCpu, STATE_GONE, STATE_WAITING},
 };
 
 use crate::{
     lifecycle::task_id,
-    maps::{Counters, TARGETS, THREADS, paused, stopped},
+    maps::{Counters, TARGETS, THREADS, config, paused, stopped},
     ring::Slot,
 };
-
-/// Settings, in a section of their own so that the loader can replace it as a whole.
-#[unsafe(no_mangle)]
-#[unsafe(link_section = ".rodata.sched")]
-static SCHED_CONFIG: Global<SchedConfig> = Global::new(SchedConfig { task_pid: 0 });
 
 /// Traced threads that have no processor, by thread id.
 #[btf_map]
@@ -44,7 +38,7 @@ pub(crate) fn sched_switched(ctx: RawTracePointContext) -> Option<()> {
     // SAFETY: a helper without arguments.
     let time = unsafe { bpf_ktime_get_boot_ns() };
     let (is_preempted, next, state) = (ctx.arg::<u8>(0), ctx.arg(2), ctx.arg(3));
-    arrives(task_id(next, SCHED_CONFIG.load().task_pid)?, time);
+    arrives(task_id(next, config().task_pid)?, time);
     if paused() {
         return None;
     }
@@ -57,7 +51,7 @@ pub(crate) fn sched_woken(ctx: RawTracePointContext) -> Option<()> {
     if stopped() {
         return None;
     }
-    let tid = task_id(ctx.arg(0), SCHED_CONFIG.load().task_pid)?;
+    let tid = task_id(ctx.arg(0), config().task_pid)?;
     let off = OFF_CPU.get_ptr_mut(tid)?;
     // SAFETY: a live map element; a thread is woken by one processor at a time, and comes back after that.
     unsafe {

@@ -1,10 +1,10 @@
 //! User half of the programs that follow the scheduling of traced threads (`ebpf/probes`, module `sched`).
 
-use gputrace_abi::sched::{OffCpu, SchedConfig};
+use gputrace_abi::sched::OffCpu;
 use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
-use zerocopy::{FromBytes as _, IntoBytes as _};
+use zerocopy::FromBytes as _;
 
-use crate::{ProbeError, calls::Calls, extra, layout::task_pid, libbpf::refused};
+use crate::{ProbeError, calls::Calls, extra, libbpf::refused};
 
 /// Its maps, which the call programs are loaded without.
 pub(crate) const MAPS: [&str; 1] = ["OFF_CPU"];
@@ -24,14 +24,10 @@ impl Sched {
     ///
     /// [`ProbeError`] when the kernel refuses the programs or lacks a tracepoint.
     pub fn attach(calls: &Calls, threads: u32) -> Result<Self, ProbeError> {
-        let config = SchedConfig {
-            task_pid: task_pid()?,
-        };
         let object = extra::load(
             calls,
             &["sched_switched", "sched_woken"],
             |name, map| match name {
-                ".sched" => Some(map.set_initial_value(config.as_bytes())),
                 "OFF_CPU" => Some(map.set_max_entries(threads.max(1))),
                 _ => None,
             },

@@ -12,6 +12,16 @@ pub(crate) const MAPS: [&str; 1] = ["TRACE_RATES"];
 /// Bytes that are copied for fields of changing length, which lie behind the others.
 const DYNAMIC_BYTES: u32 = 192;
 
+/// Loads one of the programs, with its guard.
+fn load(calls: &Calls, program: &str, per_second: u64) -> Result<Object, ProbeError> {
+    let config = TraceConfig { per_second };
+    extra::load(calls, &[program], |name, map| match name {
+        ".trace" => Some(map.set_initial_value(config.as_bytes())),
+        "TRACE_RATES" => Some(Ok(())),
+        _ => None,
+    })
+}
+
 /// The loaded program. Dropping it removes it from all tracepoints.
 #[derive(Debug)]
 pub struct Tracing {
@@ -31,15 +41,9 @@ impl Tracing {
     ///
     /// [`ProbeError`] when the kernel refuses it.
     pub fn load(calls: &Calls, per_second: u64) -> Result<Self, ProbeError> {
-        let config = TraceConfig { per_second };
-        let object = extra::load(calls, &["trace_event"], |name, map| match name {
-            ".trace" => Some(map.set_initial_value(config.as_bytes())),
-            "TRACE_RATES" => Some(Ok(())),
-            _ => None,
-        })?;
         Ok(Self {
             links: Vec::new(),
-            object,
+            object: load(calls, "trace_event", per_second)?,
         })
     }
 
@@ -87,15 +91,9 @@ impl Functions {
     ///
     /// [`ProbeError`] when the kernel refuses it.
     pub fn load(calls: &Calls, per_second: u64) -> Result<Self, ProbeError> {
-        let config = TraceConfig { per_second };
-        let object = extra::load(calls, &["kernel_function"], |name, map| match name {
-            ".trace" => Some(map.set_initial_value(config.as_bytes())),
-            "TRACE_RATES" => Some(Ok(())),
-            _ => None,
-        })?;
         Ok(Self {
             links: Vec::new(),
-            object,
+            object: load(calls, "kernel_function", per_second)?,
         })
     }
 
