@@ -14,6 +14,13 @@ pub const QUEUE_WRITE_INDEX: u64 = 56;
 /// Offset of `read_dispatch_id` in an `amd_queue_t`: packets below have been consumed.
 pub const QUEUE_READ_INDEX: u64 = 128;
 
+/// Offset of `scratch_backing_memory_location` in an `amd_queue_t`: an address, 0 while the queue has no scratch memory. Behind
+/// it are `scratch_backing_memory_byte_size`, `scratch_wave64_lane_byte_size` (u32) and `queue_properties` (u32).
+pub const QUEUE_SCRATCH: u64 = 160;
+/// Bit of `queue_properties`: the scratch memory is given back when the kernel that asked for it has ended
+/// (`AMD_QUEUE_PROPERTIES_USE_SCRATCH_ONCE`).
+pub const USE_SCRATCH_ONCE: u32 = 1 << 4;
+
 /// Packets between two values of a doorbell that a program reads by itself: as many as ROCm 7 announces at once.
 /// The collector reads the rest.
 pub const PACKETS_PER_DOORBELL: usize = 256;
@@ -230,6 +237,33 @@ shared! {
     }
 }
 
+shared! {
+    /// The scratch memory of a queue after it changed; kind [`crate::record::kind::SCRATCH`]. Made by the collector, which
+    /// looks now and then: what happened between two looks is seen only as far as it lasts.
+    pub struct ScratchState {
+        /// Domain `ScratchMemory`.
+        pub header: RecordHeader,
+        /// Process, initial pid namespace.
+        pub pid: u32,
+        /// `queue_properties`.
+        pub properties: u32,
+        /// ns, `CLOCK_BOOTTIME`: just after the look.
+        pub time: u64,
+        /// Address of the `hsa_queue_t`.
+        pub queue: u64,
+        /// When the look before was, at which something else was there; ns, `CLOCK_BOOTTIME`. 0 if there was none.
+        pub looked: u64,
+        /// `scratch_backing_memory_location`; 0 for none.
+        pub location: u64,
+        /// `scratch_backing_memory_byte_size`.
+        pub bytes: u64,
+        /// `scratch_wave64_lane_byte_size`: what a work-item has at most.
+        pub lane_bytes: u32,
+        /// 0.
+        pub reserved: u32,
+    }
+}
+
 /// Where ROCr's agent object has its topology node (low half) and its kind (high half; `core::Agent::DeviceType`:
 /// 0 a GPU, 1 a CPU): up to ROCm 6.2, and later.
 pub const AGENT_WORDS: [u64; 2] = [24, 48];
@@ -310,7 +344,11 @@ pub const DESCRIBED_SIZE: usize = size_of::<Described>();
 /// `size` of a [`QueueState`].
 pub const QUEUE_STATE_SIZE: usize = size_of::<QueueState>();
 
+/// `size` of a [`ScratchState`].
+pub const SCRATCH_SIZE: usize = size_of::<ScratchState>();
+
 const _: () = assert!(PACKET_RECORD_SIZE == 160);
+const _: () = assert!(SCRATCH_SIZE == 64);
 const _: () = assert!(COMPLETION_SIZE == 72);
 const _: () = assert!(COPY_SIZE == 112);
 const _: () = assert!(QUEUE_STATE_SIZE == 56);

@@ -26,6 +26,8 @@ pub mod kind {
     pub const COPY: u8 = 7;
     /// A queue's indices, or its end: [`crate::gpu::QueueState`].
     pub const QUEUE: u8 = 8;
+    /// The scratch memory of a queue, when it has changed: [`crate::gpu::ScratchState`].
+    pub const SCRATCH: u8 = 11;
     /// A queue or agent seen for the first time: [`crate::gpu::Described`], never in a capture.
     pub const DESCRIBED: u8 = 9;
     /// A request to the driver: [`crate::kfd::ShortIoctl`] or [`crate::kfd::LongIoctl`].

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use gputrace_softgpu::truth::{Copy, Dispatch, QueueKind, Record, read_directory};
+use gputrace_softgpu::truth::{Copy, Dispatch, QueueKind, Record, Scratch, read_directory};
 use serde::Deserialize;
 
 /// A kernel that a workload launched, by its own account.
@@ -51,6 +51,8 @@ pub struct Truth {
     pub dispatches: Vec<Dispatch>,
     /// Copies that the GPU's engines did.
     pub copies: Vec<Copy>,
+    /// What the runtime did about scratch memory when it was asked.
+    pub scratch: Vec<Scratch>,
     /// AQL queues.
     pub queues: Vec<AqlQueue>,
     /// What the workload says it launched, in its order.
@@ -73,6 +75,7 @@ impl Truth {
             match record {
                 Record::Dispatch(dispatch) => truth.dispatches.push(dispatch),
                 Record::Copy(copy) => truth.copies.push(copy),
+                Record::Scratch(scratch) => truth.scratch.push(scratch),
                 Record::Queue {
                     pid,
                     queue,

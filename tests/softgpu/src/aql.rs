@@ -12,7 +12,7 @@ use crate::packet::{INVALID, Kernel, PACKET_BYTES, Packet, RawPacket};
 use crate::read_index::ReadIndex;
 use crate::signal;
 use crate::thread::Patience;
-use crate::truth::{Dispatch, Other, Place, Record, Stamp};
+use crate::truth::{Dispatch, Other, Place, Record, Scratch, Stamp};
 
 /// A queue's packet processor.
 pub(crate) struct Aql {
@@ -184,14 +184,14 @@ impl Aql {
         {
             self.write_stamps(dispatch.signal, dispatch.begin, end)?;
         }
-        let handle = dispatch.signal;
+        let (handle, index) = (dispatch.signal, dispatch.place.index);
         self.shared.record(&Record::Dispatch(dispatch));
         agent.end_kernel();
         if handle != 0 {
             signal::complete(&self.shared, handle)?;
         }
         if scratch_once {
-            self.ask_runtime(SCRATCH_BACK)?;
+            self.ask_runtime(SCRATCH_BACK, index)?;
         }
         Ok(())
     }
@@ -307,7 +307,7 @@ impl Aql {
         if !room || signal::value(&self.shared, kernel.dependency)? != 0 || !agent.begin_kernel() {
             return Ok(Step::Idle(None));
         }
-        if !self.get_scratch(kernel)? {
+        if !self.get_scratch(kernel, self.next)? {
             agent.end_kernel();
             return Ok(Step::Halt);
         }
@@ -390,29 +390,51 @@ impl Aql {
 
     /// Asks the runtime for scratch when the kernel needs more than the queue has; false when it has none
     /// to give or the queue is being destroyed.
-    fn get_scratch(&self, kernel: &Kernel) -> BusResult<bool> {
-        let has = self
-            .shared
-            .bus
-            .load_u32("scratch size", self.address + at::SCRATCH_WAVE64_LANE_BYTE_SIZE)?;
+    fn get_scratch(&self, kernel: &Kernel, index: u64) -> BusResult<bool> {
+        let (.., has) = self.scratch()?;
         if kernel.private_segment <= has {
             return Ok(true);
         }
-        self.ask_runtime(SCRATCH_NEEDED)
+        self.ask_runtime(SCRATCH_NEEDED, index)
+    }
+
+    /// Place, bytes, and bytes of a lane of the queue's scratch memory.
+    fn scratch(&self) -> BusResult<(u64, u64, u32)> {
+        let bus = &self.shared.bus;
+        Ok((
+            bus.load_u64("scratch place", self.address + at::SCRATCH_LOCATION)?,
+            bus.load_u64("scratch bytes", self.address + at::SCRATCH_BYTES)?,
+            bus.load_u32("scratch size", self.address + at::SCRATCH_WAVE64_LANE_BYTE_SIZE)?,
+        ))
     }
 
     /// Stores a request into the queue's inactive signal and waits until the runtime has stored 0; false
     /// when it stored -1 or the queue is being destroyed.
-    fn ask_runtime(&self, request: i64) -> BusResult<bool> {
+    fn ask_runtime(&self, request: i64, index: u64) -> BusResult<bool> {
         let handle = self.inactive_signal()?;
         if handle == 0 {
             return Ok(true);
         }
+        let begin = boottime_ns();
+        let before = self.scratch()?;
         signal::store(&self.shared, handle, request)?;
         let mut patience = Patience::new(self.shared.config.queue.idle_sleep_ns);
         while !self.control.stopped() {
             match signal::value(&self.shared, handle)? {
-                0 => return Ok(true),
+                0 => {
+                    let after = self.scratch()?;
+                    self.shared.record(&Record::Scratch(Scratch {
+                        place: self.place(index),
+                        hsa_queue: self.hsa_queue()?,
+                        request,
+                        begin,
+                        end: boottime_ns(),
+                        location: [before.0, after.0],
+                        bytes: [before.1, after.1],
+                        lane_bytes: [before.2, after.2],
+                    }));
+                    return Ok(true);
+                }
                 -1 => return Ok(false),
                 _ => patience.wait(None),
             }

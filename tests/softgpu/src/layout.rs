@@ -15,6 +15,10 @@ pub mod queue {
     pub const WRITE_DISPATCH_ID: u64 = 56;
     /// Index one past the last consumed packet. KFD's `read_pointer_address` points here.
     pub const READ_DISPATCH_ID: u64 = 128;
+    /// Where the scratch memory is.
+    pub const SCRATCH_LOCATION: u64 = 160;
+    /// Bytes of the scratch memory.
+    pub const SCRATCH_BYTES: u64 = 168;
     /// Scratch bytes a lane of a 64-wide wave has now (u32).
     pub const SCRATCH_WAVE64_LANE_BYTE_SIZE: u64 = 176;
     /// Properties (u32).

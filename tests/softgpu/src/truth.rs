@@ -128,6 +128,28 @@ pub struct Copy {
     pub stamped: bool,
 }
 
+/// The packet processor asked the runtime for scratch memory, or gave it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scratch {
+    /// The packet for which.
+    #[serde(flatten)]
+    pub place: Place,
+    /// `hsa_queue_t::id`.
+    pub hsa_queue: u64,
+    /// What was stored into the queue's inactive signal: 1 to ask, 512 to give back.
+    pub request: i64,
+    /// When it was; `CLOCK_BOOTTIME`, ns.
+    pub begin: u64,
+    /// When the runtime's answer was seen; `CLOCK_BOOTTIME`, ns.
+    pub end: u64,
+    /// `scratch_backing_memory_location` before and after.
+    pub location: [u64; 2],
+    /// `scratch_backing_memory_byte_size` before and after.
+    pub bytes: [u64; 2],
+    /// `scratch_wave64_lane_byte_size` before and after.
+    pub lane_bytes: [u32; 2],
+}
+
 /// One line of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
@@ -188,6 +210,8 @@ pub enum Record<'a> {
     Packet(Other<'a>),
     /// Memory was copied or filled.
     Copy(Copy),
+    /// The runtime answered a request about scratch memory.
+    Scratch(Scratch),
     /// The GPU was reset or a queue stopped by an injected fault.
     Fault {
         /// Where.

@@ -246,6 +246,15 @@ fn scratch_is_asked_for_and_waited_for() {
         .fetch_or(2048, Ordering::Relaxed);
     inactive.field(signal::VALUE).store(0, Ordering::Release);
     signal.wait_for(0);
+    let asked: Vec<_> = bench
+        .records()
+        .into_iter()
+        .filter_map(|record| match record {
+            Record::Scratch(scratch) => Some((scratch.request, scratch.lane_bytes, scratch.location)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(asked, [(1, [0, 2048], [0, 0])]);
 }
 
 #[test]

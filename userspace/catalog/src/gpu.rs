@@ -62,16 +62,21 @@ pub fn gpu_role(name: &str, domains: &[Domain]) -> u8 {
         .iter()
         .find(|(function, ..)| *function == name)
         .filter(|(.., domain)| match domain {
+            // Queues are followed for their scratch memory, too.
+            Some(Domain::KernelDispatch) => {
+                domains.contains(&Domain::KernelDispatch) || domains.contains(&Domain::ScratchMemory)
+            }
             Some(domain) => domains.contains(domain),
             None => is_gpu_traced(domains),
         })
         .map_or(role::NONE, |(_, role, _)| *role)
 }
 
-/// Whether any domain is about the GPU's own work.
+/// Whether any domain is about the GPU's own work, or about what it needs for that.
 #[must_use]
 pub fn is_gpu_traced(domains: &[Domain]) -> bool {
-    domains.iter().any(|domain| domain.is_gpu_work())
+    let is_gpu = |domain: &Domain| domain.is_gpu_work() || *domain == Domain::ScratchMemory;
+    domains.iter().any(is_gpu)
 }
 
 /// Which word of a call's arguments is its `hipStream_t`, as [`gputrace_abi::cookie::Cookie::with_stream`]
@@ -117,10 +122,9 @@ mod tests {
             role("hsa_signal_store_relaxed", &[Domain::MemoryCopy]),
             role::NONE
         );
-        assert_eq!(
-            role("hsa_signal_store_relaxed", &[Domain::KernelDispatch]),
-            role::DOORBELL
-        );
+        for domain in [Domain::KernelDispatch, Domain::ScratchMemory] {
+            assert_eq!(role("hsa_signal_store_relaxed", &[domain]), role::DOORBELL);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use gputrace_abi::domain::Domain::{
     self, Correlation, HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt,
     KernelDispatch, KfdEvent, KfdIoctl, MarkerControl, MarkerCore, MarkerName, MemoryAllocation, MemoryCopy,
-    Rccl, RocDecode, RocJpeg, Sched, Tracepoint,
+    Rccl, RocDecode, RocJpeg, Sched, ScratchMemory, Tracepoint,
 };
 
 use crate::args::DomainArgs;
@@ -43,12 +43,13 @@ const SYSTEM: &[Domain] = &[
     RocJpeg,
     Correlation,
     MemoryAllocation,
+    ScratchMemory,
 ];
 
 /// The domains that the options select: those of every option given as true (`--runtime-trace` if there is
 /// none), without those of every option given as false.
 pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
-    let options: [(Option<bool>, &[Domain]); 21] = [
+    let options: [(Option<bool>, &[Domain]); 22] = [
         (args.hip_trace, &[HipRuntime, HipCompiler]),
         (args.hip_runtime_trace, &[HipRuntime]),
         (args.hip_compiler_trace, &[HipCompiler]),
@@ -64,6 +65,7 @@ pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
         (args.driver_trace, &[Tracepoint]),
         (args.marker_trace, MARKERS),
         (args.memory_allocation_trace, &[MemoryAllocation]),
+        (args.scratch_memory_trace, &[ScratchMemory]),
         (args.rccl_trace, &[Rccl]),
         (args.rocdecode_trace, &[RocDecode]),
         (args.rocjpeg_trace, &[RocJpeg]),
@@ -120,7 +122,8 @@ mod tests {
                 Rccl,
                 RocDecode,
                 RocJpeg,
-                MemoryAllocation
+                MemoryAllocation,
+                ScratchMemory
             ]
         );
         let args = DomainArgs {

@@ -56,6 +56,7 @@ impl Accounts {
                 | kind::PACKET
                 | kind::COMPLETION
                 | kind::COPY
+                | kind::SCRATCH
                 | kind::IOCTL
                 | kind::OFF_CPU
                 | kind::TRACE

@@ -64,6 +64,8 @@ pub struct GpuSettings {
     pub sampler: Option<Sampler>,
     /// The node's agents: topology node and kind.
     pub agents: Vec<(u32, AgentKind)>,
+    /// Look at the scratch memory of queues.
+    pub scratch: bool,
 }
 
 /// What the session asks of a running collector.
@@ -414,12 +416,17 @@ fn send(commands: &Sender<Command>, wake: &OwnedFd, command: Command) {
 /// Starts a watcher that sends what it finds as commands, and books that keep it informed.
 fn follow_gpu(settings: GpuSettings, commands: Sender<Command>) -> Result<(Watcher, GpuBooks), ProbeError> {
     let has_clocks = settings.sampler.is_some();
-    let watcher = Watcher::start(settings.sampler, move |found| {
+    let watcher = Watcher::start(settings.sampler, settings.scratch, move |found| {
         // Nobody waits for it, so the collector's next round is soon enough. One that is gone needs it no more.
         let _ = commands.send(Command::Watched(Box::new((found.records, found.metas))));
     })
     .map_err(|error| start_error(&error))?;
-    let books = GpuBooks::new(settings.agents, has_clocks, watcher.sender.clone());
+    let books = GpuBooks::new(
+        settings.agents,
+        has_clocks,
+        settings.scratch,
+        watcher.sender.clone(),
+    );
     Ok((watcher, books))
 }
 

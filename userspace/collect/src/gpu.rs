@@ -45,6 +45,8 @@ pub(crate) struct GpuBooks {
     agents: Vec<(u32, AgentKind)>,
     /// Whether the watcher reads the GPUs' clocks.
     has_clocks: bool,
+    /// Whether it looks at the scratch memory of queues.
+    scratch: bool,
     watcher: Sender<Watch>,
     /// Packets that were missing from queues and processes that have ended since the last round.
     gone: usize,
@@ -57,6 +59,8 @@ pub(crate) struct GpuBooks {
 pub(crate) enum News {
     /// A packet without a completion signal went to this queue: only its indices tell of it.
     Unsignalled(u64),
+    /// A kernel that needs private memory went to this queue, which may get scratch memory for it.
+    Private(u64),
     /// A queue that is to be looked at when the recording stops.
     Queue(u64),
     /// The queue is gone.
@@ -76,18 +80,27 @@ struct Queue {
     missing: BTreeMap<u64, (Packet, u32)>,
     /// Whether the watcher has been told of a packet without a signal since the last round.
     unsignalled: bool,
+    /// Whether the watcher has been told of a kernel with private memory since the last round.
+    private: bool,
     /// Whether packets may have been passed over on purpose since the last one.
     passed_over: bool,
 }
 
 impl GpuBooks {
-    /// `agents` are the node's; `has_clocks` says whether the watcher reads the GPUs' clocks.
-    pub(crate) fn new(agents: Vec<(u32, AgentKind)>, has_clocks: bool, watcher: Sender<Watch>) -> Self {
+    /// `agents` are the node's; `has_clocks` says whether the watcher reads the GPUs' clocks, `scratch` whether it looks at
+    /// the scratch memory of queues.
+    pub(crate) fn new(
+        agents: Vec<(u32, AgentKind)>,
+        has_clocks: bool,
+        scratch: bool,
+        watcher: Sender<Watch>,
+    ) -> Self {
         Self {
             queues: HashMap::new(),
             kernels: HashSet::new(),
             agents,
             has_clocks,
+            scratch,
             watcher,
             gone: 0,
             news: Vec::new(),
@@ -162,12 +175,14 @@ impl GpuBooks {
                     next: if since_creation { 0 } else { packet.index },
                     missing: BTreeMap::new(),
                     unsignalled: false,
+                    private: false,
                     passed_over: false,
                 },
             );
             self.news.push((packet.pid, News::Queue(packet.queue)));
         }
-        let [.., kernel, _, _, signal] = packet.packet;
+        let [.., sizes, kernel, _, _, signal] = packet.packet;
+        let is_kernel = packet.header.domain == Domain::KernelDispatch.id();
         if let Some(queue) = self.queues.get_mut(&key) {
             if std::mem::take(&mut queue.passed_over) {
                 queue.next = queue.next.max(packet.index);
@@ -184,15 +199,20 @@ impl GpuBooks {
             } else {
                 queue.missing.remove(&packet.index);
             }
-            if signal == 0 && packet.header.domain == Domain::KernelDispatch.id() && !queue.unsignalled {
+            if signal == 0 && is_kernel && !queue.unsignalled {
                 queue.unsignalled = true;
                 self.news.push((packet.pid, News::Unsignalled(packet.queue)));
+            }
+            // `private_segment_size` is the low half.
+            if self.scratch && is_kernel && sizes as u32 != 0 && !queue.private {
+                queue.private = true;
+                self.news.push((packet.pid, News::Private(packet.queue)));
             }
         }
         if signal != 0 {
             self.news.push((packet.pid, News::Open(signal)));
         }
-        if packet.header.domain == Domain::KernelDispatch.id() && self.kernels.insert((packet.pid, kernel)) {
+        if is_kernel && self.kernels.insert((packet.pid, kernel)) {
             tell(Happening::Kernel {
                 pid: packet.pid,
                 kernel_object: kernel,
@@ -244,6 +264,7 @@ impl GpuBooks {
         let mut late: Vec<Late> = (0..std::mem::take(&mut self.gone)).map(|_| Late::Gone).collect();
         for ((pid, _), queue) in &mut self.queues {
             queue.unsignalled = false;
+            queue.private = false;
             if queue.missing.is_empty() {
                 continue;
             }
@@ -291,7 +312,7 @@ mod tests {
 
     /// Books whose watcher is not there.
     fn books(agents: Vec<(u32, AgentKind)>) -> GpuBooks {
-        GpuBooks::new(agents, true, channel().0)
+        GpuBooks::new(agents, true, true, channel().0)
     }
 
     fn packet(index: u64, signal: u64) -> Packet {
@@ -333,9 +354,9 @@ mod tests {
         for (word, value) in [(0, 777_u64), (2, 2_000), (4, 31_000)] {
             request.after[word * 8..][..8].copy_from_slice(&value.to_ne_bytes());
         }
-        let with = GpuBooks::new(Vec::new(), true, channel().0);
+        let with = GpuBooks::new(Vec::new(), true, false, channel().0);
         assert!(with.clock(request.as_bytes()).is_none());
-        let without = GpuBooks::new(Vec::new(), false, channel().0);
+        let without = GpuBooks::new(Vec::new(), false, false, channel().0);
         let Some(Meta::GpuClock(clock)) = without.clock(request.as_bytes()) else {
             panic!("a sample")
         };

@@ -19,6 +19,7 @@ mod collector;
 mod gpu;
 mod late;
 mod rings;
+mod scratch;
 mod tasks;
 mod values;
 mod watch;

@@ -25,7 +25,7 @@ use gputrace_codeobj::memory::{Memory as _, ProcessMemory};
 use gputrace_kfd::clock::Sampler;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-use crate::{clocks, gpu::News};
+use crate::{clocks, gpu::News, scratch::Scratch};
 
 /// How often the read index of a busy queue is looked at: 1 kHz. That is the resolution of dispatches
 /// without completion signals.
@@ -83,14 +83,17 @@ impl Watcher {
     /// Starts the thread. `report` is called from it.
     pub(crate) fn start(
         sampler: Option<Sampler>,
+        scratch: bool,
         report: impl Fn(Found) + Send + 'static,
     ) -> std::io::Result<Self> {
         let (sender, news) = channel();
         let state = State {
             news,
             sampler,
+            scratch,
             processes: HashMap::new(),
             found: Found::default(),
+            sample_due: Instant::now(),
             look_due: Instant::now(),
             clocks_due: Instant::now(),
         };
@@ -111,8 +114,11 @@ impl Watcher {
 struct State {
     news: Receiver<Watch>,
     sampler: Option<Sampler>,
+    /// Whether the scratch memory of queues is looked at.
+    scratch: bool,
     processes: HashMap<u32, Process>,
     found: Found,
+    sample_due: Instant,
     look_due: Instant,
     clocks_due: Instant,
 }
@@ -134,12 +140,15 @@ struct Queue {
     looked: u64,
     /// Whether packets without signals are, or were when it was last looked at, in it.
     is_followed: bool,
+    /// Known if the scratch memory of queues is looked at.
+    scratch: Option<Scratch>,
 }
 
 impl State {
     fn run(mut self, report: impl Fn(Found)) -> Found {
         loop {
             let pause = if self.is_busy() { SAMPLE_EVERY } else { LOOK_EVERY };
+            let pause = pause.min(self.scratch_pause());
             match self.news.recv_timeout(pause) {
                 Ok(Watch::News(news)) => self.learn(&news),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -147,7 +156,13 @@ impl State {
             }
             let now = Instant::now();
             let all = now >= self.look_due;
-            self.sample(|queue| queue.is_followed && (all || queue.busy_until > now));
+            if self.scratch {
+                self.look_at_scratch(false);
+            }
+            if all || pause >= SAMPLE_EVERY || now >= self.sample_due {
+                self.sample_due = now + SAMPLE_EVERY;
+                self.sample(|queue| queue.is_followed && (all || queue.busy_until > now));
+            }
             if all {
                 self.look_due = now + LOOK_EVERY;
                 self.look_at_signals(now, false);
@@ -164,6 +179,9 @@ impl State {
         // Also those that have not changed: the reader is to know how things stood.
         self.forget_samples();
         self.sample(|_| true);
+        if self.scratch {
+            self.look_at_scratch(true);
+        }
         self.look_at_signals(Instant::now(), true);
         self.read_clocks();
         self.found
@@ -200,16 +218,20 @@ impl State {
                 continue;
             };
             match news {
-                News::Queue(address) | News::Unsignalled(address) => {
+                News::Queue(address) | News::Unsignalled(address) | News::Private(address) => {
                     let queue = process.queues.entry(*address).or_insert(Queue {
                         busy_until: now,
                         read_index: None,
                         looked: 0,
                         is_followed: false,
+                        scratch: self.scratch.then(Scratch::default),
                     });
                     if matches!(news, News::Unsignalled(_)) {
                         queue.busy_until = now + BUSY_FOR;
                         queue.is_followed = true;
+                    }
+                    if let (News::Private(_), Some(scratch)) = (news, &mut queue.scratch) {
+                        scratch.wanted(now);
                     }
                 }
                 News::QueueGone(address) => {
@@ -220,6 +242,34 @@ impl State {
                 }
                 News::Read(signal) => {
                     process.open.remove(signal);
+                }
+            }
+        }
+    }
+
+    /// How soon to look at the scratch memory of queues.
+    fn scratch_pause(&self) -> Duration {
+        if !self.scratch {
+            return LOOK_EVERY;
+        }
+        let queues = self
+            .processes
+            .values()
+            .flat_map(|process| process.queues.values());
+        let scratch = queues.filter_map(|queue| queue.scratch.as_ref());
+        scratch.map(Scratch::pause).min().unwrap_or(LOOK_EVERY)
+    }
+
+    /// Writes down what has changed in the scratch memory of queues. `all` looks also where nothing is expected.
+    fn look_at_scratch(&mut self, all: bool) {
+        let now = Instant::now();
+        for (pid, process) in &mut self.processes {
+            for (address, queue) in &mut process.queues {
+                if let Some(scratch) = &mut queue.scratch
+                    && (all || scratch.is_due(now))
+                    && let Some(state) = scratch.look(&process.memory, *pid, *address, now)
+                {
+                    self.found.records.extend_from_slice(state.as_bytes());
                 }
             }
         }
@@ -337,7 +387,7 @@ impl State {
 }
 
 /// These records are the collector's own: they count as made on CPU 0.
-fn header(size: usize, kind: u8, domain: u8) -> RecordHeader {
+pub(crate) fn header(size: usize, kind: u8, domain: u8) -> RecordHeader {
     RecordHeader {
         // Sizes of records are asserted to be small.
         size: size as u16,

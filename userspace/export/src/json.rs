@@ -45,6 +45,7 @@ use crate::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, UNKNOWN_FUNCTION, group},
     gpu::{Gpus, queue_id},
+    json_memory::{ALLOCATIONS, AllocationRecord, SCRATCH},
     json_records::{
         Argument, CALL_SIZE, CallNotes, CallRecord, CopyRecord, Correlation, DIRECTIONS, DISPATCH_OPERATIONS,
         DispatchRecord, KINDS, Returned, kind,
@@ -127,6 +128,8 @@ impl JsonExporter {
         let named = [
             (Domain::KernelDispatch, DISPATCH_OPERATIONS.to_vec()),
             (Domain::MemoryCopy, DIRECTIONS.map(Direction::name).to_vec()),
+            (Domain::MemoryAllocation, ALLOCATIONS.to_vec()),
+            (Domain::ScratchMemory, SCRATCH.to_vec()),
         ];
         for (domain, names) in named {
             if let Some(list) = operations.get_mut(kind(Some(domain))) {
@@ -365,6 +368,9 @@ impl Exporter for JsonExporter {
                 self.records.push((copy.origin.pid, array), &record)?;
             }
             Event::Observation(one) => {
+                if let Some((array, record)) = AllocationRecord::new(one) {
+                    self.records.push((one.whose.pid, array), &record)?;
+                }
                 let record = ObservationRecord::new(one);
                 self.records.push((one.whose.pid, OBSERVATIONS), &record)?;
             }

@@ -53,6 +53,7 @@ pub mod functions;
 pub mod gpu;
 pub mod intervals;
 pub mod json;
+mod json_memory;
 mod json_records;
 mod json_spill;
 pub mod kernels;

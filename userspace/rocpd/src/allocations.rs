@@ -1,11 +1,11 @@
 //! Memory that was allocated and freed, where rocprofv3 has it: `rocpd_memory_allocate`, which the view
 //! `memory_allocations` shows.
 //!
-//! As in rocprofv3's databases, memory with a handle instead of an address is of level `VIRTUAL`, and what frees memory
-//! has no agent and no size. What is known of both is in `extdata`, with what the agent had after it.
+//! As in rocprofv3's databases, memory with a handle instead of an address is of level `VIRTUAL`, that of queues of level `SCRATCH`
+//! (which the view `scratch_memory` shows), and what frees memory has no size, and no agent unless it is a queue's. What is known of both is in `extdata`, with what the agent had after it.
 
 use gputrace_abi::domain::Domain;
-use gputrace_export::ExportError;
+use gputrace_export::{ExportError, gpu::queue_id};
 use gputrace_timeline::observation::{FieldValue, Observation};
 use serde::Serialize;
 
@@ -27,12 +27,15 @@ struct Ext {
     /// Bytes that all processes have allocated on the agent afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     live_bytes: Option<u64>,
+    /// Of scratch memory: rocprofiler-sdk's flags, bit 0 for memory that is given back when the kernel has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flags: Option<u64>,
 }
 
 /// Writes allocations.
 #[derive(Debug)]
 pub(crate) struct Allocations {
-    rows: Rows<13>,
+    rows: Rows<14>,
     count: i64,
 }
 
@@ -42,7 +45,7 @@ impl Allocations {
             rows: Rows::new(
                 identity,
                 "rocpd_memory_allocate",
-                "id, nid, pid, tid, agent_id, type, level, start, \"end\", address, size, event_id, extdata",
+                "id, nid, pid, tid, agent_id, type, level, start, \"end\", address, size, queue_id, event_id, extdata",
             ),
             count: 0,
         }
@@ -54,23 +57,29 @@ impl Allocations {
         context: &mut Context,
         one: &Observation,
     ) -> Result<(), ExportError> {
-        if one.domain != Domain::MemoryAllocation.id() {
-            return Ok(());
-        }
+        let domain = match Domain::from_id(one.domain) {
+            Some(domain @ (Domain::MemoryAllocation | Domain::ScratchMemory)) => domain,
+            _ => return Ok(()),
+        };
+        let scratch = domain == Domain::ScratchMemory;
         let number = |name: &str| match one.get(name) {
             Some(FieldValue::Number(value) | FieldValue::Hex(value)) => Some(*value),
             _ => None,
         };
         let (bytes, node) = (number("bytes"), number("node"));
         let frees = one.name.ends_with("FREE");
-        let (kind, agent, size) = if frees {
-            ("FREE", None, 0)
+        let agent = node.and_then(|node| u32::try_from(node).ok());
+        let agent = agent.filter(|node| context.gpus.agent(*node).is_some());
+        let agent = agent.filter(|_| scratch || !frees);
+        let (kind, size) = if frees {
+            ("FREE", 0)
         } else {
-            let agent = node.and_then(|node| u32::try_from(node).ok());
-            let agent = agent.filter(|node| context.gpus.agent(*node).is_some());
-            ("ALLOC", agent, bytes.unwrap_or(0))
+            ("ALLOC", bytes.unwrap_or(0))
         };
-        let level = if one.name.contains("VMEM") {
+        let queue = number("queue").and_then(|number| u32::try_from(number).ok());
+        let level = if scratch {
+            "SCRATCH"
+        } else if one.name.contains("VMEM") {
             "VIRTUAL"
         } else {
             "REAL"
@@ -78,12 +87,13 @@ impl Allocations {
         let extdata = json(&Ext {
             freed_bytes: bytes.filter(|bytes| frees && *bytes != 0),
             freed_node: node.filter(|_| frees),
-            live_bytes: number("live_bytes"),
+            live_bytes: number("live_bytes").or(number("live_scratch_bytes")),
+            flags: number("flags").filter(|_| scratch),
         });
         let whose = &one.whose;
         context.who.seen(whose.pid, whose.tid);
         let call = number("correlation_id").unwrap_or(0);
-        let event = context.event(Domain::MemoryAllocation.name(), (call, call), "{}")?;
+        let event = context.event(domain.name(), (call, call), "{}")?;
         self.count += 1;
         let row = cells![
             self.count,
@@ -97,6 +107,7 @@ impl Allocations {
             int(one.end),
             number("address").map(int),
             int(size),
+            queue.map(|number| int(queue_id(number))),
             event,
             extdata.as_str(),
         ];

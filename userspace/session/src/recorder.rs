@@ -211,6 +211,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             gpu: gpus.as_ref().map(|gpus| GpuSettings {
                 sampler,
                 agents: gpus.nodes(),
+                scratch: request.domains.contains(&Domain::ScratchMemory),
             }),
         };
         let collector = Collector::start(settings, move |happening| {

@@ -65,7 +65,9 @@ pub(crate) fn decode(raw: RawRecord<'_>) -> Result<Record<'_>, Fault> {
             .ok_or(Fault::Malformed),
         kind::LINKER => Ok(Record::Internal),
         kind::VALUE => value(raw).ok_or(Fault::Malformed),
-        kind::PACKET | kind::COMPLETION | kind::COPY | kind::QUEUE => work(raw).ok_or(Fault::Malformed),
+        kind::PACKET | kind::COMPLETION | kind::COPY | kind::QUEUE | kind::SCRATCH => {
+            work(raw).ok_or(Fault::Malformed)
+        }
         _ => Err(Fault::Unknown),
     }
 }
@@ -85,6 +87,7 @@ fn work(raw: RawRecord<'_>) -> Option<Record<'_>> {
         kind::PACKET => &[Domain::KernelDispatch, Domain::QueuePacket],
         kind::COMPLETION => &[Domain::Completion],
         kind::COPY => &[Domain::MemoryCopy],
+        kind::SCRATCH => &[Domain::ScratchMemory],
         _ => &[],
     };
     let counted = !domains.is_empty();
@@ -95,6 +98,7 @@ fn work(raw: RawRecord<'_>) -> Option<Record<'_>> {
         kind::PACKET => Item::Packet(gpu::Packet::read_from_bytes(raw.bytes).ok()?),
         kind::COMPLETION => Item::Completion(gpu::Completion::read_from_bytes(raw.bytes).ok()?),
         kind::COPY => Item::Copy(gpu::Copy::read_from_bytes(raw.bytes).ok()?),
+        kind::SCRATCH => Item::Scratch(gpu::ScratchState::read_from_bytes(raw.bytes).ok()?),
         _ => Item::Queue(gpu::QueueState::read_from_bytes(raw.bytes).ok()?),
     };
     Some(Record::Work { item, counted })

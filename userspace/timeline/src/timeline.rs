@@ -72,6 +72,8 @@ pub struct Timeline<R> {
     /// Events about the GPU's work that wait until the calls before them have been emitted, which may say more of them.
     held: VecDeque<Event>,
     ranges: Ranges,
+    /// Whether queues are followed for their scratch memory only.
+    hides_dispatches: bool,
     memory: Memory,
     collecting: Collection,
     group: Group,
@@ -152,6 +154,8 @@ impl<R: Read + Seek> Timeline<R> {
     }
 
     fn with(reader: CaptureReader<R>, recording: Recording, ready: VecDeque<Event>, work: Work) -> Self {
+        let has = |domain: Domain| recording.domains.iter().any(|name| name == domain.name());
+        let hides_dispatches = has(Domain::ScratchMemory) && !has(Domain::KernelDispatch);
         let mut memory = Memory::new(&recording.domains);
         ready.iter().for_each(|event| memory.agent(event));
         Self {
@@ -160,6 +164,7 @@ impl<R: Read + Seek> Timeline<R> {
             recording,
             held: VecDeque::new(),
             ranges: Ranges::default(),
+            hides_dispatches,
             memory,
             collecting: Collection::default(),
             group: Group::default(),
@@ -377,6 +382,9 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 let mut event = self.deferred.seen(event);
+                if self.hides_dispatches && matches!(event, Event::Dispatch(_)) {
+                    continue;
+                }
                 if self.ranges.annotate(&mut event) {
                     return Some(Ok(event));
                 }

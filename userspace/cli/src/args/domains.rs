@@ -54,6 +54,8 @@ domain_args! {
     marker_trace;
     /// Memory that HSA allocates and frees: which agent's, address, bytes; what was never freed.
     memory_allocation_trace;
+    /// Scratch memory that queues are given for kernels with more private memory than registers hold, and lose.
+    scratch_memory_trace;
     /// RCCL, the collectives: nccl*.
     rccl_trace;
     /// Video decoding: rocDec*.

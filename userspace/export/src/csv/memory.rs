@@ -1,9 +1,14 @@
-//! `memory_allocation_trace`, with rocprofv3's columns. As there, what frees memory has no agent and no size.
+//! `memory_allocation_trace` and `scratch_memory_trace`, with rocprofv3's columns. As there, what frees memory has no agent (but for
+//! scratch memory) and no size.
 
 use gputrace_timeline::observation::{FieldValue, Observation};
 
 use super::table::{Field, Table};
-use crate::{exporter::ExportError, gpu::Gpus, output::OutputDir};
+use crate::{
+    exporter::ExportError,
+    gpu::{Gpus, queue_id},
+    output::OutputDir,
+};
 
 const COLUMNS: [&str; 8] = [
     "Kind",
@@ -23,10 +28,7 @@ pub(super) fn begin(directory: &OutputDir, name: &str) -> Result<Table, ExportEr
 
 /// Writes a row.
 pub(super) fn row(table: &mut Table, gpus: &Gpus, one: &Observation) -> Result<(), ExportError> {
-    let number = |name: &str| match one.get(name) {
-        Some(FieldValue::Number(value) | FieldValue::Hex(value)) => *value,
-        _ => 0,
-    };
+    let number = |name: &str| number(one, name).unwrap_or(0);
     let frees = one.name.ends_with("FREE");
     let node = one.get("node").filter(|_| !frees);
     let agent = match node {
@@ -43,4 +45,51 @@ pub(super) fn row(table: &mut Table, gpus: &Gpus, one: &Observation) -> Result<(
         Field::from(one.begin),
         Field::from(one.end),
     ])
+}
+
+const SCRATCH_COLUMNS: [&str; 9] = [
+    "Kind",
+    "Operation",
+    "Agent_Id",
+    "Queue_Id",
+    "Thread_Id",
+    "Alloc_Flags",
+    "Start_Timestamp",
+    "End_Timestamp",
+    "Allocation_Size",
+];
+
+/// Begins the table of scratch memory.
+pub(super) fn begin_scratch(directory: &OutputDir, name: &str) -> Result<Table, ExportError> {
+    Table::create(
+        directory,
+        &format!("{name}_scratch_memory_trace.csv"),
+        SCRATCH_COLUMNS,
+    )
+}
+
+/// Writes a row. Nobody saw which thread of the runtime it was: 0.
+pub(super) fn scratch_row(table: &mut Table, gpus: &Gpus, one: &Observation) -> Result<(), ExportError> {
+    let number = |name: &str| number(one, name);
+    let frees = one.name.ends_with("FREE");
+    let node = number("node").and_then(|node| u32::try_from(node).ok());
+    let queue = number("queue").and_then(|number| u32::try_from(number).ok());
+    table.fields([
+        Field::from("SCRATCH_MEMORY"),
+        Field::from(one.name.as_ref()),
+        Field::from(gpus.agent_label(node)),
+        Field::from(queue.map_or(0, queue_id)),
+        Field::from(one.whose.tid),
+        Field::from(number("flags").unwrap_or(0)),
+        Field::from(one.begin),
+        Field::from(one.end),
+        Field::from(if frees { 0 } else { number("bytes").unwrap_or(0) }),
+    ])
+}
+
+fn number(one: &Observation, name: &str) -> Option<u64> {
+    match one.get(name)? {
+        FieldValue::Number(value) | FieldValue::Hex(value) => Some(*value),
+        _ => None,
+    }
 }

@@ -105,6 +105,7 @@ pub struct CsvExporter {
     gpu: GpuTables,
     observed: Observed,
     memory: Option<Table>,
+    scratch: Option<Table>,
     counters: Option<Table>,
     stats: Option<Stats>,
     ledger: Option<Ledger>,
@@ -130,6 +131,7 @@ impl CsvExporter {
             gpu: GpuTables::default(),
             observed: Observed::default(),
             memory: None,
+            scratch: None,
             counters: None,
             stats: options.stats.then(Stats::default),
             ledger: None,
@@ -217,6 +219,15 @@ impl Exporter for CsvExporter {
                 };
                 memory::row(table, self.gpu.gpus(), one)?;
             }
+            Event::Observation(one) if one.domain == Domain::ScratchMemory.id() => {
+                let table = match &mut self.scratch {
+                    Some(table) => table,
+                    None => self
+                        .scratch
+                        .insert(memory::begin_scratch(&self.directory, &self.name)?),
+                };
+                memory::scratch_row(table, self.gpu.gpus(), one)?;
+            }
             Event::Observation(one) => self.observed.row(&self.directory, &self.name, one)?,
             Event::Counter(sample) => {
                 let table = match &mut self.counters {
@@ -269,6 +280,10 @@ impl Exporter for CsvExporter {
         tables.extend(
             self.memory
                 .map(|table| (table, "allocations of memory".to_owned())),
+        );
+        tables.extend(
+            self.scratch
+                .map(|table| (table, "scratch memory of queues".to_owned())),
         );
         tables.extend(
             self.counters

@@ -157,13 +157,15 @@ impl GpuWork {
 
     /// Draws how much memory of an agent is allocated after an allocation or what frees one.
     pub(crate) fn memory<W: Write>(&mut self, out: &mut Sequence<W>, one: &Observation) -> io::Result<()> {
-        let (Some(FieldValue::Number(node)), Some(FieldValue::Number(live))) =
-            (one.get("node"), one.get("live_bytes"))
-        else {
+        let Some(FieldValue::Number(node)) = one.get("node") else {
             return Ok(());
         };
         let node = u32::try_from(*node).ok();
-        let track = self.rows.live_bytes(out, &self.gpus, node)?;
+        let (live, track) = match (one.get("live_bytes"), one.get("live_scratch_bytes")) {
+            (Some(FieldValue::Number(live)), _) => (live, self.rows.live_bytes(out, &self.gpus, node)?),
+            (_, Some(FieldValue::Number(live))) => (live, self.rows.scratch_bytes(out, &self.gpus, node)?),
+            _ => return Ok(()),
+        };
         out.event(one.end, EventType::Counter, track, |event| {
             event.counter(i64::try_from(*live).unwrap_or(i64::MAX));
         })

@@ -217,6 +217,16 @@ impl Rows {
         self.named_counter(out, gpus, (3, "allocated bytes", Unit::UNIT_SIZE_BYTES), node)
     }
 
+    /// The track of the scratch memory that the queues of an agent have, in bytes.
+    pub(super) fn scratch_bytes<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        gpus: &Gpus,
+        node: Option<u32>,
+    ) -> io::Result<u64> {
+        self.named_counter(out, gpus, (4, "scratch bytes", Unit::UNIT_SIZE_BYTES), node)
+    }
+
     fn named_counter<W: Write>(
         &mut self,
         out: &mut Sequence<W>,

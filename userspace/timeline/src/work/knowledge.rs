@@ -214,6 +214,14 @@ impl Knowledge {
         Some(agent.node_id)
     }
 
+    /// KFD's number of the GPU at a node.
+    pub(crate) fn gpu_of_node(&self, node: u32) -> Option<u32> {
+        let mut agents = self.agents().iter().map(|info| &info.agent);
+        agents
+            .find(|agent| agent.node_id == node)
+            .map(|agent| agent.gpu_id)
+    }
+
     /// The node of an `hsa_agent_t`.
     pub(crate) fn node_of(&self, pid: u32, handle: u64) -> Option<u32> {
         self.handles.get(&(pid, handle)).copied()

@@ -28,6 +28,7 @@ mod live;
 mod packet;
 mod queue;
 mod records;
+mod scratch;
 mod signal;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -45,6 +46,7 @@ use self::{
     packet::Kind,
     queue::{Inserted, LAST_LOOK, Queue, Settle, Settled},
     records::Records,
+    scratch::Scratch,
     signal::{Signal, User},
 };
 use crate::{
@@ -82,6 +84,7 @@ pub(crate) struct Work {
     copies: BTreeMap<u64, OpenCopy>,
     dispatches: u64,
     copies_seen: u64,
+    scratch: Scratch,
     /// GPUs whose stamps could not be aligned, by node, and why.
     unaligned: BTreeMap<Option<u32>, Unresolved>,
     /// Records of packets that were known already.
@@ -123,6 +126,7 @@ impl Work {
             copies: BTreeMap::new(),
             dispatches: 0,
             copies_seen: 0,
+            scratch: Scratch::default(),
             unaligned: BTreeMap::new(),
             duplicates: 0,
             latest: 0,
@@ -221,7 +225,8 @@ impl Work {
                 Item::Packet(packet) => self.packet(packet, events),
                 Item::Completion(reading) => self.completion(reading, events),
                 Item::Copy(copy) => self.copy(copy, events),
-                Item::Queue(state) => self.queue_state(state),
+                Item::Queue(state) => self.queue_state(state, events),
+                Item::Scratch(state) => self.scratch_state(state, events),
                 Item::Ring(ring) => self.ring(ring),
                 Item::Restart { time, pid } => self.restart(*time, *pid, events),
                 Item::Exit { pid, .. } => self.exit(*pid),
@@ -342,7 +347,7 @@ impl Work {
         }
     }
 
-    fn queue_state(&mut self, state: &QueueState) {
+    fn queue_state(&mut self, state: &QueueState, events: &mut VecDeque<Event>) {
         let Some(process) = self.processes.get_mut(&state.pid) else {
             return;
         };
@@ -352,6 +357,7 @@ impl Work {
         let is_end = state.reason == queue_reason::DESTROY;
         if is_end {
             process.current.remove(&state.queue);
+            self.scratch.queue_ended(number, state.time, events);
         }
         let Some(queue) = self.queue_mut(number) else {
             return;
@@ -365,12 +371,28 @@ impl Work {
         self.changed.insert(number);
     }
 
+    /// What has changed in the scratch memory of a queue.
+    fn scratch_state(&mut self, state: &gpu::ScratchState, events: &mut VecDeque<Event>) {
+        let process = self.processes.get(&state.pid);
+        let number = process.and_then(|process| process.current.get(&state.queue));
+        let Some(queue) = number.and_then(|number| self.queues.get(*number as usize)) else {
+            return;
+        };
+        let gpu_id = queue
+            .info
+            .node_id
+            .and_then(|node| self.knowledge.gpu_of_node(node));
+        self.scratch
+            .changed(state, &queue.info, gpu_id.unwrap_or(0), queue.since, events);
+    }
+
     /// Process `pid` is another program from now on, or another process.
     fn restart(&mut self, time: u64, pid: u32, events: &mut VecDeque<Event>) {
         let Some(process) = self.processes.remove(&pid) else {
             return;
         };
         for number in process.queues.into_values() {
+            self.scratch.forget(number);
             if let Some(queue) = self.queue_mut(number) {
                 queue.abandon(time);
                 self.changed.insert(number);

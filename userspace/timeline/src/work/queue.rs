@@ -121,7 +121,7 @@ pub(crate) struct Queue {
     /// The last look at the queue by the recorder: when, and the read index.
     last_look: Option<(u64, u64)>,
     /// A time before all packets: [`HURRY`] before the first record of one.
-    since: u64,
+    pub(crate) since: u64,
     /// Looks before this may have been at the queue that had the address before.
     looks_from: u64,
     /// Packets below have been settled, and did not all end before `floor`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gputrace_abi::gpu::{Completion, Copy, Packet, QueueState};
+use gputrace_abi::gpu::{Completion, Copy, Packet, QueueState, ScratchState};
 
 /// A record, or something else that has its place in time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,6 +11,7 @@ pub(crate) enum Item {
     Completion(Completion),
     Copy(Copy),
     Queue(QueueState),
+    Scratch(ScratchState),
     /// The driver has made a queue.
     Ring(Ring),
     /// The process is another program from now on, or the id is another process's.
@@ -33,6 +34,7 @@ impl Item {
             Self::Completion(reading) => reading.time,
             Self::Copy(copy) => copy.time,
             Self::Queue(state) => state.time,
+            Self::Scratch(state) => state.time,
             Self::Ring(ring) => ring.time,
             Self::Restart { time, .. } | Self::Exit { time, .. } => *time,
         }

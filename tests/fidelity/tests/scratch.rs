@@ -1,0 +1,189 @@
+//! What `--scratch-memory-trace` finds on real runtimes, held against what the packet processor asked them for and what they
+//! wrote into the queue's descriptor.
+
+#![allow(
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test code outside of #[test] functions"
+)]
+#![expect(clippy::expect_used, reason = "tests")]
+
+mod support;
+
+use std::{fs, path::Path, process::Command};
+
+use gputrace_e2e::{Running, Trace};
+use gputrace_fidelity::{
+    release::{Release, preload},
+    scenario::{WORKLOADS, Workload},
+    truth::Truth,
+};
+use serde_json::Value;
+
+use support::{gputrace, release};
+
+/// Long enough for the recorder to look while the kernel has its memory, also on a busy machine.
+const SETTINGS: &str = "[[kernel]]\nname = \"uses_scratch\"\nduration = { fixed_ns = 200_000_000 }\n";
+
+const COLUMNS: &str = r#""Kind","Operation","Agent_Id","Queue_Id","Thread_Id","Alloc_Flags","Start_Timestamp","End_Timestamp","Allocation_Size""#;
+
+/// Records a program with a kernel that needs scratch memory; the outputs are `out/run_…` in `place`.
+fn record(release: &Release, place: &Path, option: &str) {
+    let workload = Workload {
+        program: "features",
+        arguments: &["{objects}/module.hsaco"],
+        ..*WORKLOADS.first().expect("a workload")
+    };
+    let program = release.program(&workload, workload.arguments);
+    fs::write(place.join("softgpu.toml"), SETTINGS).expect("the settings");
+    let mut command = Command::new(gputrace());
+    command
+        .args([option, "-o", "run", "-f", "csv,json,rocpd", "-d"])
+        .arg(place.join("out"))
+        .arg("--")
+        .arg(program.get_program())
+        .args(program.get_args())
+        .env("LD_PRELOAD", preload().expect("the software GPU"))
+        .env("SOFTGPU_CONFIG", place.join("softgpu.toml"))
+        .env("SOFTGPU_LOG", place.join("truth"))
+        .env("WORKLOAD_LOG", place.join("said"));
+    Running::start("gputrace", &mut command).finish();
+}
+
+/// A change of the scratch memory of a queue.
+#[derive(Debug, PartialEq, Eq)]
+struct Change {
+    frees: bool,
+    bytes: u64,
+    address: u64,
+    hsa_queue: u64,
+    begin: u64,
+    end: u64,
+}
+
+/// The changes that the packet processor saw.
+fn expected(truth: &Truth) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for one in &truth.scratch {
+        for (frees, which) in [(true, 0), (false, 1)] {
+            if one.location[0] != one.location[1] && one.location[which] != 0 {
+                changes.push(Change {
+                    frees,
+                    bytes: one.bytes[which],
+                    address: one.location[which],
+                    hsa_queue: one.hsa_queue,
+                    begin: one.begin,
+                    end: one.end,
+                });
+            }
+        }
+    }
+    changes
+}
+
+fn on(name: &str) {
+    let Some(release) = release(name) else { return };
+    let place = tempfile::tempdir().expect("a directory");
+    let place = place.path();
+    record(&release, place, "-s");
+    let truth = Truth::read(&place.join("truth"), &place.join("said")).expect("the truth");
+    let expected = expected(&truth);
+    assert!(expected.len() >= 2, "ROCm {name}: {:?}", truth.scratch);
+
+    let text = fs::read_to_string(place.join("out/run_results.json")).expect("the document");
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let processes = document["rocprofiler-sdk-tool"].as_array().expect("processes");
+    let records = processes.iter().filter_map(|process| {
+        let records = process["buffer_records"]["scratch_memory"].as_array()?;
+        let kinds = &process["strings"]["buffer_records"];
+        Some(records.iter().map(move |record| (record, kinds)))
+    });
+    let records: Vec<(&Value, &Value)> = records.flatten().collect();
+    let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("a number: {value}"));
+    assert_eq!(
+        records.len(),
+        expected.len(),
+        "ROCm {name}: {records:?} {expected:?}"
+    );
+    let csv = fs::read_to_string(place.join("out/run_scratch_memory_trace.csv")).expect("the table");
+    let mut lines = csv.lines();
+    assert_eq!(lines.next(), Some(COLUMNS));
+    for ((record, kinds), expected) in records.iter().zip(&expected) {
+        let kind = &kinds[number(&record["kind"]) as usize];
+        assert_eq!(kind["kind"], "SCRATCH_MEMORY");
+        let operation = if expected.frees {
+            "SCRATCH_MEMORY_FREE"
+        } else {
+            "SCRATCH_MEMORY_ALLOC"
+        };
+        assert_eq!(
+            kind["operations"][number(&record["operation"]) as usize],
+            operation
+        );
+        let size = if expected.frees { 0 } else { expected.bytes };
+        assert_eq!(number(&record["allocation_size"]), size);
+        assert_eq!(number(&record["gputrace"]["address"]), expected.address);
+        // The look before saw what was before, this one what was after.
+        let (begin, end) = (
+            number(&record["start_timestamp"]),
+            number(&record["end_timestamp"]),
+        );
+        assert!(
+            begin <= expected.end && expected.begin <= end,
+            "ROCm {name}: {begin} to {end}, {expected:?}"
+        );
+        let row = lines.next().expect("a row");
+        let queue = number(&record["queue_id"]["handle"]);
+        let flags = number(&record["flags"]);
+        assert_eq!(
+            row,
+            format!(r#""SCRATCH_MEMORY","{operation}","Agent 1",{queue},0,{flags},{begin},{end},{size}"#)
+        );
+    }
+    assert_eq!(lines.next(), None);
+
+    let answer = Command::new(gputrace())
+        .arg("query")
+        .arg(place.join("out/run.gtcap"))
+        .args([
+            "SELECT operation, size, agent_type FROM scratch_memory",
+            "--format",
+            "json",
+        ])
+        .output()
+        .expect("an answer");
+    let rows: Vec<Value> = serde_json::from_slice(&answer.stdout).expect("rows");
+    let sizes: Vec<u64> = rows.iter().map(|row| number(&row["size"])).collect();
+    let frees = |change: &Change| if change.frees { 0 } else { change.bytes };
+    assert_eq!(sizes, expected.iter().map(frees).collect::<Vec<_>>());
+    assert!(rows.iter().all(|row| row["agent_type"] == "GPU"), "{rows:?}");
+}
+
+#[test]
+fn on_rocm_5_2_3() {
+    on("5.2.3");
+}
+
+#[test]
+fn on_rocm_5_7_1() {
+    on("5.7.1");
+}
+
+#[test]
+fn on_rocm_6_4_3() {
+    on("6.4.3");
+}
+
+#[test]
+fn alone_it_shows_no_kernels() {
+    let Some(release) = release("5.2.3") else { return };
+    let place = tempfile::tempdir().expect("a directory");
+    record(&release, place.path(), "--scratch-memory-trace");
+    let trace = Trace::read(&place.path().join("out/run.gtcap"));
+    trace.assert_lossless();
+    assert!(trace.calls.is_empty(), "{:?}", trace.calls.first());
+    let out = place.path().join("out");
+    let csv = fs::read_to_string(out.join("run_scratch_memory_trace.csv")).expect("the table");
+    assert!(csv.lines().count() >= 3, "{csv}");
+    assert!(!out.join("run_kernel_trace.csv").exists());
+}
