@@ -104,6 +104,23 @@ if stale "$out/markers/markers" markers/markers.c call_log.h "$log"; then
         -o "$out/markers/markers"
 fi
 
+# What Kokkos tells tool libraries: a program that does it as Kokkos does, and one of Kokkos itself, where Debian's package
+# libtrilinos-kokkos-dev is installed (Kokkos 3, with its serial back-end), or unpacked below KOKKOS_ROOT.
+kokkos=$out/kokkos
+mkdir -p "$kokkos"
+if stale "$kokkos/libkp_nothing.so" kokkos/tool.c; then
+    $c -fPIC -shared -Wl,--build-id kokkos/tool.c -o "$kokkos/libkp_nothing.so"
+fi
+if stale "$kokkos/told" kokkos/told.c call_log.h "$log"; then
+    $c -Wno-strict-prototypes kokkos/told.c "$log" -ldl -o "$kokkos/told"
+fi
+root=${KOKKOS_ROOT:-}
+if [ -f "$root/usr/include/trilinos/Kokkos_Core.hpp" ] && stale "$kokkos/real" kokkos/real.cpp; then
+    libraries=$root/usr/lib/x86_64-linux-gnu
+    g++ -std=c++17 -O1 -w -fopenmp "-I$root/usr/include/trilinos" kokkos/real.cpp "-L$libraries" -ltrilinos_kokkoscore \
+        "-Wl,-rpath,$libraries" -o "$kokkos/real"
+fi
+
 # Programs that gputrace must refuse to trace, or has nothing to trace in.
 if stale "$out/no_rocm" bystander.c; then
     $c bystander.c -o "$out/no_rocm"

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use gputrace_abi::{domain::Domain, values::LONG_BYTES};
-use gputrace_e2e::{Bench, Trace};
+use gputrace_e2e::{Bench, Outputs, Running, Trace, bench::skipped};
 use gputrace_timeline::{
     Timeline, args,
     event::{Call, CallEnd, Event},
@@ -185,4 +185,78 @@ fn only_what_the_program_selects() {
             "roctxProfilerPause"
         ]
     );
+}
+
+/// Records a program that tells a tool library what Kokkos tells it.
+fn kokkos(bench: &Bench, program: &str) -> Outputs {
+    let outputs = bench.outputs(0);
+    let tool = bench.program("kokkos/libkp_nothing.so");
+    let mut command = bench.gputrace(&outputs);
+    command
+        .args(["--kokkos-trace", "-f", "csv", "--"])
+        .arg(bench.program(program))
+        .env("KOKKOS_TOOLS_LIBS", &tool)
+        // Kokkos before 4.
+        .env("KOKKOS_PROFILE_LIBRARY", &tool);
+    Running::start("gputrace", &mut command).finish();
+    outputs
+}
+
+#[test]
+fn kokkos_kernels_regions_copies_and_sections_are_the_programs() {
+    let Some(bench) = Bench::privileged() else { return };
+    let outputs = kokkos(&bench, "kokkos/told");
+    let trace = outputs.trace();
+    trace.assert_lossless();
+    let mut markers = by_text(&trace, Domain::MarkerCore);
+    let lines = account(&bench.logs());
+    assert_eq!(lines.len(), 2 * 100 + 3 + 1 + 4);
+    for line in &lines {
+        let call = take(&mut markers, line, &shown(&line.text));
+        assert_eq!(call.begin == call.end, line.what == "mark", "{line:?}");
+    }
+    markers.retain(|_, left| !left.is_empty());
+    let rest: Vec<&str> = markers.keys().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(rest, ["kokkosp_allocate_data", "kokkosp_deallocate_data"]);
+
+    // Arguments behind a struct that is passed on the stack.
+    let allocated = trace.calls_of("kokkosp_allocate_data").next().expect("a view");
+    let arguments: Vec<String> = args::decoded(trace.function(allocated), allocated)
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    assert!(arguments.contains(&"label=a view".to_owned()), "{arguments:?}");
+    assert!(arguments.contains(&"size=16".to_owned()), "{arguments:?}");
+    let csv = fs::read_to_string(outputs.file("_marker_api_trace.csv")).expect("the markers' table");
+    assert!(csv.contains(r#""MARKER_CORE_API","Kokkos::deep_copy to <- from","#));
+}
+
+#[test]
+fn kokkos_itself_is_understood() {
+    let Some(bench) = Bench::privileged() else { return };
+    if !bench.program("kokkos/real").exists() {
+        return skipped("Kokkos is not installed; apt-get install libtrilinos-kokkos-dev");
+    }
+    let trace = kokkos(&bench, "kokkos/real").trace();
+    trace.assert_lossless();
+    let count = |name: &str| {
+        let named = |call: &&Call| trace.name(call) == name;
+        trace.calls.iter().filter(named).count()
+    };
+    for (name, times) in [
+        ("Kokkos::Initialization Complete", 1),
+        ("fill", 5),
+        ("sum", 1),
+        ("Kokkos::deep_copy b <- a", 1),
+        ("scan", 1),
+        ("whole", 1),
+        ("done", 1),
+        ("Kokkos::Finalization Complete", 1),
+    ] {
+        assert_eq!(count(name), times, "{name}");
+    }
+    let whole = trace.calls.iter().find(|call| trace.name(call) == "whole");
+    let whole = whole.expect("the region");
+    let within =
+        |call: &&Call| trace.name(call) == "fill" && whole.begin <= call.begin && call.end <= whole.end;
+    assert_eq!(trace.calls.iter().filter(within).count(), 5);
 }

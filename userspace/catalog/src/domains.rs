@@ -2,6 +2,9 @@
 
 use gputrace_abi::domain::Domain;
 
+/// What the names of the functions begin with that Kokkos calls in a tool library. The library can have any name.
+pub const KOKKOS_TOOLS: &str = "kokkosp_";
+
 /// What must follow a [`Pattern`]'s prefix.
 #[derive(Clone, Copy)]
 enum Then {
@@ -180,6 +183,11 @@ const PATTERNS: &[Pattern] = &[
     },
     Pattern {
         prefix: "omnitrace_user_annotated_",
+        then: Then::Anything,
+        domain: Domain::MarkerCore,
+    },
+    Pattern {
+        prefix: KOKKOS_TOOLS,
         then: Then::Anything,
         domain: Domain::MarkerCore,
     },

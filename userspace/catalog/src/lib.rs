@@ -42,7 +42,8 @@ mod values;
 use std::sync::LazyLock;
 
 pub use domains::{
-    LibraryPattern, classify, is_polling, library_domains, library_patterns, plain_name, polling_prefixes,
+    KOKKOS_TOOLS, LibraryPattern, classify, is_polling, library_domains, library_patterns, plain_name,
+    polling_prefixes,
 };
 pub use gpu::{CODE_OBJECTS_LOADED, RUNTIME_ENDS, gpu_role, is_gpu_traced, stream_word};
 pub use signature::Signature;
@@ -54,6 +55,7 @@ use table::Table;
 const DATA: &[&str] = &[
     include_str!("../data/hip.txt"),
     include_str!("../data/hsa.txt"),
+    include_str!("../data/kokkos.txt"),
     include_str!("../data/marker.txt"),
     include_str!("../data/rccl.txt"),
 ];

@@ -11,6 +11,11 @@ pub enum Marker {
         /// Whether the function returns the number of ranges around the new one.
         level: bool,
     },
+    /// Something happens now that the function itself stands for; with what it is called.
+    MarkAs(&'static str),
+    /// A copy begins, which is a range of this thread. The first and the third argument word point to what its
+    /// destination and its source are called.
+    PushCopy,
     /// The innermost range of this thread ends.
     Pop {
         /// Whether the function returns the number of ranges around the one that ends, or -1.
@@ -20,6 +25,12 @@ pub enum Marker {
     Start,
     /// The range whose id is the first argument ends.
     Stop,
+    /// A range gets a name, the first argument, and an id, which is stored where the second argument points to.
+    NameSection,
+    /// The range whose id is the first argument begins; it may end in any thread.
+    StartSection,
+    /// The range whose id is the first argument ends.
+    StopSection,
     /// The program wants to be recorded from here on.
     Resume,
     /// The program does not want to be recorded from here on.
@@ -30,12 +41,36 @@ pub enum Marker {
     PopCorrelation,
 }
 
-use Marker::{Mark, Pause, Pop, PopCorrelation, Push, PushCorrelation, Resume, Start, Stop};
+use Marker::{
+    Mark, MarkAs, NameSection, Pause, Pop, PopCorrelation, Push, PushCopy, PushCorrelation, Resume, Start,
+    StartSection, Stop, StopSection,
+};
 
 /// By name; in order, for binary search.
 const MARKERS: &[(&str, Marker)] = &[
     ("hipProfilerStart", Resume),
     ("hipProfilerStop", Pause),
+    ("kokkosp_begin_deep_copy", PushCopy),
+    ("kokkosp_begin_fence", Push { level: false }),
+    ("kokkosp_begin_parallel_for", Push { level: false }),
+    ("kokkosp_begin_parallel_reduce", Push { level: false }),
+    ("kokkosp_begin_parallel_scan", Push { level: false }),
+    ("kokkosp_create_profile_section", NameSection),
+    ("kokkosp_end_deep_copy", Pop { level: false }),
+    ("kokkosp_end_fence", Pop { level: false }),
+    ("kokkosp_end_parallel_for", Pop { level: false }),
+    ("kokkosp_end_parallel_reduce", Pop { level: false }),
+    ("kokkosp_end_parallel_scan", Pop { level: false }),
+    (
+        "kokkosp_finalize_library",
+        MarkAs("Kokkos::Finalization Complete"),
+    ),
+    ("kokkosp_init_library", MarkAs("Kokkos::Initialization Complete")),
+    ("kokkosp_pop_profile_region", Pop { level: false }),
+    ("kokkosp_profile_event", Mark),
+    ("kokkosp_push_profile_region", Push { level: false }),
+    ("kokkosp_start_profile_section", StartSection),
+    ("kokkosp_stop_profile_section", StopSection),
     ("omnitrace_user_annotated_progress", Mark),
     ("omnitrace_user_pop_annotated_region", Pop { level: false }),
     ("omnitrace_user_pop_region", Pop { level: false }),
@@ -97,10 +132,16 @@ mod tests {
             assert!(classify(name).is_some(), "{name}");
             let words = signature.arguments.len();
             match expected {
-                Mark | Push { .. } | Start => {
+                Mark | Push { .. } | Start | NameSection => {
                     assert_eq!(signature.arguments[0].c_type.spelling, "const char *");
                 }
-                Stop => assert_eq!(words, 1),
+                PushCopy => {
+                    let parameters = signature.parameters();
+                    let names = parameters.iter().filter(|one| one.c_type == "const char *");
+                    let words: Vec<_> = names.map(|name| crate::word(name.at)).collect();
+                    assert_eq!(words, [Some(0), Some(2)]);
+                }
+                Stop | StartSection | StopSection => assert_eq!(words, 1),
                 PushCorrelation(word) => assert!(usize::from(*word) < words),
                 _ => {}
             }

@@ -49,7 +49,7 @@ const SYSTEM: &[Domain] = &[
 /// The domains that the options select: those of every option given as true (`--runtime-trace` if there is
 /// none), without those of every option given as false.
 pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
-    let options: [(Option<bool>, &[Domain]); 22] = [
+    let options: [(Option<bool>, &[Domain]); 23] = [
         (args.hip_trace, &[HipRuntime, HipCompiler]),
         (args.hip_runtime_trace, &[HipRuntime]),
         (args.hip_compiler_trace, &[HipCompiler]),
@@ -64,6 +64,8 @@ pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
         (args.sched, &[Sched]),
         (args.driver_trace, &[Tracepoint]),
         (args.marker_trace, MARKERS),
+        // Without it, markers are still wanted.
+        (args.kokkos_trace.filter(|on| *on), MARKERS),
         (args.memory_allocation_trace, &[MemoryAllocation]),
         (args.scratch_memory_trace, &[ScratchMemory]),
         (args.rccl_trace, &[Rccl]),

@@ -7,7 +7,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::EndReason;
 use gputrace_probe::{calls::BackendChoice, ioctls::Place};
 use gputrace_session::{
-    Finished, Format, FunctionFilter, LiveFormat, Request, SessionError, Targets, Watcher, record,
+    Finished, Format, FunctionFilter, LiveFormat, Others, Request, SessionError, Targets, Watcher, record,
 };
 
 use crate::{
@@ -137,7 +137,14 @@ fn request(args: &RecordArgs) -> Request {
         Targets::Node
     };
     let (directory, name) = place(&args.output);
-    let others = args.functions.others();
+    let kokkos = args.domains.kokkos_trace == Some(true);
+    let others = Others {
+        kokkos,
+        ..args.functions.others()
+    };
+    let mut output = export::request(&args.output, directory, name);
+    // As rocprofv3 has it: what Kokkos calls its kernels says more than their own names.
+    output.formats.kernels.rename |= kokkos;
     let named = !args.tracepoint.is_empty() && args.domains.driver_trace.is_none();
     let tracepoints = named.then_some(Domain::Tracepoint);
     Request {
@@ -164,7 +171,7 @@ fn request(args: &RecordArgs) -> Request {
         duration: args
             .duration
             .or(args.attach_duration_msec.map(Duration::from_millis)),
-        output: export::request(&args.output, directory, name),
+        output,
         backend: match args.tuning.backend {
             Backend::Auto => BackendChoice::Auto,
             Backend::UprobeMulti => BackendChoice::UprobeMulti,

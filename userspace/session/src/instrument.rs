@@ -21,6 +21,7 @@ use gputrace_target::{
 
 use crate::{
     SessionError,
+    kokkos::KokkosTools,
     others::{Others, Role},
     request::{FunctionFilter, Request},
     tools::Tools,
@@ -61,6 +62,7 @@ pub(crate) struct Instruments {
     functions: FunctionFilter,
     others: Others,
     tools: Tools,
+    kokkos: KokkosTools,
     libraries: HashMap<Identity, Instrumented>,
     /// Names of functions that are limited in how often they may be called.
     limited: HashMap<u32, String>,
@@ -84,6 +86,7 @@ impl Instruments {
             functions: request.functions.clone(),
             others: request.others.clone(),
             tools: Tools::default(),
+            kokkos: KokkosTools::default(),
             limited: HashMap::new(),
             matched: false,
             unmatched: Vec::new(),
@@ -116,7 +119,7 @@ impl Instruments {
         if !self.others.is_empty() {
             for mapped in mapped {
                 let role = self.others.role(pid, &mapped);
-                if role.any() {
+                if role.any() || self.others.kokkos && self.kokkos.is_one(pid, &mapped) {
                     wanted.push((mapped, role));
                 }
             }

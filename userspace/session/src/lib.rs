@@ -25,6 +25,7 @@ mod gpu;
 mod guardian;
 mod helper;
 mod instrument;
+mod kokkos;
 mod launch;
 mod linkers;
 mod live;

@@ -27,6 +27,8 @@ pub struct Others {
     pub libraries: Vec<LibraryName>,
     /// Functions of the traced programs.
     pub program: Option<ProgramFunctions>,
+    /// What Kokkos tells tool libraries, whichever they are.
+    pub kokkos: bool,
     /// More functions of one file than this are refused.
     pub max_functions: usize,
     /// Calls of one of these functions in a second; more are counted as lost. `None`: no limit.
@@ -38,6 +40,7 @@ impl Default for Others {
         Self {
             libraries: Vec::new(),
             program: None,
+            kokkos: false,
             max_functions: 2000,
             max_call_rate: None,
         }
@@ -122,7 +125,7 @@ impl Role {
 impl Others {
     /// Whether there is anything.
     pub(crate) fn is_empty(&self) -> bool {
-        self.libraries.is_empty() && self.program.is_none()
+        self.libraries.is_empty() && self.program.is_none() && !self.kokkos
     }
 
     /// The domains in which such functions are recorded.

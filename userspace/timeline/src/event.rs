@@ -180,7 +180,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// The eight bytes that the call has stored where an argument word points to; `None` if they were not read.
+    /// The number of four or eight bytes that the call has stored where an argument word points to; `None` if it was not read.
     #[must_use]
     pub fn stored(&self, word: u8) -> Option<u64> {
         let found = self
@@ -188,7 +188,10 @@ impl Call {
             .iter()
             .find(|pointee| pointee.word == word && pointee.at_return)?;
         match &found.data {
-            PointeeData::Bytes(bytes) => bytes.first_chunk().copied().map(u64::from_le_bytes),
+            PointeeData::Bytes(bytes) => match bytes.first_chunk() {
+                Some(bytes) => Some(u64::from_le_bytes(*bytes)),
+                None => Some(u32::from_le_bytes(*bytes.first_chunk()?).into()),
+            },
             PointeeData::Text { .. } | PointeeData::Unreadable => None,
         }
     }

@@ -28,6 +28,12 @@ const FIRST_TEXT: u32 = 1 << 31;
 /// text as an argument: memory must not grow with what a program makes up.
 const MOST_TEXTS: usize = 1 << 16;
 
+/// In ids of ranges that are sections, whose numbers are others than those of other ranges.
+const SECTION: u64 = 1 << 63;
+
+/// What is between the names of a copy's destination and source.
+const FROM: &str = " <- ";
+
 /// A process and a thread of it.
 type ThreadId = (u32, u32);
 
@@ -72,7 +78,9 @@ pub(crate) struct Ranges {
     markers: HashMap<u32, (Marker, FunctionInfo), RandomState>,
     texts: HashMap<String, u32>,
     threads: HashMap<ThreadId, Thread, RandomState>,
-    /// Ranges that may end in any thread, by process and id.
+    /// What the sections of a process are called, as functions, by process and id.
+    sections: HashMap<(u32, u64), u32>,
+    /// Ranges that may end in any thread, by process and id; those of sections have [`SECTION`] in it.
     free: HashMap<(u32, u64), Open>,
     /// Whether each process wants to be recorded; for one of its threads only, if the number is not 0.
     switches: HashMap<u32, History<(u32, bool)>>,
@@ -107,7 +115,7 @@ impl Ranges {
             return self.emit(call, ready);
         };
         match *marker {
-            Marker::Mark => {
+            Marker::Mark | Marker::MarkAs(_) => {
                 let function = self.text(&call, RangeKind::Mark, ready);
                 let end = call.begin;
                 self.emit(
@@ -119,9 +127,10 @@ impl Ranges {
                     ready,
                 );
             }
-            Marker::Push { level } => {
+            Marker::Push { .. } | Marker::PushCopy => {
+                let counts = *marker == Marker::Push { level: true };
                 let function = self.text(&call, RangeKind::Nested, ready);
-                let level = result(&call).filter(|_| level);
+                let level = result(&call).filter(|_| counts);
                 let known = self.threads.entry(thread).or_default();
                 known.innermost.add(call.begin, Some(function));
                 known.open.push(Open {
@@ -137,27 +146,24 @@ impl Ranges {
             Marker::Start => {
                 let function = self.text(&call, RangeKind::Free, ready);
                 let id = result(&call).unwrap_or(0);
-                let open = Open {
-                    function,
-                    level: None,
-                    call,
-                };
-                if let Some(before) = self.free.insert((thread.0, id), open) {
-                    self.skipped += 1;
-                    let end = before.call.end;
-                    self.emit(before.over(end, CallEnd::RecordingStopped), ready);
+                self.start(id, function, call, ready);
+            }
+            Marker::Stop => self.stop(call.args[0], &call, ready),
+            Marker::NameSection => {
+                let function = self.text(&call, RangeKind::Free, ready);
+                if let Some(id) = call.stored(1)
+                    && self.sections.len() < MOST_TEXTS
+                {
+                    self.sections.insert((thread.0, id), function);
                 }
             }
-            Marker::Stop => {
-                let [id, ..] = call.args;
-                match self.free.remove(&(thread.0, id)) {
-                    Some(open) => {
-                        let how = open.call.how;
-                        self.emit(open.over(call.end, how), ready);
-                    }
-                    None => self.unmatched += 1,
-                }
+            Marker::StartSection => {
+                let id = u64::from(call.args[0] as u32);
+                let function = self.sections.get(&(thread.0, id));
+                let function = function.copied().unwrap_or(call.function);
+                self.start(SECTION | id, function, call, ready);
             }
+            Marker::StopSection => self.stop(SECTION | u64::from(call.args[0] as u32), &call, ready),
             Marker::Resume | Marker::Pause => {
                 let on = *marker == Marker::Resume;
                 // `roctxProfilerPause(tid)`; the others have no argument.
@@ -193,6 +199,32 @@ impl Ranges {
                 known.external.add(call.begin, outer);
                 self.emit(call, ready);
             }
+        }
+    }
+
+    /// A range begins that may end in any thread.
+    fn start(&mut self, id: u64, function: u32, call: Call, ready: &mut impl Extend<Event>) {
+        let key = (call.pid, id);
+        let open = Open {
+            function,
+            level: None,
+            call,
+        };
+        if let Some(before) = self.free.insert(key, open) {
+            self.skipped += 1;
+            let end = before.call.end;
+            self.emit(before.over(end, CallEnd::RecordingStopped), ready);
+        }
+    }
+
+    /// It ends with this call.
+    fn stop(&mut self, id: u64, call: &Call, ready: &mut impl Extend<Event>) {
+        match self.free.remove(&(call.pid, id)) {
+            Some(open) => {
+                let how = open.call.how;
+                self.emit(open.over(call.end, how), ready);
+            }
+            None => self.unmatched += 1,
         }
     }
 
@@ -237,14 +269,16 @@ impl Ranges {
 
     /// The function that stands for the text of a marker.
     fn text(&mut self, call: &Call, kind: RangeKind, ready: &mut impl Extend<Event>) -> u32 {
-        let Some((_, api)) = self.markers.get(&call.function) else {
+        let Some((marker, api)) = self.markers.get(&call.function) else {
             return call.function;
         };
-        let given = call.pointees.iter().find(|pointee| pointee.word == 0);
-        let text = match given.map(|pointee| &pointee.data) {
-            Some(PointeeData::Text { text, cut: false }) => text.clone(),
-            Some(PointeeData::Text { text, cut: true }) => format!("{text}…"),
-            _ => return call.function,
+        let text = match marker {
+            Marker::MarkAs(text) => Some((*text).to_owned()),
+            Marker::PushCopy => copy(call),
+            _ => said(call, 0),
+        };
+        let Some(text) = text else {
+            return call.function;
         };
         let known = self.texts.len();
         // One text may be that of ranges of several kinds.
@@ -331,6 +365,7 @@ impl Ranges {
                 .copied()
                 .collect();
             over.extend(ids.iter().filter_map(|id| self.free.remove(id)));
+            self.sections.retain(|(process, _), _| *process != pid);
         } else if let Some(thread) = self.threads.get_mut(&(pid, tid)) {
             over.append(&mut thread.open);
         }
@@ -375,6 +410,30 @@ impl Ranges {
         .filter(|(count, _)| *count > 0)
         .map(|(count, what)| format!("Markers: {count} {what}."))
     }
+}
+
+/// The text to which an argument points.
+fn said(call: &Call, word: u8) -> Option<String> {
+    let given = call.pointees.iter().find(|pointee| pointee.word == word)?;
+    match &given.data {
+        PointeeData::Text { text, cut: false } => Some(text.clone()),
+        PointeeData::Text { text, cut: true } => Some(format!("{text}…")),
+        _ => None,
+    }
+}
+
+/// What a copy is called, by its destination and its source.
+fn copy(call: &Call) -> Option<String> {
+    let (destination, source) = (said(call, 0), said(call, 2));
+    if destination.is_none() && source.is_none() {
+        return None;
+    }
+    let name = |name: Option<String>| name.unwrap_or_else(|| "?".to_owned());
+    Some(format!(
+        "Kokkos::deep_copy {}{FROM}{}",
+        name(destination),
+        name(source)
+    ))
 }
 
 /// The low half of what the call returned, which may be negative; `None` if it did not return.

@@ -52,6 +52,7 @@ impl FunctionArgs {
                 min_instructions: self.min_instructions,
                 modules: self.module_include.clone(),
             }),
+            kokkos: false,
             max_functions: self.max_functions,
             max_call_rate: (self.max_call_rate != 0).then_some(self.max_call_rate),
         }

@@ -163,11 +163,9 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
             entry(
                 "kokkos-trace",
                 Bool,
-                Instead(
-                    "Kokkos tells only a tool inside the process; with KOKKOS_TOOLS_LIBS set to one that makes ROCTx ranges of \
-                     what it is told, `--marker-trace` has them, and `--kernel-rename` names kernels by them",
-                ),
-                "",
+                Works,
+                "Kokkos tells only a tool library inside the process, and gputrace puts none there: start the program with any \
+                 (KOKKOS_TOOLS_LIBS), also one that does nothing with what it is told.",
             ),
             entry("rocdecode-trace", Bool, Works, ""),
             entry("rocjpeg-trace", Bool, Works, ""),
