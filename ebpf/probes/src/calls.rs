@@ -3,7 +3,7 @@
 use core::ptr::null_mut;
 
 use aya_ebpf::{
-    EbpfContext as _,
+    EbpfContext,
     bindings::pt_regs,
     helpers::{
         bpf_get_current_pid_tgid, bpf_get_smp_processor_id,
@@ -14,7 +14,6 @@ use aya_ebpf::{
 };
 use gputrace_abi::{
     REGISTER_ARGS, STACK_ARGS,
-    config::state,
     cookie::Cookie,
     counters::DropReason,
     frame::{Frame, MAX_DEPTH},
@@ -26,7 +25,7 @@ use crate::{
     frames::{Frames, count_lost, deeper},
     gpu::observe,
     heat::admits,
-    maps::{Counters, config, paused, state, stopped, target},
+    maps::{Counters, config, over, paused, target},
     ring::{Outcome, finish, wake_flag},
     values,
 };
@@ -34,11 +33,10 @@ use crate::{
 /// At a function's entry (or just behind its `endbr64`): opens a frame.
 #[uprobe]
 pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
-    let now = state();
-    if now == state::STOPPED {
+    if over(&ctx) {
         return None;
     }
-    let is_paused = now == state::PAUSED;
+    let is_paused = paused();
     let id = bpf_get_current_pid_tgid();
     let (mut frames, room) = match Frames::find(id) {
         Some(frames) => (Some(frames), true),
@@ -135,7 +133,7 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
 /// At the entry of a function that tells of the GPU's work but is not traced as a call.
 #[uprobe]
 pub(crate) fn gpu_enter(ctx: ProbeContext) -> Option<()> {
-    if stopped() {
+    if over(&ctx) {
         return None;
     }
     // SAFETY: a helper without arguments.
@@ -206,7 +204,7 @@ pub(crate) fn call_leave(ctx: RetProbeContext) -> Option<()> {
     // The return has taken the return address from the stack.
     // SAFETY: the registers that the kernel passes to this program.
     let (stack_pointer, result) = unsafe { ((*ctx.regs).rsp - 8, (*ctx.regs).rax) };
-    leave(cookie, stack_pointer, result, end)
+    leave(&ctx, cookie, stack_pointer, result, end)
 }
 
 /// At an instruction by which a function is left, whose end is not seen by a probe on its return: closes its frame and
@@ -221,13 +219,19 @@ pub(crate) fn call_exit(ctx: ProbeContext) -> Option<()> {
     let cookie = Cookie(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
     // SAFETY: the registers that the kernel passes to this program.
     let (stack_pointer, result) = unsafe { ((*ctx.regs).rsp, (*ctx.regs).rax) };
-    leave(cookie, stack_pointer, result, end)
+    leave(&ctx, cookie, stack_pointer, result, end)
 }
 
 /// Closes the frame of the call that began at `stack_pointer` and writes its record.
 #[inline(always)]
-fn leave(cookie: Cookie, stack_pointer: u64, result: u64, end: u64) -> Option<()> {
-    if stopped() {
+fn leave(
+    context: &impl EbpfContext,
+    cookie: Cookie,
+    stack_pointer: u64,
+    result: u64,
+    end: u64,
+) -> Option<()> {
+    if over(context) {
         return None;
     }
     let id = bpf_get_current_pid_tgid();

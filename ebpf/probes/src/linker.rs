@@ -16,7 +16,7 @@ use gputrace_abi::{
 };
 
 use crate::{
-    maps::{stopped, target},
+    maps::{over, target},
     ring::Slot,
 };
 
@@ -26,8 +26,8 @@ const SIGSTOP: u32 = 19;
 /// On entry of `_dl_debug_state`: tells the collector, and stops the process if it is to be stopped
 /// until the probes are on.
 #[uprobe]
-pub(crate) fn linker_changed(_ctx: ProbeContext) -> Option<()> {
-    if stopped() {
+pub(crate) fn linker_changed(ctx: ProbeContext) -> Option<()> {
+    if over(&ctx) {
         return None;
     }
     let id = bpf_get_current_pid_tgid();
@@ -38,8 +38,8 @@ pub(crate) fn linker_changed(_ctx: ProbeContext) -> Option<()> {
 /// On return of `hsa_executable_freeze`: the process has loaded code objects. Theirs are the kernels'
 /// names, which must be read before they are unloaded again.
 #[uretprobe]
-pub(crate) fn code_objects_changed(_ctx: RetProbeContext) -> Option<()> {
-    if stopped() {
+pub(crate) fn code_objects_changed(ctx: RetProbeContext) -> Option<()> {
+    if over(&ctx) {
         return None;
     }
     let id = bpf_get_current_pid_tgid();

@@ -2,8 +2,8 @@
 //! loader sets them for the machine and the user's options.
 
 use aya_ebpf::{
-    Global,
-    btf_maps::{Array, ArrayOfMaps, HashMap, LruHashMap, RingBuf},
+    EbpfContext, Global,
+    btf_maps::{Array, ArrayOfMaps, HashMap, LruHashMap, ProgramArray, RingBuf},
     macros::btf_map,
 };
 use gputrace_abi::{
@@ -104,6 +104,10 @@ pub(crate) static SIGNALLING: LruHashMap<u32, u32, 4096> = LruHashMap::new();
 #[btf_map]
 pub(crate) static READS: HashMap<u32, ReadPlan, { MAX_PLANS as usize }> = HashMap::new();
 
+/// Programs to go on with: none, ever. See [`over`].
+#[btf_map]
+static NO_PROGRAMS: ProgramArray<1> = ProgramArray::new();
+
 /// The settings.
 #[inline(always)]
 pub(crate) fn config() -> ProbeConfig {
@@ -121,6 +125,24 @@ pub(crate) fn state() -> u32 {
 #[inline(always)]
 pub(crate) fn stopped() -> bool {
     state() == state::STOPPED
+}
+
+/// As [`stopped`], for programs of uprobes, all of which must begin with it.
+///
+/// Since 6.13 Linux gives programs of the kprobe type, which uprobes use too, a stack for each CPU in place of the
+/// thread's own, as if such a program could not be preempted. In a kernel probe it cannot; in a uprobe, where
+/// only migration is off, it can, and then two threads on one CPU write over each other's variables: records of the wrong
+/// thread, and in the worst case a pointer that the verifier had checked. The kernel keeps programs that can
+/// call others (`has_tail_call` in `check_max_stack_depth`) on the thread's stack. So each of ours contains such a call; it
+/// is made only when the recording is over, and there is no program to be found.
+#[inline(always)]
+pub(crate) fn over(context: &impl EbpfContext) -> bool {
+    let over = stopped();
+    if over {
+        // SAFETY: the context of this program. The map is empty, so this returns.
+        unsafe { NO_PROGRAMS.tail_call(context, 0) };
+    }
+    over
 }
 
 /// Whether what begins now is passed over.

@@ -20,7 +20,7 @@ use gputrace_abi::{
 };
 
 use crate::{
-    maps::{Counters, Object, SIGNALLING, SIGNALS, stopped},
+    maps::{Counters, Object, SIGNALLING, SIGNALS, over, stopped},
     ring::Slot,
 };
 
@@ -65,21 +65,24 @@ pub(crate) fn destroyed(id: u64, signal: u64) -> u64 {
 /// A process ends itself: its memory is still there.
 #[tracepoint(category = "syscalls", name = "sys_enter_exit_group")]
 pub(crate) fn process_exits(_ctx: TracePointContext) -> Option<()> {
+    if stopped() {
+        return None;
+    }
     sweep()
 }
 
 /// On entry of `hsa_shut_down`: the runtime is about to free signals that nobody has destroyed.
 #[uprobe]
-pub(crate) fn runtime_ends(_ctx: ProbeContext) -> Option<()> {
+pub(crate) fn runtime_ends(ctx: ProbeContext) -> Option<()> {
+    if over(&ctx) {
+        return None;
+    }
     sweep()
 }
 
 /// Reads every completion signal of the current process that is in use.
 #[inline(always)]
 fn sweep() -> Option<()> {
-    if stopped() {
-        return None;
-    }
     let mut id = bpf_get_current_pid_tgid();
     // Nothing is read through the pointer.
     SIGNALLING.get_ptr((id >> 32) as u32)?;

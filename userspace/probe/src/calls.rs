@@ -41,9 +41,9 @@ const FUNCTION_PROGRAMS: [&str; 7] = [
     "call_enter",
     "call_exit",
     "call_leave",
+    "code_objects_changed",
     "gpu_enter",
     "linker_changed",
-    "code_objects_changed",
     "runtime_ends",
 ];
 
@@ -576,3 +576,41 @@ pub const STOP_ON_LINK: u32 = target_flags::STOP_ON_LINK;
 
 /// Flags of a target that is traced from its first instruction on.
 pub const FROM_START: u32 = target_flags::FROM_START;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `BPF_JMP | BPF_CALL`, and `BPF_FUNC_tail_call`, of `linux/bpf.h`.
+    const CALL: u8 = 0x85;
+    const TAIL_CALL: i32 = 12;
+
+    /// Without that call, threads that preempt each other in such a program share variables from Linux 6.13 on: see
+    /// `maps::over` of the programs.
+    #[test]
+    fn programs_of_functions_stay_on_the_threads_stack() {
+        let object = libbpf_rs::ObjectBuilder::default().open_memory(OBJECT).unwrap();
+        let on_functions: Vec<_> = object
+            .progs()
+            .filter(|program| {
+                let section = program.section().to_string_lossy();
+                section.starts_with("uprobe") || section.starts_with("uretprobe")
+            })
+            .collect();
+        let mut names: Vec<_> = on_functions
+            .iter()
+            .map(|program| program.name().to_owned())
+            .collect();
+        names.sort();
+        assert_eq!(names, FUNCTION_PROGRAMS);
+        for program in on_functions {
+            assert!(
+                program.insns().iter().any(|instruction| instruction.code == CALL
+                    && instruction.src_reg() == 0
+                    && instruction.imm == TAIL_CALL),
+                "{:?}",
+                program.name()
+            );
+        }
+    }
+}
