@@ -40,6 +40,7 @@ Examples:
   cargo xtask vm --kernel 6.1 -- uname -a                       run a program on Linux 6.1
   cargo xtask vm --kernel 6.12 -- target/debug/gputrace list    paths are this machine's
   cargo xtask vm --suite                                        what must work, on all kernels
+  cargo xtask vm --suite --quick --kernel 6.12                  a part of it, within minutes
   cargo xtask vm --suite --kernel 7.x --update                  and keep the verifier's figures";
 
 /// Arguments of `cargo xtask vm`.
@@ -57,6 +58,10 @@ pub(crate) struct Args {
     /// Only those steps of the suite whose name contains this
     #[arg(long, value_name = "TEXT", requires = "suite")]
     only: Option<String>,
+
+    /// Only what CI runs: the verifier, the driver's side, and one end-to-end test of each kind
+    #[arg(long, requires = "suite")]
+    quick: bool,
 
     /// Keep the verifier's figures in tests/vm/verifier.txt in place of comparing them
     #[arg(long, requires = "suite")]
@@ -92,6 +97,7 @@ impl Args {
                 workspace,
                 kernels: &selected,
                 only: self.only.as_deref(),
+                quick: self.quick,
                 update: self.update,
                 build: !self.no_build,
                 timeout,

@@ -5,6 +5,7 @@
 //! gputrace-vm kfd                 whether /dev/kfd answers, and with which version         (module `kfd`)
 //! gputrace-vm ioctls LOG          makes every request to /dev/kfd and writes them down      (module `ioctls`)
 //! gputrace-vm check-ioctls LOG CAPTURE   holds a recording of that against what it has written down
+//! gputrace-vm check-sides NDJSON  holds ioctls against the calls of the runtime that made them (module `sides`)
 //! ```
 //!
 //! Answers go to standard output, one line each; xtask reads them. It works on any machine on which gputrace
@@ -12,6 +13,7 @@
 
 mod ioctls;
 mod kfd;
+mod sides;
 mod verifier;
 
 use std::{env, io::Write as _, path::Path, process::ExitCode};
@@ -56,8 +58,12 @@ fn run() -> Result<bool> {
             writeln!(output, "{}", ioctls::check(Path::new(log), Path::new(capture))?)?;
             Ok(true)
         }
+        ["check-sides", lines] => {
+            writeln!(output, "{}", sides::check(Path::new(lines))?)?;
+            Ok(true)
+        }
         _ => bail!(
-            "usage: gputrace-vm verifier PROBES.o [PREFIX] | kfd | ioctls LOG | check-ioctls LOG CAPTURE"
+            "usage: gputrace-vm verifier PROBES.o [PREFIX] | kfd | ioctls LOG | check-ioctls LOG CAPTURE | check-sides NDJSON"
         ),
     }
 }

@@ -11,6 +11,8 @@ pub struct Paths {
     pub kfd: PathBuf,
     /// Directory of the DRM devices, with `renderD128` and so on in it.
     pub drm: PathBuf,
+    /// Directory of the perf subsystem's units.
+    pub event_source: PathBuf,
     /// The directory of processes.
     pub proc: PathBuf,
     /// libdrm's tables of marketing names, best first.
@@ -31,6 +33,7 @@ impl Paths {
             dev_kfd: root.join("dev/kfd"),
             kfd: root.join("sys/class/kfd/kfd"),
             drm: root.join("sys/class/drm"),
+            event_source: root.join("sys/bus/event_source/devices"),
             proc: root.join("proc"),
             // AMD's packages bring a libdrm of their own, newer than the distribution's.
             amdgpu_ids: [

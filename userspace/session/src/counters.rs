@@ -19,7 +19,8 @@ use gputrace_collect::{CommandSender, clocks};
 use gputrace_kfd::{
     Paths,
     metrics::{
-        GpuPlace, Reading, Readings, drm_readings, gpu_readings, pcie_readings, places, process_readings,
+        GpuPlace, PmuCounters, Reading, Readings, drm_readings, gpu_readings, pcie_readings, places,
+        process_readings,
     },
     processes,
     topology::Topology,
@@ -80,6 +81,7 @@ impl Reader {
         let read = move || {
             let mut book = Book::new(gpus);
             let pcie = link_readers(&paths, &book.gpus);
+            let mut pmu = PmuCounters::open(&paths, &book.gpus);
             let mut give = |meta| commands.meta(meta);
             let mut drm = Instant::now();
             loop {
@@ -89,6 +91,8 @@ impl Reader {
                     drm = Instant::now() + DRM_PAUSE;
                 }
                 book.round(&paths, &whom, with_drm, &mut give);
+                let (readings, time) = timed(|| pmu.read());
+                book.take(readings, time, &mut give);
                 for readings in pcie.iter().flat_map(mpsc::Receiver::try_iter) {
                     book.take(readings, clocks::now(), &mut give);
                 }
@@ -99,6 +103,8 @@ impl Reader {
             }
             book.last = HashMap::new();
             book.round(&paths, &whom, true, &mut give);
+            let (readings, time) = timed(|| pmu.read());
+            book.take(readings, time, &mut give);
         };
         match thread::Builder::new().name("counters".to_owned()).spawn(read) {
             Ok(thread) => {

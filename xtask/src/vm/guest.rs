@@ -276,8 +276,10 @@ impl<'a> Guest<'a> {
             }
         }
         let command_line = format!(
-            // The test of old BIOS calls would cost a second. A guest that panics ends.
-            "console=ttyS0 loglevel=4 edd=off panic=-1 gputrace.run={} gputrace.files={}",
+            // The test of old BIOS calls would cost a second. A guest that panics ends. QEMU's time stamp counter is the
+            // host's; Linux, which cannot know that, would give it up for a clock that costs a switch to QEMU at each
+            // reading. Grace periods of RCU, of which perf events need hundreds, are long on a slow processor.
+            "console=ttyS0 loglevel=4 edd=off panic=-1 tsc=reliable rcupdate.rcu_expedited=1 gputrace.run={} gputrace.files={}",
             self.directory.display(),
             self.files.directory().display()
         );

@@ -4,6 +4,7 @@
 //! * [`counters`] reads the single files: busy percent, memory, clocks, and the sensors of hwmon.
 //! * [`gpu_readings`], [`process_readings`] and [`drm_readings`] put all of that, and what processes use, into one form
 //!   for recordings.
+//! * [`PmuCounters`] are the counters that perf has of a few GPUs.
 //!
 //! Each reading is a message to the firmware and takes up to milliseconds, one at a time for a GPU: ten times a
 //! second is the most that makes sense. Both leave a GPU asleep that is asleep (runtime power
@@ -12,6 +13,7 @@
 mod device;
 mod gpu_metrics;
 mod layouts;
+mod pmu;
 mod readings;
 
 use std::borrow::Cow;
@@ -19,6 +21,7 @@ use std::fmt;
 
 pub use device::{Counters, counters, is_asleep};
 pub use gpu_metrics::{GpuMetrics, Metric, MetricsError, gpu_metrics, known_versions};
+pub use pmu::PmuCounters;
 pub use readings::{
     GpuPlace, Reading, Readings, drm_readings, gpu_readings, pcie_readings, places, process_readings,
 };

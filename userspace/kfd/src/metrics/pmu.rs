@@ -1,0 +1,249 @@
+//! amdgpu's performance monitoring units: counters of a GPU's memory fabric and XGMI links, kept by the perf subsystem.
+//!
+//! Linux has them for Vega 20 (`amdgpu_df_N`, `amdgpu_N`) and MI100 (`amdgpu_N`) only, N being the GPU's number among the cards of DRM
+//! (`drivers/gpu/drm/amd/amdgpu/amdgpu_pmu.c`). The hardware counts while a counter is open, and has few of them: what
+//! cannot be opened is told once and not counted.
+
+use std::fs;
+use std::path::Path;
+
+use perf_event::events::Dynamic;
+use perf_event::{Builder, Counter};
+
+use super::device::is_asleep;
+use super::readings::{GpuPlace, Reading, Readings};
+use crate::paths::Paths;
+
+/// The units' names begin with this.
+const PREFIX: &str = "amdgpu_";
+
+/// Open counters of all GPUs. They count until this is dropped.
+#[derive(Debug, Default)]
+pub struct PmuCounters {
+    open: Vec<Open>,
+    /// What could not be opened, one sentence each, until the next reading.
+    problems: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Open {
+    /// `amdgpu_df_0/cake0_pcsout_txdata`: unit and event as perf(1) names them.
+    name: String,
+    gpu_id: u32,
+    counter: Counter,
+}
+
+impl PmuCounters {
+    /// Opens every counter of the `gpus`; none where there are none. Needs CAP_PERFMON.
+    #[must_use]
+    pub fn open(paths: &Paths, gpus: &[GpuPlace]) -> Self {
+        let mut counters = Self::default();
+        for unit in names(&paths.event_source) {
+            let Some(card) = unit
+                .strip_prefix(PREFIX)
+                .and_then(|rest| rest.rsplit('_').next()?.parse::<u32>().ok())
+            else {
+                continue;
+            };
+            let is_of = |gpu: &&GpuPlace| {
+                let device = paths.device(gpu.drm_render_minor);
+                device.join(format!("drm/card{card}")).exists()
+            };
+            match gpus.iter().find(is_of) {
+                // To count, the driver writes to the GPU.
+                Some(gpu) if is_asleep(&paths.device(gpu.drm_render_minor)).unwrap_or(false) => {
+                    counters.problems.push(format!(
+                        "perf unit {unit}: GPU {} sleeps and is left asleep",
+                        gpu.gpu_id
+                    ));
+                }
+                Some(gpu) => counters.add(&paths.event_source, &unit, gpu.gpu_id),
+                None => counters.problems.push(format!(
+                    "perf unit {unit} is of card {card}, which is no GPU of KFD's"
+                )),
+            }
+        }
+        counters
+    }
+
+    /// Opens the counters of one unit.
+    fn add(&mut self, event_source: &Path, unit: &str, gpu_id: u32) {
+        let directory = event_source.join(unit);
+        for event in names(&directory.join("events")) {
+            // `x.unit` and `x.scale` tell of `x`.
+            if event.contains('.') {
+                continue;
+            }
+            let name = format!("{unit}/{event}");
+            match open(&directory, &event) {
+                Ok(counter) => self.open.push(Open {
+                    name,
+                    gpu_id,
+                    counter,
+                }),
+                Err(error) => self.problems.push(format!("{name}: {error}")),
+            }
+        }
+    }
+
+    /// Reads all counters, as they are since they were opened.
+    #[must_use]
+    pub fn read(&mut self) -> Readings {
+        let mut readings = Readings {
+            problems: std::mem::take(&mut self.problems),
+            ..Readings::default()
+        };
+        self.open.retain_mut(|open| match open.counter.read() {
+            Ok(value) => {
+                readings.values.push(Reading {
+                    name: open.name.clone().into(),
+                    gpu_id: open.gpu_id,
+                    pid: 0,
+                    value: value as f64,
+                    unit: "",
+                    cumulative: true,
+                });
+                true
+            }
+            Err(error) => {
+                readings
+                    .problems
+                    .push(format!("{}: {error}; no longer read", open.name));
+                false
+            }
+        });
+        readings
+    }
+}
+
+/// Opens one counter and lets it count.
+fn open(unit: &Path, event: &str) -> std::io::Result<Counter> {
+    let invalid = |error: &dyn std::fmt::Display| {
+        std::io::Error::new(std::io::ErrorKind::InvalidData, error.to_string())
+    };
+    let mut builder = Dynamic::builder(unit)?;
+    builder.event(event)?;
+    let event = builder.build().map_err(|error| invalid(&error))?;
+    // Of the GPU, not of a processor or a process; the first processor stands for it, and nothing is left out, since
+    // such units cannot leave out anything.
+    let mut counter = Builder::new(event)
+        .any_pid()
+        .one_cpu(0)
+        .include_kernel()
+        .include_hv()
+        .build()?;
+    counter.enable()?;
+    Ok(counter)
+}
+
+/// Names of the entries of a directory, sorted; none if it cannot be read.
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu() -> GpuPlace {
+        GpuPlace {
+            gpu_id: 51234,
+            node_id: 1,
+            drm_render_minor: 128,
+            pci: None,
+        }
+    }
+
+    /// A tree with a GPU that is card 2, and units whose files are `events`.
+    fn tree(units: &[(&str, &str, &[(&str, &str)])]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: String, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write(
+            "sys/class/drm/renderD128/device/drm/card2/dev".to_owned(),
+            "226:2\n",
+        );
+        for (unit, kind, events) in units {
+            let unit = format!("sys/bus/event_source/devices/{unit}");
+            write(format!("{unit}/type"), kind);
+            write(format!("{unit}/format/event"), "config:0-63\n");
+            for (event, text) in *events {
+                write(format!("{unit}/events/{event}"), text);
+            }
+        }
+        root
+    }
+
+    #[test]
+    fn a_node_without_units_has_no_counters_and_no_problems() {
+        let root = tree(&[("msr", "12\n", &[("tsc", "event=0x00\n")])]);
+        let mut counters = PmuCounters::open(&Paths::under(root.path()), &[gpu()]);
+        let readings = counters.read();
+        assert_eq!((readings.values, readings.problems), (vec![], vec![]));
+    }
+
+    #[test]
+    fn what_cannot_be_opened_is_told_once() {
+        let root = tree(&[
+            ("amdgpu_7", "1\n", &[("xgmi_link0_data_outbound", "event=0x1\n")]),
+            // No unit has this type.
+            (
+                "amdgpu_df_2",
+                "4000000000\n",
+                &[("cake0_pcsout_txdata", "event=0x7\n")],
+            ),
+            (
+                "amdgpu_2",
+                "nonsense\n",
+                &[("broken", "no_such_field=1\n"), ("broken.unit", "x\n")],
+            ),
+        ]);
+        let mut counters = PmuCounters::open(&Paths::under(root.path()), &[gpu()]);
+        let readings = counters.read();
+        assert_eq!(readings.values, vec![]);
+        let [broken, refused, nobody] = readings.problems.as_slice() else {
+            panic!("{:?}", readings.problems);
+        };
+        assert!(broken.starts_with("amdgpu_2/broken: "), "{broken}");
+        assert!(nobody.contains("cake0") || refused.contains("cake0"));
+        assert!(readings.problems.iter().any(|one| one.contains("card 7")));
+        assert_eq!(counters.read().problems, Vec::<String>::new());
+    }
+
+    /// The kernel's own software events stand for the unit: they are counted in the same way.
+    #[test]
+    fn counters_count_from_their_opening_on() {
+        // PERF_TYPE_SOFTWARE; PERF_COUNT_SW_CPU_CLOCK (ns) of the first processor.
+        let root = tree(&[("amdgpu_df_2", "1\n", &[("clock", "event=0x0\n")])]);
+        let mut counters = PmuCounters::open(&Paths::under(root.path()), &[gpu()]);
+        let first = counters.read();
+        if let [problem] = first.problems.as_slice() {
+            assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{problem}");
+            eprintln!("SKIPPED: {problem}");
+            return;
+        }
+        let value = |readings: &Readings| {
+            let [one] = readings.values.as_slice() else {
+                panic!("{readings:?}")
+            };
+            assert_eq!(
+                (&*one.name, one.gpu_id, one.cumulative),
+                ("amdgpu_df_2/clock", 51234, true)
+            );
+            one.value
+        };
+        let first = value(&first);
+        let second = value(&counters.read());
+        assert!(second > first, "{second} after {first}");
+    }
+}
