@@ -96,6 +96,8 @@ domains! {
     KfdEvent = 25, "KFD_EVENT", "kfd-events", "kfd_event";
     /// What GPUs, and processes on them, were read to use: clocks, power, temperatures, memory.
     Counter = 26, "COUNTER", "counters", "counter";
+    /// Memory that applications ask HIP for, and what frees it; made from calls.
+    HipMemory = 27, "HIP_MEMORY", "memory-allocation-trace", "hip_memory";
 }
 
 impl Domain {
@@ -112,6 +114,7 @@ impl Domain {
                     | Self::Tracepoint
                     | Self::KfdEvent
                     | Self::Counter
+                    | Self::HipMemory
             )
     }
 

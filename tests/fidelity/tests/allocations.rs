@@ -12,7 +12,7 @@ use gputrace_catalog::memory::{Allocation, allocation};
 use gputrace_e2e::{Running, Trace};
 use gputrace_fidelity::{
     release::{Release, preload},
-    scenario::WORKLOADS,
+    scenario::{WORKLOADS, Workload},
 };
 use gputrace_timeline::event::{Call, CallEnd};
 use serde_json::Value;
@@ -25,7 +25,17 @@ const VIEW: &str = "SELECT type, level, agent_type, address, size, stack_id, pid
 /// Records a program that copies; the capture is `out/run.gtcap` in `place`.
 fn record(release: &Release, place: &Path, options: &[&str]) {
     let workload = WORKLOADS.iter().find(|workload| workload.title == "copies");
-    let program = release.program(workload.expect("the workload that copies"), &[]);
+    record_program(
+        release,
+        place,
+        options,
+        workload.expect("the workload that copies"),
+    );
+}
+
+/// Records another.
+fn record_program(release: &Release, place: &Path, options: &[&str], workload: &Workload) {
+    let program = release.program(workload, workload.arguments);
     let mut command = Command::new(gputrace());
     command
         .args(["-o", "run", "-f", "rocpd", "-d"])
@@ -158,4 +168,107 @@ fn agents_are_known_without_their_kernels() {
         "SELECT DISTINCT agent_type FROM memory_allocations WHERE type = 'ALLOC'",
     );
     assert_eq!(known.len(), 2, "of the CPU and of the GPU: {known:?}");
+}
+
+/// What a call of HIP's did to memory: whether it frees, address, and bytes where they are among the arguments.
+type Done = (bool, u64, Option<u64>);
+
+/// What each call did, of those that succeeded.
+fn hip_call(trace: &Trace, call: &Call) -> Option<Done> {
+    let [first, second, ..] = call.args;
+    Some(match trace.name(call) {
+        "hipMalloc" | "hipMallocManaged" | "hipHostMalloc" | "hipMallocAsync" | "hipMallocFromPoolAsync" => {
+            (false, call.stored(0)?, Some(second))
+        }
+        "hipMallocPitch" => (false, call.stored(0)?, Some(call.stored(1)? * call.args[3])),
+        "hipHostRegister" => (false, first, Some(second)),
+        "hipFree" | "hipFreeAsync" | "hipHostFree" | "hipHostUnregister" if first != 0 => (true, first, None),
+        _ => return None,
+    })
+}
+
+/// The ledger of what the program asked HIP for is that of its calls, and is balanced at the end.
+fn hip_ledger(name: &str, program: &'static str, arguments: &'static [&'static str], functions: &[&str]) {
+    let Some(release) = release(name) else { return };
+    let place = tempfile::tempdir().expect("a directory");
+    let workload = Workload {
+        program,
+        arguments,
+        ..*WORKLOADS.first().expect("a workload")
+    };
+    record_program(
+        &release,
+        place.path(),
+        &["--hip-trace", "--memory-allocation-trace"],
+        &workload,
+    );
+    let trace = Trace::read(&place.path().join("out/run.gtcap"));
+    trace.assert_lossless();
+    for function in functions {
+        assert!(
+            trace.calls_of(function).next().is_some(),
+            "{program} calls no {function}"
+        );
+    }
+    let calls = trace.calls.iter().filter(succeeded);
+    let mut expected: Vec<(u64, Done)> = calls
+        .filter_map(|call| Some((call.correlation, hip_call(&trace, call)?)))
+        .collect();
+    expected.sort_by_key(|(correlation, _)| *correlation);
+    let found = rows(
+        place.path(),
+        "SELECT name, fields, gpu_id FROM gputrace_observation WHERE domain = 'HIP_MEMORY'",
+    );
+    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut seen: Vec<(u64, Done)> = Vec::new();
+    for row in &found {
+        let fields: Value = serde_json::from_str(word(row, "fields")).expect("fields");
+        let address = fields.get("address").and_then(Value::as_str).expect("an address");
+        let address = u64::from_str_radix(address.trim_start_matches("0x"), 16).expect("hex");
+        let bytes = number(&fields, "bytes");
+        let frees = word(row, "name").contains("Free") || word(row, "name") == "hipHostUnregister";
+        if frees {
+            assert_eq!(live.remove(&address), Some(bytes), "ROCm {name}: {row}");
+        } else {
+            live.insert(address, bytes);
+        }
+        // Which GPU it is on is known of what comes from HSA.
+        if word(row, "name") == "hipMalloc" {
+            assert_ne!(number(row, "gpu_id"), 0, "ROCm {name}: {row}");
+        }
+        seen.push((
+            number(&fields, "correlation_id"),
+            (frees, address, (!frees).then_some(bytes)),
+        ));
+    }
+    seen.sort_by_key(|(correlation, _)| *correlation);
+    assert_eq!(seen, expected, "ROCm {name}");
+    assert!(live.is_empty(), "the program frees everything: {live:?}");
+    let said = |text: &str| trace.notices.iter().any(|notice| notice.text.contains(text));
+    assert!(said("Memory that HIP was asked for"), "{:?}", trace.notices);
+}
+
+#[test]
+fn pools_are_in_the_ledger_of_hip() {
+    let pools = [
+        "hipHostMalloc",
+        "hipMallocAsync",
+        "hipMallocFromPoolAsync",
+        "hipFreeAsync",
+    ];
+    hip_ledger("6.4.3", "pools", &[], &pools);
+}
+
+#[test]
+fn all_kinds_of_memory_are_in_the_ledger_of_hip() {
+    let kinds = [
+        "hipMalloc",
+        "hipMallocManaged",
+        "hipMallocPitch",
+        "hipHostRegister",
+        "hipFree",
+    ];
+    for name in ["5.2.3", "5.7.1", "6.4.3"] {
+        hip_ledger(name, "features", &["{objects}/module.hsaco"], &kinds);
+    }
 }

@@ -31,6 +31,7 @@ pub mod class;
 mod domains;
 pub mod enums;
 mod gpu;
+pub mod hip_memory;
 pub mod launch;
 pub mod markers;
 pub mod memory;

@@ -9,6 +9,7 @@ use gputrace_capture::meta::{ArgSlot, ValueKind};
 use crate::{
     Signature,
     class::Class,
+    hip_memory::{HipAllocation, hip_allocation},
     memory::{Allocation, allocation},
 };
 
@@ -37,16 +38,20 @@ pub fn read_plan(signature: &Signature<'_>) -> ReadPlan {
         .parameters()
         .into_iter()
         .filter_map(|parameter| read(word(parameter.at)?, parameter.kind, parameter.stored));
+    let structure = hip_allocation(signature.name).and_then(HipAllocation::structure);
     let result = (signature.returns.class == Class::CString).then_some(Read {
         word: RESULT_WORD,
         what: what::STRING_AT_RETURN,
         bytes: 0,
     });
-    for (place, read) in plan
-        .reads
-        .iter_mut()
-        .zip(owner.into_iter().chain(arguments).chain(result).take(READS))
-    {
+    for (place, read) in plan.reads.iter_mut().zip(
+        owner
+            .into_iter()
+            .chain(structure)
+            .chain(arguments)
+            .chain(result)
+            .take(READS),
+    ) {
         *place = read;
     }
     plan

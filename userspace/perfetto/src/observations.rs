@@ -113,6 +113,7 @@ fn title(row: Row) -> String {
     let what = match Domain::from_id(row.domain) {
         Some(Domain::Sched) => "scheduling",
         Some(Domain::MemoryAllocation) => "memory",
+        Some(Domain::HipMemory) => "HIP memory",
         Some(Domain::ScratchMemory) => "scratch memory",
         _ => "driver",
     };

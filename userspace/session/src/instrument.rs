@@ -199,10 +199,11 @@ impl Instruments {
             .and_then(|name| name.to_str())
             .unwrap_or_default();
         let domains = gputrace_catalog::library_domains(name);
+        let of_memory = self.domains.contains(&Domain::MemoryAllocation);
         domains.iter().any(|domain| self.domains.contains(domain))
+            || of_memory && domains.contains(&Domain::HipRuntime)
             || domains.contains(&Domain::HsaCore)
-                && (gputrace_catalog::is_gpu_traced(&self.domains)
-                    || self.domains.contains(&Domain::MemoryAllocation))
+                && (gputrace_catalog::is_gpu_traced(&self.domains) || of_memory)
     }
 
     /// Probes a file that may be mapped later, if that has not been done.
@@ -447,7 +448,8 @@ pub fn plan(
         // Functions that allocate memory are wanted also by those who want to know of memory only.
         let of_memory = || {
             domains.contains(&Domain::MemoryAllocation)
-                && gputrace_catalog::memory::allocation(name).is_some()
+                && (gputrace_catalog::memory::allocation(name).is_some()
+                    || gputrace_catalog::hip_memory::hip_allocation(name).is_some())
         };
         gputrace_catalog::classify(name)
             .filter(|domain| domains.contains(domain) && functions.wants(name) || of_memory())

@@ -1,8 +1,10 @@
 //! Memory that programs hold: allocations and what frees them, made of HSA's calls, and what was never freed.
 //!
-//! HIP's own functions are in the outputs with their sizes and addresses as calls. Those with pools (`hipMallocAsync`)
-//! take memory that HIP has already, and reach HSA seldom. What HSA is asked for is what the GPU's memory is used for, so
-//! HSA is probed for it also where only HIP is traced.
+//! What HSA is asked for is what the GPU's memory is used for, so HSA is probed for it also where only HIP is traced. Functions with
+//! pools (`hipMallocAsync`) take memory that HIP has already, and reach HSA seldom: what applications ask HIP for has a
+//! ledger of its own, [`hip`].
+
+mod hip;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -11,6 +13,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_capture::gpu::AgentKind;
 use gputrace_catalog::memory::{Allocation, allocation};
 
+use self::hip::HipMemory;
 use crate::{
     event::{Call, CallEnd, Event, FunctionInfo},
     observation::{FieldValue, Observation, ObservedField, Whose},
@@ -55,7 +58,8 @@ pub(crate) struct Memory {
     names: HashMap<u32, String>,
     /// Node, kind and KFD's id of the agents.
     agents: Vec<(u32, AgentKind, u32)>,
-    live: HashMap<(u32, u64), Live, RandomState>,
+    live: BTreeMap<(u32, u64), Live>,
+    hip: HipMemory,
     /// The functions of the latest calls, and their correlation ids in order: a call may come before those within it.
     latest: HashMap<u64, u32, RandomState>,
     order: VecDeque<u64>,
@@ -81,6 +85,7 @@ impl Memory {
         if !self.on {
             return;
         }
+        self.hip.function(info);
         let function = &info.function;
         if let Some(allocation) = allocation(&function.name) {
             self.functions
@@ -109,6 +114,12 @@ impl Memory {
                 }
             }
         }
+        let node = |address: u64| {
+            let (&(of, begin), live) = self.live.range(..=(call.pid, address)).next_back()?;
+            let is_within = of == call.pid && address - begin < live.bytes.max(1);
+            live.node.filter(|_| is_within)
+        };
+        let of_hip = self.hip.call(call, node);
         let Some((allocation, _)) = self.functions.get(&call.function) else {
             self.latest.insert(call.correlation, call.function);
             self.order.push_back(call.correlation);
@@ -117,13 +128,27 @@ impl Memory {
             {
                 self.latest.remove(&oldest);
             }
-            return true;
+            return !of_hip || self.shown.contains(&call.domain);
         };
         let allocation = *allocation;
         if matches!(call.how, CallEnd::Returned(status) if status as u32 == 0) {
             ready.extend(self.observe(call, allocation));
         }
         self.shown.contains(&call.domain)
+    }
+
+    /// Whether there is something to settle.
+    pub(crate) fn waits(&self) -> bool {
+        self.hip.waits()
+    }
+
+    /// The calls so far are all that began before something: what HIP was asked for becomes events.
+    pub(crate) fn settle(&mut self, ready: &mut impl Extend<Event>) {
+        let gpu = |node: u32| {
+            let found = self.agents.iter().find(|(number, ..)| *number == node)?;
+            Some(found.2)
+        };
+        self.hip.settle(gpu, ready);
     }
 
     fn observe(&mut self, call: &Call, allocation: Allocation) -> Option<Event> {
@@ -174,6 +199,7 @@ impl Memory {
     }
 
     fn allocated(&mut self, call: &Call, (address, bytes): (u64, u64), node: Option<u32>) {
+        self.hip.placed(call.pid, (address, bytes), node);
         // Memory whose end was not seen, if there was some.
         self.freed(call.pid, address);
         let place = (call.pid, address);
@@ -255,6 +281,7 @@ impl Memory {
                 self.left(pid, address);
             }
         }
+        self.hip.ended(pid);
     }
 
     fn left(&mut self, pid: u32, address: u64) {
@@ -288,6 +315,7 @@ impl Memory {
             }
             remarks.push(text);
         }
+        remarks.extend(self.hip.remarks());
         remarks
     }
 }

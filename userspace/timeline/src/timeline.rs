@@ -302,6 +302,7 @@ impl<R: Read + Seek> Timeline<R> {
             _ => return,
         };
         if task.pid == task.tid || task.op == task_op::EXEC {
+            self.memory.settle(&mut self.ready);
             self.memory.ended(task.pid);
         }
         self.ranges
@@ -422,6 +423,10 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                         self.tally.unknown_records += 1;
                     }
                     self.task_ended(&task);
+                    continue;
+                }
+                None if self.memory.waits() => {
+                    self.memory.settle(&mut self.ready);
                     continue;
                 }
                 None if !self.held.is_empty() => {

@@ -55,7 +55,7 @@ domain_args! {
     /// Kernels, regions, copies and fences of Kokkos, as it tells them to a tool library (KOKKOS_TOOLS_LIBS); with markers, and kernels
     /// named by them.
     kokkos_trace;
-    /// Memory that HSA allocates and frees: which agent's, address, bytes; what was never freed.
+    /// Memory that HSA allocates and frees, and what HIP was asked for: which agent's, address, bytes; what was never freed.
     memory_allocation_trace;
     /// Scratch memory that queues are given for kernels with more private memory than registers hold, and lose.
     scratch_memory_trace;

@@ -317,6 +317,7 @@ fn has_table(domain: Domain) -> bool {
             | Domain::RocJpeg
             | Domain::MemoryAllocation
             | Domain::ScratchMemory
+            | Domain::HipMemory
             | Domain::ArgumentData
             | Domain::Counter
     )

@@ -41,7 +41,7 @@ use gputrace_timeline::{
 };
 
 use crate::sequence::{Annotations, EventType, NativeEvent, Sequence, Value};
-use rows::{Part, Place, RowKey, Rows, Work};
+use rows::{HeldBytes, Part, Place, RowKey, Rows, Work};
 
 /// Unfinished work that is held back until it is known when the recording ended. A queue holds some ten
 /// thousand packets; beyond this they are drawn up to the latest moment known.
@@ -161,13 +161,23 @@ impl GpuWork {
             return Ok(());
         };
         let node = u32::try_from(*node).ok();
-        let (live, track) = match (one.get("live_bytes"), one.get("live_scratch_bytes")) {
-            (Some(FieldValue::Number(live)), _) => (live, self.rows.live_bytes(out, &self.gpus, node)?),
-            (_, Some(FieldValue::Number(live))) => (live, self.rows.scratch_bytes(out, &self.gpus, node)?),
-            _ => return Ok(()),
+        let fields = [
+            ("live_bytes", HeldBytes::Allocated),
+            ("live_scratch_bytes", HeldBytes::Scratch),
+            ("live_hip_bytes", HeldBytes::Hip),
+        ];
+        let mut known = fields
+            .into_iter()
+            .filter_map(|(name, held)| match one.get(name)? {
+                FieldValue::Number(live) => Some((*live, held)),
+                _ => None,
+            });
+        let Some((live, held)) = known.next() else {
+            return Ok(());
         };
+        let track = self.rows.held_bytes(out, &self.gpus, held, node)?;
         out.event(one.end, EventType::Counter, track, |event| {
-            event.counter(i64::try_from(*live).unwrap_or(i64::MAX));
+            event.counter(i64::try_from(live).unwrap_or(i64::MAX));
         })
     }
 

@@ -22,6 +22,17 @@ use crate::{
 /// Appended to the name of a row whose slices are not as long as the GPU took.
 const UNTIMED: &str = "submitted or bounded: length is not the GPU's";
 
+/// Whose memory is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum HeldBytes {
+    /// What HSA has allocated.
+    Allocated,
+    /// Scratch memory of queues.
+    Scratch,
+    /// What applications have asked HIP for.
+    Hip,
+}
+
 /// What a row shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RowKey {
@@ -207,24 +218,20 @@ impl Rows {
         self.named_counter(out, gpus, what, node)
     }
 
-    /// The track of an agent's memory that is allocated, in bytes.
-    pub(super) fn live_bytes<W: Write>(
+    /// The track of an agent's memory that is held, in bytes.
+    pub(super) fn held_bytes<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
         gpus: &Gpus,
+        held: HeldBytes,
         node: Option<u32>,
     ) -> io::Result<u64> {
-        self.named_counter(out, gpus, (3, "allocated bytes", Unit::UNIT_SIZE_BYTES), node)
-    }
-
-    /// The track of the scratch memory that the queues of an agent have, in bytes.
-    pub(super) fn scratch_bytes<W: Write>(
-        &mut self,
-        out: &mut Sequence<W>,
-        gpus: &Gpus,
-        node: Option<u32>,
-    ) -> io::Result<u64> {
-        self.named_counter(out, gpus, (4, "scratch bytes", Unit::UNIT_SIZE_BYTES), node)
+        let (number, name) = match held {
+            HeldBytes::Allocated => (3, "allocated bytes"),
+            HeldBytes::Scratch => (4, "scratch bytes"),
+            HeldBytes::Hip => (5, "bytes that HIP was asked for"),
+        };
+        self.named_counter(out, gpus, (number, name, Unit::UNIT_SIZE_BYTES), node)
     }
 
     fn named_counter<W: Write>(
