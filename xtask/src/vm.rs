@@ -20,6 +20,7 @@ mod archive;
 mod guest;
 mod kernels;
 mod modules;
+mod programs;
 mod suite;
 mod verifier;
 

@@ -5,11 +5,9 @@
 //! prints marks, from which [`Progress`] makes a line for each step as it is done.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -17,18 +15,16 @@ use anyhow::{Context as _, Result, bail};
 
 use super::guest::{Driver, Guest};
 use super::kernels::{self, Kernel};
+use super::programs::{Programs, directory};
 use super::verifier::{self, Figures, Table};
 use crate::cache::lock;
-use crate::progress::{self, Seconds, long_step};
+use crate::progress::{self, Seconds};
 use crate::test::build_workloads;
 use crate::workspace::Workspace;
 use crate::{ebpf, exec};
 
 /// Seconds after which a step is ended.
 const STEP_SECONDS: u32 = 240;
-
-/// The end-to-end tests that run in guests.
-const TEST_PROGRAMS: [&str; 5] = ["backend", "launch", "attach", "loss", "stop"];
 
 /// Those that suffice to see that tracing works on a kernel as it does on the host, where all run: the back-ends, threads,
 /// children, another program in the same process, exact accounts.
@@ -62,6 +58,7 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ),
     ("7.x", "kfd tracepoints", NO_GPU_NODE),
     ("7.x", "kfd both sides", NO_GPU_NODE),
+    ("7.x", LOADS_DRIVER, NO_GPU_NODE),
     ("7.x", "kfd ioctls by fentry", NO_GPU_NODE),
     ("7.x", "kfd ioctls by kprobe", NO_GPU_NODE),
     ("7.x", "kfd ioctls by syscall", NO_GPU_NODE),
@@ -77,6 +74,9 @@ const VERIFIER: &str = "verifier";
 
 /// Steps whose names contain this, the last ones, run with amdgpu loaded.
 const WITH_DRIVER: &str = "kfd";
+
+/// The step that loads it while gputrace records.
+const LOADS_DRIVER: &str = "driver loaded later";
 
 /// What to run, and where.
 pub(super) struct Suite<'a> {
@@ -194,6 +194,17 @@ impl Suite<'_> {
             tests.retain(|test| QUICK.contains(&test.name.as_str()));
         }
         steps.extend(tests);
+        // A recording that is there before the driver. Its programs wait for the driver, so requests are made until they are on.
+        let later = format!(
+            "{gputrace} --kfd-trace -f ndjson -d /tmp/later -o run -- sh -c '
+                 for module in $(cat \"$files/modules/driver.list\"); do \"$files/busybox\" insmod \"$files/modules/$module\"; done
+                 until grep -q \"tracing the ioctls\" /tmp/later.txt; do sleep 0.2; done
+                 exec {vm} kfd' 2>/tmp/later.txt; cat /tmp/later.txt
+             grep -q 'amdgpu is not loaded' /tmp/later.txt && grep -q AMDKFD_IOC_GET_VERSION /tmp/later/run_results.ndjson"
+        )
+        // Within the quotes of the shell's program.
+        .replace(&vm, &programs.vm.display().to_string());
+        steps.push(Step::new(LOADS_DRIVER, &later));
         steps.push(Step::new("kfd answers", &format!("{vm} kfd")));
         // Those on functions of the driver can only be loaded with it.
         steps.push(Step::new("kfd programs", &format!("{vm} verifier {object} kfd_")));
@@ -205,6 +216,18 @@ impl Suite<'_> {
             );
             steps.push(Step::new(&format!("kfd ioctls by {place}"), &script));
         }
+        // What doctor has tried agrees with what is known of these kernels.
+        let doctor = format!(
+            "{gputrace} doctor >/tmp/doctor.txt; cat /tmp/doctor.txt
+             for line in 'ring buffer' 'BTF of the kernel' 'process lifetimes' 'seccomp filters'; do
+                 grep -q \"ok  *$line\" /tmp/doctor.txt || exit 1
+             done
+             case \"$(uname -r)\" in
+                 6.1.*) ! grep -q 'ok  *uprobe_multi' /tmp/doctor.txt ;;
+                 *) grep -q 'ok  *uprobe_multi' /tmp/doctor.txt ;;
+             esac && grep -q 'gputrace can record here' /tmp/doctor.txt"
+        );
+        steps.push(Step::new("kfd doctor", &doctor));
         // What HSA is asked for and what it asks the driver for, by probes that know nothing of each other.
         let sides = format!(
             "{gputrace} -s --kfd-trace -f ndjson -d /tmp/sides -o run -- rocminfo && {vm} check-sides /tmp/sides/run_results.ndjson"
@@ -333,7 +356,7 @@ fn reason_to_leave_out(kernel: &Kernel, name: &str) -> Option<&'static str> {
 /// The steps one after the other, with marks between them.
 fn script(workspace: &Workspace, steps: &[&Step]) -> String {
     let mut script = format!(
-        "cd '{}'\nexport GPUTRACE_REQUIRE_BPF=1 RUST_TEST_THREADS=1 RUST_BACKTRACE=0 GPUTRACE_BIN='{}'\n",
+        "cd '{}'\nexport GPUTRACE_REQUIRE_BPF=1 RUST_TEST_THREADS=1 RUST_BACKTRACE=0 GPUTRACE_BIN='{}' files\n",
         workspace.root.display(),
         directory(workspace).join("gputrace").display()
     );
@@ -345,7 +368,8 @@ fn script(workspace: &Workspace, steps: &[&Step]) -> String {
     } in steps
     {
         if name.contains(WITH_DRIVER) && !std::mem::replace(&mut driver, true) {
-            script.push_str("load_driver\n");
+            // Modules that are there already are refused, which does no harm.
+            script.push_str("load_driver 2>/dev/null\n");
         }
         // Standard error goes with the output of its step.
         script += &format!(
@@ -360,89 +384,6 @@ fn script(workspace: &Workspace, steps: &[&Step]) -> String {
 
 fn quoted(command: &str) -> String {
     format!("'{}'", command.replace('\'', r"'\''"))
-}
-
-/// Where guests find the programs under test.
-fn directory(workspace: &Workspace) -> PathBuf {
-    workspace.target.join("vm").join("bin")
-}
-
-/// The programs under test, without debug information: a guest reads them through 9p, and nobody replaces them
-/// while it does.
-struct Programs {
-    gputrace: PathBuf,
-    vm: PathBuf,
-    /// Test programs by name.
-    tests: Vec<(&'static str, PathBuf)>,
-}
-
-impl Programs {
-    /// Where they are once they have been built.
-    fn built(workspace: &Workspace) -> Self {
-        let directory = directory(workspace);
-        Self {
-            gputrace: directory.join("gputrace"),
-            vm: directory.join("gputrace-vm"),
-            tests: TEST_PROGRAMS.map(|name| (name, directory.join(name))).into(),
-        }
-    }
-
-    fn build(workspace: &Workspace) -> Result<Self> {
-        let mut cargo = workspace.cargo();
-        cargo.args(["build", "-p", "gputrace", "-p", "gputrace-vm", "--bins"]);
-        long_step("build the tool", "what guests run", || exec::stream(&mut cargo))?;
-        let mut built = BTreeMap::new();
-        long_step("build the end-to-end tests", "they run in guests, too", || {
-            // Human output has their paths, and says so in a stable way.
-            let mut cargo = workspace.cargo();
-            cargo.args([
-                "test",
-                "-p",
-                "gputrace-e2e",
-                "--tests",
-                "--no-run",
-                "--color",
-                "never",
-            ]);
-            let output = cargo
-                .output()
-                .with_context(|| format!("cannot start `{}`", exec::describe(&cargo)))?;
-            let printed = String::from_utf8_lossy(&output.stderr);
-            if !output.status.success() {
-                bail!("{}\n{printed}", exec::failure(&cargo, output.status));
-            }
-            built.extend(printed.lines().filter_map(executable));
-            Ok(())
-        })?;
-        let programs = Self::built(workspace);
-        let debug = workspace.gputrace("debug");
-        stripped(&debug, &programs.gputrace)?;
-        stripped(&debug.with_file_name("gputrace-vm"), &programs.vm)?;
-        for (name, to) in &programs.tests {
-            let path = built
-                .get(*name)
-                .with_context(|| format!("cargo names no test program {name}"))?;
-            stripped(&workspace.root.join(path), to)?;
-        }
-        Ok(programs)
-    }
-}
-
-/// Reads cargo's `  Executable tests/attach.rs (target/debug/deps/attach-0ea89876348a96be)`.
-fn executable(line: &str) -> Option<(String, PathBuf)> {
-    let (source, path) = line.trim().strip_prefix("Executable ")?.split_once(" (")?;
-    let source = source.split_whitespace().last()?;
-    let name = Path::new(source).file_stem().and_then(OsStr::to_str)?;
-    Some((name.to_owned(), PathBuf::from(path.strip_suffix(')')?)))
-}
-
-/// Copies the program at `from` to `to` without debug information. By renaming: a guest may be running the old one.
-fn stripped(from: &Path, to: &Path) -> Result<()> {
-    let new = to.with_extension("new");
-    let mut strip = Command::new("strip");
-    exec::capture(strip.arg("--strip-debug").arg("-o").arg(&new).arg(from))?;
-    fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
-    fs::rename(&new, to).with_context(|| format!("cannot write {}", to.display()))
 }
 
 /// Follows the output of a guest: says how each step went when it is done, and shows what one that failed has printed.
@@ -560,21 +501,6 @@ mod tests {
         assert!(!outcome(101, "still running after 60s: hip_calls (pid 7)").is_too_slow());
         assert!(!outcome(0, "still running after 2s: gputrace (pid 7)").is_too_slow());
         assert!(!outcome(101, "wrong").is_too_slow());
-    }
-
-    #[test]
-    fn cargos_test_programs_are_found() {
-        let line = "  Executable tests/attach.rs (target/debug/deps/attach-0ea89876348a96be)";
-        assert_eq!(
-            executable(line),
-            Some((
-                "attach".to_owned(),
-                "target/debug/deps/attach-0ea89876348a96be".into()
-            ))
-        );
-        let unit = "  Executable unittests src/lib.rs (target/debug/deps/gputrace_e2e-0f)";
-        assert_eq!(executable(unit).unwrap().0, "lib");
-        assert_eq!(executable("   Compiling gputrace-e2e v0.1.0 (/x)"), None);
     }
 
     #[test]
