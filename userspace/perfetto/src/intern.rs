@@ -20,43 +20,72 @@ pub(crate) enum Table {
 /// Places in [`Fixed`]: some times as many as there are such texts.
 const PLACES: usize = 512;
 
+/// Places from where its address says at which a text may be.
+const TRIED: usize = 8;
+
 /// Numbers of texts that are part of this program, found by their addresses in place of their contents: two texts of
 /// the same address and length are the same.
 #[derive(Debug)]
 struct Fixed {
-    /// Address, length and number; the number is 0 where there is none.
-    places: Box<[(usize, usize, u64)]>,
+    places: Box<[Place]>,
+}
+
+/// One text of the program's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Place {
+    address: usize,
+    length: u32,
+    /// The table's number.
+    table: u32,
+    /// 0 where there is none.
+    number: u64,
 }
 
 impl Fixed {
     fn new() -> Self {
         Self {
-            places: vec![(0, 0, 0); PLACES].into(),
+            places: vec![Place::default(); PLACES].into(),
         }
     }
 
-    /// Texts lie one behind the other: most differ in the lowest bits of their addresses.
-    #[inline]
-    fn place(text: &'static str) -> usize {
+    /// Where a text may be.
+    #[inline(always)]
+    fn indices(text: &'static str) -> impl Iterator<Item = usize> {
+        // Texts lie one behind the other: most differ in the lowest bits of their addresses.
         let address = text.as_ptr().addr();
-        (address ^ address >> 9) % PLACES
+        let first = address ^ address >> 9;
+        (0..TRIED).map(move |step| first.wrapping_add(step) % PLACES)
     }
 
-    #[inline]
-    fn get(&self, text: &'static str) -> Option<u64> {
-        let (address, length, number) = *self.places.get(Self::place(text))?;
-        (address == text.as_ptr().addr() && length == text.len() && number != 0).then_some(number)
+    #[inline(always)]
+    fn get(&self, table: Table, text: &'static str) -> Option<u64> {
+        let mut places = Self::indices(text).filter_map(|index| self.places.get(index));
+        let place = places.find(|place| {
+            place.address == text.as_ptr().addr()
+                && place.length as usize == text.len()
+                && place.table == table as u32
+        })?;
+        Some(place.number)
     }
 
-    /// Remembers a number, in the place of another one perhaps.
-    fn put(&mut self, text: &'static str, number: u64) {
-        if let Some(place) = self.places.get_mut(Self::place(text)) {
-            *place = (text.as_ptr().addr(), text.len(), number);
+    /// Remembers a number, in the place of another one if there are too many.
+    fn put(&mut self, table: Table, text: &'static str, number: u64) {
+        let mut indices = Self::indices(text);
+        let is_free = |index: &usize| self.places.get(*index).is_some_and(|place| place.number == 0);
+        let free = indices.find(is_free).or_else(|| Self::indices(text).next());
+        if let Some(place) = free.and_then(|index| self.places.get_mut(index)) {
+            *place = Place {
+                address: text.as_ptr().addr(),
+                // No text of the program's has 4 GiB.
+                length: text.len() as u32,
+                table: table as u32,
+                number,
+            };
         }
     }
 
     fn clear(&mut self) {
-        self.places.fill((0, 0, 0));
+        self.places.fill(Place::default());
     }
 }
 
@@ -68,10 +97,11 @@ impl Fixed {
 #[derive(Debug)]
 pub(crate) struct Interner {
     tables: [HashMap<Box<str>, u64, RandomState>; 5],
-    fixed_names: Fixed,
-    fixed_texts: Fixed,
+    fixed: Fixed,
     /// Processes that are graphics contexts; each is its own number.
     contexts: HashSet<u32>,
+    /// The one that was asked for last.
+    last_context: Option<u32>,
     /// Entries that no packet holds yet: fields of an `InternedData`.
     pending: Encoder,
     /// Bytes of text in the tables.
@@ -83,9 +113,9 @@ impl Interner {
     pub(crate) fn new() -> Self {
         Self {
             tables: Default::default(),
-            fixed_names: Fixed::new(),
-            fixed_texts: Fixed::new(),
+            fixed: Fixed::new(),
             contexts: HashSet::new(),
+            last_context: None,
             pending: Encoder::default(),
             size: 0,
             epoch: 1,
@@ -115,40 +145,31 @@ impl Interner {
         number
     }
 
-    /// As [`Interner::number`], for the name of an annotation that is part of this program.
-    #[inline]
-    pub(crate) fn annotation_name(&mut self, text: &'static str) -> u64 {
-        match self.fixed_names.get(text) {
+    /// As [`Interner::number`], for a text that is part of this program.
+    #[inline(always)]
+    pub(crate) fn fixed(&mut self, table: Table, text: &'static str) -> u64 {
+        match self.fixed.get(table, text) {
             Some(number) => number,
-            None => {
-                let number = self.number(Table::AnnotationNames, text);
-                self.fixed_names.put(text, number);
-                number
-            }
+            None => self.first_fixed(table, text),
         }
     }
 
-    /// As [`Interner::number`], for the text of an annotation that is part of this program.
-    #[inline]
-    pub(crate) fn annotation_text(&mut self, text: &'static str) -> u64 {
-        match self.fixed_texts.get(text) {
-            Some(number) => number,
-            None => {
-                let number = self.number(Table::AnnotationStrings, text);
-                self.fixed_texts.put(text, number);
-                number
-            }
-        }
+    #[cold]
+    fn first_fixed(&mut self, table: Table, text: &'static str) -> u64 {
+        let number = self.number(table, text);
+        self.fixed.put(table, text, number);
+        number
     }
 
     /// The graphics context that stands for process `pid`.
     pub(crate) fn context(&mut self, pid: u32) -> u64 {
-        if self.contexts.insert(pid) {
+        if self.last_context != Some(pid) && self.contexts.insert(pid) {
             self.pending.message(graphics_context::IN_INTERNED_DATA, |entry| {
                 entry.uint(graphics_context::IID, pid.into());
                 entry.int32(graphics_context::PID, pid);
             });
         }
+        self.last_context = Some(pid);
         pid.into()
     }
 
@@ -165,9 +186,9 @@ impl Interner {
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.tables.iter_mut().for_each(HashMap::clear);
-        self.fixed_names.clear();
-        self.fixed_texts.clear();
+        self.fixed.clear();
         self.contexts.clear();
+        self.last_context = None;
         self.pending.clear();
         self.size = 0;
         self.epoch = self.epoch.checked_add(1).unwrap_or(1);

@@ -23,8 +23,9 @@ const SEQUENCE: u32 = 1;
 /// interns some 100 KiB.
 const INTERNED_LIMIT: usize = 4 << 20;
 
-/// Bytes of encoded packets collected before they go to the output.
-const BATCH: usize = 64 << 10;
+/// Bytes of encoded packets collected before they go to the output: what a file takes without copying it into a buffer of
+/// its own, and fits the processor's second cache.
+const BATCH: usize = 256 << 10;
 
 /// Values of `TrackEvent.Type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub(crate) enum EventType {
 
 /// Work of a GPU for viewers that know GPUs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NativeEvent<'a> {
+pub(crate) struct NativeEvent {
     /// Unique among these.
     pub(crate) id: u64,
     /// ns, `CLOCK_BOOTTIME`.
@@ -48,10 +49,10 @@ pub(crate) struct NativeEvent<'a> {
     pub(crate) gpu: u32,
     /// Process.
     pub(crate) pid: u32,
-    /// Name of the track.
-    pub(crate) queue: &'a str,
-    /// Name of the slice.
-    pub(crate) stage: &'a str,
+    /// Number in [`Table::GpuSpecifications`] of the name of the track.
+    pub(crate) queue: u64,
+    /// Number there of the name of the slice.
+    pub(crate) stage: u64,
 }
 
 /// Writes packets. Holds no more than one batch of them.
@@ -132,6 +133,7 @@ impl<W: Write> Sequence<W> {
 
     /// Appends a `TrackEvent` at `time` (ns, `CLOCK_BOOTTIME`) on the track `track`, with what `content`
     /// adds to it.
+    #[inline]
     pub(crate) fn event(
         &mut self,
         time: u64,
@@ -152,25 +154,23 @@ impl<W: Write> Sequence<W> {
     }
 
     /// Appends a `GpuRenderStageEvent`.
-    pub(crate) fn native(&mut self, event: &NativeEvent<'_>) -> io::Result<()> {
+    pub(crate) fn native(&mut self, event: &NativeEvent) -> io::Result<()> {
         self.timed::<false>(
             event.begin,
             packet::GPU_RENDER_STAGE_EVENT,
             |encoder, interner| {
-                let queue = interner.number(Table::GpuSpecifications, event.queue);
-                let stage = interner.number(Table::GpuSpecifications, event.stage);
                 encoder.uint(render_stage::EVENT_ID, event.id);
                 encoder.uint(render_stage::DURATION, event.duration);
                 encoder.uint(render_stage::CONTEXT, interner.context(event.pid));
                 encoder.int32(render_stage::GPU_ID, event.gpu);
-                encoder.uint(render_stage::HW_QUEUE_IID, queue);
-                encoder.uint(render_stage::STAGE_IID, stage);
+                encoder.uint(render_stage::HW_QUEUE_IID, event.queue);
+                encoder.uint(render_stage::STAGE_IID, event.stage);
             },
         )
     }
 
     /// Appends a packet of `time` whose field `data` is what `content` writes, which is `LONG` or not.
-    #[inline]
+    #[inline(always)]
     fn timed<const LONG: bool>(
         &mut self,
         time: u64,
@@ -208,11 +208,17 @@ impl<W: Write> Sequence<W> {
     }
 
     /// Hands the batch to the output if it is longer than `threshold` bytes.
+    #[inline]
     fn drain(&mut self, threshold: usize) -> io::Result<()> {
-        let packets = self.batch.as_bytes();
-        if packets.len() <= threshold {
+        if self.batch.as_bytes().len() <= threshold {
             return Ok(());
         }
+        self.drain_all()
+    }
+
+    #[cold]
+    fn drain_all(&mut self) -> io::Result<()> {
+        let packets = self.batch.as_bytes();
         match &mut self.compressed {
             None => self.output.write_all(packets)?,
             Some(packet) => {
@@ -257,6 +263,13 @@ impl EventContent<'_> {
     pub(crate) fn title(&mut self, category: u64, name: u64) {
         self.encoder.uint(track_event::CATEGORY_IIDS, category);
         self.encoder.uint(track_event::NAME_IID, name);
+    }
+
+    /// Sets a category that is part of this program, and a name by its interned number.
+    #[inline(always)]
+    pub(crate) fn title_in(&mut self, category: &'static str, name: u64) {
+        let category = self.interner.fixed(Table::Categories, category);
+        self.title(category, name);
     }
 
     /// Sets a category, and a name that hardly occurs twice.
@@ -312,19 +325,20 @@ pub(crate) struct Annotations<'a> {
 
 impl Annotations<'_> {
     /// Adds annotations as they were once encoded, see [`Annotations::encode`].
-    pub(crate) fn encoded(&mut self, encoded: &Encoder) {
-        self.encoder.fields(encoded.as_bytes());
+    #[inline]
+    pub(crate) fn encoded(&mut self, encoded: &[u8]) {
+        self.encoder.fields(encoded);
     }
 
     /// Encodes annotations for [`Annotations::encoded`], as long as [`Interner::epoch`] stays the same.
-    pub(crate) fn encode(&mut self, content: impl FnOnce(&mut Annotations<'_>)) -> Encoder {
+    pub(crate) fn encode(&mut self, content: impl FnOnce(&mut Annotations<'_>)) -> Box<[u8]> {
         let mut encoder = Encoder::default();
         content(&mut Annotations {
             encoder: &mut encoder,
             interner: self.interner,
             field: self.field,
         });
-        encoder
+        encoder.as_bytes().into()
     }
 
     /// [`Interner::epoch`].
@@ -333,24 +347,35 @@ impl Annotations<'_> {
     }
 
     /// Adds an annotation whose name has the interned number `name`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put(&mut self, name: u64, value: Value<'_>) {
+        let (field, value) = match value {
+            Value::Bool(value) => (annotation::BOOL_VALUE, value.into()),
+            Value::Uint(value) => (annotation::UINT_VALUE, value),
+            Value::Int(value) => (annotation::INT_VALUE, value.cast_unsigned()),
+            Value::Pointer(value) => (annotation::POINTER_VALUE, value),
+            Value::Interned(value) => (annotation::STRING_VALUE_IID, value),
+            Value::Real(_) | Value::Text(_) => return self.put_long(name, value),
+        };
+        self.encoder
+            .pair(self.field, (annotation::NAME_IID, name), (field, value));
+    }
+
+    fn put_long(&mut self, name: u64, value: Value<'_>) {
         self.encoder.message(self.field, |encoder| {
             encoder.uint(annotation::NAME_IID, name);
             match value {
-                Value::Bool(value) => encoder.uint(annotation::BOOL_VALUE, value.into()),
-                Value::Uint(value) => encoder.uint(annotation::UINT_VALUE, value),
-                Value::Int(value) => encoder.uint(annotation::INT_VALUE, value.cast_unsigned()),
-                Value::Pointer(value) => encoder.uint(annotation::POINTER_VALUE, value),
-                Value::Interned(value) => encoder.uint(annotation::STRING_VALUE_IID, value),
                 Value::Real(value) => encoder.fixed(annotation::DOUBLE_VALUE, value.to_bits()),
                 Value::Text(value) => encoder.bytes(annotation::STRING_VALUE, value.as_bytes()),
+                // The others are numbers, see `put`.
+                _ => {}
             }
         });
     }
 
     /// Adds a dictionary whose name has the interned number `name`; its entries appear as
     /// `debug.NAME.ENTRY` in queries.
+    #[inline(always)]
     pub(crate) fn dictionary(&mut self, name: u64, content: impl FnOnce(&mut Annotations<'_>)) {
         let Self {
             encoder,
@@ -373,16 +398,16 @@ impl Annotations<'_> {
     }
 
     /// [`Annotations::put`] by name.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn named(&mut self, name: &'static str, value: Value<'_>) {
-        let name = self.interner.annotation_name(name);
+        let name = self.interner.fixed(Table::AnnotationNames, name);
         self.put(name, value);
     }
 
     /// [`Annotations::put`] with a text that occurs often, by name.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn named_text(&mut self, name: &'static str, text: &'static str) {
-        let text = self.interner.annotation_text(text);
+        let text = self.interner.fixed(Table::AnnotationStrings, text);
         self.named(name, Value::Interned(text));
     }
 
@@ -399,7 +424,7 @@ impl Annotations<'_> {
         name: &'static str,
         content: impl FnOnce(&mut Annotations<'_>),
     ) {
-        let name = self.interner.annotation_name(name);
+        let name = self.interner.fixed(Table::AnnotationNames, name);
         self.dictionary(name, content);
     }
 

@@ -105,7 +105,8 @@ fn category(domain: Option<Domain>) -> &'static str {
     domain.map_or("unknown_api", Domain::csv_stem)
 }
 
-type Statuses = HashMap<(u32, Option<&'static str>), u64, RandomState>;
+/// By number and address of the name, which is part of this program.
+type Statuses = HashMap<(u32, usize), u64, RandomState>;
 
 /// Draws calls. Grows with the number of functions.
 #[derive(Debug, Default)]
@@ -118,7 +119,7 @@ pub(crate) struct Slices {
     names: Names,
     /// The text `single_stepped`.
     stepped: u64,
-    /// Interned texts of status codes by number and name.
+    /// Interned texts of status codes.
     statuses: Statuses,
 }
 
@@ -185,10 +186,13 @@ impl Slices {
             let mut values = Values { names, statuses };
             if !function.arguments.is_empty() {
                 annotations.dictionary(names.args, |entries| {
-                    let decoded = args::decoded(&function.info, call);
-                    for (name, (_, value)) in function.arguments.iter().zip(decoded) {
-                        values.put(entries, *name, value);
-                    }
+                    let mut numbers = function.arguments.iter();
+                    // The iterator is a chain, which walks itself faster than it can be asked for one after the other.
+                    args::decoded(&function.info, call).for_each(|(_, value)| {
+                        if let Some(name) = numbers.next() {
+                            values.put(entries, *name, value);
+                        }
+                    });
                 });
             }
             if call.request.is_some() {
@@ -342,7 +346,7 @@ impl Values<'_> {
             ArgValue::Status { code, name } => Value::Interned(
                 *self
                     .statuses
-                    .entry((code, name))
+                    .entry((code, name.map_or(0, |name| name.as_ptr().addr())))
                     .or_insert_with(|| annotations.number_of_text(&status_text(code, name))),
             ),
             ArgValue::Real(bits) => Value::Real(f64::from_bits(bits)),

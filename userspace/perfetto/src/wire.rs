@@ -77,20 +77,25 @@ const WIRE_FIXED64: u64 = 1;
 const WIRE_LENGTH_DELIMITED: u64 = 2;
 
 /// Appends protobuf fields to a buffer.
+///
+/// Numbers are written as whole words, of which only as many bytes count as they need: stores of a fixed size, without a
+/// call of `memcpy` for each.
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
+    /// What was written, up to `end`, and memory for what comes.
     bytes: Vec<u8>,
+    end: usize,
 }
 
 impl Encoder {
     /// What was written since the last [`Encoder::clear`].
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.get(..self.end).unwrap_or_default()
     }
 
     /// Forgets what was written and keeps the memory.
     pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
+        self.end = 0;
     }
 
     /// A field of type `bool`, `uint32`, `uint64` or an enum.
@@ -107,45 +112,91 @@ impl Encoder {
     }
 
     /// A field of type `fixed64`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fixed(&mut self, field: u32, value: u64) {
         self.tag(field, WIRE_FIXED64);
-        self.bytes.extend_from_slice(&value.to_le_bytes());
+        self.push(value.to_le_bytes(), 8);
     }
 
     /// A field of type `string` or `bytes`.
     pub(crate) fn bytes(&mut self, field: u32, value: &[u8]) {
         self.tag(field, WIRE_LENGTH_DELIMITED);
         self.varint(value.len() as u64);
-        self.bytes.extend_from_slice(value);
+        self.fields(value);
     }
 
     /// Fields that were encoded before.
+    #[inline]
     pub(crate) fn fields(&mut self, encoded: &[u8]) {
-        self.bytes.extend_from_slice(encoded);
+        let end = self.end + encoded.len();
+        if end > self.bytes.len() {
+            self.grow(end);
+        }
+        if let Some(place) = self.bytes.get_mut(self.end..end) {
+            place.copy_from_slice(encoded);
+            self.end = end;
+        }
+    }
+
+    /// A field whose type is a message of two varint fields, `first` and `second`, of numbers and values.
+    #[inline(always)]
+    pub(crate) fn pair(&mut self, field: u32, first: (u32, u64), second: (u32, u64)) {
+        let ((first_tag, first_size), (tag, tag_size), (own_tag, own_size)) = (
+            word(u64::from(first.0) << 3 | WIRE_VARINT),
+            word(u64::from(second.0) << 3 | WIRE_VARINT),
+            word(u64::from(field) << 3 | WIRE_LENGTH_DELIMITED),
+        );
+        // The sizes of tags are known when this is compiled; with those of most programs all but the second value fits a word.
+        let fits = own_size + 1 + first_size + tag_size <= 6;
+        if !fits || first.1 >= 1 << 14 || second.1 >= 1 << 56 {
+            return self.message(field, |inner| {
+                inner.uint(first.0, first.1);
+                inner.uint(second.0, second.1);
+            });
+        }
+        let (name, name_size) = word(first.1);
+        let (value, value_size) = word(second.1);
+        let before = first_size + name_size + tag_size;
+        let head = (before + value_size) as u64
+            | first_tag << 8
+            | name << (8 * (1 + first_size))
+            | tag << (8 * (1 + first_size + name_size));
+        let head_size = own_size + 1 + before;
+        let head = own_tag | head << (8 * own_size);
+        if let Some(place) = self.room::<16>()
+            && let Some(place) = place.first_chunk_mut::<8>()
+        {
+            *place = head.to_le_bytes();
+        }
+        if let Some(place) = self.bytes.get_mut(self.end + head_size..)
+            && let Some(place) = place.first_chunk_mut::<8>()
+        {
+            *place = value.to_le_bytes();
+        }
+        self.end += head_size + value_size;
     }
 
     /// A field whose type is a message, with the content that `content` writes, which is most often shorter than 128
     /// bytes: one byte then holds its length.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn message(&mut self, field: u32, content: impl FnOnce(&mut Self)) {
         self.prefixed::<1>(field, content);
     }
 
     /// As [`Encoder::message`], for content that most often has 128 bytes or more.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn long_message(&mut self, field: u32, content: impl FnOnce(&mut Self)) {
         self.prefixed::<2>(field, content);
     }
 
     /// Leaves `ROOM` bytes for the length; content whose length takes another number of bytes is moved.
-    #[inline]
+    #[inline(always)]
     fn prefixed<const ROOM: usize>(&mut self, field: u32, content: impl FnOnce(&mut Self)) {
         self.tag(field, WIRE_LENGTH_DELIMITED);
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(&[0; ROOM]);
+        let start = self.end;
+        self.push([0; ROOM], ROOM);
         content(self);
-        let length = self.bytes.len() - start - ROOM;
+        let length = self.end - start - ROOM;
         match (ROOM, length, self.bytes.get_mut(start..)) {
             (1, ..0x80, Some([place, ..])) => *place = length as u8,
             (2, 0x80..0x4000, Some([low, high, ..])) => {
@@ -156,14 +207,19 @@ impl Encoder {
         }
     }
 
-    /// Puts `length` in the place of `room` bytes at `start`.
+    /// Puts `length` in the place of `room` bytes at `start`, and moves the content behind them.
     #[cold]
     fn make_room(&mut self, start: usize, room: usize, length: usize) {
         let (prefix, used) = varint(length as u64);
-        drop(
-            self.bytes
-                .splice(start..start + room, prefix.into_iter().take(used)),
-        );
+        let (from, to) = (start + room, start + used);
+        if self.bytes.len() < to + length {
+            self.grow(to + length);
+        }
+        self.bytes.copy_within(from..self.end, to);
+        self.end = to + length;
+        if let (Some(place), Some(prefix)) = (self.bytes.get_mut(start..to), prefix.get(..used)) {
+            place.copy_from_slice(prefix);
+        }
     }
 
     #[inline(always)]
@@ -174,32 +230,61 @@ impl Encoder {
     #[inline(always)]
     fn varint(&mut self, value: u64) {
         if value < 0x80 {
-            self.bytes.push(value as u8);
+            self.push([value as u8], 1);
+        } else if value < 1 << 56 {
+            let (word, used) = word(value);
+            self.push(word.to_le_bytes(), used);
         } else {
             self.long_varint(value);
         }
     }
 
+    /// Of more than eight bytes: all of the first eight are followed by another.
+    #[inline]
     fn long_varint(&mut self, value: u64) {
-        if value < 1 << 56 {
-            // Eight bytes are written at once, of which those that the number does not need are taken back.
-            let used = (63 - value.leading_zeros() as usize) / 7 + 1;
-            let more = (0x8080_8080_8080_8080_u64) & ((1 << (8 * (used - 1))) - 1);
-            let end = self.bytes.len() + used;
-            self.bytes
-                .extend_from_slice(&(sevens(value) | more).to_le_bytes());
-            self.bytes.truncate(end);
-        } else {
-            let (bytes, used) = varint(value);
-            self.bytes
-                .extend_from_slice(bytes.get(..used).unwrap_or_default());
+        self.push((sevens(value) | CONTINUED).to_le_bytes(), 8);
+        let (last, used) = word(value >> 56);
+        self.push((last as u16).to_le_bytes(), used);
+    }
+
+    /// Appends the first `used` bytes of `bytes`.
+    #[inline(always)]
+    fn push<const SIZE: usize>(&mut self, bytes: [u8; SIZE], used: usize) {
+        if let Some(place) = self.room() {
+            *place = bytes;
+            self.end += used;
         }
+    }
+
+    /// Memory behind the end. There always is some.
+    #[inline(always)]
+    fn room<const SIZE: usize>(&mut self) -> Option<&mut [u8; SIZE]> {
+        if self.bytes.len() < self.end + SIZE {
+            self.grow(self.end + SIZE);
+        }
+        self.bytes.get_mut(self.end..)?.first_chunk_mut()
+    }
+
+    #[cold]
+    fn grow(&mut self, least: usize) {
+        self.bytes.resize((2 * self.bytes.len()).max(least).max(64), 0);
     }
 }
 
+/// The bits that say that another byte follows, in eight bytes.
+const CONTINUED: u64 = 0x8080_8080_8080_8080;
+
+/// The varint of a number below 2⁵⁶, the first byte lowest, and how many bytes it has.
+#[inline(always)]
+const fn word(value: u64) -> (u64, usize) {
+    let used = (63 - (value | 1).leading_zeros() as usize) / 7 + 1;
+    let more = CONTINUED & ((1 << (8 * (used - 1))) - 1);
+    (sevens(value) | more, used)
+}
+
 /// The lower 56 bits of a number, seven of them in each byte.
-#[inline]
-fn sevens(value: u64) -> u64 {
+#[inline(always)]
+const fn sevens(value: u64) -> u64 {
     let value = value & 0x0fff_ffff | (value & 0x00ff_ffff_f000_0000) << 4;
     let value = value & 0x0000_3fff_0000_3fff | (value & 0x0fff_c000_0fff_c000) << 2;
     value & 0x007f_007f_007f_007f | (value & 0x3f80_3f80_3f80_3f80) << 1
@@ -245,6 +330,19 @@ mod tests {
             let mut long = Encoder::default();
             long.long_message(field, content);
             prop_assert_eq!(encoder.as_bytes(), long.as_bytes());
+            let mut pair = Encoder::default();
+            pair.pair(field, (1, text.len() as u64), (field, value));
+            pair.pair(4, (1, value), (17, value));
+            let mut same = Encoder::default();
+            same.message(field, |inner| {
+                inner.uint(1, text.len() as u64);
+                inner.uint(field, value);
+            });
+            same.message(4, |inner| {
+                inner.uint(1, value);
+                inner.uint(17, value);
+            });
+            prop_assert_eq!(pair.as_bytes(), same.as_bytes());
             let mut input = CodedInputStream::from_bytes(encoder.as_bytes());
             prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(field << 3 | 2));
             let limit = input.read_raw_varint64().unwrap();

@@ -26,7 +26,7 @@ mod rows;
 
 use std::{
     borrow::Cow,
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     io::{self, Write},
 };
 
@@ -41,6 +41,7 @@ use gputrace_timeline::{
 };
 
 use crate::sequence::{Annotations, EventType, NativeEvent, Sequence, Value};
+use notes::Title;
 use rows::{HeldBytes, Part, Place, RowKey, Rows, Work};
 
 /// Unfinished work that is held back until it is known when the recording ended. A queue holds some ten
@@ -84,10 +85,11 @@ impl Default for PerfettoOptions {
 struct Span<'a> {
     work: Work,
     name: Cow<'a, str>,
+    title: Title,
     node: Option<u32>,
     part: Part,
-    /// Number among native events.
-    native: u64,
+    /// Number among native events, if it becomes one.
+    native: Option<u64>,
     origin: &'a Origin,
     time: &'a GpuTime,
     /// Kernels or bytes that are in flight meanwhile.
@@ -118,7 +120,8 @@ pub(crate) struct GpuWork {
     options: PerfettoOptions,
     gpus: Gpus,
     rows: Rows,
-    counters: BTreeMap<(Work, Option<u32>), Levels>,
+    /// With the tracks.
+    counters: BTreeMap<(Work, Option<u32>), (u64, Levels)>,
     held: Vec<Held>,
     known: notes::Known,
 }
@@ -201,8 +204,7 @@ impl GpuWork {
             }
         }
         let mut late = 0;
-        for ((work, node), mut levels) in std::mem::take(&mut self.counters) {
-            let track = self.rows.counter(out, &self.gpus, work, node)?;
+        for (track, mut levels) in std::mem::take(&mut self.counters).into_values() {
             let mut written = Ok(());
             levels.finish(|time, level| write_level(out, track, time, level, &mut written));
             written?;
@@ -220,21 +222,24 @@ impl GpuWork {
             known,
             ..
         } = self;
+        out.bound_interning()?;
+        let native = options.native_events && dispatch.time.quality.is_drawn();
         let span = Span {
             work: Work::Kernels,
             name: gpus.kernel_name(dispatch),
+            title: known.title(out.interner(), gpus, dispatch, native),
             node: gpus.node_of(dispatch),
             part: match options.grouping {
                 GpuGrouping::Queues => Part::Queue(dispatch.queue),
                 GpuGrouping::Streams => stream(&dispatch.origin),
             },
-            native: dispatch.id.wrapping_mul(2),
+            native: native.then_some(dispatch.id.wrapping_mul(2)),
             origin: &dispatch.origin,
             time: &dispatch.time,
             amount: 1,
         };
         let notes = |annotations: &mut Annotations<'_>| notes::dispatch(annotations, known, gpus, dispatch);
-        draw(out, rows, gpus, options, &span, now, notes)?;
+        draw(out, rows, gpus, &span, now, notes)?;
         count(out, rows, gpus, counters, &span, now)
     }
 
@@ -247,21 +252,25 @@ impl GpuWork {
             known,
             ..
         } = self;
+        out.bound_interning()?;
+        let native = options.native_events && copy.time.quality.is_drawn();
+        let direction = copy.direction.name();
         let span = Span {
             work: Work::Copies,
-            name: copy.direction.name().into(),
+            name: direction.into(),
+            title: Title::fixed(out.interner(), direction, native),
             node: copy_node(copy),
             part: match options.grouping {
                 GpuGrouping::Queues => Part::All,
                 GpuGrouping::Streams => stream(&copy.origin),
             },
-            native: copy.id.wrapping_mul(2).wrapping_add(1),
+            native: native.then_some(copy.id.wrapping_mul(2).wrapping_add(1)),
             origin: &copy.origin,
             time: &copy.time,
             amount: i64::try_from(copy.bytes).unwrap_or(i64::MAX),
         };
         let notes = |annotations: &mut Annotations<'_>| notes::copy(annotations, known, gpus, copy);
-        draw(out, rows, gpus, options, &span, now, notes)?;
+        draw(out, rows, gpus, &span, now, notes)?;
         count(out, rows, gpus, counters, &span, now)
     }
 }
@@ -278,7 +287,6 @@ fn draw<W: Write>(
     out: &mut Sequence<W>,
     rows: &mut Rows,
     gpus: &Gpus,
-    options: &PerfettoOptions,
     span: &Span<'_>,
     now: u64,
     notes: impl FnOnce(&mut Annotations<'_>),
@@ -297,14 +305,13 @@ fn draw<W: Write>(
         part: span.part,
         timed: time.quality.is_drawn(),
     };
-    out.bound_interning()?;
-    let (place, row) = rows.place(out, gpus, key, (begin, end))?;
+    let (place, queue) = rows.place(out, gpus, key, (begin, end), span.native.is_some())?;
     let (kind, track) = match place {
         Place::Slice(track) => (EventType::SliceBegin, track),
         Place::Instant(track) => (EventType::Instant, track),
     };
     out.event(begin, kind, track, |event| {
-        event.named_title(span.category(), &span.name);
+        event.title_in(span.category(), span.title.event);
         event.flow(span.origin.outermost);
         if span.origin.innermost != span.origin.outermost {
             event.flow(span.origin.innermost);
@@ -325,17 +332,17 @@ fn draw<W: Write>(
             annotations.named("open_ns", Value::Uint(end.saturating_sub(begin)));
         })?;
     }
-    if options.native_events && key.timed {
+    if let Some(id) = span.native {
         out.native(&NativeEvent {
-            id: span.native,
+            id,
             begin,
             duration: end.saturating_sub(begin),
             gpu: span.node.map_or(0, |node| {
                 gpus.agent(node).map_or(node, |info| info.absolute_index)
             }),
             pid: span.origin.pid,
-            queue: row,
-            stage: &span.name,
+            queue,
+            stage: span.title.stage,
         })?;
     }
     Ok(())
@@ -346,7 +353,7 @@ fn count<W: Write>(
     out: &mut Sequence<W>,
     rows: &mut Rows,
     gpus: &Gpus,
-    counters: &mut BTreeMap<(Work, Option<u32>), Levels>,
+    counters: &mut BTreeMap<(Work, Option<u32>), (u64, Levels)>,
     span: &Span<'_>,
     now: u64,
 ) -> io::Result<()> {
@@ -356,9 +363,15 @@ fn count<W: Write>(
         in_flight(span.origin.time, span.time)
     };
     let Some((begin, end)) = flight else { return Ok(()) };
-    let track = rows.counter(out, gpus, span.work, span.node)?;
+    let (track, levels) = match counters.entry((span.work, span.node)) {
+        Entry::Occupied(entry) => entry.into_mut(),
+        Entry::Vacant(entry) => {
+            let track = rows.counter(out, gpus, span.work, span.node)?;
+            entry.insert((track, Levels::default()))
+        }
+    };
+    let track = *track;
     let mut written = Ok(());
-    let levels = counters.entry((span.work, span.node)).or_default();
     levels.add(begin, end, span.amount, |time, level| {
         write_level(out, track, time, level, &mut written);
     });

@@ -11,27 +11,105 @@ use gputrace_timeline::{
 };
 
 use crate::{
+    intern::{Interner, Table},
     sequence::{Annotations, Value},
-    wire::Encoder,
 };
+
+/// Different launches whose annotations are remembered.
+const MOST_LAUNCHES: usize = 4096;
 
 /// What is the same for many spans, as it was encoded when it came first. Grows with the number of agents and kernels.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// [`crate::intern::Interner::epoch`] of what is here.
+    /// [`Interner::epoch`] of what is here.
     epoch: u32,
     /// Numbers of the texts that are the titles of agents, by node.
     agents: HashMap<Option<u32>, u64, RandomState>,
-    /// Annotations of kernels, by their numbers.
-    kernels: HashMap<u32, Encoder, RandomState>,
+    /// Numbers of the names of kernels, by those of the kernels.
+    titles: HashMap<u32, Title, RandomState>,
+    /// Annotations of dispatches that differ in little but their times.
+    launches: HashMap<Launch, Box<[u8]>, RandomState>,
+}
+
+/// Interned numbers of a name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Title {
+    /// In [`Table::EventNames`].
+    pub(super) event: u64,
+    /// In [`Table::GpuSpecifications`]; 0 if it was not asked for.
+    pub(super) stage: u64,
+}
+
+impl Title {
+    /// The numbers of `name`, with that for native events if `native`.
+    pub(super) fn new(interner: &mut Interner, name: &str, native: bool) -> Self {
+        Self {
+            event: interner.number(Table::EventNames, name),
+            stage: match native {
+                true => interner.number(Table::GpuSpecifications, name),
+                false => 0,
+            },
+        }
+    }
+
+    /// As [`Title::new`], of a name that is part of this program.
+    pub(super) fn fixed(interner: &mut Interner, name: &'static str, native: bool) -> Self {
+        Self {
+            event: interner.fixed(Table::EventNames, name),
+            stage: match native {
+                true => interner.fixed(Table::GpuSpecifications, name),
+                false => 0,
+            },
+        }
+    }
+}
+
+/// What dispatches of a kernel that are launched in the same way have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Launch {
+    kernel: Option<u32>,
+    kernel_object: u64,
+    queue: u32,
+    node: Option<u32>,
+    workgroup: [u32; 3],
+    grid: [u32; 3],
+    private_size: u32,
+    group_size: u32,
+    barrier: bool,
+    read_later: bool,
+}
+
+impl Launch {
+    fn of(dispatch: &Dispatch) -> Self {
+        Self {
+            kernel: dispatch.kernel,
+            kernel_object: dispatch.kernel_object,
+            queue: dispatch.queue,
+            node: dispatch.node_id,
+            workgroup: dispatch.workgroup,
+            grid: dispatch.grid,
+            private_size: dispatch.private_size,
+            group_size: dispatch.group_size,
+            barrier: dispatch.barrier,
+            read_later: dispatch.read_later,
+        }
+    }
 }
 
 impl Known {
     /// Forgets what `event` changes.
     pub(super) fn learn(&mut self, event: &Event) {
         match event {
-            Event::Agent(_) => self.agents.clear(),
-            Event::Kernel(info) => drop(self.kernels.remove(&info.id)),
+            Event::Agent(_) => {
+                self.agents.clear();
+                self.launches.clear();
+            }
+            Event::Queue(_) => self.launches.clear(),
+            Event::Kernel(info) => {
+                if self.titles.remove(&info.id).is_some() {
+                    self.launches.retain(|launch, _| launch.kernel != Some(info.id));
+                }
+            }
             _ => {}
         }
     }
@@ -40,8 +118,29 @@ impl Known {
         if self.epoch != epoch {
             self.epoch = epoch;
             self.agents.clear();
-            self.kernels.clear();
+            self.titles.clear();
+            self.launches.clear();
         }
+    }
+
+    /// The numbers of the name of a dispatch's kernel, with that for native events if `native`.
+    pub(super) fn title(
+        &mut self,
+        interner: &mut Interner,
+        gpus: &Gpus,
+        dispatch: &Dispatch,
+        native: bool,
+    ) -> Title {
+        self.refresh(interner.epoch());
+        let known = dispatch.kernel.and_then(|kernel| self.titles.get(&kernel));
+        if let Some(title) = known.filter(|title| !native || title.stage != 0) {
+            return *title;
+        }
+        let title = Title::new(interner, &gpus.kernel_name(dispatch), native);
+        if let Some(info) = gpus.kernel(dispatch) {
+            self.titles.insert(info.id, title);
+        }
+        title
     }
 
     /// Adds the title of an agent.
@@ -58,12 +157,23 @@ impl Known {
         annotations.named(name, Value::Interned(text));
     }
 
-    /// Adds what is known of a kernel.
-    fn kernel(&mut self, annotations: &mut Annotations<'_>, info: &KernelInfo) {
+    /// Adds what all dispatches have that are launched as this one.
+    fn launch(&mut self, annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch) {
         self.refresh(annotations.epoch());
-        let encoded = self.kernels.entry(info.id);
-        let encoded = encoded.or_insert_with(|| annotations.encode(|annotations| kernel(annotations, info)));
-        annotations.encoded(encoded);
+        let launch = Launch::of(dispatch);
+        if let Some(encoded) = self.launches.get(&launch) {
+            return annotations.encoded(encoded);
+        }
+        let encoded = annotations.encode(|annotations| launched(annotations, gpus, dispatch));
+        annotations.encoded(&encoded);
+        if dispatch.kernel.is_some() && gpus.kernel(dispatch).is_none() {
+            // It may become known.
+            return;
+        }
+        if self.launches.len() >= MOST_LAUNCHES {
+            self.launches.clear();
+        }
+        self.launches.insert(launch, encoded);
     }
 }
 
@@ -115,8 +225,17 @@ pub(super) fn dispatch(
     gpus: &Gpus,
     dispatch: &Dispatch,
 ) {
+    annotations.named("dispatch_id", Value::Uint(dispatch.id));
+    annotations.named("packet_index", Value::Uint(dispatch.index));
+    annotations.named("kernarg", Value::Pointer(dispatch.kernarg));
+    annotations.named("completion_signal", Value::Pointer(dispatch.signal));
+    known.launch(annotations, gpus, dispatch);
+}
+
+/// What is in [`Launch`], and what follows from it.
+fn launched(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch) {
     annotations.named_text("kind", Domain::KernelDispatch.name());
-    known.agent(annotations, "agent", gpus, gpus.node_of(dispatch));
+    text(annotations, "agent", &gpus.agent_title(gpus.node_of(dispatch)));
     let product = |sizes: [u32; 3]| {
         sizes
             .iter()
@@ -124,9 +243,7 @@ pub(super) fn dispatch(
             .fold(1, u64::saturating_mul)
     };
     for (name, value) in [
-        ("dispatch_id", dispatch.id),
         ("queue", queue_id(dispatch.queue)),
-        ("packet_index", dispatch.index),
         ("private_segment_size", dispatch.private_size.into()),
         ("group_segment_size", dispatch.group_size.into()),
         ("workgroup_size", product(dispatch.workgroup)),
@@ -141,18 +258,12 @@ pub(super) fn dispatch(
             }
         });
     }
-    for (name, address) in [
-        ("kernel_object", dispatch.kernel_object),
-        ("kernarg", dispatch.kernarg),
-        ("completion_signal", dispatch.signal),
-    ] {
-        annotations.named(name, Value::Pointer(address));
-    }
+    annotations.named("kernel_object", Value::Pointer(dispatch.kernel_object));
     for (name, value) in [("barrier", dispatch.barrier), ("read_later", dispatch.read_later)] {
         annotations.named(name, Value::Bool(value));
     }
     if let Some(info) = gpus.kernel(dispatch) {
-        known.kernel(annotations, info);
+        kernel(annotations, info);
     }
     if let Some(queue) = gpus.queue(dispatch.queue) {
         annotations.named("hsa_queue_id", Value::Uint(queue.id));

@@ -15,6 +15,7 @@ use perfetto_protos::{
 
 use super::lanes::Lanes;
 use crate::{
+    intern::Table,
     sequence::Sequence,
     tracks::{Kind, describe, uuid},
 };
@@ -102,7 +103,9 @@ impl RowKey {
 #[derive(Debug)]
 pub(super) struct Row {
     number: u32,
-    pub(super) title: String,
+    title: String,
+    /// Number of the title for native events, and [`crate::intern::Interner::epoch`] of it.
+    interned: (u64, u32),
     parent: u64,
     lanes: Lanes,
     /// Lanes whose track is described.
@@ -143,7 +146,10 @@ impl Row {
 /// All rows. Grows with the number of queues, agents and streams.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    rows: HashMap<RowKey, Row, RandomState>,
+    rows: Vec<Row>,
+    numbers: HashMap<RowKey, usize, RandomState>,
+    /// The row of the last span.
+    last: Option<(RowKey, usize)>,
     agents: HashSet<u64, RandomState>,
     counters: HashSet<u64, RandomState>,
     /// Tracks made for one span only.
@@ -151,24 +157,29 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// A place for `begin..end` in the row `key`, and the row's name. Where more overlap than there are lanes, a
-    /// timed span gets a track for itself, and another becomes an instant.
+    /// A place for `begin..end` in the row `key`, and the number of the row's name for native events, if `native`. Where more overlap than there are lanes, a timed span gets a track for itself,
+    /// and another becomes an instant.
     pub(super) fn place<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
         gpus: &Gpus,
         key: RowKey,
         (begin, end): (u64, u64),
-    ) -> io::Result<(Place, &str)> {
-        let parent = self.agent(out, gpus, key.node)?;
-        let number = self.rows.len() as u32;
-        let row = self.rows.entry(key).or_insert_with(|| Row {
-            number,
-            title: key.title(gpus),
-            parent,
-            lanes: Lanes::default(),
-            described: 0,
-        });
+        native: bool,
+    ) -> io::Result<(Place, u64)> {
+        let number = match self.last {
+            Some((last, number)) if last == key => number,
+            _ => self.number(out, gpus, key)?,
+        };
+        self.last = Some((key, number));
+        let Some(row) = self.rows.get_mut(number) else {
+            return Err(io::Error::other("no such row"));
+        };
+        let interner = out.interner();
+        if native && row.interned.1 != interner.epoch() {
+            let title = interner.number(Table::GpuSpecifications, &row.title);
+            row.interned = (title, interner.epoch());
+        }
         let place = match row.lanes.place(begin, end) {
             Some(lane) => {
                 row.describe_to(out, lane)?;
@@ -182,7 +193,26 @@ impl Rows {
             }
             None => Place::Instant(row.track(0)),
         };
-        Ok((place, &row.title))
+        Ok((place, row.interned.0))
+    }
+
+    /// The number of a row, which begins if it is new.
+    fn number<W: Write>(&mut self, out: &mut Sequence<W>, gpus: &Gpus, key: RowKey) -> io::Result<usize> {
+        if let Some(number) = self.numbers.get(&key) {
+            return Ok(*number);
+        }
+        let parent = self.agent(out, gpus, key.node)?;
+        let number = self.rows.len();
+        self.rows.push(Row {
+            number: number as u32,
+            title: key.title(gpus),
+            interned: (0, 0),
+            parent,
+            lanes: Lanes::default(),
+            described: 0,
+        });
+        self.numbers.insert(key, number);
+        Ok(number)
     }
 
     /// The track above those of an agent.
