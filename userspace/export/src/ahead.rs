@@ -13,7 +13,7 @@ use std::{
 };
 
 use gputrace_capture::{ReadError, Truncation};
-use gputrace_timeline::{Tally, event::Event};
+use gputrace_timeline::{Tally, event::Event, gpu::Dispatch};
 
 use crate::run::Source;
 
@@ -24,6 +24,12 @@ const BATCH: usize = 256;
 const BATCHES: usize = 8;
 
 type Item = Result<Event, ReadError>;
+
+/// Dispatches that are not needed any more.
+type Dispatches = Vec<Box<Dispatch>>;
+
+/// Memory on its way back: of a batch, and of dispatches.
+type Used = (VecDeque<Item>, Dispatches);
 
 /// Events, and how far the source was after the last of them.
 #[derive(Debug, Default)]
@@ -40,6 +46,8 @@ pub struct Ahead<S> {
     reader: Reader<S>,
     size: u64,
     current: Batch,
+    /// Of the current batch: memory is best freed by the thread that uses it again.
+    used: Dispatches,
     tally: Tally,
     truncation: Option<Truncation>,
 }
@@ -49,8 +57,7 @@ enum Reader<S> {
     Thread {
         /// `None` when the source is at its end, or nothing more is wanted.
         full: Option<Receiver<Batch>>,
-        /// Memory on its way back.
-        empty: SyncSender<VecDeque<Item>>,
+        empty: SyncSender<Used>,
         thread: Option<JoinHandle<()>>,
     },
     /// There is no thread to be had.
@@ -86,6 +93,7 @@ impl<S: Source + Send + 'static> Ahead<S> {
             reader,
             size,
             current: Batch::default(),
+            used: Vec::new(),
             tally: Tally::default(),
             truncation: None,
         }
@@ -93,11 +101,14 @@ impl<S: Source + Send + 'static> Ahead<S> {
 }
 
 /// Reads a source to its end, or until nobody wants more.
-fn read(mut source: impl Source, full: &SyncSender<Batch>, returned: &Receiver<VecDeque<Item>>) {
+fn read(mut source: impl Source, full: &SyncSender<Batch>, returned: &Receiver<Used>) {
     loop {
-        let mut events = returned
+        let (mut events, dispatches) = returned
             .try_recv()
-            .unwrap_or_else(|_| VecDeque::with_capacity(BATCH));
+            .unwrap_or_else(|_| (VecDeque::with_capacity(BATCH), Vec::new()));
+        for dispatch in dispatches {
+            source.take_back(dispatch);
+        }
         events.extend(source.by_ref().take(BATCH));
         let is_last = events.len() < BATCH;
         let batch = Batch {
@@ -153,7 +164,7 @@ impl<S: Source> Iterator for Ahead<S> {
                     };
                     let used = std::mem::replace(&mut self.current, next);
                     // Whether the reader has use for the memory or not.
-                    let _ = empty.try_send(used.events);
+                    let _ = empty.try_send((used.events, std::mem::take(&mut self.used)));
                 }
             }
         }
@@ -183,6 +194,13 @@ impl<S: Source> Source for Ahead<S> {
         match &self.reader {
             Reader::Here(Some(source)) => source.tally(),
             _ => &self.tally,
+        }
+    }
+
+    fn take_back(&mut self, dispatch: Box<Dispatch>) {
+        match &mut self.reader {
+            Reader::Here(Some(source)) => source.take_back(dispatch),
+            _ => self.used.push(dispatch),
         }
     }
 }

@@ -5,13 +5,15 @@
 //! What has come nearly in order leaves few intervals here, because neighbours that touch become one; the
 //! owner bounds the rest with [`Intervals::coarsen`] or [`Intervals::pop_first`].
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 /// Disjoint half-open intervals `begin..end`, of which no two touch.
+///
+/// They are kept in order, one behind the other: what comes nearly in order goes in near the end, which is faster than a
+/// tree as long as there are some thousands at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intervals {
-    /// End by begin.
-    spans: BTreeMap<u64, u64>,
+    spans: VecDeque<(u64, u64)>,
 }
 
 impl Intervals {
@@ -31,7 +33,8 @@ impl Intervals {
     #[must_use]
     pub fn is_free(&self, begin: u64, end: u64) -> bool {
         let end = end.max(begin.saturating_add(1));
-        let last_before = self.spans.range(..end).next_back();
+        let last_before = self.beginning_before(end).checked_sub(1);
+        let last_before = last_before.and_then(|index| self.spans.get(index));
         last_before.is_none_or(|(_, occupied_until)| *occupied_until <= begin)
     }
 
@@ -40,51 +43,69 @@ impl Intervals {
         if begin >= end {
             return;
         }
+        // Those that overlap or touch it become one with it.
+        let behind = self.beginning_before(end.saturating_add(1));
+        let mut first = behind;
         let (mut begin, mut end) = (begin, end);
-        while let Some((other_begin, other_end)) = self.touching(begin, end) {
-            self.spans.remove(&other_begin);
-            begin = begin.min(other_begin);
-            end = end.max(other_end);
+        while let Some(before) = first.checked_sub(1)
+            && let Some((other_begin, other_end)) = self.spans.get(before)
+            && *other_end >= begin
+        {
+            begin = begin.min(*other_begin);
+            end = end.max(*other_end);
+            first = before;
         }
-        self.spans.insert(begin, end);
+        match self.spans.get_mut(first) {
+            Some(span) if first < behind => {
+                *span = (begin, end);
+                if behind - first > 1 {
+                    self.spans.drain(first + 1..behind);
+                }
+            }
+            _ => self.spans.insert(first, (begin, end)),
+        }
     }
 
-    /// An interval that overlaps or touches `begin..end`.
-    fn touching(&self, begin: u64, end: u64) -> Option<(u64, u64)> {
-        let (other_begin, other_end) = self.spans.range(..=end).next_back()?;
-        (*other_end >= begin).then_some((*other_begin, *other_end))
+    /// How many begin before `time`. Most often it is near the end.
+    fn beginning_before(&self, time: u64) -> usize {
+        match self.spans.back() {
+            Some((begin, _)) if *begin >= time => self.spans.partition_point(|(begin, _)| *begin < time),
+            _ => self.spans.len(),
+        }
     }
 
     /// Makes one interval of the two that are farthest from `near`, and of the gap between them: the set
     /// says then that more is taken than is, but never less.
     pub fn coarsen(&mut self, near: u64) {
-        let (Some((first, _)), Some((last, _))) = (self.spans.first_key_value(), self.spans.last_key_value())
-        else {
+        let (Some((first, _)), Some((last, _))) = (self.spans.front(), self.spans.back()) else {
             return;
         };
         let from_below = near.saturating_sub(*first) >= last.saturating_sub(near);
-        let mut ends = self.spans.iter();
-        let pair = if from_below {
-            ends.next().zip(ends.next())
-        } else {
-            let upper = ends.next_back();
-            ends.next_back().zip(upper)
-        };
-        if let Some(((lower, _), (_, upper_end))) = pair {
-            let (lower, upper_end) = (*lower, *upper_end);
-            self.insert(lower, upper_end);
+        if self.spans.len() < 2 {
+            return;
+        }
+        if from_below {
+            if let Some((lower, _)) = self.spans.pop_front()
+                && let Some((begin, _)) = self.spans.front_mut()
+            {
+                *begin = lower;
+            }
+        } else if let Some((_, upper_end)) = self.spans.pop_back()
+            && let Some((_, end)) = self.spans.back_mut()
+        {
+            *end = upper_end;
         }
     }
 
     /// The earliest interval.
     #[must_use]
     pub fn first(&self) -> Option<(u64, u64)> {
-        self.spans.first_key_value().map(|(begin, end)| (*begin, *end))
+        self.spans.front().copied()
     }
 
     /// Takes the earliest interval out.
     pub fn pop_first(&mut self) -> Option<(u64, u64)> {
-        self.spans.pop_first()
+        self.spans.pop_front()
     }
 }
 

@@ -8,6 +8,9 @@ const LIMIT: usize = 1 << 17;
 /// Bits of a time, in ns, within a slice: 1 ms. Few changes are sorted at a time, and few trees are walked.
 const SLICE_BITS: u32 = 20;
 
+/// Slices whose memory is kept.
+const SPARE: usize = 256;
+
 /// A sum over intervals, e.g. the kernels in flight.
 ///
 /// Holds a bounded number of changes. An interval that comes so late that its time is settled counts from
@@ -17,6 +20,11 @@ const SLICE_BITS: u32 = 20;
 pub struct Levels {
     /// Changes with their times, by slices of time, in no order within one.
     pending: BTreeMap<u64, Vec<(u64, i64)>>,
+    /// The slice of the last beginning and that of the last end, with changes that are not in `pending` yet: most often
+    /// the next ones are of the same.
+    recent: [(u64, Vec<(u64, i64)>); 2],
+    /// Memory of slices that are settled, for those to come.
+    spare: Vec<Vec<(u64, i64)>>,
     /// Changes in all slices.
     count: usize,
     /// Sum of all changes settled.
@@ -39,6 +47,8 @@ impl Levels {
     pub fn with_limit(limit: usize) -> Self {
         Self {
             pending: BTreeMap::new(),
+            recent: Default::default(),
+            spare: Vec::new(),
             count: 0,
             level: 0,
             settled: 0,
@@ -56,8 +66,16 @@ impl Levels {
         self.late += u64::from(begin < self.settled);
         let (begin, end) = (begin.max(self.settled), end.max(self.settled));
         if begin < end {
-            self.change(begin, amount);
-            self.change(end, amount.saturating_neg());
+            let [begins, ends] = &mut self.recent;
+            for (recent, time, amount) in [(begins, begin, amount), (ends, end, amount.saturating_neg())] {
+                let slice = time >> SLICE_BITS;
+                if recent.0 != slice {
+                    put_down(recent, &mut self.pending, &mut self.spare);
+                    recent.0 = slice;
+                }
+                recent.1.push((time, amount));
+            }
+            self.count += 2;
         }
         if self.count > self.limit {
             self.settle(self.limit / 2, settle);
@@ -75,16 +93,11 @@ impl Levels {
         self.late
     }
 
-    fn change(&mut self, time: u64, amount: i64) {
-        self.pending
-            .entry(time >> SLICE_BITS)
-            .or_default()
-            .push((time, amount));
-        self.count += 1;
-    }
-
     /// Settles what comes first, until at most `keep` changes are left.
     fn settle(&mut self, keep: usize, mut settle: impl FnMut(u64, i64)) {
+        for recent in &mut self.recent {
+            put_down(recent, &mut self.pending, &mut self.spare);
+        }
         while self.count > keep
             && let Some((slice, mut changes)) = self.pending.pop_first()
         {
@@ -108,8 +121,24 @@ impl Levels {
             changes.drain(..settled);
             if !changes.is_empty() {
                 self.pending.insert(slice, changes);
+            } else if self.spare.len() < SPARE {
+                self.spare.push(changes);
             }
         }
+    }
+}
+
+/// Moves changes of one slice to the others of it.
+fn put_down(
+    (slice, changes): &mut (u64, Vec<(u64, i64)>),
+    pending: &mut BTreeMap<u64, Vec<(u64, i64)>>,
+    spare: &mut Vec<Vec<(u64, i64)>>,
+) {
+    if !changes.is_empty() {
+        let slice = pending.entry(*slice);
+        slice
+            .or_insert_with(|| spare.pop().unwrap_or_default())
+            .append(changes);
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use gputrace_capture::{ReadError, Truncation, meta::Notice};
-use gputrace_timeline::{Tally, Timeline, event::Event};
+use gputrace_timeline::{Tally, Timeline, event::Event, gpu::Dispatch};
 
 use crate::{
     exporter::{ExportError, Exporter, Output},
@@ -24,6 +24,8 @@ pub trait Source: Iterator<Item = Result<Event, ReadError>> {
     fn truncation(&self) -> Option<Truncation>;
     /// What was found so far; complete when the iterator has ended.
     fn tally(&self) -> &Tally;
+    /// Takes back the memory of a dispatch that was given out and is not needed any more.
+    fn take_back(&mut self, _dispatch: Box<Dispatch>) {}
 }
 
 impl<R: Read + Seek> Source for Timeline<R> {
@@ -41,6 +43,10 @@ impl<R: Read + Seek> Source for Timeline<R> {
 
     fn tally(&self) -> &Tally {
         Timeline::tally(self)
+    }
+
+    fn take_back(&mut self, dispatch: Box<Dispatch>) {
+        Timeline::take_back(self, dispatch);
     }
 }
 
@@ -115,22 +121,30 @@ pub fn run_with(
     let mut filter = stages.filter;
     let mut events = 0;
     loop {
-        let event = match source.next() {
+        match source.next() {
             None => break,
-            Some(Ok(event)) => event,
-            Some(Err(error)) => {
-                let notice = Notice {
-                    time: 0,
-                    text: format!("Reading stopped early: {error}."),
-                };
-                report.read_error = Some(error);
-                Event::Notice(notice)
+            // Most events need not be moved from one stage to the next.
+            Some(Ok(event)) if filter.is_none() && kernels.passes(&event) => {
+                give(&event, &mut exporters, &mut report);
+                if let Event::Dispatch(dispatch) = event {
+                    source.take_back(dispatch);
+                }
             }
-        };
-        report.ended |= matches!(event, Event::End(_));
-        kernels.take(event, &mut |event| {
-            pass(event, &mut filter, &mut exporters, &mut report);
-        });
+            Some(event) => {
+                let event = event.unwrap_or_else(|error| {
+                    let notice = Notice {
+                        time: 0,
+                        text: format!("Reading stopped early: {error}."),
+                    };
+                    report.read_error = Some(error);
+                    Event::Notice(notice)
+                });
+                report.ended |= matches!(event, Event::End(_));
+                kernels.take(event, &mut |event| {
+                    pass(event, &mut filter, &mut exporters, &mut report);
+                });
+            }
+        }
         events += 1;
         if events % PROGRESS_INTERVAL == 0 && progress(at(&source, events)).is_break() {
             return Report {

@@ -54,7 +54,7 @@ pub(crate) enum Fault {
 
 pub(crate) fn decode(raw: RawRecord<'_>) -> Result<Record<'_>, Fault> {
     match raw.header.kind {
-        kind::SPAN | kind::UNFINISHED => span(raw.bytes).map(Record::Call).ok_or(Fault::Malformed),
+        kind::SPAN | kind::UNFINISHED => span(raw).map(Record::Call).ok_or(Fault::Malformed),
         kind::TASK => Task::read_from_bytes(raw.bytes)
             .map(Record::Task)
             .map_err(|_| Fault::Malformed),
@@ -65,9 +65,9 @@ pub(crate) fn decode(raw: RawRecord<'_>) -> Result<Record<'_>, Fault> {
             .ok_or(Fault::Malformed),
         kind::LINKER => Ok(Record::Internal),
         kind::VALUE => value(raw).ok_or(Fault::Malformed),
-        kind::PACKET | kind::COMPLETION | kind::COPY | kind::QUEUE | kind::SCRATCH => {
-            work(raw).ok_or(Fault::Malformed)
-        }
+        kind::PACKET | kind::COMPLETION | kind::COPY | kind::QUEUE | kind::SCRATCH => work(raw)
+            .map(|(item, counted)| Record::Work { item, counted })
+            .ok_or(Fault::Malformed),
         _ => Err(Fault::Unknown),
     }
 }
@@ -79,7 +79,18 @@ fn value(raw: RawRecord<'_>) -> Option<Record<'_>> {
     plausible.then_some(Record::Value(correlation, pointee))
 }
 
-fn work(raw: RawRecord<'_>) -> Option<Record<'_>> {
+/// Whether a record is about the GPU's work.
+pub(crate) fn is_work(raw: RawRecord<'_>) -> bool {
+    let kind = raw.header.kind;
+    matches!(
+        kind,
+        kind::PACKET | kind::COMPLETION | kind::COPY | kind::QUEUE | kind::SCRATCH
+    )
+}
+
+/// Reads a record about the GPU's work; with whether the accounts count it.
+#[inline(always)]
+pub(crate) fn work(raw: RawRecord<'_>) -> Option<(Item, bool)> {
     let RecordHeader {
         kind, domain, cpu, ..
     } = raw.header;
@@ -101,10 +112,18 @@ fn work(raw: RawRecord<'_>) -> Option<Record<'_>> {
         kind::SCRATCH => Item::Scratch(gpu::ScratchState::read_from_bytes(raw.bytes).ok()?),
         _ => Item::Queue(gpu::QueueState::read_from_bytes(raw.bytes).ok()?),
     };
-    Some(Record::Work { item, counted })
+    Some((item, counted))
 }
 
-fn span(bytes: &[u8]) -> Option<LongSpan> {
+/// Whether a record is a call, finished or not.
+pub(crate) fn is_call(raw: RawRecord<'_>) -> bool {
+    matches!(raw.header.kind, kind::SPAN | kind::UNFINISHED)
+}
+
+/// Reads a record that [`is_call`].
+#[inline(always)]
+pub(crate) fn span(raw: RawRecord<'_>) -> Option<LongSpan> {
+    let bytes = raw.bytes;
     let long = match bytes.len() {
         SPAN_SIZE => LongSpan {
             span: Span::read_from_bytes(bytes).ok()?,
@@ -120,7 +139,8 @@ fn span(bytes: &[u8]) -> Option<LongSpan> {
     plausible.then_some(long)
 }
 
-/// The call of a record that [`decode`] accepted.
+/// The call of a record that [`span`] accepted.
+#[inline(always)]
 pub(crate) fn call(record: &LongSpan) -> Call {
     let span = &record.span;
     let how = match span.header.kind {

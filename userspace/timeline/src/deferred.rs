@@ -14,8 +14,9 @@
 //! contradicts ends all claims for the stream. Only processes are looked at that began within the recording: of others,
 //! launches may be waiting that nobody has seen.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 
+use foldhash::{HashMap, HashSet};
 use gputrace_abi::{REGISTER_ARGS, domain::Domain};
 use gputrace_catalog::{
     launch::{self, Sizes},
@@ -145,8 +146,8 @@ struct Submitted {
 
 impl Deferred {
     /// Takes note of an event before it is given out; a dispatch gets its call.
-    pub(crate) fn seen(&mut self, mut event: Event) -> Event {
-        match &mut event {
+    pub(crate) fn seen(&mut self, event: &mut Event) {
+        match event {
             Event::Function(function) => self.function(function),
             Event::Call(call) => self.call(call),
             Event::Kernel(kernel) if kernel.runtime.is_some() => {
@@ -171,7 +172,6 @@ impl Deferred {
             },
             _ => {}
         }
-        event
     }
 
     fn function(&mut self, info: &FunctionInfo) {

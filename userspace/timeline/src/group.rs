@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, mem, ops::Range};
 
-use gputrace_abi::record::{Task, kind, task_op};
+use gputrace_abi::record::{LongSpan, Task, kind, task_op};
 use gputrace_capture::records::{self, RawRecord};
 
 use crate::{
@@ -60,25 +60,27 @@ impl Collection {
 
     /// Checks, counts and keeps a record, or hands it to `work` if it is about the GPU.
     pub(crate) fn take(&mut self, raw: RawRecord<'_>, tally: &mut Tally, work: &mut Work) {
+        // Nearly all records are of these two kinds, which are large: they are not handed from one to the next.
+        if decode::is_call(raw) {
+            return match decode::span(raw) {
+                Some(record) => self.call(&record, raw.bytes, tally),
+                None => tally.malformed_records += 1,
+            };
+        }
+        if decode::is_work(raw) {
+            return match decode::work(raw) {
+                Some((item, counted)) => {
+                    if counted {
+                        tally.count_call(raw.header.domain, raw.header.cpu, true);
+                    }
+                    self.latest = self.latest.max(item.time());
+                    work.take(item);
+                }
+                None => tally.malformed_records += 1,
+            };
+        }
         match decode::decode(raw) {
-            Ok(Record::Call(record)) => {
-                let span = &record.span;
-                tally.count_call(
-                    span.header.domain,
-                    span.header.cpu,
-                    span.header.kind == kind::SPAN,
-                );
-                tally.adjusted_ends += u64::from(span.end < span.begin);
-                self.latest = self.latest.max(span.end);
-                let key = Key {
-                    begin: span.begin,
-                    end: span.end,
-                    at: 0,
-                    size: 0,
-                    depth: span.depth,
-                };
-                self.keep(key, raw.bytes);
-            }
+            Ok(Record::Call(record)) => self.call(&record, raw.bytes, tally),
             Ok(Record::Ioctl(parts)) => {
                 let ioctl = &parts.ioctl;
                 let finished = ioctl.header.kind == kind::IOCTL;
@@ -134,21 +136,34 @@ impl Collection {
                 }
                 self.tasks.push_back(task);
             }
-            Ok(Record::Work { item, counted }) => {
-                if counted {
-                    tally.count_call(raw.header.domain, raw.header.cpu, true);
-                }
-                self.latest = self.latest.max(item.time());
-                work.take(item);
-            }
             Ok(Record::Value(correlation, pointee)) => {
                 tally.count_call(raw.header.domain, raw.header.cpu, true);
                 self.values.add(correlation, pointee);
             }
-            Ok(Record::Internal) => {}
+            Ok(Record::Internal | Record::Work { .. }) => {}
             Err(Fault::Unknown) => tally.unknown_records += 1,
             Err(Fault::Malformed) => tally.malformed_records += 1,
         }
+    }
+
+    #[inline(always)]
+    fn call(&mut self, record: &LongSpan, bytes: &[u8], tally: &mut Tally) {
+        let span = &record.span;
+        tally.count_call(
+            span.header.domain,
+            span.header.cpu,
+            span.header.kind == kind::SPAN,
+        );
+        tally.adjusted_ends += u64::from(span.end < span.begin);
+        self.latest = self.latest.max(span.end);
+        let key = Key {
+            begin: span.begin,
+            end: span.end,
+            at: 0,
+            size: 0,
+            depth: span.depth,
+        };
+        self.keep(key, bytes);
     }
 
     fn keep(&mut self, key: Key, record: &[u8]) {
@@ -209,6 +224,7 @@ pub(crate) enum Due {
 
 impl Group {
     /// Takes out what comes next: calls by begin, merged with task events by time.
+    #[inline]
     pub(crate) fn next(&mut self, formats: &Formats, values: &mut Waiting) -> Option<Due> {
         let call = self.calls.get(self.emitted);
         if let Some(task) = self.tasks.front()
@@ -219,15 +235,15 @@ impl Group {
         let record = self.bytes.get(call?.range())?;
         self.emitted += 1;
         let raw = records::split(record).next()?.ok()?;
+        if decode::is_call(raw) {
+            let mut call = decode::call(&decode::span(raw)?);
+            call.pointees = values.take(call.correlation);
+            return Some(Due::Call(call));
+        }
         match decode::decode(raw) {
             Ok(Record::Trace(parts)) => Some(Due::Observed(vec![formats.observe(&parts)])),
             Ok(Record::OffCpu(off)) => Some(Due::Observed(observation::off_cpu(&off))),
             Ok(Record::Ioctl(parts)) => Some(Due::Call(ioctl::call(&parts))),
-            Ok(Record::Call(record)) => {
-                let mut call = decode::call(&record);
-                call.pointees = values.take(call.correlation);
-                Some(Due::Call(call))
-            }
             // `Collection::take` keeps nothing else.
             _ => None,
         }

@@ -107,6 +107,21 @@ impl Ranges {
         }
     }
 
+    /// Whether a call is no marker, and so stands for itself; it then gets its external correlation id.
+    #[inline]
+    pub(crate) fn passes(&self, call: &mut Call) -> bool {
+        let is_marker = !self.markers.is_empty() && self.markers.contains_key(&call.function);
+        if !is_marker && !self.threads.is_empty() {
+            call.external = self.external(call);
+        }
+        !is_marker
+    }
+
+    fn external(&self, call: &Call) -> Option<u64> {
+        let thread = self.threads.get(&(call.pid, call.tid))?;
+        *thread.external.at(call.begin)?
+    }
+
     /// Takes a call, and gives what stands for it: itself, a range, or nothing yet. A function that is new comes before
     /// the first call of it.
     pub(crate) fn call(&mut self, call: Call, ready: &mut impl Extend<Event>) {
@@ -262,8 +277,7 @@ impl Ranges {
     }
 
     fn emit(&self, mut call: Call, ready: &mut impl Extend<Event>) {
-        let thread = self.threads.get(&(call.pid, call.tid));
-        call.external = thread.and_then(|thread| *thread.external.at(call.begin)?);
+        call.external = self.external(&call);
         ready.extend([Event::Call(call)]);
     }
 
@@ -324,11 +338,11 @@ impl Ranges {
     pub(crate) fn annotate(&self, event: &mut Event) -> bool {
         let origin = match event {
             Event::Call(call) => {
-                let switch = self.markers.get(&call.function);
-                let is_switch =
-                    switch.is_some_and(|(marker, _)| matches!(marker, Marker::Pause | Marker::Resume));
-                let shown = is_switch || self.shows((call.pid, call.tid), call.begin);
-                return shown;
+                let is_switch = || {
+                    let switch = self.markers.get(&call.function);
+                    switch.is_some_and(|(marker, _)| matches!(marker, Marker::Pause | Marker::Resume))
+                };
+                return self.shows((call.pid, call.tid), call.begin) || is_switch();
             }
             Event::Dispatch(dispatch) => &mut dispatch.origin,
             Event::Copy(copy) => &mut copy.origin,

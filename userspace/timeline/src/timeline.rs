@@ -43,6 +43,7 @@ use crate::{
     deferred::Deferred,
     driver::DriverEvents,
     event::{CallEnd, Event, FunctionInfo},
+    gpu::Dispatch,
     group::{Collection, Due, Group},
     ioctl,
     memory::Memory,
@@ -197,6 +198,11 @@ impl<R: Read + Seek> Timeline<R> {
         self
     }
 
+    /// Takes back the memory of a dispatch that was given out and is not needed any more.
+    pub fn take_back(&mut self, dispatch: Box<Dispatch>) {
+        self.work.take_back(dispatch);
+    }
+
     /// What was found so far; complete when the iterator has ended.
     #[must_use]
     pub fn tally(&self) -> &Tally {
@@ -309,6 +315,13 @@ impl<R: Read + Seek> Timeline<R> {
             .ended((task.pid, task.tid), task.time, how, &mut self.ready);
     }
 
+    /// Takes note of an event that is about to be given out, and adds to it what others say of it. Whether it is to be shown.
+    fn gives(&mut self, event: &mut Event) -> bool {
+        self.deferred.seen(event);
+        let is_hidden = self.hides_dispatches && matches!(event, Event::Dispatch(_));
+        !is_hidden && self.ranges.annotate(event)
+    }
+
     /// Queues what stands at the end: remarks, the account, the end mark.
     fn close(&mut self) {
         let end = self.end.as_ref().map_or(self.collecting.latest(), |end| end.time);
@@ -381,27 +394,32 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                let mut event = self.deferred.seen(event);
-                if self.hides_dispatches && matches!(event, Event::Dispatch(_)) {
-                    continue;
-                }
-                if self.ranges.annotate(&mut event) {
+            if let Some(mut event) = self.ready.pop_front() {
+                if self.gives(&mut event) {
                     return Some(Ok(event));
                 }
                 continue;
             }
             match self.group.next(&self.formats, &mut self.collecting.values) {
-                Some(Due::Call(call)) => {
+                Some(Due::Call(mut call)) => {
                     if let Some(request) = &call.request
                         && self.requests.insert(request.nr())
                     {
                         let function = ioctl::function(request.nr());
                         self.ready.push_back(Event::Function(Box::new(function)));
                     }
-                    if self.memory.call(&call, &mut self.ready) {
-                        self.ranges.call(call, &mut self.ready);
+                    if !self.memory.call(&call, &mut self.ready) {
+                        continue;
                     }
+                    // Most calls need not queue behind anything.
+                    if self.ready.is_empty() && self.ranges.passes(&mut call) {
+                        let mut event = Event::Call(call);
+                        if self.gives(&mut event) {
+                            return Some(Ok(event));
+                        }
+                        continue;
+                    }
+                    self.ranges.call(call, &mut self.ready);
                     continue;
                 }
                 Some(Due::Observed(observations)) => {
@@ -430,7 +448,8 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     continue;
                 }
                 None if !self.held.is_empty() => {
-                    self.ready.append(&mut self.held);
+                    // Nothing is ready, or it would have been given out.
+                    std::mem::swap(&mut self.ready, &mut self.held);
                     continue;
                 }
                 None => {}

@@ -180,6 +180,15 @@ impl KernelStage {
         (!self.options.filter.is_empty()).then_some(self.left_out)
     }
 
+    /// Whether an event is given on as it is, and nothing else comes of it: it need not be taken.
+    pub(crate) fn passes(&self, event: &Event) -> bool {
+        match event {
+            Event::Dispatch(_) => !self.options.rename && self.options.filter.is_empty(),
+            Event::Call(_) | Event::Copy(_) | Event::Observation(_) | Event::Counter(_) => true,
+            _ => false,
+        }
+    }
+
     /// Takes an event and gives on what comes of it.
     pub(crate) fn take(&mut self, event: Event, give: &mut impl FnMut(Event)) {
         match event {

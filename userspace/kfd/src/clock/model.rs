@@ -494,7 +494,11 @@ fn inside(first: &Point, second: &Point, residual: i128) -> i128 {
 
 /// A tick, rounded up to whole nanoseconds, and one for the rounding of the result.
 fn tick_ns(rate: Rate) -> i128 {
-    rate.ns / rate.ticks + 2
+    match (i64::try_from(rate.ns), i64::try_from(rate.ticks)) {
+        // As in `scaled`: a division of small numbers is faster. Both are positive.
+        (Ok(ns), Ok(ticks)) => i128::from(ns.checked_div(ticks).unwrap_or(0)) + 2,
+        _ => rate.ns.checked_div(rate.ticks).unwrap_or(0) + 2,
+    }
 }
 
 /// From one count to another, over the wrap if that is shorter.
@@ -507,6 +511,17 @@ const FAR: i128 = 1 << 100;
 
 /// `value * numerator / denominator`, rounded to nearest, and no more than [`FAR`].
 fn scaled(value: i128, numerator: i128, denominator: i128) -> i128 {
+    // Most often they are small; a division of 128-bit numbers takes several times as long.
+    if let (Ok(value), Ok(numerator), Ok(denominator)) = (
+        i64::try_from(value),
+        i64::try_from(numerator),
+        i64::try_from(denominator),
+    ) && let Some(product) = value.checked_mul(numerator)
+        && let Some(sum) = product.checked_add(denominator / 2)
+        && let Some(quotient) = sum.checked_div_euclid(denominator)
+    {
+        return quotient.into();
+    }
     let product = value.saturating_mul(numerator);
     let half = denominator / 2;
     product

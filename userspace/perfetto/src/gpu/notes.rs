@@ -105,10 +105,8 @@ impl Known {
                 self.launches.clear();
             }
             Event::Queue(_) => self.launches.clear(),
-            Event::Kernel(info) => {
-                if self.titles.remove(&info.id).is_some() {
-                    self.launches.retain(|launch, _| launch.kernel != Some(info.id));
-                }
+            Event::Kernel(info) if self.titles.remove(&info.id).is_some() => {
+                self.launches.retain(|launch, _| launch.kernel != Some(info.id));
             }
             _ => {}
         }

@@ -25,7 +25,7 @@ fn begun() -> Deferred {
         "hipStreamDestroy",
     ];
     for (id, name) in (0..).zip(names) {
-        deferred.seen(Event::Function(Box::new(FunctionInfo {
+        deferred.seen(&mut Event::Function(Box::new(FunctionInfo {
             function: meta::Function {
                 id,
                 name: name.to_owned(),
@@ -47,7 +47,7 @@ fn begun() -> Deferred {
 }
 
 fn lifetime(deferred: &mut Deferred, tid: u32, time: u64, what: LifetimeChange) {
-    deferred.seen(Event::Lifetime(Lifetime {
+    deferred.seen(&mut Event::Lifetime(Lifetime {
         time,
         pid: PID,
         tid,
@@ -59,7 +59,7 @@ fn called(deferred: &mut Deferred, function: u32, tid: u32, correlation: u64, ar
     let mut made = call(correlation, correlation * 10, correlation * 10 + 5);
     (made.function, made.pid, made.tid, made.args) = (function, PID, tid, args);
     made.how = CallEnd::Returned(0);
-    deferred.seen(Event::Call(made));
+    deferred.seen(&mut Event::Call(made));
 }
 
 /// One block of 64 work-items of a kernel, into a stream.
@@ -74,12 +74,12 @@ fn launched(deferred: &mut Deferred, tid: u32, correlation: u64, kernel: u64, st
         None => made.args[usize::from(word)] = stream,
     }
     made.how = CallEnd::Returned(0);
-    deferred.seen(Event::Call(made));
+    deferred.seen(&mut Event::Call(made));
 }
 
 fn dispatched(deferred: &mut Deferred, tid: u32, time: u64, kernel_object: u64) -> (u64, bool) {
     let (grid, workgroup) = SIZE;
-    let event = deferred.seen(Event::Dispatch(Box::new(Dispatch {
+    let mut event = Event::Dispatch(Box::new(Dispatch {
         origin: Origin {
             pid: PID,
             tid,
@@ -90,7 +90,8 @@ fn dispatched(deferred: &mut Deferred, tid: u32, time: u64, kernel_object: u64) 
         grid,
         workgroup,
         ..Dispatch::default()
-    })));
+    }));
+    deferred.seen(&mut event);
     let Event::Dispatch(dispatch) = event else {
         panic!("a dispatch stays one")
     };
@@ -166,7 +167,7 @@ fn a_thread_made_with_a_stream_works_for_it() {
         }];
         let started = LifetimeChange::ThreadStarted { creator: PID };
         lifetime(&mut deferred, worker, made.begin + 1, started);
-        deferred.seen(Event::Call(made));
+        deferred.seen(&mut Event::Call(made));
     }
     // Equal launches: only who was made for which stream tells them apart.
     launched(&mut deferred, PID, 0x1000, 0xf, 0x100);
@@ -191,7 +192,7 @@ fn graphs_and_threads_that_race_end_all_claims_for_the_stream() {
     race.args = [0xf, 1 << 32 | 1, 1, 1 << 32 | 64, 1, 0x100];
     race.stack = [0x100; gputrace_abi::STACK_ARGS];
     race.how = CallEnd::Returned(0);
-    deferred.seen(Event::Call(race));
+    deferred.seen(&mut Event::Call(race));
     assert_eq!(dispatched(&mut deferred, 70, 100, 0x40), (0, false));
 }
 

@@ -20,13 +20,14 @@ impl Work {
             .get_mut(&reading.pid)
             .and_then(|process| process.signals.get_mut(&reading.signal));
         let Some(signal) = signal else { return };
-        let mut uses = signal.read(reading);
-        let ended: Vec<bool> = uses.iter().map(|used| signal.has_ended(used, reading)).collect();
-        for (used, ended) in uses.iter_mut().zip(ended) {
-            used.ended |= ended;
-            if ended {
-                self.ended_by(used.user, reading.time);
-            }
+        let mut uses = std::mem::take(&mut self.read);
+        signal.read(reading, &mut uses);
+        for used in &mut uses {
+            used.proven = signal.has_ended(used, reading);
+            used.ended |= used.proven;
+        }
+        for used in uses.iter().filter(|used| used.proven) {
+            self.ended_by(used.user, reading.time);
         }
         let winner = self.stamped(&uses, reading);
         if let Some((user, exact)) = winner {
@@ -39,23 +40,20 @@ impl Work {
         let over = uses.extract_if(.., |used| {
             is_last || others_ended || winner.is_some_and(|(user, _)| user == used.user)
         });
-        let over: Vec<User> = over.map(|used| used.user).collect();
-        for user in over {
-            self.close(user, events);
-        }
-        if let Some(process) = self.processes.get_mut(&reading.pid) {
-            if let Some(signal) = process.signals.get_mut(&reading.signal) {
-                signal.uses.splice(0..0, uses);
-            }
-            if reading.reason == completion_reason::DESTROY
-                && process
-                    .signals
-                    .get(&reading.signal)
-                    .is_some_and(|signal| signal.uses.is_empty())
-            {
+        self.over.extend(over.map(|used| used.user));
+        self.close_over(events);
+        let is_destroyed = reading.reason == completion_reason::DESTROY;
+        if (is_destroyed || !uses.is_empty())
+            && let Some(process) = self.processes.get_mut(&reading.pid)
+            && let Some(signal) = process.signals.get_mut(&reading.signal)
+        {
+            signal.uses.splice(0..0, uses.drain(..));
+            if is_destroyed && signal.uses.is_empty() {
                 process.signals.remove(&reading.signal);
             }
         }
+        uses.clear();
+        self.read = uses;
     }
 
     /// Which of `uses` the stamps of `reading` belong to, if that is certain.

@@ -30,6 +30,7 @@ mod queue;
 mod records;
 mod scratch;
 mod signal;
+mod slots;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -45,9 +46,9 @@ use self::{
     knowledge::{Collected, Knowledge, Losses},
     packet::Kind,
     queue::{Inserted, LAST_LOOK, Queue, Settle, Settled},
-    records::Records,
+    records::{Due, Records},
     scratch::Scratch,
-    signal::{Signal, User},
+    signal::{Signal, Use, User},
 };
 use crate::{
     event::Event,
@@ -64,6 +65,9 @@ const MAX_HELD: usize = 1 << 18;
 /// Packets and copies that wait for being better known, at most.
 const MAX_OPEN: usize = 1 << 19;
 
+/// Dispatches whose memory is kept.
+const MAX_SPARE: usize = 1 << 12;
+
 /// Signals of a process that are remembered while nothing uses them, at most.
 const MAX_SIGNALS: usize = 1 << 18;
 
@@ -73,10 +77,14 @@ pub(crate) struct Work {
     knowledge: Knowledge,
     kernels: Kernels,
     records: Records,
-    /// Empty; memory for the records that are used next.
-    due: Vec<Item>,
+    /// Empty; memory for the uses of a signal that a reading tells about, and for those that are over.
+    read: Vec<Use>,
+    over: Vec<User>,
     processes: HashMap<u32, Process, RandomState>,
     queues: Vec<Queue>,
+    /// Memory of dispatches that were given out, for those to come.
+    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
+    spare: Vec<Box<Dispatch>>,
     /// Queues about which something new is known.
     changed: BTreeSet<u32>,
     /// Packets in all queues.
@@ -118,9 +126,11 @@ impl Work {
             knowledge,
             kernels: Kernels::new(code_objects, events),
             records: Records::default(),
-            due: Vec::new(),
+            read: Vec::new(),
+            over: Vec::new(),
             processes: HashMap::default(),
             queues: Vec::new(),
+            spare: Vec::new(),
             changed: BTreeSet::new(),
             packets: 0,
             copies: BTreeMap::new(),
@@ -135,6 +145,7 @@ impl Work {
     }
 
     /// Takes a record.
+    #[inline(always)]
     pub(crate) fn take(&mut self, item: Item) {
         self.records.push(item);
     }
@@ -142,6 +153,13 @@ impl Work {
     /// KFD's number of the only GPU; `None` if there are others, or none is known.
     pub(crate) fn only_gpu(&self) -> Option<u32> {
         self.knowledge.only_gpu()
+    }
+
+    /// Takes back the memory of a dispatch.
+    pub(crate) fn take_back(&mut self, dispatch: Box<Dispatch>) {
+        if self.spare.len() < MAX_SPARE {
+            self.spare.push(dispatch);
+        }
     }
 
     /// Whether so many records wait that some must be used now.
@@ -156,23 +174,22 @@ impl Work {
 
     /// Uses the records made up to `until`, except the very last ones.
     pub(crate) fn advance(&mut self, until: u64, events: &mut VecDeque<Event>) {
-        let mut due = std::mem::take(&mut self.due);
-        self.records.due(until.saturating_sub(LAG), &mut due);
-        self.use_records(due, events);
+        self.use_until(until.saturating_sub(LAG), events);
     }
 
     /// Uses half of the records that wait, oldest first.
     pub(crate) fn make_room(&mut self, events: &mut VecDeque<Event>) {
-        let mut due = std::mem::take(&mut self.due);
-        self.records.oldest(MAX_HELD / 2, &mut due);
-        self.use_records(due, events);
+        let mut left = MAX_HELD / 2;
+        while let Some(due) = self.records.oldest(left) {
+            left -= due.len();
+            self.use_records(due, events);
+        }
+        self.settle_changed(events);
     }
 
     /// Uses all records and gives out what is left.
     pub(crate) fn finish(&mut self, events: &mut VecDeque<Event>) {
-        let mut due = std::mem::take(&mut self.due);
-        self.records.due(u64::MAX, &mut due);
-        self.use_records(due, events);
+        self.use_until(u64::MAX, events);
         let since = self.latest.saturating_sub(LAST_LOOK);
         let unfinished: Vec<User> = self
             .processes
@@ -218,8 +235,19 @@ impl Work {
         })
     }
 
-    fn use_records(&mut self, mut due: Vec<Item>, events: &mut VecDeque<Event>) {
-        for item in &due {
+    fn use_until(&mut self, until: u64, events: &mut VecDeque<Event>) {
+        while let Some(due) = self.records.due(until) {
+            let is_part = due.is_part();
+            self.use_records(due, events);
+            if is_part {
+                break;
+            }
+        }
+        self.settle_changed(events);
+    }
+
+    fn use_records(&mut self, due: Due, events: &mut VecDeque<Event>) {
+        for item in due.iter() {
             self.latest = self.latest.max(item.time());
             match item {
                 Item::Packet(packet) => self.packet(packet, events),
@@ -235,8 +263,10 @@ impl Work {
                 self.give_up_oldest(events);
             }
         }
-        due.clear();
-        self.due = due;
+        self.records.recycle(due);
+    }
+
+    fn settle_changed(&mut self, events: &mut VecDeque<Event>) {
         for number in std::mem::take(&mut self.changed) {
             self.settle(number, Settle::Ripe, events);
         }
@@ -341,10 +371,20 @@ impl Work {
         signal.add(user, time);
         // It would not be used again if they had not ended; nothing more will be heard of them.
         let over = signal.uses.extract_if(.., |used| used.ended);
-        let over: Vec<User> = over.map(|used| used.user).collect();
-        for user in over {
+        self.over.extend(over.map(|used| used.user));
+        self.close_over(events);
+    }
+
+    /// Nothing more will be heard of the uses in `over`.
+    fn close_over(&mut self, events: &mut VecDeque<Event>) {
+        if self.over.is_empty() {
+            return;
+        }
+        let mut over = std::mem::take(&mut self.over);
+        for user in over.drain(..) {
             self.close(user, events);
         }
+        self.over = over;
     }
 
     fn queue_state(&mut self, state: &QueueState, events: &mut VecDeque<Event>) {
@@ -511,7 +551,7 @@ impl Work {
             }
             let kernel_object = aql.kernel_object();
             let kernel = self.kernels.id(origin.pid, kernel_object, origin.time, events);
-            events.push_back(Event::Dispatch(Box::new(Dispatch {
+            let dispatch = Dispatch {
                 id: slot.dispatch,
                 origin,
                 queue: number,
@@ -528,7 +568,18 @@ impl Work {
                 barrier: slot.barrier,
                 read_later: slot.read_later,
                 time,
-            })));
+            };
+            let dispatch = match self.spare.pop() {
+                Some(mut spare) => {
+                    *spare = dispatch;
+                    spare
+                }
+                None => Box::new(dispatch),
+            };
+            events.push_back(Event::Dispatch(dispatch));
+            if let Some(queue) = self.queue_mut(number) {
+                queue.recycle(slot);
+            }
         }
     }
 }

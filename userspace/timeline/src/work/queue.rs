@@ -11,7 +11,7 @@
 //!   report it late.
 //! * A packet ended before any later packet with the barrier bit began.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use gputrace_abi::gpu::{Packet, packet_flags};
 
@@ -22,6 +22,7 @@ use crate::{
         gaps::Gaps,
         packet::{Aql, Kind},
         signal::READING,
+        slots::Slots,
     },
 };
 
@@ -35,6 +36,9 @@ const SAMPLES: usize = 1024;
 /// The longest time between two threads' doorbells for neighbouring packets, ns; what is known of a packet that
 /// had been taken before its own doorbell while records of others are missing.
 const HURRY: u64 = 1_000_000_000;
+
+/// Packets whose memory is kept for those to come: what becomes due at a time.
+const SPARE: usize = 1 << 12;
 
 /// Packets behind one whose begins are asked whether its stamps can be true.
 const NEIGHBOURS: usize = 8;
@@ -111,8 +115,10 @@ pub(crate) struct Queue {
     pub(crate) info: QueueInfo,
     /// When it was destroyed or replaced.
     pub(crate) retired: Option<u64>,
-    /// Boxed, because what is taken out of a tree has its neighbours moved.
-    slots: BTreeMap<u64, Box<Slot>>,
+    slots: Slots<Slot>,
+    /// Memory of packets that were settled, for those to come.
+    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
+    spare: Vec<Box<Slot>>,
     seen: Gaps,
     /// Read indices that were higher than all before, with when.
     samples: VecDeque<(u64, u64)>,
@@ -141,7 +147,8 @@ impl Queue {
         Self {
             info,
             retired: None,
-            slots: BTreeMap::new(),
+            slots: Slots::default(),
+            spare: Vec::new(),
             seen: Gaps::default(),
             samples: VecDeque::new(),
             observed: 0,
@@ -161,20 +168,20 @@ impl Queue {
     }
 
     pub(crate) fn slot(&self, index: u64) -> Option<&Slot> {
-        self.slots.get(&index).map(AsRef::as_ref)
+        self.slots.get(index)
     }
 
     pub(crate) fn slot_mut(&mut self, index: u64) -> Option<&mut Slot> {
-        self.slots.get_mut(&index).map(AsMut::as_mut)
+        self.slots.get_mut(index)
     }
 
     /// The packet at `index` did not begin before this, ns.
     pub(crate) fn earliest(&self, index: u64) -> Option<u64> {
-        let slot = self.slots.get(&index)?;
+        let slot = self.slots.get(index)?;
         if self.is_announced(index, slot) {
             return Some(slot.evidence.earliest);
         }
-        let before = self.slots.range(..index).rev().take(NEIGHBOURS);
+        let before = self.slots.before(index).take(NEIGHBOURS);
         let untaken = before.filter_map(|(_, slot)| slot.untaken).next();
         let untaken = untaken.unwrap_or(if index < self.settled {
             self.since
@@ -188,14 +195,21 @@ impl Queue {
     /// taken, or a later packet's of which none is missing.
     fn is_announced(&self, index: u64, slot: &Slot) -> bool {
         let above = index.saturating_add(1);
-        let all_above = || self.seen.after(index).is_none() && self.slots.range(above..).next().is_some();
+        let all_above = || self.seen.after(index).is_none() && self.slots.from(above).next().is_some();
         slot.untaken.is_some() || !slot.losses && all_above()
+    }
+
+    /// Takes back the memory of a packet that was settled.
+    pub(crate) fn recycle(&mut self, slot: Box<Slot>) {
+        if self.spare.len() < SPARE {
+            self.spare.push(slot);
+        }
     }
 
     /// Nothing will be heard of its signals any more.
     pub(crate) fn abandon(&mut self, time: u64) {
         self.retired.get_or_insert(time);
-        for slot in self.slots.values_mut() {
+        for slot in self.slots.iter_mut() {
             slot.open = false;
         }
     }
@@ -206,7 +220,7 @@ impl Queue {
         let before_doorbell = packet.flags & packet_flags::BEFORE_DOORBELL != 0;
         let aql = Aql(packet.packet);
         if !self.seen.take(index) {
-            if let Some(slot) = self.slots.get_mut(&index)
+            if let Some(slot) = self.slots.get_mut(index)
                 && slot.before_doorbell
                 && !before_doorbell
             {
@@ -223,21 +237,15 @@ impl Queue {
             return Inserted::Known;
         }
         // A higher doorbell announces lower packets, too.
-        let is_last = self.slots.last_key_value().is_none_or(|(last, _)| *last < index);
-        let above = if is_last {
-            None
-        } else {
-            self.slots.range(index..).next()
-        };
-        let mut earliest = match above {
-            Some((_, above)) => time.min(above.evidence.earliest),
+        let mut earliest = match self.slots.from(index).next() {
+            Some(above) => time.min(above.evidence.earliest),
             None => time,
         };
         if index < self.settled {
             // Those above it are forgotten.
             earliest = earliest.min(self.since);
         }
-        for slot in self.slots.range_mut(..index).rev().map(|(_, slot)| slot) {
+        for slot in self.slots.before_mut(index) {
             if slot.evidence.earliest <= time {
                 break;
             }
@@ -261,7 +269,14 @@ impl Queue {
             before_doorbell,
             losses,
         };
-        self.slots.insert(index, Box::new(slot));
+        let slot = match self.spare.pop() {
+            Some(mut spare) => {
+                *spare = slot;
+                spare
+            }
+            None => Box::new(slot),
+        };
+        self.slots.insert(index, slot);
         Inserted::New
     }
 
@@ -280,7 +295,7 @@ impl Queue {
         } else {
             time.saturating_sub(looked)
         });
-        for (index, slot) in self.slots.range_mut(before..read_index) {
+        for (index, slot) in self.slots.between_mut(before, read_index) {
             let first = slot.evidence.consumed.map_or(time, |known| known.min(time));
             slot.evidence.consumed = Some(first);
             if looked != 0 && slot.evidence.estimate.is_none() {
@@ -307,21 +322,21 @@ impl Queue {
     /// record was lost: they would contradict what the queue proves, or could as well be those of a packet that
     /// is missing. With `losses`, that may be the one behind the last one seen, or one before that still ran.
     pub(crate) fn can_be(&self, index: u64, exact: &Exact, losses: bool) -> bool {
-        let Some(slot) = self.slots.get(&index) else {
+        let Some(slot) = self.slots.get(index) else {
             return false;
         };
         if losses && !slot.barrier {
             return false;
         }
         let begun = slot.evidence.consumed;
-        let neighbours = self.slots.range(index.saturating_add(1)..).take(NEIGHBOURS);
+        let neighbours = self.slots.from(index.saturating_add(1)).take(NEIGHBOURS);
         let followed = neighbours
-            .filter(|(_, slot)| slot.barrier)
-            .find_map(|(_, slot)| slot.begun(None));
+            .filter(|slot| slot.barrier)
+            .find_map(|slot| slot.begun(None));
         let missing = self.seen.after(index).or(losses.then_some(u64::MAX));
         let missing = missing.and_then(|missing| {
-            let (below, _) = self.slots.range(..missing).next_back()?;
-            self.earliest(*below)
+            let (below, _) = self.slots.before(missing).next()?;
+            self.earliest(below)
         });
         begun.is_none_or(|begun| exact.begin.low() <= begun)
             && followed.is_none_or(|followed| exact.end.low() <= followed.time)
@@ -331,14 +346,14 @@ impl Queue {
     /// Takes out packets whose times are final, oldest first. `now` is how far the records have been read.
     pub(crate) fn settle(&mut self, now: u64, how: Settle, settled: &mut Vec<Settled>) {
         // They come out in order, so while the first one waits, there is nothing to find out.
-        let is_waiting = self.slots.first_key_value().is_none_or(|(_, slot)| slot.open);
+        let is_waiting = self.slots.first().is_none_or(|(_, slot)| slot.open);
         if is_waiting && how == Settle::Ripe {
             return;
         }
         // Backwards: by when had what follows begun, and since when may an open packet behind tell more?
         let mut behind = Vec::with_capacity(self.slots.len());
         let (mut followed, mut open_since) = (None, None);
-        for slot in self.slots.values().rev() {
+        for slot in self.slots.iter().rev() {
             behind.push((followed, open_since));
             let begun = slot.begun(followed);
             if slot.barrier {
@@ -361,7 +376,7 @@ impl Queue {
         let mut waits = false;
         let mut count = 0;
         // Forwards: which are final, and when can those behind them have begun?
-        while let Some((&index, slot)) = self.slots.first_key_value() {
+        while let Some((index, slot)) = self.slots.first() {
             let (followed, open_since) = behind.pop().unwrap_or_default();
             let ripe = !slot.open
                 && (!slot.before_doorbell || now >= slot.origin.time.saturating_add(GRACE))
@@ -373,7 +388,7 @@ impl Queue {
                 break;
             }
             let mut earliest = self.earliest(index).unwrap_or(self.since);
-            let Some(mut slot) = self.slots.remove(&index) else {
+            let Some((_, mut slot)) = self.slots.pop_first() else {
                 break;
             };
             // A record that came this late says nothing about its neighbours.
@@ -385,7 +400,7 @@ impl Queue {
                     stuck_from.is_some_and(|(from, until)| index >= from && slot.origin.time <= until);
                 slot.evidence.unfinished |= stuck || waits && slot.barrier;
             }
-            let next = self.slots.first_key_value().filter(|(_, next)| next.barrier);
+            let next = self.slots.first().filter(|(_, next)| next.barrier);
             let next = next.and_then(|(_, next)| next.evidence.estimate);
             let time = estimated(
                 slot.evidence.time(earliest, followed),
@@ -423,13 +438,13 @@ impl Queue {
             return None;
         }
         let until = time.saturating_sub(STUCK);
-        let next = self.slots.get(&read_index)?;
+        let next = self.slots.get(read_index)?;
         if next.origin.time > until {
             return None;
         }
         // One that was taken, and that the next one waits for.
         let taken = read_index.checked_sub(1)?;
-        let waited_for = next.barrier && self.slots.get(&taken).is_some_and(|slot| slot.barrier);
+        let waited_for = next.barrier && self.slots.get(taken).is_some_and(|slot| slot.barrier);
         Some((if waited_for { taken } else { read_index }, until))
     }
 }

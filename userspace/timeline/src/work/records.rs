@@ -70,81 +70,108 @@ const SPARE: usize = 4;
 pub(crate) struct Records {
     slices: BTreeMap<u64, Vec<Item>>,
     count: usize,
-    /// Memory of slices that are over, for those to come.
+    /// Memory of slices that are over, for those to come, and of their orders.
     spare: Vec<Vec<Item>>,
+    spare_orders: Vec<Vec<(u64, u32)>>,
+}
+
+/// Records of a slice, in order of time, then of the capture. They stay where they are, and only their places are sorted.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    items: Vec<Item>,
+    /// Times and places in `items`.
+    order: Vec<(u64, u32)>,
+    /// Whether those behind them in their slice were not taken out.
+    is_part: bool,
+}
+
+impl Due {
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether later records of the slice have been left where they were.
+    pub(crate) fn is_part(&self) -> bool {
+        self.is_part
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Item> {
+        let places = self.order.iter();
+        places.filter_map(|(_, place)| self.items.get(*place as usize))
+    }
 }
 
 impl Records {
+    #[inline(always)]
     pub(crate) fn push(&mut self, item: Item) {
         let slice = item.time() >> SLICE_BITS;
-        let items = self.slices.entry(slice);
-        items
-            .or_insert_with(|| self.spare.pop().unwrap_or_default())
-            .push(item);
+        let items = match self.slices.get_mut(&slice) {
+            Some(items) => items,
+            None => self.begin(slice),
+        };
+        items.push(item);
         self.count += 1;
+    }
+
+    #[cold]
+    fn begin(&mut self, slice: u64) -> &mut Vec<Item> {
+        let spare = self.spare.pop().unwrap_or_default();
+        self.slices.entry(slice).or_insert(spare)
     }
 
     pub(crate) fn len(&self) -> usize {
         self.count
     }
 
-    /// Takes out what was made at or before `until` and puts it behind `due`, in order of time, then of the capture.
-    pub(crate) fn due(&mut self, until: u64, due: &mut Vec<Item>) {
-        while let Some(slice) = self.slices.first_entry()
-            && *slice.key() <= until >> SLICE_BITS
-        {
-            let order = Order::of(slice.get());
-            let end = order.0.partition_point(|(time, _)| *time <= until);
-            if self.take(end, &order, due) {
-                // It is the last slice that is due, and in order; what comes into it later stands behind.
-                break;
-            }
-        }
+    /// Takes out what was made at or before `until` of the first slice; `None` if the slice is later. If what is taken
+    /// out is part of the slice, there is no more.
+    pub(crate) fn due(&mut self, until: u64) -> Option<Due> {
+        let first = self.slices.first_key_value()?;
+        (*first.0 <= until >> SLICE_BITS)
+            .then(|| self.take(|order| order.partition_point(|(time, _)| *time <= until)))?
     }
 
-    /// Takes out the oldest `count` and puts them behind `oldest`, which is empty.
-    pub(crate) fn oldest(&mut self, count: usize, oldest: &mut Vec<Item>) {
-        while oldest.len() < count
-            && let Some(slice) = self.slices.first_entry()
-        {
-            let order = Order::of(slice.get());
-            self.take(count - oldest.len(), &order, oldest);
-        }
+    /// Takes out the oldest of the first slice, not more than `count`; `None` if there are none, or `count` is 0.
+    pub(crate) fn oldest(&mut self, count: usize) -> Option<Due> {
+        (count > 0).then(|| self.take(|order| order.len().min(count)))?
     }
 
-    /// Moves the first `count` of the first slice, whose order this is, behind `taken`. Whether any are left, which are in
-    /// order then.
-    fn take(&mut self, count: usize, order: &Order, taken: &mut Vec<Item>) -> bool {
-        let Some((number, mut items)) = self.slices.pop_first() else {
-            return false;
-        };
-        let (due, rest) = order.0.split_at(count.min(order.0.len()));
-        let item = |(_, index): &(u64, u32)| items.get(*index as usize).copied();
-        taken.extend(due.iter().filter_map(item));
-        self.count -= due.len();
-        let rest: Vec<Item> = rest.iter().filter_map(item).collect();
-        let is_over = rest.is_empty();
-        if !is_over {
-            self.slices.insert(number, rest);
-        }
-        if self.spare.len() < SPARE {
-            items.clear();
-            self.spare.push(items);
-        }
-        !is_over
-    }
-}
-
-/// Times of items and their places among each other, in order of time, then of their places: far fewer bytes are sorted
-/// than the items have.
-struct Order(Vec<(u64, u32)>);
-
-impl Order {
-    /// Of items that are far fewer than 2³².
-    fn of(items: &[Item]) -> Self {
-        let mut order: Vec<(u64, u32)> = items.iter().map(Item::time).zip(0..).collect();
+    /// Takes as many out of the first slice as `count` says of their order.
+    fn take(&mut self, count: impl FnOnce(&[(u64, u32)]) -> usize) -> Option<Due> {
+        let (number, items) = self.slices.pop_first()?;
+        let mut order = self.spare_orders.pop().unwrap_or_default();
+        // A slice has far fewer than 2³².
+        order.extend(items.iter().map(Item::time).zip(0..));
         order.sort_unstable();
-        Self(order)
+        let count = count(&order).min(order.len());
+        let rest = order.get(count..).unwrap_or_default();
+        let is_part = !rest.is_empty();
+        if is_part {
+            let rest = rest.iter().filter_map(|(_, place)| items.get(*place as usize));
+            // They are in order, so what comes into the slice later stands behind.
+            let mut left = self.spare.pop().unwrap_or_default();
+            left.extend(rest.copied());
+            self.slices.insert(number, left);
+        }
+        order.truncate(count);
+        self.count -= count;
+        Some(Due {
+            items,
+            order,
+            is_part,
+        })
+    }
+
+    /// Takes back the memory.
+    pub(crate) fn recycle(&mut self, mut due: Due) {
+        if self.spare.len() < SPARE {
+            due.items.clear();
+            self.spare.push(due.items);
+        }
+        if self.spare_orders.len() < SPARE {
+            due.order.clear();
+            self.spare_orders.push(due.order);
+        }
     }
 }
 
@@ -180,13 +207,23 @@ mod tests {
                     1 => {
                         let until = u64::from(amount) * 1_000;
                         let mut due = Vec::new();
-                        records.due(until, &mut due);
+                        while let Some(some) = records.due(until) {
+                            due.extend(some.iter().copied());
+                            let is_part = some.is_part();
+                            records.recycle(some);
+                            if is_part {
+                                break;
+                            }
+                        }
                         (due, simple.partition_point(|item| item.time() <= until))
                     }
                     _ => {
                         let count = usize::from(amount % 40);
                         let mut oldest = Vec::new();
-                        records.oldest(count, &mut oldest);
+                        while let Some(some) = records.oldest(count - oldest.len()) {
+                            oldest.extend(some.iter().copied());
+                            records.recycle(some);
+                        }
                         (oldest, count.min(simple.len()))
                     }
                 };
@@ -194,7 +231,9 @@ mod tests {
                 prop_assert_eq!(records.len(), simple.len());
             }
             let mut rest = Vec::new();
-            records.due(u64::MAX, &mut rest);
+            while let Some(some) = records.due(u64::MAX) {
+                rest.extend(some.iter().copied());
+            }
             prop_assert_eq!(rest, simple);
         }
     }

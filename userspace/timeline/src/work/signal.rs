@@ -37,6 +37,8 @@ pub(crate) struct Use {
     doubtful: bool,
     /// Whether it is known to have ended.
     pub(crate) ended: bool,
+    /// Whether the reading that is being looked at proves that.
+    pub(crate) proven: bool,
 }
 
 /// Both pairs of stamps in a signal.
@@ -79,26 +81,22 @@ impl Signal {
                 looked && last.value <= 0
             }),
             ended: false,
+            proven: false,
         });
     }
 
-    /// Takes note of a reading, and takes out the uses that it can tell about.
-    pub(crate) fn read(&mut self, reading: &Completion) -> Vec<Use> {
+    /// Takes note of a reading, and puts the uses that it can tell about behind `earlier`.
+    pub(crate) fn read(&mut self, reading: &Completion, earlier: &mut Vec<Use>) {
         self.negative |= reading.value < 0;
         self.last = Some(*reading);
         if reading.reason == completion_reason::REARM {
             self.prepared = reading.time;
         }
-        let (mut earlier, later) = std::mem::take(&mut self.uses)
-            .into_iter()
-            .partition::<Vec<Use>, _>(|used| used.time < reading.time);
-        self.uses = later;
-        if reading.value > 0 {
-            for used in &mut earlier {
-                used.doubtful = false;
-            }
-        }
-        earlier
+        let before = self.uses.extract_if(.., |used| used.time < reading.time);
+        earlier.extend(before.map(|mut used| {
+            used.doubtful &= reading.value <= 0;
+            used
+        }));
     }
 
     /// Whether `reading` proves that `used` has ended, whatever its stamps. A reading by the recorder may have
@@ -268,7 +266,7 @@ mod tests {
     fn stamps_seen_before_are_stale_whatever_the_clock_says() {
         let mut signal = Signal::default();
         let old = reading(49 * MS, 1, 0, (5_000_000, 5_000_100), (0, 0));
-        signal.read(&old);
+        signal.read(&old, &mut Vec::new());
         signal.add(User::Copy(1), 50 * MS);
         assert_eq!(
             fit(
@@ -296,13 +294,14 @@ mod tests {
         let ended = |first: Option<(u32, i64)>, then: &[(u64, u32, i64)]| {
             let mut signal = Signal::default();
             if let Some((reason, value)) = first {
-                signal.read(&reading(10 * MS, reason, value, (0, 0), (0, 0)));
+                signal.read(&reading(10 * MS, reason, value, (0, 0), (0, 0)), &mut Vec::new());
             }
             signal.add(User::Copy(1), 50 * MS);
             let mut proven = false;
             for (time, reason, value) in then {
                 let reading = reading(*time, *reason, *value, (0, 0), (0, 0));
-                let uses = signal.read(&reading);
+                let mut uses = Vec::new();
+                signal.read(&reading, &mut uses);
                 proven = uses.iter().any(|used| signal.has_ended(used, &reading));
                 signal.uses = uses;
             }
@@ -333,7 +332,12 @@ mod tests {
     fn unfinished_is_what_was_seen_open_at_the_end() {
         let (mut signal, used) = one_use(User::Copy(7));
         assert_eq!(signal.unfinished(0), None);
-        signal.uses = signal.read(&reading(60 * MS, completion_reason::POLL, 1, (0, 0), (0, 0)));
+        let mut uses = Vec::new();
+        signal.read(
+            &reading(60 * MS, completion_reason::POLL, 1, (0, 0), (0, 0)),
+            &mut uses,
+        );
+        signal.uses = uses;
         assert_eq!(
             signal.unfinished(55 * MS),
             Some((User::Copy(7), 50 * MS, 60 * MS))
