@@ -44,6 +44,7 @@
 //! ```
 
 mod ahead;
+mod behind;
 mod counters;
 pub mod csv;
 pub mod diff;
@@ -76,6 +77,7 @@ pub mod text;
 pub mod wall_clock;
 
 pub use ahead::Ahead;
+pub use behind::Behind;
 pub use exporter::{ExportError, Exporter, Output};
 pub use filter::{Filter, FilterOptions};
 pub use functions::Functions;

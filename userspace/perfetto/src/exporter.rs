@@ -7,7 +7,7 @@ use std::{
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::{ClockSnapshot, Notice};
-use gputrace_export::{ExportError, Exporter, Output, OutputDir, OutputError, OutputFile};
+use gputrace_export::{Behind, ExportError, Exporter, Output, OutputDir, OutputError, OutputFile};
 use gputrace_timeline::event::Event;
 
 use crate::{
@@ -195,7 +195,7 @@ impl<W: Write> TraceWriter<W> {
 /// [`Exporter`] of Perfetto traces.
 #[derive(Debug)]
 pub struct PerfettoExporter {
-    trace: TraceWriter<OutputFile>,
+    trace: TraceWriter<Behind<OutputFile>>,
 }
 
 impl PerfettoExporter {
@@ -218,7 +218,7 @@ impl PerfettoExporter {
     ) -> Result<Self, OutputError> {
         let file = directory.file(file_name)?;
         Ok(Self {
-            trace: TraceWriter::with_options(file, options)?,
+            trace: TraceWriter::with_options(Behind::new(file), options)?,
         })
     }
 }
@@ -233,7 +233,7 @@ impl Exporter for PerfettoExporter {
     }
 
     fn finish(self: Box<Self>) -> Result<Vec<Output>, ExportError> {
-        let file = self.trace.finish()?;
+        let file = self.trace.finish()?.finish()?;
         Ok(vec![file.finish("Perfetto trace, for https://ui.perfetto.dev")?])
     }
 }

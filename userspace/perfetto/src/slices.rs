@@ -105,8 +105,16 @@ fn category(domain: Option<Domain>) -> &'static str {
     domain.map_or("unknown_api", Domain::csv_stem)
 }
 
-/// By number and address of the name, which is part of this program.
-type Statuses = HashMap<(u32, usize), u64, RandomState>;
+/// A status code, and the address of its name, which is part of this program.
+type Status = (u32, usize);
+
+/// Interned texts of status codes.
+#[derive(Debug, Default)]
+struct Statuses {
+    all: HashMap<Status, u64, RandomState>,
+    /// The one that was asked for last.
+    last: Option<(Status, u64)>,
+}
 
 /// Draws calls. Grows with the number of functions.
 #[derive(Debug, Default)]
@@ -119,7 +127,6 @@ pub(crate) struct Slices {
     names: Names,
     /// The text `single_stepped`.
     stepped: u64,
-    /// Interned texts of status codes.
     statuses: Statuses,
 }
 
@@ -162,7 +169,7 @@ impl Slices {
             self.epoch = interner.epoch();
             self.names = Names::new(interner);
             self.stepped = interner.number(Table::AnnotationStrings, "single_stepped");
-            self.statuses.clear();
+            self.statuses = Statuses::default();
         }
         let Self {
             functions,
@@ -343,12 +350,7 @@ impl Values<'_> {
                 });
                 return;
             }
-            ArgValue::Status { code, name } => Value::Interned(
-                *self
-                    .statuses
-                    .entry((code, name.map_or(0, |name| name.as_ptr().addr())))
-                    .or_insert_with(|| annotations.number_of_text(&status_text(code, name))),
-            ),
+            ArgValue::Status { code, name } => Value::Interned(self.status(annotations, code, name)),
             ArgValue::Real(bits) => Value::Real(f64::from_bits(bits)),
             ArgValue::Enumerator { .. }
             | ArgValue::Named(_)
@@ -358,6 +360,20 @@ impl Values<'_> {
             | ArgValue::Unreadable => Value::Text(&value.to_string()),
         };
         annotations.put(name, value);
+    }
+}
+
+impl Values<'_> {
+    /// The number of the text of a status code.
+    fn status(&mut self, annotations: &mut Annotations<'_>, code: u32, name: Option<&'static str>) -> u64 {
+        let key = (code, name.map_or(0, |name| name.as_ptr().addr()));
+        if let Some((_, number)) = self.statuses.last.filter(|(last, _)| *last == key) {
+            return number;
+        }
+        let number = self.statuses.all.entry(key);
+        let number = *number.or_insert_with(|| annotations.number_of_text(&status_text(code, name)));
+        self.statuses.last = Some((key, number));
+        number
     }
 }
 

@@ -148,6 +148,27 @@ impl Encoder {
         );
         // The sizes of tags are known when this is compiled; with those of most programs all but the second value fits a word.
         let fits = own_size + 1 + first_size + tag_size <= 6;
+        if fits && own_size + first_size == 2 && first.1 < 0x80 && second.1 < 1 << 56 {
+            // All places but that of the end are known when this is compiled.
+            let (value, value_size) = word(second.1);
+            let head = own_tag
+                | ((2 + tag_size + value_size) as u64) << 8
+                | first_tag << 16
+                | first.1 << 24
+                | tag << 32;
+            if let Some(place) = self.room::<16>() {
+                if let Some(place) = place.first_chunk_mut::<8>() {
+                    *place = head.to_le_bytes();
+                }
+                if let Some((_, place)) = place.split_at_mut_checked(4 + tag_size)
+                    && let Some(place) = place.first_chunk_mut::<8>()
+                {
+                    *place = value.to_le_bytes();
+                }
+            }
+            self.end += 4 + tag_size + value_size;
+            return;
+        }
         if !fits || first.1 >= 1 << 14 || second.1 >= 1 << 56 {
             return self.message(field, |inner| {
                 inner.uint(first.0, first.1);

@@ -19,6 +19,12 @@ pub fn hsa_status(value: u32) -> Option<&'static str> {
 }
 
 fn find(table: &[(u32, &'static str)], value: u32) -> Option<&'static str> {
+    // Most calls succeed.
+    if let Some((first, name)) = table.first()
+        && *first == value
+    {
+        return Some(name);
+    }
     let index = table.binary_search_by_key(&value, |(value, _)| *value).ok()?;
     table.get(index).map(|(_, name)| *name)
 }
