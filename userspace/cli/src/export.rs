@@ -75,6 +75,7 @@ pub(crate) fn request(args: &OutputArgs, directory: PathBuf, name: Option<String
     request.formats.compress = args.perfetto_compress;
     request.formats.selected_regions = args.selected_regions;
     request.formats.stats = args.stats;
+    request.formats.csv_arguments = args.csv_arguments;
     request.formats.wall_clock = args.wall_clock;
     request.formats.summary = args.summary.summary;
     request.formats.tables = args.summary.tables();

@@ -17,11 +17,15 @@ use gputrace_capture::{
     CaptureReader,
     ledger::{Ledger, LedgerRow},
     meta::{
-        ClockSnapshot, End, EndReason, Epoch, Function, Library, Mode, Notice, ProbeCost, Process, Recording,
+        ArgSlot, ClockSnapshot, End, EndReason, Epoch, Function, Library, Mode, Notice, Parameter, ProbeCost,
+        Process, Recording, ValueKind,
     },
 };
 use gputrace_export::{
-    ExportError, Exporter, Output, OutputDir, Report, csv::CsvExporter, run, summary::SummaryExporter,
+    ExportError, Exporter, Output, OutputDir, Report,
+    csv::{CsvExporter, CsvOptions},
+    run,
+    summary::SummaryExporter,
 };
 use gputrace_timeline::{
     Timeline,
@@ -237,6 +241,65 @@ fn every_call_is_a_row_with_its_own_numbers() {
         assert_eq!(row["End_Timestamp"], call.end.to_string());
     }
     assert_eq!(found.len(), sample_calls().len());
+}
+
+#[test]
+fn arguments_and_results_have_a_file_of_their_own_on_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = OutputDir::open(directory.path(), None).unwrap();
+    let parameter = |name: &str, kind, word| Parameter {
+        name: name.to_owned(),
+        c_type: format!("{name}_t"),
+        kind,
+        at: ArgSlot::Register(word),
+        stored: None,
+    };
+    let mut capture = Synthetic::new(&recording(&[Domain::HipRuntime]));
+    capture.meta(Library {
+        functions: vec![Function {
+            id: 0,
+            name: "hipMemset".to_owned(),
+            domain: Domain::HipRuntime.id(),
+            parameters: Some(vec![
+                parameter("dst", ValueKind::Pointer, 0),
+                parameter("value", ValueKind::Signed(4), 1),
+            ]),
+            returns: ValueKind::HipError,
+            ..Function::default()
+        }],
+        ..Library::default()
+    });
+    capture.call(&Call {
+        function: 0,
+        domain: Domain::HipRuntime.id(),
+        args: [0x1000, 0xffff_ffff, 0, 0, 0, 0],
+        how: CallEnd::Returned(1),
+        ..call(7, 10, 20)
+    });
+    let options = CsvOptions {
+        arguments: true,
+        ..CsvOptions::default()
+    };
+    let exporter = CsvExporter::with_options(out, "app", options);
+    run(timeline(capture.bytes()), vec![Box::new(exporter)], &mut |_| {
+        ControlFlow::Continue(())
+    });
+    let file = directory.path().join("app_arguments.csv");
+    let text = fs::read_to_string(file).unwrap();
+    let who = call(7, 10, 20);
+    let (pid, tid) = (who.pid, who.tid);
+    let expected = format!(
+        "\"Process_Id\",\"Thread_Id\",\"Correlation_Id\",\"Function\",\"Position\",\"Type\",\"Name\",\"Value\"\n\
+         {pid},{tid},7,\"hipMemset\",0,\"dst_t\",\"dst\",\"0x1000\"\n\
+         {pid},{tid},7,\"hipMemset\",1,\"value_t\",\"value\",-1\n\
+         {pid},{tid},7,\"hipMemset\",\"\",\"\",\"return\",\"1 hipErrorInvalidValue\"\n"
+    );
+    assert_eq!(text, expected);
+    // The trace has rocprofv3's columns and no others.
+    let trace = fs::read_to_string(directory.path().join("app_hip_api_trace.csv")).unwrap();
+    assert!(trace.starts_with(
+        r#""Domain","Function","Process_Id","Thread_Id","Correlation_Id","Start_Timestamp","End_Timestamp""#
+    ));
 }
 
 #[test]

@@ -36,7 +36,14 @@ fn export(events: &[Event], directory: &Path) {
     };
     let tables_file = fs::File::create(directory.join("gpu_summary_tables.txt")).unwrap();
     let mut exporters: [Box<dyn Exporter>; 3] = [
-        Box::new(CsvExporter::with_options(out, "gpu", CsvOptions { stats: true })),
+        Box::new(CsvExporter::with_options(
+            out,
+            "gpu",
+            CsvOptions {
+                stats: true,
+                ..CsvOptions::default()
+            },
+        )),
         Box::new(SummaryExporter::to_file(summary)),
         Box::new(TablesExporter::new(tables, tables_file)),
     ];

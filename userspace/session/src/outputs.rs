@@ -118,7 +118,10 @@ fn begin(
     let file = |extension| format!("{name}_results.{extension}");
     Ok(match format {
         Format::Csv => {
-            let options = CsvOptions { stats: formats.stats };
+            let options = CsvOptions {
+                stats: formats.stats,
+                arguments: formats.csv_arguments,
+            };
             Box::new(CsvExporter::with_options(directory.clone(), name, options))
         }
         Format::Pftrace => {

@@ -230,6 +230,8 @@ pub struct Formats {
     pub filter: FilterOptions,
     /// Whether only what programs want to be recorded is shown: see `Timeline::selected_regions`.
     pub selected_regions: bool,
+    /// Whether the CSV files have one with the arguments of calls beside them.
+    pub csv_arguments: bool,
     /// Whether the CSV files have statistics beside them: rocprofv3's `--stats`.
     pub stats: bool,
     /// Whether there is a summary for people.

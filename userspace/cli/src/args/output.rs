@@ -62,6 +62,11 @@ pub(crate) struct OutputArgs {
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) stats: bool,
 
+    /// With -f csv: write also NAME_arguments.csv, a row for each argument and each result of a call.
+    #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
+          value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
+    pub(crate) csv_arguments: bool,
+
     /// Write NAME_wall_clock.txt and .json: the time of functions and API calls by caller and callee, for each thread
     /// and together [default: if --functions was given].
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",

@@ -14,6 +14,7 @@
 //! * `NAME_counter_trace.csv`, if counters were read and there are any: a row whenever a value changed, and at the
 //!   beginning and the end. A value holds until the next row of the same counter.
 //! * `NAME_…_stats.csv` and `NAME_domain_stats.csv`, if asked for ([`CsvOptions::stats`]).
+//! * `NAME_arguments.csv`, if asked for ([`CsvOptions::arguments`]): arguments and results of calls, a row for each.
 //! * `NAME_unfinished_calls.csv`, only if there are any: calls that had not returned. They also have rows
 //!   in the files above, with the moment up to which they were open as end, because a script that
 //!   looks for a hang looks there.
@@ -43,6 +44,7 @@
 //! | `Read_Later` | `true` if the packet was read from the ring after the doorbell |
 //! | `Engine_Mask` | engine of a copy as one bit; 0 if the runtime chose |
 
+mod arguments;
 mod counters;
 mod gpu;
 mod memory;
@@ -89,6 +91,8 @@ const CALL_COLUMNS: [&str; 7] = [
 pub struct CsvOptions {
     /// Write `NAME_…_stats.csv` for each trace, and `NAME_domain_stats.csv`: rocprofv3's `--stats`.
     pub stats: bool,
+    /// Write `NAME_arguments.csv`.
+    pub arguments: bool,
 }
 
 /// Exporter of the CSV files.
@@ -107,6 +111,9 @@ pub struct CsvExporter {
     memory: Option<Table>,
     scratch: Option<Table>,
     counters: Option<Table>,
+    /// Whether arguments are written, and their file.
+    with_arguments: bool,
+    arguments: Option<Table>,
     stats: Option<Stats>,
     ledger: Option<Ledger>,
 }
@@ -133,6 +140,8 @@ impl CsvExporter {
             memory: None,
             scratch: None,
             counters: None,
+            with_arguments: options.arguments,
+            arguments: None,
             stats: options.stats.then(Stats::default),
             ledger: None,
         }
@@ -157,6 +166,17 @@ impl CsvExporter {
         match &call.request {
             Some(_) => table.row(&(&row, request(&self.functions, call)))?,
             None => table.row(&row)?,
+        }
+        if self.with_arguments
+            && let Some(info) = self.functions.get(call.function)
+        {
+            let table = match &mut self.arguments {
+                Some(table) => table,
+                None => self
+                    .arguments
+                    .insert(arguments::begin(&self.directory, &self.name)?),
+            };
+            arguments::rows(table, info, call)?;
         }
         let reason = match call.how {
             CallEnd::Returned(_) => {
@@ -277,6 +297,10 @@ impl Exporter for CsvExporter {
         );
         tables.push((account, "account of calls seen, written and lost".to_owned()));
         tables.extend(self.observed.finish());
+        tables.extend(
+            self.arguments
+                .map(|table| (table, "arguments and results of calls".to_owned())),
+        );
         tables.extend(
             self.memory
                 .map(|table| (table, "allocations of memory".to_owned())),

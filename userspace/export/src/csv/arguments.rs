@@ -1,0 +1,59 @@
+//! `NAME_arguments.csv`: what functions were called with and what they returned, a row for each argument and each result.
+//! rocprofv3 has no such file, so the traces keep its columns; `Correlation_Id` joins the two.
+
+use gputrace_timeline::{
+    args,
+    event::{Call, FunctionInfo},
+};
+
+use super::table::{Field, Table};
+use crate::{exporter::ExportError, output::OutputDir};
+
+/// `Position` counts arguments from 0; a result has none, and is called `return`. `Type` is that of the public header, empty for
+/// functions that are not in the catalogue, whose registers are shown in hex.
+const COLUMNS: [&str; 8] = [
+    "Process_Id",
+    "Thread_Id",
+    "Correlation_Id",
+    "Function",
+    "Position",
+    "Type",
+    "Name",
+    "Value",
+];
+
+/// Begins the file.
+pub(super) fn begin(directory: &OutputDir, name: &str) -> Result<Table, ExportError> {
+    Table::create(directory, &format!("{name}_arguments.csv"), COLUMNS)
+}
+
+/// Writes the rows of a call. Markers have none: their text is their name.
+pub(super) fn rows(table: &mut Table, info: &FunctionInfo, call: &Call) -> Result<(), ExportError> {
+    if info.range.is_some() {
+        return Ok(());
+    }
+    let parameters = info.function.parameters.as_deref().unwrap_or_default();
+    let mut row = |position: Option<u64>, c_type: &str, name: &str, value: String| {
+        table.fields([
+            Field::from(call.pid),
+            Field::from(call.tid),
+            Field::from(call.correlation),
+            Field::from(info.function.name.as_str()),
+            Field::from(position),
+            Field::from(c_type),
+            Field::from(name),
+            Field::from(value),
+        ])
+    };
+    for (position, (name, value)) in (0..).zip(args::decoded(info, call)) {
+        let parameter = usize::try_from(position)
+            .ok()
+            .and_then(|place| parameters.get(place));
+        let c_type = parameter.map_or("", |parameter| parameter.c_type.as_str());
+        row(Some(position), c_type, name, value.to_string())?;
+    }
+    match args::returned(info, call) {
+        Some(value) => row(None, "", "return", value.to_string()),
+        None => Ok(()),
+    }
+}
