@@ -1,0 +1,160 @@
+//! The catalogue against the libraries and headers of the three releases that `cargo xtask rocm` and `cargo xtask gen-catalog`
+//! fetch: a function that a library exports and a header declares is in the catalogue with the same parameters.
+//! Headers are read as plain text, which is independent of how the catalogue was made.
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use gputrace_catalog::{plain_name, release::Release, variants};
+
+use support::{declarations, declared_parameters, exported_functions, read};
+
+const HIP: &[&str] = &[
+    "hip/hip_runtime_api.h",
+    "hip/hip_ext.h",
+    "hip/amd_detail/amd_hip_runtime_pt_api.h",
+    "hip/amd_detail/hip_runtime_prof.h",
+];
+const HSA: &[&str] = &[
+    "hsa/hsa.h",
+    "hsa/hsa_ext_amd.h",
+    "hsa/hsa_ext_image.h",
+    "hsa/hsa_ext_finalize.h",
+];
+const RCCL: &[&str] = &["rccl/rccl.h"];
+
+/// A library and the headers that declare its functions.
+struct Case {
+    /// Which root of `cargo xtask rocm`.
+    root: &'static str,
+    /// Release of the library; Debian's are not all of one.
+    release: &'static str,
+    /// Debian suite of the headers.
+    suite: &'static str,
+    library: &'static str,
+    headers: &'static [&'static str],
+    /// How many functions there are at least.
+    least: usize,
+}
+
+const fn case(
+    (root, release, suite): (&'static str, &'static str, &'static str),
+    library: &'static str,
+    headers: &'static [&'static str],
+    least: usize,
+) -> Case {
+    Case {
+        root,
+        release,
+        suite,
+        library,
+        headers,
+        least,
+    }
+}
+
+const CASES: &[Case] = &[
+    case(("5.2.3", "5.2.3", "bookworm"), "libamdhip64.so.5", HIP, 300),
+    case(("5.2.3", "5.2.3", "bookworm"), "libhsa-runtime64.so.1", HSA, 150),
+    case(("5.7.1", "5.7.1", "trixie"), "libamdhip64.so.5", HIP, 350),
+    case(("5.7.1", "6.1.2", "trixie"), "libhsa-runtime64.so.1", HSA, 150),
+    case(("5.7.1", "5.4.3", "trixie"), "librccl.so.1", RCCL, 25),
+    case(("6.4.3", "6.4.3", "forky"), "libamdhip64.so.6", HIP, 400),
+    case(("6.4.3", "6.4.3", "forky"), "libhsa-runtime64.so.1", HSA, 150),
+];
+
+/// From 6.0 on the header gives these another name by a macro (`…R0600`); the library still exports the old one for older programs,
+/// which is in the catalogue as those were told of it.
+const RENAMED: &[&str] = &["hipChooseDevice", "hipGetDeviceProperties"];
+
+/// The directory of what was fetched, by the XDG rules.
+fn cache() -> Option<PathBuf> {
+    let absolute = |name| {
+        let value = std::env::var_os(name).map(PathBuf::from);
+        value.filter(|path| path.is_absolute())
+    };
+    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    Some(base?.join("gputrace"))
+}
+
+/// The name of a parameter in a header, if it has one: `const char* name[]`, `int flags = 0`.
+fn name(parameter: &str) -> Option<&str> {
+    let declared = parameter.split('=').next()?.split('[').next()?.trim_end();
+    let begin = declared.rfind(|c: char| !c.is_alphanumeric() && c != '_')? + 1;
+    let name = declared.get(begin..)?;
+    let is_type = [
+        "int", "char", "long", "short", "float", "double", "void", "unsigned", "bool",
+    ];
+    let before = declared.get(..begin)?.trim();
+    // A type alone, as in `unsigned int` or `const hipArray_t`.
+    (!name.is_empty() && !is_type.contains(&name) && !matches!(before, "const" | "struct" | "enum" | ""))
+        .then_some(name)
+}
+
+#[test]
+fn exported_and_declared_functions_are_in_the_catalogue_as_declared() {
+    let Some(cache) = cache() else { return };
+    for Case {
+        root,
+        release,
+        suite,
+        library,
+        headers,
+        least,
+    } in CASES
+    {
+        let root = cache.join("rocm").join(root).join("root");
+        let headers_of = cache.join("tools/rocm-headers").join(suite);
+        let packages = ["libamdhip64-dev", "libhsa-runtime-dev", "librccl-dev"];
+        let roots = packages.map(|package| headers_of.join(package).join("usr/include"));
+        let roots: Vec<&Path> = roots.iter().map(PathBuf::as_path).collect();
+        // Not every release has every header.
+        let there: Vec<&str> = headers
+            .iter()
+            .filter(|header| roots.iter().any(|root| root.join(header).exists()))
+            .copied()
+            .collect();
+        let file = root.join("usr/lib/x86_64-linux-gnu").join(library);
+        let (Some(bytes), Some(code)) = (read(&file), declarations(&roots, &there)) else {
+            continue;
+        };
+        if there.is_empty() {
+            eprintln!(
+                "skipped: the headers of ROCm {release} are not there; `cargo xtask gen-catalog` fetches them"
+            );
+            continue;
+        }
+        let release: Release = release.parse().expect("a release");
+        let (mut checked, mut names) = (0, 0);
+        for exported in exported_functions(&bytes) {
+            let Some(declared) = declared_parameters(&code, plain_name(&exported)) else {
+                continue;
+            };
+            let known = variants(&exported)
+                .iter()
+                .find(|one| one.releases.contains(release) || RENAMED.contains(&one.name));
+            let known = known.unwrap_or_else(|| {
+                panic!("{exported} of ROCm {release} is declared in the headers but not in the catalogue")
+            });
+            assert_eq!(
+                known.arguments.len(),
+                declared.len(),
+                "{exported} of ROCm {release}: {declared:?}"
+            );
+            for (argument, declared) in known.arguments.iter().zip(&declared) {
+                if let Some(name) = name(declared) {
+                    assert_eq!(argument.name, name, "{exported} of ROCm {release}: {declared}");
+                    names += 1;
+                }
+            }
+            checked += 1;
+        }
+        println!("{library} of ROCm {release}: {checked} functions, {names} parameters checked");
+        assert!(
+            checked >= *least,
+            "{library} of ROCm {release}: only {checked} functions"
+        );
+    }
+}
