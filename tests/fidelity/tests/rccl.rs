@@ -1,0 +1,88 @@
+//! Every call of Debian's RCCL, with its arguments and its result, against what the program wrote down. The real library makes a
+//! communicator of one rank on the software GPU.
+#![allow(clippy::panic, reason = "test code outside of #[test] functions")]
+#![expect(clippy::expect_used, reason = "tests")]
+
+mod support;
+
+use std::{env, fs, path::Path, process::Command};
+
+use gputrace_e2e::{Running, Trace, bench::skipped};
+use gputrace_fidelity::{
+    release::preload,
+    scenario::{WORKLOADS, Workload},
+};
+use gputrace_timeline::args;
+
+use support::{gputrace, release};
+
+#[test]
+fn arguments_and_results_are_the_programs() {
+    let Some(release) = release("5.7.1") else { return };
+    let workload = Workload {
+        program: "rccl_calls",
+        arguments: &[],
+        ..*WORKLOADS.first().expect("a workload")
+    };
+    let command = release.program(&workload, &[]);
+    let arguments: Vec<String> = command
+        .get_args()
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    let libraries = arguments
+        .iter()
+        .find_map(|one| one.strip_prefix("LD_LIBRARY_PATH="));
+    let libraries = Path::new(libraries.expect("where the libraries are"));
+    if !libraries.join("librccl.so.1").exists() {
+        return skipped("RCCL is not there; cargo xtask rocm --release 5.7.1 --fetch --with librccl1");
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let place = place.path();
+    let program = place.join("rccl_calls");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/rccl/rccl_calls.c");
+    let linked = format!(
+        "-Wl,--allow-shlib-undefined,--disable-new-dtags,-rpath,{0},--dynamic-linker,{0}/ld-linux-x86-64.so.2",
+        libraries.display()
+    );
+    let built = Command::new("gcc")
+        .args(["-O1", "-Wall", "-Wextra", "-o"])
+        .arg(&program)
+        .arg(source)
+        .arg(libraries.join("librccl.so.1"))
+        .arg(linked)
+        .status();
+    assert!(built.expect("gcc").success(), "the program cannot be built");
+
+    let mut command = Command::new(gputrace());
+    command
+        .args(["--rccl-trace", "-o", "run", "-f", "csv", "-d"])
+        .arg(place.join("out"))
+        .arg("--")
+        // By env, as other programs of another release.
+        .arg("env")
+        .arg(format!("LD_LIBRARY_PATH={}", libraries.display()))
+        .arg(&program)
+        .env("LD_PRELOAD", preload().expect("the software GPU"))
+        .env("SOFTGPU_LOG", place.join("truth"))
+        .env("WORKLOAD_LOG", place);
+    Running::start("gputrace", &mut command).finish();
+
+    let trace = Trace::read(&place.join("out/run.gtcap"));
+    trace.assert_lossless();
+    let shown: Vec<String> = trace
+        .calls
+        .iter()
+        .map(|call| {
+            let info = trace.function(call);
+            let result = args::returned(info, call).map(|value| value.to_string());
+            let arguments = args::decoded(info, call).map(|(name, value)| format!(" {name}={value}"));
+            let arguments: String = arguments.collect();
+            let result = result.unwrap_or_default();
+            format!("{} {result}{arguments}", trace.name(call))
+        })
+        .collect();
+    let said = fs::read_to_string(place.join("rccl.txt")).expect("the program's account");
+    assert_eq!(shown, said.lines().collect::<Vec<_>>());
+    let csv = fs::read_to_string(place.join("out/run_rccl_api_trace.csv")).expect("RCCL's table");
+    assert_eq!(csv.lines().count(), shown.len() + 1);
+}
