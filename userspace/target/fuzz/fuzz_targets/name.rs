@@ -1,0 +1,10 @@
+//! Arbitrary text as the mangled name of a function.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|name: &str| {
+    let _ = gputrace_names::demangle(name);
+    assert!(name.contains(gputrace_names::truncate(name)));
+});

@@ -1,0 +1,24 @@
+//! Arbitrary bytes as a program or library: its exports, symbols and debug information. A corpus of small programs built with
+//! `-g` leads further than the headers.
+
+#![no_main]
+
+use std::{fs::File, io::Write as _, path::Path};
+
+use gputrace_target::{functions, library::LibraryFile};
+use libfuzzer_sys::fuzz_target;
+use rustix::fs::{MemfdFlags, memfd_create};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(descriptor) = memfd_create("fuzz", MemfdFlags::CLOEXEC) else {
+        return;
+    };
+    let mut file = File::from(descriptor);
+    if file.write_all(bytes).is_err() {
+        return;
+    }
+    if let Ok(library) = LibraryFile::from_file(file, Path::new("fuzz")) {
+        let found = functions::list(&library, Path::new("/nonexistent"));
+        assert!(found.list.len() <= bytes.len());
+    }
+});
