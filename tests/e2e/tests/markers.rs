@@ -107,15 +107,7 @@ fn markers_ranges_and_ids_are_the_programs() {
             }
             // A marker without a text that could be read is shown as what it is.
             "nothing" => {
-                let call = take(
-                    &mut markers,
-                    &Line {
-                        end: u64::MAX,
-                        ..line.clone()
-                    },
-                    "roctxMarkA",
-                );
-                assert!(call.begin <= line.end);
+                let _ = take(&mut markers, line, "roctxMarkA");
             }
             "call" => {
                 let call = take(&mut calls, line, "hipGetDeviceCount");

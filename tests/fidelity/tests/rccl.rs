@@ -1,7 +1,5 @@
 //! Every call of Debian's RCCL, with its arguments and its result, against what the program wrote down. The real library makes a
 //! communicator of one rank on the software GPU.
-#![allow(clippy::panic, reason = "test code outside of #[test] functions")]
-#![expect(clippy::expect_used, reason = "tests")]
 
 mod support;
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -110,6 +111,12 @@ static void strings(void) {
     roctxMarkA(NULL);
     told("nothing", 0, "-");
     roctxMarkA((const char *)8);
+    told("nothing", 0, "-");
+    // Not terminated, where memory ends.
+    char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED || munmap(pages + 4096, 4096) != 0) exit(93);
+    memset(pages, 'x', 4096);
+    roctxMarkA(pages + 4096 - 20);
     told("nothing", 0, "-");
 }
 
