@@ -98,9 +98,17 @@ for name in roctx64 rocprofiler-sdk-roctx roctracer64 rocprof-sys-user rccl; do
         $c -fPIC -shared -Wl,-soname,"lib$name.so.99" -Wl,--build-id markers/stubs.c -o "$library"
     fi
 done
+if stale "$out/markers/librocdecode.so.99" markers/decoders.c; then
+    for name in rocdecode rocjpeg; do
+        kind=
+        [ $name = rocjpeg ] && kind=-DJPEG
+        $c $kind -fPIC -shared -Wl,-soname,"lib$name.so.99" -Wl,--build-id markers/decoders.c -o "$out/markers/lib$name.so.99"
+    done
+fi
 if stale "$out/markers/markers" markers/markers.c call_log.h "$log"; then
     $c -D__HIP_PLATFORM_AMD__ -Wno-strict-prototypes markers/markers.c "$log" "$out/markers/libroctx64.so.99" \
-        "$out/markers/libroctracer64.so.99" "$out/markers/librccl.so.99" -lamdhip64 '-Wl,-rpath,$ORIGIN' \
+        "$out/markers/libroctracer64.so.99" "$out/markers/librccl.so.99" "$out/markers/librocdecode.so.99" \
+        "$out/markers/librocjpeg.so.99" -lamdhip64 '-Wl,-rpath,$ORIGIN' \
         -o "$out/markers/markers"
 fi
 

@@ -252,3 +252,44 @@ fn kokkos_itself_is_understood() {
         |call: &&Call| trace.name(call) == "fill" && whole.begin <= call.begin && call.end <= whole.end;
     assert_eq!(trace.calls.iter().filter(within).count(), 5);
 }
+
+#[test]
+fn decoders_are_traced_by_their_names() {
+    let Some(bench) = Bench::privileged() else { return };
+    let outputs = bench.launch(
+        &["--rocdecode-trace", "--rocjpeg-trace", "-f", "csv"],
+        &["markers/markers"],
+    );
+    let trace = outputs.trace();
+    trace.assert_lossless();
+    // No header of theirs is in the catalogue, so arguments are registers, and results words.
+    let calls: Vec<_> = trace
+        .calls
+        .iter()
+        .map(|call| {
+            let CallEnd::Returned(result) = call.how else {
+                panic!("{call:?}")
+            };
+            (trace.name(call), call.domain, result as i32)
+        })
+        .collect();
+    let (video, jpeg) = (Domain::RocDecode.id(), Domain::RocJpeg.id());
+    assert_eq!(
+        calls,
+        [
+            ("rocDecGetDecoderCaps", video, -3),
+            ("rocDecDecodeFrame", video, 0),
+            ("rocJpegStreamCreate", jpeg, 0),
+            ("rocJpegStreamDestroy", jpeg, 0),
+        ]
+    );
+    let [first, second, ..] = trace.calls.get(1).expect("a call").args;
+    assert_eq!((first, second), (0x1234, 0x5678));
+    for (file, name) in [
+        ("_rocdecode_api_trace.csv", "rocDecDecodeFrame"),
+        ("_rocjpeg_api_trace.csv", "rocJpegStreamDestroy"),
+    ] {
+        let csv = fs::read_to_string(outputs.file(file)).expect("the table");
+        assert!(csv.contains(name) && csv.lines().count() == 3, "{csv}");
+    }
+}

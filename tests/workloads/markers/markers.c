@@ -28,6 +28,10 @@ int rocprofsys_user_push_region(const char *);
 int rocprofsys_user_pop_region(const char *);
 int ncclAllReduce(const void *, void *, size_t, int, int, void *, void *);
 int ncclCommCount(const void *, int *);
+int rocDecGetDecoderCaps(void *);
+int rocDecDecodeFrame(void *, void *);
+int rocJpegStreamCreate(void **);
+int rocJpegStreamDestroy(void *);
 
 enum { THREADS = 4, RANGES = 50 };
 
@@ -164,6 +168,11 @@ int main(void) {
     ncclAllReduce(NULL, NULL, 1024, 7, 0, (void *)0x1000, NULL);
     int ranks = 0;
     ncclCommCount((void *)0x1000, &ranks);
+    void *stream = NULL;
+    rocDecGetDecoderCaps(NULL);
+    rocDecDecodeFrame((void *)0x1234, (void *)0x5678);
+    rocJpegStreamCreate(&stream);
+    rocJpegStreamDestroy(stream);
     roctxProfilerResume(0);
     mark("selected");
     call("-");

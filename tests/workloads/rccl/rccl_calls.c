@@ -46,6 +46,10 @@ int main(void) {
     result = ncclBroadcast(memory, memory, 32, 0, 3, NULL, NULL);
     fprintf(out, "ncclBroadcast %s sendbuff=%p recvbuff=%p count=32 datatype=ncclInt8 root=3 comm=0x0 stream=0x0\n",
             name_of(result), (void *)memory, (void *)memory);
+    // What it would have stored there, a call that failed does not tell.
+    int number = 77;
+    result = ncclCommCount(NULL, &number);
+    fprintf(out, "ncclCommCount %s comm=0x0 count=(at %p)\n", name_of(result), (void *)&number);
     fprintf(out, "ncclGroupStart %s\n", name_of(ncclGroupStart()));
     fprintf(out, "ncclGroupEnd %s\n", name_of(ncclGroupEnd()));
     // With one, of a single rank.
@@ -54,7 +58,6 @@ int main(void) {
     // The id is a structure: its first word is what a record has.
     fprintf(out, "ncclCommInitRank %s comm=%p nranks=1 commId=%#llx rank=0\n", name_of(result), comm,
             *(unsigned long long *)&id);
-    int number = -1;
     result = ncclCommCount(comm, &number);
     fprintf(out, "ncclCommCount %s comm=%p count=%d\n", name_of(result), comm, number);
     result = ncclCommUserRank(comm, &number);

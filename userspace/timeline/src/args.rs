@@ -2,7 +2,7 @@
 
 use std::{fmt, iter};
 
-use gputrace_abi::values::RESULT_WORD;
+use gputrace_abi::{domain::Domain, values::RESULT_WORD};
 use gputrace_capture::meta::{ArgSlot, Parameter, ValueKind};
 use gputrace_catalog::enums::enumerator;
 
@@ -143,6 +143,15 @@ pub fn returned<'a>(info: &FunctionInfo, call: &'a Call) -> Option<ArgValue<'a>>
 fn succeeded(info: &FunctionInfo, call: &Call) -> bool {
     match (call.how, info.function.returns) {
         (CallEnd::Returned(word), ValueKind::HipError | ValueKind::HsaStatus) => word as u32 == 0,
+        // Their results are enumerations, too, of which 0 is success: `ncclResult_t`, `rocDecStatus`, `RocJpegStatus`.
+        (CallEnd::Returned(word), ValueKind::Signed(4) | ValueKind::Unsigned(4))
+            if matches!(
+                info.domain,
+                Some(Domain::Rccl | Domain::RocDecode | Domain::RocJpeg)
+            ) =>
+        {
+            word as u32 == 0
+        }
         (CallEnd::Returned(_), _) => true,
         _ => false,
     }
