@@ -22,6 +22,13 @@ use rustix::{
 /// only failing tests wait so long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How many times slower than a real processor this machine may be: `GPUTRACE_TEST_SLOWNESS`, which `cargo xtask vm`
+/// sets, or 1. Every limit of a wait is for a real one.
+fn on_this_machine(limit: Duration) -> Duration {
+    let factor = std::env::var("GPUTRACE_TEST_SLOWNESS").ok();
+    limit * factor.and_then(|factor| factor.parse().ok()).unwrap_or(1)
+}
+
 /// `CLOCK_BOOTTIME` in ns: the clock of call logs and captures.
 #[must_use]
 pub fn now() -> u64 {
@@ -34,6 +41,7 @@ pub fn now() -> u64 {
 /// # Panics
 /// If it does not within `limit`; `what` names it.
 pub fn eventually(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
+    let limit = on_this_machine(limit);
     let deadline = Instant::now() + limit;
     while !condition() {
         assert!(Instant::now() < deadline, "waited {limit:?} in vain: {what}");
@@ -101,7 +109,7 @@ impl Lines {
     /// Waits until `condition` holds for what was printed; `None` if the output ends before, or after
     /// `limit`.
     fn wait<T>(&self, limit: Duration, mut condition: impl FnMut(&Printed) -> Option<T>) -> Option<T> {
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + on_this_machine(limit);
         let mut printed = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(found) = condition(&printed) {
@@ -264,6 +272,7 @@ impl Running {
         if let Some(status) = self.status {
             return status;
         }
+        let limit = on_this_machine(limit);
         assert!(
             self.ended_within(limit),
             "still running after {limit:?}: {}",
