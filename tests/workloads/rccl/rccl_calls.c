@@ -34,6 +34,8 @@ int main(void) {
     if (!out) return 90;
     int version = 0, result = ncclGetVersion(&version);
     fprintf(out, "ncclGetVersion %s version=%d\n", name_of(result), version);
+    result = ncclGetVersion(NULL);
+    fprintf(out, "ncclGetVersion %s version=0x0\n", name_of(result));
     ncclUniqueId id;
     result = ncclGetUniqueId(&id);
     fprintf(out, "ncclGetUniqueId %s uniqueId=%p\n", name_of(result), (void *)&id);

@@ -216,7 +216,7 @@ proptest! {
                 storing(call("hipMalloc", (time, time + 1), [0, *bytes, 0, 0, 0, 0]), 0, &[address])
             };
             take(&mut memory, &call);
-            if time as usize / 10 % settle_every == 0 {
+            if (time as usize / 10).is_multiple_of(settle_every) {
                 settle(&mut memory);
             }
         }
