@@ -161,8 +161,11 @@ mod tests {
         }
     }
 
-    /// A tree with a GPU that is card 2, and units whose files are `events`.
-    fn tree(units: &[(&str, &str, &[(&str, &str)])]) -> tempfile::TempDir {
+    /// A unit: its name, its type, and the names and texts of its events.
+    type Unit<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+
+    /// A tree with a GPU that is card 2, and `units`.
+    fn tree(units: &[Unit<'_>]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let write = |path: String, text: &str| {
             let path = root.path().join(path);
