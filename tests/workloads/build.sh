@@ -91,11 +91,12 @@ fi
 
 # Libraries by which programs tell profilers something, as the real ones are called.
 mkdir -p "$out/markers"
-for name in roctx64 rocprofiler-sdk-roctx roctracer64 rocprof-sys-user rccl; do
-    library=$out/markers/lib$name.so.99
-    if stale "$library" markers/stubs.c; then
-        # Each has all functions; the program gets each from the one that is linked first and has it.
-        $c -fPIC -shared -Wl,-soname,"lib$name.so.99" -Wl,--build-id markers/stubs.c -o "$library"
+for library in roctx64=ROCTX rocprofiler-sdk-roctx=ROCTX rocprofiler-sdk=SDK roctracer64=ROCTRACER \
+    rocprof-sys-user=USER_API rccl=RCCL; do
+    name=${library%=*}
+    if stale "$out/markers/lib$name.so.99" markers/stubs.c; then
+        $c -D"${library#*=}" -fPIC -shared -Wl,-soname,"lib$name.so.99" -Wl,--build-id markers/stubs.c \
+            -o "$out/markers/lib$name.so.99"
     fi
 done
 if stale "$out/markers/librocdecode.so.99" markers/decoders.c; then
@@ -107,9 +108,15 @@ if stale "$out/markers/librocdecode.so.99" markers/decoders.c; then
 fi
 if stale "$out/markers/markers" markers/markers.c call_log.h "$log"; then
     $c -D__HIP_PLATFORM_AMD__ -Wno-strict-prototypes markers/markers.c "$log" "$out/markers/libroctx64.so.99" \
-        "$out/markers/libroctracer64.so.99" "$out/markers/librccl.so.99" "$out/markers/librocdecode.so.99" \
+        "$out/markers/libroctracer64.so.99" "$out/markers/librocprof-sys-user.so.99" \
+        "$out/markers/librccl.so.99" "$out/markers/librocdecode.so.99" \
         "$out/markers/librocjpeg.so.99" -lamdhip64 '-Wl,-rpath,$ORIGIN' \
         -o "$out/markers/markers"
+fi
+if stale "$out/markers/controls" markers/controls.c; then
+    $c -D__HIP_PLATFORM_AMD__ -Wno-strict-prototypes markers/controls.c "$out/markers/libroctx64.so.99" \
+        "$out/markers/libroctracer64.so.99" "$out/markers/librocprof-sys-user.so.99" \
+        "$out/markers/librocprofiler-sdk.so.99" -lamdhip64 '-Wl,-rpath,$ORIGIN' -o "$out/markers/controls"
 fi
 
 # What Kokkos tells tool libraries: a program that does it as Kokkos does, and one of Kokkos itself, where Debian's package

@@ -147,13 +147,8 @@ fn markers_ranges_and_ids_are_the_programs() {
     assert!(csv.contains(r#""été, ""quoted"", and, commas""#));
 }
 
-#[test]
-fn only_what_the_program_selects() {
-    let Some(bench) = Bench::privileged() else { return };
-    let outputs = bench.launch(
-        &["--hip-trace", "--marker-trace", "-f", "csv"],
-        &["markers/markers"],
-    );
+/// Names of the calls that a program has selected, in order.
+fn selected(outputs: &Outputs) -> Vec<String> {
     let timeline = Timeline::open(&outputs.file(".gtcap"))
         .expect("a capture")
         .selected_regions();
@@ -168,8 +163,18 @@ fn only_what_the_program_selects() {
             _ => {}
         }
     }
+    calls
+}
+
+#[test]
+fn only_what_the_program_selects() {
+    let Some(bench) = Bench::privileged() else { return };
+    let outputs = bench.launch(
+        &["--hip-trace", "--marker-trace", "-f", "csv"],
+        &["markers/markers"],
+    );
     assert_eq!(
-        calls,
+        selected(&outputs),
         [
             "roctxProfilerResume",
             "selected",
@@ -177,6 +182,41 @@ fn only_what_the_program_selects() {
             "roctxProfilerPause"
         ]
     );
+}
+
+#[test]
+fn every_switch_is_honoured_and_both_profilers_ids() {
+    let Some(bench) = Bench::privileged() else { return };
+    let outputs = bench.launch(
+        &["--hip-trace", "--marker-trace", "-f", "csv"],
+        &["markers/controls"],
+    );
+    let trace = outputs.trace();
+    trace.assert_lossless();
+    assert_eq!(trace.calls_of("hipRuntimeGetVersion").count(), 5);
+    assert_eq!(
+        selected(&outputs),
+        [
+            "roctxProfilerResume",
+            "hipDriverGetVersion",
+            "roctxProfilerPause",
+            "roctracer_start",
+            "hipGetDeviceCount",
+            "roctracer_stop",
+            "hipProfilerStart",
+            "hipGetDevice",
+            "hipProfilerStop",
+            "rocprofsys_user_start_trace",
+            "hipMemGetInfo",
+            "annotated",
+            "rocprofsys_user_stop_trace",
+        ]
+    );
+    let ids: Vec<_> = trace
+        .calls_of("hipDeviceSynchronize")
+        .map(|call| call.external)
+        .collect();
+    assert_eq!(ids, [Some(4711), None]);
 }
 
 /// Records a program that tells a tool library what Kokkos tells it.

@@ -1,10 +1,11 @@
-// Stand-ins for the libraries by which programs tell profilers something. Built several times under the names of the real
-// ones, with a version that does not exist. They keep the counts that their results need, as the real ones do, and
+// Stand-ins for the libraries by which programs tell profilers something. Built once for each, under the names of the real
+// ones, with a version that does not exist, and the functions that the real one has. They keep the counts that their results need, as the real ones do, and
 // never look at the texts.
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef ROCTX
 static _Thread_local int level;
 static atomic_ullong last_range;
 
@@ -16,24 +17,58 @@ void roctxRangeStop(uint64_t id) { (void)id; }
 int roctxProfilerPause(uint64_t tid) { (void)tid; return 0; }
 int roctxProfilerResume(uint64_t tid) { (void)tid; return 0; }
 int roctxNameOsThread(const char *name) { (void)name; return 0; }
+#endif
 
+#if defined ROCTRACER || defined SDK
 static _Thread_local uint64_t ids[16];
 static _Thread_local unsigned count;
 
-int roctracer_activity_push_external_correlation_id(uint64_t id) {
+static int push(uint64_t id) {
     if (count < 16) ids[count++] = id;
     return 0;
 }
-int roctracer_activity_pop_external_correlation_id(uint64_t *last) {
+static int pop(uint64_t *last) {
     if (count == 0) return -2;
     count--;
     if (last) *last = ids[count];
     return 0;
 }
+#endif
 
+#ifdef ROCTRACER
+int roctracer_activity_push_external_correlation_id(uint64_t id) { return push(id); }
+int roctracer_activity_pop_external_correlation_id(uint64_t *last) { return pop(last); }
+void roctracer_start(void) {}
+void roctracer_stop(void) {}
+#endif
+
+#ifdef SDK
+int rocprofiler_push_external_correlation_id(uint64_t context, uint64_t tid, uint64_t id) {
+    (void)context, (void)tid;
+    return push(id);
+}
+int rocprofiler_pop_external_correlation_id(uint64_t context, uint64_t tid, uint64_t *last) {
+    (void)context, (void)tid;
+    return pop(last);
+}
+#endif
+
+#ifdef USER_API
 int rocprofsys_user_push_region(const char *name) { (void)name; return 0; }
 int rocprofsys_user_pop_region(const char *name) { (void)name; return 0; }
+int rocprofsys_user_push_annotated_region(const char *name, void *annotations, size_t number) {
+    (void)name, (void)annotations, (void)number;
+    return 0;
+}
+int rocprofsys_user_pop_annotated_region(const char *name, void *annotations, size_t number) {
+    (void)name, (void)annotations, (void)number;
+    return 0;
+}
+int rocprofsys_user_start_trace(void) { return 0; }
+int rocprofsys_user_stop_trace(void) { return 0; }
+#endif
 
+#ifdef RCCL
 int ncclAllReduce(const void *in, void *out, size_t elements, int type, int op, void *communicator, void *stream) {
     (void)in, (void)out, (void)elements, (void)type, (void)op, (void)communicator, (void)stream;
     return 0;
@@ -43,3 +78,4 @@ int ncclCommCount(const void *communicator, int *ranks) {
     *ranks = 8;
     return 0;
 }
+#endif
