@@ -329,7 +329,10 @@ impl<'a> Guest<'a> {
         let log = fs::read(self.directory.join("console.log")).unwrap_or_default();
         let text = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = text.lines().collect();
-        let shown = lines.iter().skip(lines.len().saturating_sub(CONSOLE_LINES));
+        // Where the kernel has died, what it says first is the cause.
+        let died = lines.iter().position(|line| line.contains("[#1]"));
+        let first = died.unwrap_or(lines.len().saturating_sub(CONSOLE_LINES));
+        let shown = lines.iter().skip(first).take(CONSOLE_LINES);
         let shown: Vec<String> = shown
             .map(|line| format!("  console: {}", line.trim_end()))
             .collect();
