@@ -116,7 +116,7 @@ fi
 if stale "$out/markers/controls" markers/controls.c; then
     $c -D__HIP_PLATFORM_AMD__ -Wno-strict-prototypes markers/controls.c "$out/markers/libroctx64.so.99" \
         "$out/markers/libroctracer64.so.99" "$out/markers/librocprof-sys-user.so.99" \
-        "$out/markers/librocprofiler-sdk.so.99" -lamdhip64 '-Wl,-rpath,$ORIGIN' -o "$out/markers/controls"
+        "$out/markers/librocprofiler-sdk.so.99" "$out/markers/librccl.so.99" -lamdhip64 '-Wl,-rpath,$ORIGIN' -o "$out/markers/controls"
 fi
 
 # What Kokkos tells tool libraries: a program that does it as Kokkos does, and one of Kokkos itself, where Debian's package

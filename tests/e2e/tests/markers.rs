@@ -219,6 +219,26 @@ fn every_switch_is_honoured_and_both_profilers_ids() {
     assert_eq!(ids, [Some(4711), None]);
 }
 
+#[test]
+fn memory_for_a_result_that_is_gone_is_no_result() {
+    let Some(bench) = Bench::privileged() else { return };
+    let outputs = bench.launch(&["--rccl-trace", "-f", "csv"], &["markers/controls"]);
+    let trace = outputs.trace();
+    trace.assert_lossless();
+    let [call] = trace.calls_of("ncclCommUserRank").collect::<Vec<_>>()[..] else {
+        panic!("{:?}", trace.calls)
+    };
+    let shown: Vec<String> = args::decoded(trace.function(call), call)
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    // Where it was to be, and no number.
+    let [communicator, rank] = &shown[..] else {
+        panic!("{shown:?}")
+    };
+    assert_eq!(communicator, "comm=0x1000");
+    assert!(rank.starts_with("rank=(at 0x"), "{rank}");
+}
+
 /// Records a program that tells a tool library what Kokkos tells it.
 fn kokkos(bench: &Bench, program: &str) -> Outputs {
     let outputs = bench.outputs(0);

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
 
 #ifdef ROCTX
 static _Thread_local int level;
@@ -77,5 +78,10 @@ int ncclCommCount(const void *communicator, int *ranks) {
     (void)communicator;
     *ranks = 8;
     return 0;
+}
+// No real function does this: the memory for its result is gone when it returns.
+int ncclCommUserRank(const void *communicator, int *rank) {
+    (void)communicator;
+    return munmap((void *)((uintptr_t)rank & ~(uintptr_t)4095), 4096);
 }
 #endif
