@@ -159,7 +159,7 @@ fn selected(outputs: &Outputs) -> Vec<String> {
             Event::Function(info) => {
                 names.insert(info.function.id, info.function.name);
             }
-            Event::Call(call) => calls.push(names[&call.function].clone()),
+            Event::Call(call) => calls.extend(names.get(&call.function).cloned()),
             _ => {}
         }
     }
@@ -225,14 +225,12 @@ fn memory_for_a_result_that_is_gone_is_no_result() {
     let outputs = bench.launch(&["--rccl-trace", "-f", "csv"], &["markers/controls"]);
     let trace = outputs.trace();
     trace.assert_lossless();
-    let [call] = trace.calls_of("ncclCommUserRank").collect::<Vec<_>>()[..] else {
-        panic!("{:?}", trace.calls)
-    };
+    let call = trace.calls_of("ncclCommUserRank").next().expect("the call");
     let shown: Vec<String> = args::decoded(trace.function(call), call)
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     // Where it was to be, and no number.
-    let [communicator, rank] = &shown[..] else {
+    let [communicator, rank] = shown.as_slice() else {
         panic!("{shown:?}")
     };
     assert_eq!(communicator, "comm=0x1000");

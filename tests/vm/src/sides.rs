@@ -31,17 +31,18 @@ impl Call {
     /// Of a line that is a call; `None` of other lines.
     fn parse(line: &str) -> Result<Option<Self>> {
         let line: Value = serde_json::from_str(line)?;
-        if line["type"] != "call" {
+        let text = |name: &str| line.get(name).and_then(Value::as_str).unwrap_or_default();
+        if text("type") != "call" {
             return Ok(None);
         }
         let number = |name: &str| {
-            line[name]
-                .as_u64()
+            line.get(name)
+                .and_then(Value::as_u64)
                 .with_context(|| format!("a call without {name}: {line}"))
         };
         Ok(Some(Self {
-            function: line["function"].as_str().unwrap_or_default().to_owned(),
-            is_ioctl: line["domain"] == "KFD_IOCTL",
+            function: text("function").to_owned(),
+            is_ioctl: text("domain") == "KFD_IOCTL",
             tid: number("tid")?,
             begin: number("begin")?,
             end: number("end")?,
@@ -105,10 +106,9 @@ fn compare(lines: impl BufRead) -> Result<String> {
 mod tests {
     use super::*;
 
-    fn line(domain: &str, function: &str, times: [u64; 2], ids: [u64; 2]) -> String {
+    fn line(domain: &str, function: &str, [begin, end]: [u64; 2], [id, parent]: [u64; 2]) -> String {
         format!(
-            r#"{{"type":"call","domain":"{domain}","function":"{function}","pid":1,"tid":1,"begin":{},"end":{},"correlation_id":{},"parent":{}}}"#,
-            times[0], times[1], ids[0], ids[1]
+            r#"{{"type":"call","domain":"{domain}","function":"{function}","pid":1,"tid":1,"begin":{begin},"end":{end},"correlation_id":{id},"parent":{parent}}}"#
         )
     }
 

@@ -589,7 +589,7 @@ mod tests {
     /// `maps::over` of the programs.
     #[test]
     fn programs_of_functions_stay_on_the_threads_stack() {
-        let object = libbpf_rs::ObjectBuilder::default().open_memory(OBJECT).unwrap();
+        let object = ObjectBuilder::default().open_memory(OBJECT).unwrap();
         let on_functions: Vec<_> = object
             .progs()
             .filter(|program| {
