@@ -58,6 +58,9 @@ def problems(document: dict[str, Any], counts: Counter[str]) -> Iterator[str]:
                     if record["correlation_id"]["internal"] in calls:
                         yield f"{what}: its correlation id occurs again"
                     calls.add(record["correlation_id"]["internal"])
+                elif array in ("memory_allocation", "scratch_memory"):
+                    if record["agent_id"]["handle"] not in agents:
+                        yield f"{what} has an unknown agent {record['agent_id']}"
                 else:
                     yield from work(record, what, agents, kernels, timed=True)
         own = process["gputrace"]

@@ -44,7 +44,7 @@ API = (
     "unknown_api",
 )
 # What is observed of threads, memory and the driver: spans that are no calls.
-OBSERVED = ("memory_allocation", "scratch_memory", "sched", "driver", "kfd_event", "counter")
+OBSERVED = ("memory_allocation", "hip_memory", "scratch_memory", "sched", "driver", "kfd_event", "counter")
 # Accounts whose records are no calls in the trace.
 NO_CALLS = ("MEMORY_ALLOCATION", "SCRATCH_MEMORY", "ARGUMENT_DATA", "SCHED", "TRACEPOINT", "KFD_EVENT", "COUNTER")
 # REALTIME, MONOTONIC, MONOTONIC_RAW, BOOTTIME
