@@ -14,6 +14,7 @@ use aya_ebpf::{
 };
 use gputrace_abi::{
     REGISTER_ARGS, STACK_ARGS,
+    config::state,
     cookie::Cookie,
     counters::DropReason,
     frame::{Frame, MAX_DEPTH},
@@ -25,7 +26,7 @@ use crate::{
     frames::{Frames, count_lost, deeper},
     gpu::observe,
     heat::admits,
-    maps::{Counters, config, over, paused, target},
+    maps::{Counters, config, over, paused, state_in_uprobe, target},
     ring::{Outcome, finish, wake_flag},
     values,
 };
@@ -33,10 +34,11 @@ use crate::{
 /// At a function's entry (or just behind its `endbr64`): opens a frame.
 #[uprobe]
 pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
-    if over(&ctx) {
+    let now = state_in_uprobe(&ctx);
+    if now == state::STOPPED {
         return None;
     }
-    let is_paused = paused();
+    let is_paused = now == state::PAUSED;
     let id = bpf_get_current_pid_tgid();
     let (mut frames, room) = match Frames::find(id) {
         Some(frames) => (Some(frames), true),

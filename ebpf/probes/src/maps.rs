@@ -104,7 +104,7 @@ pub(crate) static SIGNALLING: LruHashMap<u32, u32, 4096> = LruHashMap::new();
 #[btf_map]
 pub(crate) static READS: HashMap<u32, ReadPlan, { MAX_PLANS as usize }> = HashMap::new();
 
-/// Programs to go on with: none, ever. See [`over`].
+/// Programs to go on with: none, ever. See [`state_in_uprobe`].
 #[btf_map]
 static NO_PROGRAMS: ProgramArray<1> = ProgramArray::new();
 
@@ -127,7 +127,7 @@ pub(crate) fn stopped() -> bool {
     state() == state::STOPPED
 }
 
-/// As [`stopped`], for programs of uprobes, all of which must begin with it.
+/// As [`state`], for programs of uprobes, all of which must begin with it, or with [`over`].
 ///
 /// Since 6.13 Linux gives programs of the kprobe type, which uprobes use too, a stack for each CPU in place of the
 /// thread's own, as if such a program could not be preempted. In a kernel probe it cannot; in a uprobe, where
@@ -136,13 +136,19 @@ pub(crate) fn stopped() -> bool {
 /// call others (`has_tail_call` in `check_max_stack_depth`) on the thread's stack. So each of ours contains such a call; it
 /// is made only when the recording is over, and there is no program to be found.
 #[inline(always)]
-pub(crate) fn over(context: &impl EbpfContext) -> bool {
-    let over = stopped();
-    if over {
+pub(crate) fn state_in_uprobe(context: &impl EbpfContext) -> u32 {
+    let now = state();
+    if now == state::STOPPED {
         // SAFETY: the context of this program. The map is empty, so this returns.
         unsafe { NO_PROGRAMS.tail_call(context, 0) };
     }
-    over
+    now
+}
+
+/// As [`stopped`], for programs of uprobes: see [`state_in_uprobe`].
+#[inline(always)]
+pub(crate) fn over(context: &impl EbpfContext) -> bool {
+    state_in_uprobe(context) == state::STOPPED
 }
 
 /// Whether what begins now is passed over.

@@ -9,7 +9,7 @@ use gputrace_capture::{
     meta::{End, EndReason, Notice, Recording},
 };
 use gputrace_timeline::{
-    Timeline,
+    Timeline, args,
     event::{Call, Event, FunctionInfo, Lifetime, ProcessInfo, ThreadInfo},
     gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo},
 };
@@ -115,6 +115,17 @@ impl Trace {
                 call.function
             )
         })
+    }
+
+    /// The arguments of a call, as people read them: `count=8`.
+    ///
+    /// # Panics
+    /// If the capture does not describe its function.
+    #[must_use]
+    pub fn arguments(&self, call: &Call) -> Vec<String> {
+        args::decoded(self.function(call), call)
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect()
     }
 
     /// The name of a call's function, as its header spells it.

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use gputrace_abi::{domain::Domain, values::LONG_BYTES};
 use gputrace_e2e::{Bench, Outputs, Running, Trace, bench::skipped};
 use gputrace_timeline::{
-    Timeline, args,
+    Timeline,
     event::{Call, CallEnd, Event},
 };
 
@@ -130,9 +130,7 @@ fn markers_ranges_and_ids_are_the_programs() {
         .iter()
         .find(|call| trace.name(call) == "ncclCommCount");
     let count = count.expect("a call of ncclCommCount");
-    let shown: Vec<String> = args::decoded(trace.function(count), count)
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
+    let shown = trace.arguments(count);
     assert_eq!(shown, ["comm=0x1000", "count=8"]);
 
     // rocprofv3's file: a row for each marker and each range.
@@ -226,9 +224,7 @@ fn memory_for_a_result_that_is_gone_is_no_result() {
     let trace = outputs.trace();
     trace.assert_lossless();
     let call = trace.calls_of("ncclCommUserRank").next().expect("the call");
-    let shown: Vec<String> = args::decoded(trace.function(call), call)
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
+    let shown = trace.arguments(call);
     // Where it was to be, and no number.
     let [communicator, rank] = shown.as_slice() else {
         panic!("{shown:?}")
@@ -271,9 +267,7 @@ fn kokkos_kernels_regions_copies_and_sections_are_the_programs() {
 
     // Arguments behind a struct that is passed on the stack.
     let allocated = trace.calls_of("kokkosp_allocate_data").next().expect("a view");
-    let arguments: Vec<String> = args::decoded(trace.function(allocated), allocated)
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
+    let arguments = trace.arguments(allocated);
     assert!(arguments.contains(&"label=a view".to_owned()), "{arguments:?}");
     assert!(arguments.contains(&"size=16".to_owned()), "{arguments:?}");
     let csv = fs::read_to_string(outputs.file("_marker_api_trace.csv")).expect("the markers' table");

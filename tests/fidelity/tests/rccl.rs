@@ -73,10 +73,9 @@ fn arguments_and_results_are_the_programs() {
         .map(|call| {
             let info = trace.function(call);
             let result = args::returned(info, call).map(|value| value.to_string());
-            let arguments = args::decoded(info, call).map(|(name, value)| format!(" {name}={value}"));
-            let arguments: String = arguments.collect();
-            let result = result.unwrap_or_default();
-            format!("{} {result}{arguments}", trace.name(call))
+            let mut words = vec![trace.name(call).to_owned(), result.unwrap_or_default()];
+            words.extend(trace.arguments(call));
+            words.join(" ")
         })
         .collect();
     let said = fs::read_to_string(place.join("rccl.txt")).expect("the program's account");

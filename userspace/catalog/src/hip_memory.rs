@@ -3,6 +3,8 @@
 
 use gputrace_abi::values::{Read, what};
 
+use crate::by_name;
+
 use HipAllocation::{
     Allocate, AllocateArray, AllocateArray3D, AllocateExtent, AllocatePitched, AllocateUnsized, CreateArray,
     Free, Register, Reset,
@@ -105,8 +107,7 @@ const FUNCTIONS: &[(&str, HipAllocation)] = &[
 /// What a call of HIP's function does to memory; `None` if nothing.
 #[must_use]
 pub fn hip_allocation(name: &str) -> Option<HipAllocation> {
-    let at = FUNCTIONS.binary_search_by_key(&name, |(name, _)| name).ok()?;
-    FUNCTIONS.get(at).map(|(_, allocation)| *allocation)
+    by_name(FUNCTIONS, name)
 }
 
 impl HipAllocation {

@@ -52,6 +52,12 @@ pub use values::{read_plan, word};
 
 use table::Table;
 
+/// What a table that is in order of names has of `name`.
+fn by_name<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
+    let at = table.binary_search_by_key(&name, |(name, _)| name).ok()?;
+    table.get(at).map(|(_, found)| *found)
+}
+
 /// The committed data, one file per library.
 const DATA: &[&str] = &[
     include_str!("../data/hip.txt"),

@@ -1,6 +1,8 @@
 //! What programs tell profilers: which functions begin and end ranges, switch recording on and off, and say to whom
 //! work belongs.
 
+use crate::by_name;
+
 /// What a call says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Marker {
@@ -114,8 +116,7 @@ const MARKERS: &[(&str, Marker)] = &[
 /// ```
 #[must_use]
 pub fn marker(name: &str) -> Option<Marker> {
-    let at = MARKERS.binary_search_by_key(&name, |(name, _)| name).ok()?;
-    MARKERS.get(at).map(|(_, marker)| *marker)
+    by_name(MARKERS, name)
 }
 
 #[cfg(test)]

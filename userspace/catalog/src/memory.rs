@@ -1,5 +1,7 @@
 //! HSA's functions that allocate memory and free it: those of which rocprofiler-sdk makes its records.
 
+use crate::by_name;
+
 use Allocation::{Allocate, Free, VmemAllocate, VmemFree};
 
 /// What a call does.
@@ -42,8 +44,7 @@ impl Allocation {
 /// What a call of the function does to memory; `None` if nothing.
 #[must_use]
 pub fn allocation(name: &str) -> Option<Allocation> {
-    let at = FUNCTIONS.binary_search_by_key(&name, |(name, _)| name).ok()?;
-    FUNCTIONS.get(at).map(|(_, allocation)| *allocation)
+    by_name(FUNCTIONS, name)
 }
 
 #[cfg(test)]

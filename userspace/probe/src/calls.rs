@@ -586,7 +586,7 @@ mod tests {
     const TAIL_CALL: i32 = 12;
 
     /// Without that call, threads that preempt each other in such a program share variables from Linux 6.13 on: see
-    /// `maps::over` of the programs.
+    /// `maps::state_in_uprobe` of the programs.
     #[test]
     fn programs_of_functions_stay_on_the_threads_stack() {
         let object = ObjectBuilder::default().open_memory(OBJECT).unwrap();

@@ -326,14 +326,10 @@ fn what_the_kernel_did_and_what_was_read_is_there() {
 fn allocations_are_where_rocpd_has_them() {
     let mut events = synthetic::events();
     let last = events.split_off(events.len() - 2);
-    let field = |name: &'static str, value| ObservedField {
-        name: name.into(),
-        value,
-    };
     let allocation = |name: &'static str, begin: u64, fields: &[(&'static str, u64)]| {
         let fields = fields.iter().map(|(name, value)| match *name {
-            "address" => field(name, FieldValue::Hex(*value)),
-            _ => field(name, FieldValue::Number(*value)),
+            "address" => ObservedField::new(*name, FieldValue::Hex(*value)),
+            _ => ObservedField::new(*name, FieldValue::Number(*value)),
         });
         Event::Observation(Box::new(Observation {
             domain: Domain::MemoryAllocation.id(),

@@ -81,7 +81,7 @@ impl Reader {
         let read = move || {
             let mut book = Book::new(gpus);
             let pcie = link_readers(&paths, &book.gpus);
-            let mut pmu = PmuCounters::open(&paths, &book.gpus);
+            book.pmu = PmuCounters::open(&paths, &book.gpus);
             let mut give = |meta| commands.meta(meta);
             let mut drm = Instant::now();
             loop {
@@ -91,8 +91,6 @@ impl Reader {
                     drm = Instant::now() + DRM_PAUSE;
                 }
                 book.round(&paths, &whom, with_drm, &mut give);
-                let (readings, time) = timed(|| pmu.read());
-                book.take(readings, time, &mut give);
                 for readings in pcie.iter().flat_map(mpsc::Receiver::try_iter) {
                     book.take(readings, clocks::now(), &mut give);
                 }
@@ -103,8 +101,6 @@ impl Reader {
             }
             book.last = HashMap::new();
             book.round(&paths, &whom, true, &mut give);
-            let (readings, time) = timed(|| pmu.read());
-            book.take(readings, time, &mut give);
         };
         match thread::Builder::new().name("counters".to_owned()).spawn(read) {
             Ok(thread) => {
@@ -160,6 +156,8 @@ type Key = (u32, u32, String);
 #[derive(Debug, Default)]
 struct Book {
     gpus: Vec<GpuPlace>,
+    /// Counters of the GPUs that perf has.
+    pmu: PmuCounters,
     numbers: HashMap<Key, u32>,
     /// The last value of each counter that was written.
     last: HashMap<u32, f64>,
@@ -184,6 +182,8 @@ impl Book {
             self.missing(gpu, &readings, give);
             self.take_of(&gpus, readings, time, give);
         }
+        let (readings, time) = timed(|| self.pmu.read());
+        self.take_of(&gpus, readings, time, give);
         let listed = processes::pids(paths).unwrap_or_default();
         for pid in whom.pids().unwrap_or_else(|| listed.clone()) {
             if listed.contains(&pid) {

@@ -88,6 +88,25 @@ pub struct FunctionInfo {
     pub range: Option<RangeKind>,
 }
 
+#[cfg(test)]
+impl FunctionInfo {
+    /// A function of which only this is known.
+    pub(crate) fn named(id: u32, name: &str, domain: Option<Domain>) -> Self {
+        Self {
+            function: Function {
+                id,
+                name: name.to_owned(),
+                domain: domain.map_or(0, Domain::id),
+                ..Function::default()
+            },
+            domain,
+            library: String::new(),
+            build_id: String::new(),
+            range: None,
+        }
+    }
+}
+
 /// What programs put into their own flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RangeKind {

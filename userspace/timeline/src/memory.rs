@@ -170,18 +170,14 @@ impl Memory {
         };
         let total = self.totals.get(&node).map_or(0, |total| total.live);
         let gpu = self.agents.iter().find(|(number, ..)| Some(*number) == node);
-        let field = |name: &'static str, value| ObservedField {
-            name: name.into(),
-            value,
-        };
         let mut fields = vec![
-            field("bytes", FieldValue::Number(bytes)),
-            field("address", FieldValue::Hex(address)),
-            field("correlation_id", FieldValue::Number(call.correlation)),
+            ObservedField::new("bytes", FieldValue::Number(bytes)),
+            ObservedField::new("address", FieldValue::Hex(address)),
+            ObservedField::new("correlation_id", FieldValue::Number(call.correlation)),
         ];
         if let Some(node) = node {
-            fields.push(field("node", FieldValue::Number(node.into())));
-            fields.push(field("live_bytes", FieldValue::Number(total)));
+            fields.push(ObservedField::new("node", FieldValue::Number(node.into())));
+            fields.push(ObservedField::new("live_bytes", FieldValue::Number(total)));
         }
         Some(Event::Observation(Box::new(Observation {
             domain: Domain::MemoryAllocation.id(),

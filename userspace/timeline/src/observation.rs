@@ -56,6 +56,17 @@ pub struct ObservedField {
     pub value: FieldValue,
 }
 
+impl ObservedField {
+    /// A field of this name and value.
+    #[must_use]
+    pub fn new(name: impl Into<Cow<'static, str>>, value: FieldValue) -> Self {
+        Self {
+            name: name.into(),
+            value,
+        }
+    }
+}
+
 /// Value of a field. `Display` gives the form for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldValue {

@@ -187,16 +187,16 @@ impl Suite<'_> {
             tests.retain(|test| QUICK.contains(&test.name.as_str()));
         }
         steps.extend(tests);
-        // A recording that is there before the driver. Its programs wait for the driver, so requests are made until they are on.
+        // A recording that is there before the driver. Its programs wait for the driver, so requests are made when they are on.
+        // Within the quotes of a shell's program paths have none.
+        let plain_vm = programs.vm.display();
         let later = format!(
             "{gputrace} --kfd-trace -f ndjson -d /tmp/later -o run -- sh -c '
                  for module in $(cat \"$files/modules/driver.list\"); do \"$files/busybox\" insmod \"$files/modules/$module\"; done
                  until grep -q \"tracing the ioctls\" /tmp/later.txt; do sleep 0.2; done
-                 exec {vm} kfd' 2>/tmp/later.txt; cat /tmp/later.txt
+                 exec {plain_vm} kfd' 2>/tmp/later.txt; cat /tmp/later.txt
              grep -q 'amdgpu is not loaded' /tmp/later.txt && grep -q AMDKFD_IOC_GET_VERSION /tmp/later/run_results.ndjson"
-        )
-        // Within the quotes of the shell's program.
-        .replace(&vm, &programs.vm.display().to_string());
+        );
         steps.push(Step::new(LOADS_DRIVER, &later));
         steps.push(Step::new("kfd answers", &format!("{vm} kfd")));
         // Those on functions of the driver can only be loaded with it.

@@ -4,7 +4,6 @@
 //! (`drivers/gpu/drm/amd/amdgpu/amdgpu_pmu.c`). The hardware counts while a counter is open, and has few of them: what
 //! cannot be opened is told once and not counted.
 
-use std::fs;
 use std::path::Path;
 
 use perf_event::events::Dynamic;
@@ -12,6 +11,7 @@ use perf_event::{Builder, Counter};
 
 use super::device::is_asleep;
 use super::readings::{GpuPlace, Reading, Readings};
+use crate::files;
 use crate::paths::Paths;
 
 /// The units' names begin with this.
@@ -38,7 +38,7 @@ impl PmuCounters {
     #[must_use]
     pub fn open(paths: &Paths, gpus: &[GpuPlace]) -> Self {
         let mut counters = Self::default();
-        for unit in names(&paths.event_source) {
+        for unit in counters.names(&paths.event_source) {
             let Some(card) = unit
                 .strip_prefix(PREFIX)
                 .and_then(|rest| rest.rsplit('_').next()?.parse::<u32>().ok())
@@ -66,10 +66,18 @@ impl PmuCounters {
         counters
     }
 
+    /// The entries of a directory; none if it is not there, or cannot be read, which is then a problem.
+    fn names(&mut self, directory: &Path) -> Vec<String> {
+        files::names(directory).unwrap_or_else(|error| {
+            self.problems.push(error.to_string());
+            Vec::new()
+        })
+    }
+
     /// Opens the counters of one unit.
     fn add(&mut self, event_source: &Path, unit: &str, gpu_id: u32) {
         let directory = event_source.join(unit);
-        for event in names(&directory.join("events")) {
+        for event in self.names(&directory.join("events")) {
             // `x.unit` and `x.scale` tell of `x`.
             if event.contains('.') {
                 continue;
@@ -136,20 +144,10 @@ fn open(unit: &Path, event: &str) -> std::io::Result<Counter> {
     Ok(counter)
 }
 
-/// Names of the entries of a directory, sorted; none if it cannot be read.
-fn names(directory: &Path) -> Vec<String> {
-    let mut names: Vec<String> = fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    names.sort();
-    names
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn gpu() -> GpuPlace {

@@ -1,7 +1,5 @@
 //! Launches and dispatches, made up.
 
-use gputrace_capture::meta;
-
 use super::*;
 use crate::{
     event::Lifetime,
@@ -25,17 +23,8 @@ fn begun() -> Deferred {
         "hipStreamDestroy",
     ];
     for (id, name) in (0..).zip(names) {
-        deferred.seen(&mut Event::Function(Box::new(FunctionInfo {
-            function: meta::Function {
-                id,
-                name: name.to_owned(),
-                ..meta::Function::default()
-            },
-            domain: Some(Domain::HipRuntime),
-            library: String::new(),
-            build_id: String::new(),
-            range: None,
-        })));
+        let info = FunctionInfo::named(id, name, Some(Domain::HipRuntime));
+        deferred.seen(&mut Event::Function(Box::new(info)));
     }
     lifetime(
         &mut deferred,

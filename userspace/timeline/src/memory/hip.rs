@@ -175,22 +175,18 @@ impl HipMemory {
             let Some((_, name)) = self.functions.get(&done.function) else {
                 continue;
             };
-            let field = |name: &'static str, value| ObservedField {
-                name: name.into(),
-                value,
-            };
             let mut fields = vec![
-                field("bytes", FieldValue::Number(bytes)),
-                field("address", FieldValue::Hex(address)),
-                field("correlation_id", FieldValue::Number(done.correlation)),
+                ObservedField::new("bytes", FieldValue::Number(bytes)),
+                ObservedField::new("address", FieldValue::Hex(address)),
+                ObservedField::new("correlation_id", FieldValue::Number(done.correlation)),
             ];
             if let Some(kind) = kind {
-                fields.push(field("memory", FieldValue::Text(kind.name().into())));
+                fields.push(ObservedField::new("memory", FieldValue::Text(kind.name().into())));
             }
             if let Some(node) = of {
                 let live = self.nodes.get(&node).copied().unwrap_or(0);
-                fields.push(field("node", FieldValue::Number(node.into())));
-                fields.push(field("live_hip_bytes", FieldValue::Number(live)));
+                fields.push(ObservedField::new("node", FieldValue::Number(node.into())));
+                fields.push(ObservedField::new("live_hip_bytes", FieldValue::Number(live)));
             }
             ready.extend([Event::Observation(Box::new(Observation {
                 domain: Domain::HipMemory.id(),

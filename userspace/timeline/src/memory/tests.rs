@@ -1,6 +1,6 @@
 //! Allocations of calls that are made up.
 
-use gputrace_capture::{gpu::Agent, meta::Function};
+use gputrace_capture::gpu::Agent;
 
 use super::*;
 use crate::{gpu::AgentInfo, values::Pointee};
@@ -16,17 +16,7 @@ fn memory() -> Memory {
     let domains = [Domain::MemoryAllocation, Domain::HipRuntime].map(|domain| domain.name().to_owned());
     let mut memory = Memory::new(&domains);
     for (id, name) in (0..).zip(NAMES) {
-        memory.function(&FunctionInfo {
-            function: Function {
-                id,
-                name: name.to_owned(),
-                ..Function::default()
-            },
-            domain: None,
-            library: String::new(),
-            build_id: String::new(),
-            range: None,
-        });
+        memory.function(&FunctionInfo::named(id, name, None));
     }
     for (node_id, kind, gpu_id) in [(0, AgentKind::Cpu, 0), (1, AgentKind::Gpu, 77)] {
         memory.agent(&Event::Agent(Box::new(AgentInfo {

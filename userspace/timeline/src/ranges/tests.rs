@@ -29,18 +29,7 @@ const NAMES: [&str; 17] = [
 fn ranges() -> Ranges {
     let mut ranges = Ranges::default();
     for (id, name) in (0..).zip(NAMES) {
-        ranges.function(&FunctionInfo {
-            function: Function {
-                id,
-                name: name.to_owned(),
-                domain: Domain::MarkerCore.id(),
-                ..Function::default()
-            },
-            domain: Some(Domain::MarkerCore),
-            library: String::new(),
-            build_id: String::new(),
-            range: None,
-        });
+        ranges.function(&FunctionInfo::named(id, name, Some(Domain::MarkerCore)));
     }
     ranges
 }

@@ -102,23 +102,19 @@ impl Scratch {
 
 /// `times` are between which it happened: looks at the queue, of which the first still found things as they were.
 fn event(name: &'static str, held: &Held, live: u64, (begin, end): (u64, u64)) -> Event {
-    let field = |name: &'static str, value| ObservedField {
-        name: name.into(),
-        value,
-    };
     let flags = if held.once { FLAG_USE_ONCE } else { 0 };
     let mut fields = vec![
-        field("bytes", FieldValue::Number(held.bytes)),
-        field("address", FieldValue::Hex(held.address)),
-        field("queue", FieldValue::Number(held.info.number.into())),
-        field("hsa_queue_id", FieldValue::Number(held.info.id)),
-        field("bytes_per_work_item", FieldValue::Number(held.lane_bytes.into())),
-        field("flags", FieldValue::Number(flags)),
-        field("quality", FieldValue::Text("sampled".into())),
+        ObservedField::new("bytes", FieldValue::Number(held.bytes)),
+        ObservedField::new("address", FieldValue::Hex(held.address)),
+        ObservedField::new("queue", FieldValue::Number(held.info.number.into())),
+        ObservedField::new("hsa_queue_id", FieldValue::Number(held.info.id)),
+        ObservedField::new("bytes_per_work_item", FieldValue::Number(held.lane_bytes.into())),
+        ObservedField::new("flags", FieldValue::Number(flags)),
+        ObservedField::new("quality", FieldValue::Text("sampled".into())),
     ];
     if let Some(node) = held.info.node_id {
-        fields.push(field("node", FieldValue::Number(node.into())));
-        fields.push(field("live_scratch_bytes", FieldValue::Number(live)));
+        fields.push(ObservedField::new("node", FieldValue::Number(node.into())));
+        fields.push(ObservedField::new("live_scratch_bytes", FieldValue::Number(live)));
     }
     Event::Observation(Box::new(Observation {
         domain: Domain::ScratchMemory.id(),

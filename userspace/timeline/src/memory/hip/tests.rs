@@ -1,6 +1,5 @@
 //! Allocations of calls that are made up.
 
-use gputrace_capture::meta::Function;
 use proptest::prelude::*;
 
 use super::*;
@@ -21,17 +20,7 @@ const NAMES: [&str; 9] = [
 fn memory() -> HipMemory {
     let mut memory = HipMemory::default();
     for (id, name) in (0..).zip(NAMES) {
-        memory.function(&FunctionInfo {
-            function: Function {
-                id,
-                name: name.to_owned(),
-                ..Function::default()
-            },
-            domain: Some(Domain::HipRuntime),
-            library: String::new(),
-            build_id: String::new(),
-            range: None,
-        });
+        memory.function(&FunctionInfo::named(id, name, Some(Domain::HipRuntime)));
     }
     memory
 }
