@@ -14,7 +14,7 @@ mod packages;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -106,7 +106,7 @@ impl Args {
     ///
     /// apt, libclang or a header that cannot be dealt with; nothing is written for that library.
     pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
-        let cache = workspace.tools.join("rocm-headers");
+        let cache = headers(workspace);
         let clang = Clang::new().map_err(|error| {
             anyhow!(
                 "cannot load libclang: {error}\ninstall it with `apt-get install libclang1-15` and try again"
@@ -151,6 +151,29 @@ impl Args {
         )
         .with_context(|| format!("writing {}", enums_file.display()))
     }
+}
+
+/// Fetches all headers that the catalogue is made from, for tests that compare the two.
+///
+/// # Errors
+///
+/// The first package that cannot be had, and why.
+pub(crate) fn fetch_headers(workspace: &Workspace) -> Result<()> {
+    let cache = headers(workspace);
+    for library in LIBRARIES {
+        for suite in library.suites {
+            for package in [Some(library.package), library.includes].into_iter().flatten() {
+                packages::fetch(&cache, suite, package)
+                    .with_context(|| format!("{package} of Debian {suite}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Where header packages are kept.
+fn headers(workspace: &Workspace) -> PathBuf {
+    workspace.tools.join("rocm-headers")
 }
 
 /// Enumerations of several releases.

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::progress::{self, Seconds, long_step};
 use crate::setup::{self, Purpose, python};
 use crate::workspace::Workspace;
-use crate::{ebpf, exec, rocm};
+use crate::{ebpf, exec, gen_catalog, rocm};
 
 /// Arguments of `cargo xtask test`.
 #[derive(clap::Args)]
@@ -120,7 +120,7 @@ pub(crate) fn build_workloads(workspace: &Workspace) -> Result<()> {
     )
 }
 
-/// Fetches the ROCm releases that tests run on and compiles the programs that use a GPU for each, and for the ROCm of
+/// Fetches the ROCm releases that tests run on, and their headers, and compiles the programs that use a GPU for each, and for the ROCm of
 /// this machine. Returns what could not be had, and why.
 fn prepare_releases(workspace: &Workspace) -> Vec<String> {
     progress::heading(format_args!("ROCm releases: what tests run on the software GPU"));
@@ -131,6 +131,9 @@ fn prepare_releases(workspace: &Workspace) -> Vec<String> {
             Ok(root) => programs.push(gpu_workloads(workspace, Some((release.name, &root)))),
             Err(error) => lacking.push(format!("ROCm {}: {error:#}", release.name)),
         }
+    }
+    if let Err(error) = gen_catalog::fetch_headers(workspace) {
+        lacking.push(format!("headers of ROCm, to compare the catalogue with: {error:#}"));
     }
     let built = long_step(
         "build the GPU workloads",

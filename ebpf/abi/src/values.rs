@@ -31,6 +31,61 @@ pub mod what {
     /// The word is a handle of ROCr's memory pool or region: [`super::Read::bytes`] bytes of the agent that it belongs
     /// to, from the first of [`crate::gpu::AGENT_WORDS`] on, when the function is called.
     pub const AGENT: u8 = 5;
+    /// Annotations ([`super::annotation`]), when the function is called: the word points to the first of as many as the argument
+    /// register with the number [`super::Read::bytes`] says.
+    pub const ANNOTATIONS: u8 = 6;
+}
+
+/// What programs annotate regions with (`rocprofsys_annotation_t` of `rocprofiler-systems/categories.h`): name, type and value,
+/// of eight bytes each. The value is a pointer to a number, or itself a string or any other pointer.
+pub mod annotation {
+    /// Bytes of one in the program's memory.
+    pub const SIZE: u64 = 24;
+    /// How many of a call are read.
+    pub const MOST: u64 = 16;
+    /// In a record, after a [`super::Value`]: its type, then the number or pointer, in eight bytes each, then its name up to
+    /// a NUL, then from here on its text, if it is one.
+    pub const TEXT: usize = 16 + NAME_BYTES;
+    /// Bytes that are read of the name, with its NUL.
+    pub const NAME_BYTES: usize = 64;
+
+    /// Its type: `ROCPROFSYS_ANNOTATION_TYPE`.
+    pub mod kind {
+        /// A string.
+        pub const STRING: u64 = 1;
+        /// `size_t`, and so on.
+        pub const SIZE: u64 = 2;
+        /// `int64_t`.
+        pub const INT64: u64 = 3;
+        /// `uint64_t`.
+        pub const UINT64: u64 = 4;
+        /// `double`.
+        pub const FLOAT64: u64 = 5;
+        /// A pointer, which is not followed.
+        pub const POINTER: u64 = 6;
+        /// `int32_t`.
+        pub const INT32: u64 = 7;
+        /// `uint32_t`.
+        pub const UINT32: u64 = 8;
+        /// `float`.
+        pub const FLOAT32: u64 = 9;
+        /// `int16_t`.
+        pub const INT16: u64 = 10;
+        /// `uint16_t`.
+        pub const UINT16: u64 = 11;
+    }
+
+    /// Bytes of a number that the value of such an annotation points to; 0 if it does not point to a number.
+    #[must_use]
+    #[inline(always)]
+    pub const fn number_bytes(kind: u64) -> u32 {
+        match kind {
+            kind::SIZE | kind::INT64 | kind::UINT64 | kind::FLOAT64 => 8,
+            kind::INT32 | kind::UINT32 | kind::FLOAT32 => 4,
+            kind::INT16 | kind::UINT16 => 2,
+            _ => 0,
+        }
+    }
 }
 
 shared! {
@@ -41,7 +96,7 @@ shared! {
         pub word: u8,
         /// One of [`what`].
         pub what: u8,
-        /// Bytes, at most [`MOST_BYTES`]; of strings 0.
+        /// Bytes, at most [`MOST_BYTES`]; of strings 0; see [`what::ANNOTATIONS`].
         pub bytes: u16,
     }
 }
@@ -65,6 +120,9 @@ pub mod value_flags {
     pub const CUT: u8 = 1 << 2;
     /// There is no readable memory at the address.
     pub const UNREADABLE: u8 = 1 << 3;
+    /// An annotation: see [`super::annotation::TEXT`]. Without any bytes it stands for those beyond
+    /// [`super::annotation::MOST`] if it is also [`CUT`], and else for one that is not readable itself.
+    pub const ANNOTATION: u8 = 1 << 4;
 }
 
 shared! {
@@ -110,7 +168,7 @@ impl Cookie {
     #[must_use]
     pub fn with_plan(self, plan: &ReadPlan) -> Self {
         let bits = plan.reads.iter().map(|read| match read.what {
-            what::STRING | what::BYTES | what::AGENT => Self::AT_ENTRY,
+            what::STRING | what::BYTES | what::AGENT | what::ANNOTATIONS => Self::AT_ENTRY,
             what::STRING_AT_RETURN | what::BYTES_AT_RETURN => Self::AT_RETURN,
             _ => 0,
         });
@@ -131,7 +189,7 @@ impl Cookie {
 }
 
 const _: () = assert!(VALUE_SIZE == 24 && MOST_BYTES <= SHORT_BYTES && (MOST_BYTES + 1).is_power_of_two());
-const _: () = assert!(SHORT_SIZE == 64 && LONG_SIZE == 1024);
+const _: () = assert!(SHORT_SIZE == 64 && LONG_SIZE == 1024 && annotation::TEXT < LONG_BYTES);
 const _: () = assert!(size_of::<ReadPlan>() == 16);
 
 #[cfg(test)]

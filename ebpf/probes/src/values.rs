@@ -17,7 +17,7 @@ use gputrace_abi::{
     frame::Frame,
     record::{RecordHeader, kind},
     values::{
-        LONG_BYTES, MOST_BYTES, READS as PLAN_READS, RESULT_WORD, Read, SHORT_BYTES, Value, value_flags, what,
+        LONG_BYTES, MOST_BYTES, READS as PLAN_READS, RESULT_WORD, Read, SHORT_BYTES, Value, annotation, value_flags, what,
     },
 };
 
@@ -29,6 +29,9 @@ use crate::{
 
 /// The lowest of the bits in [`Frame::flags`] that say which reads of the plan are to be tried again at the return.
 const AGAIN: u32 = 17;
+
+/// Size of a long record.
+const LONG_RECORD: u16 = size_of::<Sized<LONG_BYTES>>() as u16;
 
 /// A record in a ring.
 #[repr(C)]
@@ -79,6 +82,7 @@ unsafe fn follow(frame: *mut Frame, id: u64, at_return: u64, result: u64) -> u64
         let read = unsafe { (&raw const (*plan).reads).cast::<Read>().add(index).read() };
         let due = match read.what {
             what::STRING | what::BYTES | what::AGENT => at_return == 0 || flags >> AGAIN & 1 << index != 0,
+            what::ANNOTATIONS => at_return == 0,
             what::STRING_AT_RETURN | what::BYTES_AT_RETURN => at_return != 0,
             _ => break,
         };
@@ -116,7 +120,10 @@ unsafe fn follow(frame: *mut Frame, id: u64, at_return: u64, result: u64) -> u64
             bytes: if is_string { 0 } else { read.bytes },
             flags: if at_return == 0 { 0 } else { value_flags::AT_RETURN },
         };
-        if value(&order) != 0 {
+        if read.what == what::ANNOTATIONS {
+            // SAFETY: the caller's promise.
+            unsafe { annotations(&order, frame) };
+        } else if value(&order) != 0 {
             again |= 1 << (AGAIN + index as u32);
         }
     }
@@ -211,16 +218,106 @@ fn long_string(order: &Order, counters: Counters) -> u64 {
     let flags = if cut { value_flags::CUT } else { 0 };
     // SAFETY: the slot is as large as the record, which begins with a `Value`.
     unsafe {
-        describe(
-            record.cast(),
-            size_of::<Sized<LONG_BYTES>>() as u16,
-            order,
-            read,
-            flags,
-        );
+        describe(record.cast(), LONG_RECORD, order, read, flags);
     };
     slot.submit(false);
     0
+}
+
+/// Writes a record of each annotation that a call gives, the first of which is at the address.
+///
+/// # Safety
+///
+/// `frame` must point to a live [`Frame`] of this thread.
+#[inline(never)]
+unsafe fn annotations(order: &Order, frame: *const Frame) -> u64 {
+    // SAFETY: a helper without arguments.
+    let Some(counters) = Counters::of(unsafe { bpf_get_smp_processor_id() }) else {
+        return 0;
+    };
+    let register = usize::from(order.bytes);
+    if register >= REGISTER_ARGS {
+        return 0;
+    }
+    // SAFETY: the caller's promise; the index is checked.
+    let given = unsafe { (&raw const (*frame).args).cast::<u64>().add(register).read() };
+    for index in 0..annotation::MOST {
+        if index >= given {
+            return 0;
+        }
+        let Some(slot) = Slot::<Sized<LONG_BYTES>>::reserve() else {
+            lost(counters);
+            continue;
+        };
+        annotation(order, order.address + index * annotation::SIZE, slot, counters);
+    }
+    if given > annotation::MOST {
+        let Some(mut slot) = Slot::<Sized<LONG_BYTES>>::reserve() else {
+            return lost(counters);
+        };
+        let flags = value_flags::ANNOTATION | value_flags::CUT;
+        counters.seen(Domain::ArgumentData.id());
+        // SAFETY: the slot is as large as the record, which begins with a `Value`.
+        unsafe { describe(slot.as_mut_ptr().cast(), LONG_RECORD, order, 0, flags) };
+        slot.submit(false);
+    }
+    0
+}
+
+/// Writes the record of the annotation at `address`, but not if it has no name or no value.
+#[inline(always)]
+fn annotation(order: &Order, address: u64, mut slot: Slot<Sized<LONG_BYTES>>, counters: Counters) {
+    let record = slot.as_mut_ptr();
+    // SAFETY: the helpers check the user addresses, and write at most as much as is there; the words are in the slot.
+    unsafe {
+        let bytes = (&raw mut (*record).bytes).cast::<u8>();
+        let words = bytes.cast::<u64>();
+        if read_user(bytes.cast(), annotation::SIZE as u32, address as *const c_void) != 0 {
+            counters.seen(Domain::ArgumentData.id());
+            describe(record.cast(), LONG_RECORD, order, -1, value_flags::ANNOTATION);
+            slot.submit(false);
+            return;
+        }
+        let (name, kind, value) = (words.read(), words.add(1).read(), words.add(2).read());
+        if name == 0 || value == 0 {
+            slot.discard();
+            return;
+        }
+        let mut flags = value_flags::ANNOTATION;
+        let mut length = annotation::TEXT as i64;
+        let number = annotation::number_bytes(kind) & 0xf;
+        words.write(kind);
+        if kind == annotation::kind::STRING {
+            let room = LONG_BYTES - annotation::TEXT;
+            let text = bytes.add(annotation::TEXT);
+            let read = read_user_str(text.cast(), room as u32, value as *const c_void);
+            if read < 0 {
+                flags |= value_flags::UNREADABLE;
+            } else {
+                // Without its NUL, which the helper has put in the place of the last byte where there was no room.
+                length += if read > 0 { read - 1 } else { 0 };
+                if read == room as i64
+                    && bpf_probe_read_user((value + room as u64 - 1) as *const u8) != Ok(0)
+                {
+                    flags |= value_flags::CUT;
+                }
+            }
+        } else if number == 0 {
+            words.add(1).write(value);
+        } else {
+            words.add(1).write(0);
+            if read_user(words.add(1).cast(), number, value as *const c_void) != 0 {
+                flags |= value_flags::UNREADABLE;
+            }
+        }
+        let to = bytes.add(annotation::TEXT - annotation::NAME_BYTES);
+        if read_user_str(to.cast(), annotation::NAME_BYTES as u32, name as *const c_void) < 0 {
+            to.write(0);
+        }
+        counters.seen(Domain::ArgumentData.id());
+        describe(record.cast(), LONG_RECORD, order, length, flags);
+    }
+    slot.submit(false);
 }
 
 /// The ring is full.

@@ -207,6 +207,8 @@ fn every_switch_is_honoured_and_both_profilers_ids() {
             "rocprofsys_user_start_trace",
             "hipMemGetInfo",
             "annotated",
+            "many",
+            "lost",
             "rocprofsys_user_stop_trace",
         ]
     );
@@ -215,6 +217,60 @@ fn every_switch_is_honoured_and_both_profilers_ids() {
         .map(|call| call.external)
         .collect();
     assert_eq!(ids, [Some(4711), None]);
+}
+
+#[test]
+fn regions_have_what_the_program_annotates_them_with() {
+    let Some(bench) = Bench::privileged() else { return };
+    let outputs = bench.launch(
+        &["--marker-trace", "-f", "csv,pftrace,json,rocpd", "--csv-arguments"],
+        &["markers/controls"],
+    );
+    let trace = outputs.trace();
+    trace.assert_lossless();
+    let arguments = |name: &str| trace.arguments(trace.calls_of(name).next().expect(name));
+    assert_eq!(
+        arguments("annotated"),
+        [
+            "strerror=no such file",
+            "big=-5000000000",
+            "all=18446744073709551615",
+            "tolerance=0.25",
+            "data=0x1000",
+            // What the end says counts.
+            "errno=0",
+            "flags=9",
+            "ratio=1.5",
+            "less=-3",
+            "port=443",
+            "gone=(not readable)",
+            "gone_text=(not readable)",
+            "newer=0x20",
+            "iteration=7",
+        ]
+    );
+    let many = arguments("many");
+    assert_eq!(many.len(), 17);
+    assert!(many[..16].iter().all(|shown| shown == "count=7"), "{many:?}");
+    assert_eq!(many[16], "annotations=more than 16…");
+    assert_eq!(arguments("lost"), ["annotation=(not readable)"]);
+
+    let csv = fs::read_to_string(outputs.file("_arguments.csv")).expect("the arguments");
+    for row in [
+        r#""annotated",0,"const char *","strerror","no such file""#,
+        r#""annotated",1,"int64_t","big","-5000000000""#,
+        r#""annotated",3,"double","tolerance","0.25""#,
+        r#""annotated",4,"void *","data","0x1000""#,
+    ] {
+        assert!(csv.contains(row), "{row}\n{csv}");
+    }
+    for file in ["_results.json", "_results.db", "_results.pftrace"] {
+        let bytes = fs::read(outputs.file(file)).expect(file);
+        let text = String::from_utf8_lossy(&bytes);
+        for said in ["tolerance", "no such file"] {
+            assert!(text.contains(said), "{said} is not in {file}");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 // A program that turns recording on and off by each of the ways that programs have, calling HIP while it is on and while it
-// is off, gives calls external correlation ids by rocprofiler's functions, and passes pointers that lead nowhere.
+// is off, gives calls external correlation ids by rocprofiler's functions, annotates regions, and passes pointers that lead
+// nowhere.
 #include <hip/hip_runtime_api.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,6 +19,44 @@ int rocprofiler_push_external_correlation_id(uint64_t context, uint64_t tid, uin
 int rocprofiler_pop_external_correlation_id(uint64_t context, uint64_t tid, uint64_t *id);
 int ncclCommUserRank(const void *, int *);
 
+// As rocprofiler-systems declares it.
+struct annotation {
+    const char *name;
+    uintptr_t type;
+    void *value;
+};
+
+// One region with a value of each type, of which the loop's count is known at its end only, and values that are not there.
+static void annotate(void) {
+    char text[] = "annotated", many[] = "many", lost[] = "lost";
+    char why[] = "no such file";
+    size_t count = 7;
+    int64_t big = -5000000000;
+    uint64_t all = UINT64_MAX;
+    double tolerance = 0.25;
+    int32_t error = -2;
+    uint32_t flags = 9;
+    float ratio = 1.5f;
+    int16_t less = -3;
+    uint16_t port = 443;
+    struct annotation annotations[] = {
+        {"iteration", 2, NULL}, {"strerror", 1, why},   {"big", 3, &big},       {"all", 4, &all},
+        {"tolerance", 5, &tolerance}, {"data", 6, (void *)0x1000}, {"errno", 7, &error},
+        {"flags", 8, &flags},   {"ratio", 9, &ratio},   {"less", 10, &less},    {"port", 11, &port},
+        {"gone", 3, (void *)0x10}, {"gone_text", 1, (void *)0x10}, {"newer", 77, (void *)0x20}, {NULL, 1, why},
+    };
+    rocprofsys_user_push_annotated_region(text, annotations, sizeof annotations / sizeof *annotations);
+    annotations[0].value = &count;
+    error = 0;
+    rocprofsys_user_pop_annotated_region(text, annotations, 7);
+    struct annotation more[17];
+    for (int i = 0; i < 17; i++) more[i] = (struct annotation){"count", 2, &count};
+    rocprofsys_user_push_annotated_region(many, more, 17);
+    rocprofsys_user_pop_annotated_region(many, NULL, 0);
+    rocprofsys_user_push_annotated_region(lost, (void *)0x30, 1);
+    rocprofsys_user_pop_annotated_region(lost, NULL, 0);
+}
+
 // Each has a function of its own within, so that a trace shows which were recorded.
 static void off(void) {
     int value = 0;
@@ -27,8 +66,6 @@ static void off(void) {
 int main(void) {
     int value = 0;
     size_t size = 0;
-    // In memory that is there: the stand-ins, unlike the real libraries, do not look at a text.
-    char text[] = "annotated";
     off();
     roctxProfilerResume(0);
     (void)hipDriverGetVersion(&value);
@@ -44,8 +81,7 @@ int main(void) {
     off();
     rocprofsys_user_start_trace();
     (void)hipMemGetInfo(&size, &size);
-    rocprofsys_user_push_annotated_region(text, NULL, 0);
-    rocprofsys_user_pop_annotated_region(text, NULL, 0);
+    annotate();
     rocprofsys_user_stop_trace();
     off();
     uint64_t last = 0;

@@ -4,7 +4,7 @@ use gputrace_abi::{
     REGISTER_ARGS,
     values::{MOST_BYTES, READS, RESULT_WORD, Read, ReadPlan, what},
 };
-use gputrace_capture::meta::{ArgSlot, ValueKind};
+use gputrace_capture::meta::{ArgSlot, Parameter, ValueKind};
 
 use crate::{
     Signature,
@@ -16,6 +16,9 @@ use crate::{
 /// Functions of which nothing is read although they store values: a program that launches kernels calls it once for each,
 /// and what it gets is what its other half was given.
 const NOT_READ: &[&str] = &["__hipPopCallConfiguration"];
+
+/// Types of parameters that point to annotations, the number of which is the next parameter.
+const ANNOTATIONS: &[&str] = &["rocprofsys_annotation_t *", "omnitrace_annotation_t *"];
 
 /// Which strings and results of a function's calls are to be read, the first [`READS`] of them.
 #[must_use]
@@ -34,10 +37,12 @@ pub fn read_plan(signature: &Signature<'_>) -> ReadPlan {
         what: what::AGENT,
         bytes: MOST_BYTES as u16,
     });
-    let arguments = signature
-        .parameters()
-        .into_iter()
-        .filter_map(|parameter| read(word(parameter.at)?, parameter.kind, parameter.stored));
+    let parameters = signature.parameters();
+    let arguments = parameters.iter().enumerate().filter_map(|(place, parameter)| {
+        let word = word(parameter.at)?;
+        annotations(word, parameter, parameters.get(place + 1))
+            .or_else(|| read(word, parameter.kind, parameter.stored))
+    });
     let structure = hip_allocation(signature.name).and_then(HipAllocation::structure);
     let result = (signature.returns.class == Class::CString).then_some(Read {
         word: RESULT_WORD,
@@ -65,6 +70,21 @@ pub fn word(at: ArgSlot) -> Option<u8> {
         ArgSlot::Stack(word) => Some(REGISTER_ARGS as u8 + word),
         ArgSlot::Unrecorded => None,
     }
+}
+
+/// How annotations of a region are read; `None` if the parameter is something else. `count` is that after it.
+fn annotations(word: u8, parameter: &Parameter, count: Option<&Parameter>) -> Option<Read> {
+    if !ANNOTATIONS.contains(&parameter.c_type.as_str()) {
+        return None;
+    }
+    let ArgSlot::Register(count) = count?.at else {
+        return None;
+    };
+    Some(Read {
+        word,
+        what: what::ANNOTATIONS,
+        bytes: count.into(),
+    })
 }
 
 fn read(word: u8, kind: ValueKind, stored: Option<ValueKind>) -> Option<Read> {
@@ -115,6 +135,10 @@ mod tests {
         assert_eq!(
             reads("hipModuleGetFunction"),
             [(0, what::BYTES_AT_RETURN, 8), (2, what::STRING, 0)]
+        );
+        assert_eq!(
+            reads("rocprofsys_user_push_annotated_region"),
+            [(0, what::STRING, 0), (1, what::ANNOTATIONS, 2)]
         );
         assert_eq!(reads("hipDeviceGetName"), [(0, what::STRING_AT_RETURN, 0)]);
         assert_eq!(

@@ -426,16 +426,9 @@ fn arrays_of(
 
 /// A call's arguments with types.
 fn arguments<'a>(info: &'a FunctionInfo, call: &'a Call) -> Vec<Argument<'a>> {
-    let parameters = info.function.parameters.as_deref().unwrap_or_default();
-    let decoded = args::decoded(info, call).enumerate();
-    decoded
-        .map(|(position, (name, value))| Argument {
-            c_type: parameters
-                .get(position)
-                .map_or("uint64_t", |parameter| parameter.c_type.as_str()),
-            name,
-            value,
-        })
+    let typed = args::typed(info, call);
+    typed
+        .map(|(c_type, name, value)| Argument { c_type, name, value })
         .collect()
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn change<W: Write>(
             Some(track) => track,
             None => return Ok(()),
         },
-        _ => tracks.thread(out, pid, tid)?.uuid(),
+        _ => tracks.thread(out, pid, tid)?.track(),
     };
     out.bound_interning()?;
     out.event(*time, EventType::Instant, track, |event| {

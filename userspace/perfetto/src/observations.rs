@@ -11,11 +11,8 @@ use perfetto_protos::track_descriptor::TrackDescriptor;
 
 use crate::{
     sequence::{EventType, Sequence, Value},
-    tracks::{Kind, Tracks, describe, uuid},
+    tracks::{Tracks, describe},
 };
-
-/// Bits of the numbers of tracks that go into one field of a uuid.
-const LOW_BITS: u32 = 22;
 
 /// A row: whose, and what it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +28,6 @@ struct Row {
 pub(crate) struct Observations {
     /// The tracks of each row, and when the last slice on each ends. Slices that overlap are on several.
     rows: HashMap<Row, Vec<(u64, u64)>>,
-    tracks: u32,
 }
 
 impl Observations {
@@ -46,7 +42,7 @@ impl Observations {
         let parent = match (pid, tid) {
             (0, _) => 0,
             (pid, 0) => tracks.process_track(out, pid)?,
-            (pid, tid) => tracks.thread(out, pid, tid)?.uuid(),
+            (pid, tid) => tracks.thread(out, pid, tid)?.track(),
         };
         let row = Row {
             parent,
@@ -94,8 +90,7 @@ impl Observations {
             *end = one.end;
             return Ok(*track);
         }
-        self.tracks += 1;
-        let track = uuid(Kind::Observed, 0, self.tracks >> LOW_BITS, self.tracks);
+        let track = out.new_track();
         lanes.push((track, one.end));
         let mut descriptor = TrackDescriptor::new();
         descriptor.set_uuid(track);

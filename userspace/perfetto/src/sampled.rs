@@ -16,11 +16,8 @@ use perfetto_protos::{
 use crate::{
     gpu::GpuWork,
     sequence::{EventType, Sequence},
-    tracks::{Kind, Tracks, describe, uuid},
+    tracks::{Tracks, describe},
 };
-
-/// Bits of the numbers of tracks that go into one field of a uuid.
-const LOW_BITS: u32 = 22;
 
 /// Draws counters. Grows with their number.
 #[derive(Debug, Default)]
@@ -58,8 +55,7 @@ impl Sampled {
             0 => agent,
             pid => tracks.process_track(out, pid)?,
         };
-        let number = self.tracks.len() as u32 + 1;
-        let track = uuid(Kind::Sampled, 0, number >> LOW_BITS, number);
+        let track = out.new_track();
         let mut unit = CounterDescriptor::new();
         match counter.unit.as_str() {
             "B" => unit.set_unit(Unit::UNIT_SIZE_BYTES),

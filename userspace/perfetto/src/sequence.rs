@@ -12,6 +12,7 @@ use protobuf::Message as _;
 use crate::{
     clock::BOOTTIME,
     intern::{Interner, Table},
+    tracks::OwnTrack,
     wire::{Encoder, annotation, packet, render_stage, trace, track_event},
 };
 
@@ -62,6 +63,8 @@ pub(crate) struct Sequence<W> {
     batch: Encoder,
     interner: Interner,
     limit: usize,
+    /// The last uuid of a track.
+    tracks: u64,
     /// If packets are to be compressed, the packet that holds the last batch of them.
     compressed: Option<Encoder>,
 }
@@ -79,6 +82,7 @@ impl<W: Write> Sequence<W> {
             batch: Encoder::default(),
             interner: Interner::new(),
             limit,
+            tracks: OwnTrack::LAST,
             compressed: None,
         };
         sequence.clear_state(true)?;
@@ -88,6 +92,12 @@ impl<W: Write> Sequence<W> {
     /// Has packets compressed from here on.
     pub(crate) fn compress(&mut self) {
         self.compressed = Some(Encoder::default());
+    }
+
+    /// A uuid for another track.
+    pub(crate) fn new_track(&mut self) -> u64 {
+        self.tracks += 1;
+        self.tracks
     }
 
     /// Must be called before numbers of interned strings are got for new events: clears the tables if

@@ -63,7 +63,7 @@ struct Function {
     category: u64,
     name: u64,
     kind: u64,
-    /// In the order of [`args::decoded`].
+    /// In the order of [`args::declared`].
     arguments: Vec<u64>,
 }
 
@@ -90,7 +90,7 @@ impl Function {
         self.kind = interner.number(Table::AnnotationStrings, &Ledger::domain_name(call.domain));
         self.arguments.clear();
         self.arguments.extend(
-            args::decoded(&self.info, call).map(|(name, _)| interner.number(Table::AnnotationNames, name)),
+            args::declared(&self.info, call).map(|(name, _)| interner.number(Table::AnnotationNames, name)),
         );
         if call.request.is_some() {
             // Which fields a request to the driver has differs from one to the next: they go by their names.
@@ -191,21 +191,22 @@ impl Slices {
             }
             let mut annotations = event.annotations();
             let mut values = Values { names, statuses };
-            if !function.arguments.is_empty() {
+            let is_annotated = args::annotations(call).next().is_some();
+            if call.request.is_some() {
+                annotations.dictionary(names.args, |entries| {
+                    put_named(entries, args::declared(&function.info, call));
+                });
+            } else if is_annotated || !function.arguments.is_empty() {
                 annotations.dictionary(names.args, |entries| {
                     let mut numbers = function.arguments.iter();
                     // The iterator is a chain, which walks itself faster than it can be asked for one after the other.
-                    args::decoded(&function.info, call).for_each(|(_, value)| {
+                    args::declared(&function.info, call).for_each(|(_, value)| {
                         if let Some(name) = numbers.next() {
                             values.put(entries, *name, value);
                         }
                     });
-                });
-            }
-            if call.request.is_some() {
-                annotations.dictionary(names.args, |entries| {
-                    for (name, value) in args::decoded(&function.info, call) {
-                        put_named(entries, name, value);
+                    if is_annotated {
+                        put_named(entries, args::annotations(call));
                     }
                 });
             }
@@ -257,7 +258,7 @@ fn place<W: Write>(
         return Ok((track, as_it_is));
     }
     let thread = tracks.thread(out, call.pid, call.tid)?;
-    let track = thread.uuid();
+    let track = thread.track();
     if range == Some(RangeKind::Mark) {
         return Ok((track, as_it_is));
     }
@@ -377,16 +378,25 @@ impl Values<'_> {
     }
 }
 
-/// Writes a field of a request to the driver, which has none of the kinds that are interned.
-fn put_named(annotations: &mut Annotations<'_>, name: &str, value: ArgValue) {
-    let value = match value {
-        ArgValue::Hex(value) => Value::Pointer(value),
-        ArgValue::Signed(value) => Value::Int(value),
-        ArgValue::Unsigned(value) => Value::Uint(value),
-        ArgValue::Bool(value) => Value::Bool(value),
-        other => return annotations.put_by_name(name, Value::Text(&other.to_string())),
-    };
-    annotations.put_by_name(name, value);
+/// Writes fields of a request to the driver, or annotations of a region, which have none of the kinds that are interned.
+fn put_named<'a>(
+    annotations: &mut Annotations<'_>,
+    fields: impl Iterator<Item = (&'a str, ArgValue<'a>)>,
+) {
+    for (name, value) in fields {
+        let value = match value {
+            ArgValue::Hex(value) => Value::Pointer(value),
+            ArgValue::Signed(value) => Value::Int(value),
+            ArgValue::Unsigned(value) => Value::Uint(value),
+            ArgValue::Bool(value) => Value::Bool(value),
+            ArgValue::Real(bits) => Value::Real(f64::from_bits(bits)),
+            other => {
+                annotations.put_by_name(name, Value::Text(&other.to_string()));
+                continue;
+            }
+        };
+        annotations.put_by_name(name, value);
+    }
 }
 
 /// E.g. `hipErrorNoDevice (100)`.

@@ -1,19 +1,9 @@
 //! Tracks: one per process, one per thread, and two of gputrace's own.
 //!
-//! A track's uuid is made of what it shows, so that exporting a capture again gives the same ones:
-//!
-//! ```text
-//!  62    59 58          44 43          22 21           0
-//! +--------+--------------+--------------+--------------+
-//! |  kind  |  generation  |     pid      |     tid      |
-//! +--------+--------------+--------------+--------------+
-//! ```
-//!
-//! `kind` is 1 for a process (`tid` 0), 2 for a thread, 3 for gputrace's own (`tid` numbers them). From 4 on it
-//! is a GPU's, see [`crate::gpu`].
-//! Linux's ids stay below 2²² (`PID_MAX_LIMIT`). `generation` counts how often the ids were used again in
-//! the recording, by another process or thread or by another program that the process executed. Trace
-//! processor takes a second uuid for a pid or tid to mean just that, and shows both.
+//! A track's uuid is its number in the trace ([`Sequence::new_track`]), so that exporting a capture again gives the same
+//! ones; small ones, because every packet has one.
+//! Ids of processes and threads may be used again in a recording, by others or by another program that the process executed:
+//! then a track of its own begins. (Trace processor takes a second uuid for a pid or tid to mean just that, and shows both.)
 
 use std::{
     collections::BTreeMap,
@@ -31,40 +21,10 @@ use crate::{
     sequence::{EventType, Sequence},
 };
 
-const ID_BITS: u32 = 22;
-const GENERATION_BITS: u32 = 15;
-
 /// Longest `comm` that the kernel keeps, in bytes (`TASK_COMM_LEN` less the NUL).
 const COMM_MAX: usize = 15;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Process = 1,
-    Thread = 2,
-    Own = 3,
-    /// The parent of an agent's tracks; `tid` is one more than its node, 0 if that is not known.
-    Agent = 4,
-    /// A row of an agent: `tid` numbers the rows, `generation` the lanes of one.
-    GpuLane = 5,
-    /// A track for one span only; all other bits number them.
-    GpuSpan = 6,
-    /// A counter of an agent: `tid` as for [`Kind::Agent`], `pid` says which counter.
-    GpuCounter = 7,
-    /// A row of what the kernel did; `pid` and `tid` number them.
-    Observed = 8,
-    /// A lane of a process for ranges that may overlap: `generation` numbers the lanes.
-    Ranges = 9,
-    /// A counter of what was read; `pid` and `tid` number them.
-    Sampled = 10,
-}
-
-pub(crate) fn uuid(kind: Kind, generation: u32, pid: u32, tid: u32) -> u64 {
-    let part = |value: u32, bits: u32| u64::from(value) & ((1 << bits) - 1);
-    let ids = part(pid, ID_BITS) << ID_BITS | part(tid, ID_BITS);
-    ((kind as u64) << GENERATION_BITS | part(generation, GENERATION_BITS)) << (2 * ID_BITS) | ids
-}
-
-/// A track that shows gputrace's own remarks.
+/// A track that shows gputrace's own remarks, with its uuid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OwnTrack {
     /// How the recording was made and how it ended.
@@ -75,7 +35,7 @@ pub(crate) enum OwnTrack {
 
 impl OwnTrack {
     pub(crate) fn uuid(self) -> u64 {
-        uuid(Kind::Own, 0, 0, self as u32)
+        self as u64
     }
 
     fn name(self) -> &'static str {
@@ -84,6 +44,11 @@ impl OwnTrack {
             Self::Ledger => "gputrace: loss ledger",
         }
     }
+}
+
+impl OwnTrack {
+    /// The largest uuid of these.
+    pub(crate) const LAST: u64 = Self::Ledger as u64;
 }
 
 /// What the trace knows of a track.
@@ -110,17 +75,22 @@ impl Described {
 /// A process, or one of the programs that it executed.
 #[derive(Debug, Default)]
 struct Process {
+    /// How many had the id before.
     generation: u32,
+    /// If anything of it is described.
+    track: u64,
     info: ProcessInfo,
     described: Described,
-    /// When the last range of each lane of those that may overlap ends, ns.
-    lanes: Vec<u64>,
+    /// Tracks of ranges that may overlap, and when the last range on each ends, ns.
+    lanes: Vec<(u64, u64)>,
 }
 
 impl Process {
     fn describe<W: Write>(&mut self, out: &mut Sequence<W>) -> io::Result<()> {
-        if self.described == Described::Yes {
-            return Ok(());
+        match self.described {
+            Described::Yes => return Ok(()),
+            Described::No => self.track = out.new_track(),
+            Described::Outdated => {}
         }
         self.described = Described::Yes;
         let mut process = ProcessDescriptor::new();
@@ -134,9 +104,16 @@ impl Process {
             process.set_start_timestamp_ns(self.info.start.cast_signed());
         }
         let mut descriptor = TrackDescriptor::new();
-        descriptor.set_uuid(uuid(Kind::Process, self.generation, self.info.pid, 0));
+        descriptor.set_uuid(self.track);
         descriptor.process = Some(process).into();
         describe(out, descriptor)
+    }
+
+    /// From here on the id stands for another process or program.
+    fn begin_again(&mut self) {
+        self.generation += 1;
+        self.described = Described::No;
+        self.lanes.clear();
     }
 
     fn learn(&mut self, info: &ProcessInfo) {
@@ -152,7 +129,9 @@ impl Process {
 pub(crate) struct Thread {
     pid: u32,
     tid: u32,
-    generation: u32,
+    /// If anything of it is described, its track and that of its process.
+    track: u64,
+    parent: u64,
     /// Generation of the process that it belongs to.
     process: u32,
     name: String,
@@ -172,8 +151,8 @@ impl Thread {
     }
 
     /// The thread's track.
-    pub(crate) fn uuid(&self) -> u64 {
-        uuid(Kind::Thread, self.generation, self.pid, self.tid)
+    pub(crate) fn track(&self) -> u64 {
+        self.track
     }
 
     /// The slices on it.
@@ -186,9 +165,12 @@ impl Thread {
         self.exited = true;
     }
 
-    fn describe<W: Write>(&mut self, out: &mut Sequence<W>) -> io::Result<()> {
-        if self.described == Described::Yes {
-            return Ok(());
+    /// Describes the track, below `process` if it is new.
+    fn describe<W: Write>(&mut self, out: &mut Sequence<W>, process: u64) -> io::Result<()> {
+        match self.described {
+            Described::Yes => return Ok(()),
+            Described::No => (self.track, self.parent) = (out.new_track(), process),
+            Described::Outdated => {}
         }
         self.described = Described::Yes;
         let mut thread = ThreadDescriptor::new();
@@ -198,15 +180,15 @@ impl Thread {
             thread.set_thread_name(self.name.clone());
         }
         let mut descriptor = TrackDescriptor::new();
-        descriptor.set_uuid(self.uuid());
-        descriptor.set_parent_uuid(uuid(Kind::Process, self.process, self.pid, 0));
+        descriptor.set_uuid(self.track);
+        descriptor.set_parent_uuid(self.parent);
         descriptor.thread = Some(thread).into();
         describe(out, descriptor)
     }
 
     /// Ends all slices that are open.
     fn close<W: Write>(&mut self, out: &mut Sequence<W>) -> io::Result<()> {
-        let track = self.uuid();
+        let track = self.track;
         let mut result = Ok(());
         self.nest.close(|end| {
             if result.is_ok() {
@@ -223,7 +205,6 @@ impl Thread {
             // Or else the name is news about the thread that begins now.
             self.name.clear();
         }
-        self.generation += 1;
         self.process = process;
         self.described = Described::No;
         self.exited = false;
@@ -302,8 +283,7 @@ impl Tracks {
                 ..ProcessInfo::default()
             };
         }
-        process.generation += 1;
-        process.described = Described::No;
+        process.begin_again();
     }
 
     /// A process executed another program, and is called `name` now. If anything was drawn for the
@@ -323,8 +303,7 @@ impl Tracks {
             });
         }
         if process.described != Described::No {
-            process.generation += 1;
-            process.described = Described::No;
+            process.begin_again();
         }
     }
 
@@ -345,7 +324,7 @@ impl Tracks {
     pub(crate) fn process_track<W: Write>(&mut self, out: &mut Sequence<W>, pid: u32) -> io::Result<u64> {
         let process = self.process(pid);
         process.describe(out)?;
-        Ok(uuid(Kind::Process, process.generation, pid, 0))
+        Ok(process.track)
     }
 
     /// The thread `tid` of process `pid`, to draw on its track.
@@ -357,7 +336,7 @@ impl Tracks {
     ) -> io::Result<&mut Thread> {
         let process = self.process(pid);
         process.describe(out)?;
-        let generation = process.generation;
+        let (generation, track) = (process.generation, process.track);
         let thread = self
             .threads
             .entry((pid, tid))
@@ -365,7 +344,7 @@ impl Tracks {
         if thread.process != generation {
             thread.begin_again(out, generation)?;
         }
-        thread.describe(out)?;
+        thread.describe(out, track)?;
         Ok(thread)
     }
 
@@ -379,22 +358,15 @@ impl Tracks {
     ) -> io::Result<u64> {
         let process = self.process(pid);
         process.describe(out)?;
-        let of_process = uuid(Kind::Process, process.generation, pid, 0);
-        let track = |lane: usize| uuid(Kind::Ranges, lane as u32, pid, process.generation);
-        if let Some((lane, free)) = process
-            .lanes
-            .iter_mut()
-            .enumerate()
-            .find(|(_, free)| **free < begin)
-        {
+        if let Some((track, free)) = process.lanes.iter_mut().find(|(_, free)| *free < begin) {
             *free = end;
-            return Ok(track(lane));
+            return Ok(*track);
         }
-        let track = track(process.lanes.len());
-        process.lanes.push(end);
+        let track = out.new_track();
+        process.lanes.push((track, end));
         let mut descriptor = TrackDescriptor::new();
         descriptor.set_uuid(track);
-        descriptor.set_parent_uuid(of_process);
+        descriptor.set_parent_uuid(process.track);
         descriptor.set_name("ROCTx ranges".to_owned());
         describe(out, descriptor)?;
         Ok(track)
@@ -405,7 +377,7 @@ impl Tracks {
         let process = self.processes.get(&pid)?;
         let thread = self.threads.get(&(pid, tid))?;
         let drawn = thread.process == process.generation && thread.described != Described::No;
-        drawn.then(|| thread.uuid())
+        drawn.then_some(thread.track)
     }
 
     /// Ends all slices that are open, and describes what has no event of its own.
@@ -417,7 +389,8 @@ impl Tracks {
             process.describe(out)?;
         }
         for thread in self.threads.values_mut() {
-            thread.describe(out)?;
+            let process = self.processes.get(&thread.pid);
+            thread.describe(out, process.map_or(0, |process| process.track))?;
         }
         Ok(())
     }
@@ -436,27 +409,6 @@ impl Tracks {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn uuids_differ_and_fit_a_signed_number() {
-        let uuids = [
-            uuid(Kind::Process, 0, 5, 0),
-            uuid(Kind::Process, 1, 5, 0),
-            uuid(Kind::Thread, 0, 5, 5),
-            uuid(Kind::Thread, 0, 5, 6),
-            uuid(Kind::Thread, 0, 6, 5),
-            uuid(Kind::Own, 0, 0, 1),
-            uuid(Kind::Own, u32::MAX, u32::MAX, u32::MAX),
-        ];
-        for (index, uuid) in uuids.iter().enumerate() {
-            assert!(i64::try_from(*uuid).is_ok());
-            assert!(!uuids[..index].contains(uuid));
-        }
-        assert_eq!(
-            uuid(Kind::Thread, 3, 0x11, 0x22),
-            2 << 59 | 3 << 44 | 0x11 << 22 | 0x22
-        );
-    }
 
     #[test]
     fn a_name_that_the_kernel_cut_is_completed() {

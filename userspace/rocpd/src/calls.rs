@@ -17,9 +17,6 @@ use crate::{
     schema::Identity,
 };
 
-/// Type of an argument of a function that the catalogue does not know: a register.
-const REGISTER: &str = "uint64_t";
-
 /// What an event of a call has no column for.
 #[derive(Serialize)]
 struct Ext<'a> {
@@ -117,11 +114,7 @@ impl Calls {
         let Some(info) = functions.get(call.function) else {
             return Ok(());
         };
-        let parameters = info.function.parameters.as_deref().unwrap_or_default();
-        for (position, (name, value)) in args::decoded(info, call).enumerate() {
-            let kind = parameters
-                .get(position)
-                .map_or(REGISTER, |parameter| parameter.c_type.as_str());
+        for (position, (kind, name, value)) in args::typed(info, call).enumerate() {
             self.text.clear();
             let _ = write!(self.text, "{value}");
             let position = position as i64;

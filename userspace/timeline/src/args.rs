@@ -9,7 +9,7 @@ use gputrace_catalog::enums::enumerator;
 use crate::{
     event::{Call, CallEnd, FunctionInfo},
     status,
-    values::PointeeData,
+    values::{Annotation, AnnotationValue, PointeeData},
 };
 
 /// A decoded value. `Display` gives the form for people; exporters with typed attributes match on it.
@@ -91,14 +91,65 @@ impl fmt::Display for ArgValue<'_> {
     }
 }
 
+/// The C type of a word of which nothing is known.
+const REGISTER: &str = "uint64_t";
+
 /// Names of arguments of functions that the catalogue does not know.
 const RAW_NAMES: [&str; gputrace_abi::REGISTER_ARGS] = ["arg0", "arg1", "arg2", "arg3", "arg4", "arg5"];
 
-/// Names and values of a call's arguments, in order of declaration. A function without catalogue entry
-/// shows all six argument registers in hex as `arg0` … `arg5`: how many it has is not known.
+/// Names and values of a call's arguments, in order of declaration, then those of what the program has annotated it with.
+/// A function without catalogue entry shows all six argument registers in hex as `arg0` … `arg5`: how many it has is not
+/// known.
 ///
 /// A string is shown as text, and a pointer through which the function has stored a value as that value.
 pub fn decoded<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = (&'a str, ArgValue<'a>)> {
+    declared(info, call).chain(annotations(call))
+}
+
+/// As [`decoded`], each with its C type before it.
+pub fn typed<'a>(
+    info: &'a FunctionInfo,
+    call: &'a Call,
+) -> impl Iterator<Item = (&'a str, &'a str, ArgValue<'a>)> {
+    let types = info.function.parameters.as_deref().unwrap_or_default();
+    let types = types.iter().map(|parameter| parameter.c_type.as_str());
+    let declared = iter::zip(types.chain(iter::repeat(REGISTER)), declared(info, call));
+    let declared = declared.map(|(c_type, (name, value))| (c_type, name, value));
+    declared.chain(annotations(call).map(|(name, value)| {
+        let c_type = match value {
+            ArgValue::Text { .. } => "const char *",
+            ArgValue::Signed(_) => "int64_t",
+            ArgValue::Real(_) => "double",
+            ArgValue::Hex(_) => "void *",
+            _ => REGISTER,
+        };
+        (c_type, name, value)
+    }))
+}
+
+/// What the program has annotated a region with, which differs from call to call.
+pub fn annotations(call: &Call) -> impl Iterator<Item = (&str, ArgValue<'_>)> {
+    call.pointees.iter().filter_map(|pointee| {
+        let PointeeData::Annotation(Annotation { name, value }) = &pointee.data else {
+            return None;
+        };
+        let value = match value {
+            AnnotationValue::Text { text, cut } => ArgValue::Text { text, cut: *cut },
+            AnnotationValue::Signed(value) => ArgValue::Signed(*value),
+            AnnotationValue::Unsigned(value) => ArgValue::Unsigned(*value),
+            AnnotationValue::Real(bits) => ArgValue::Real(*bits),
+            AnnotationValue::Pointer(value) => ArgValue::Hex(*value),
+            AnnotationValue::Unreadable => ArgValue::Unreadable,
+        };
+        Some((name.as_str(), value))
+    })
+}
+
+/// As [`decoded`], without annotations: the same names for each call of a function that is no request to the driver.
+pub fn declared<'a>(
+    info: &'a FunctionInfo,
+    call: &'a Call,
+) -> impl Iterator<Item = (&'a str, ArgValue<'a>)> {
     let succeeded = succeeded(info, call);
     let parameters = info.function.parameters.as_deref();
     let request = call.request.as_deref();
@@ -166,7 +217,7 @@ fn pointee(call: &Call, word: u8) -> Option<&PointeeData> {
 fn text(call: &Call, word: u8) -> Option<ArgValue<'_>> {
     match pointee(call, word)? {
         PointeeData::Text { text, cut } => Some(ArgValue::Text { text, cut: *cut }),
-        PointeeData::Bytes(_) | PointeeData::Unreadable => None,
+        PointeeData::Bytes(_) | PointeeData::Annotation(_) | PointeeData::Unreadable => None,
     }
 }
 

@@ -211,7 +211,7 @@ impl Call {
                 Some(bytes) => Some(u64::from_le_bytes(*bytes)),
                 None => Some(u32::from_le_bytes(*bytes.first_chunk()?).into()),
             },
-            PointeeData::Text { .. } | PointeeData::Unreadable => None,
+            PointeeData::Text { .. } | PointeeData::Annotation(_) | PointeeData::Unreadable => None,
         }
     }
 }

@@ -18,7 +18,7 @@ use self::history::History;
 use crate::{
     event::{Call, CallEnd, Event, FunctionInfo, RangeKind},
     gpu::Origin,
-    values::PointeeData,
+    values::{Annotation, Pointee, PointeeData},
 };
 
 /// Number of the first function that is a range's text; those of a capture are far below.
@@ -270,7 +270,8 @@ impl Ranges {
         for open in inner.into_iter().rev() {
             self.emit(open.over(call.begin, CallEnd::RecordingStopped), ready);
         }
-        for open in ended {
+        for mut open in ended {
+            annotate_more(&mut open.call, call);
             let how = open.call.how;
             self.emit(open.over(call.end, how), ready);
         }
@@ -433,6 +434,22 @@ fn said(call: &Call, word: u8) -> Option<String> {
         PointeeData::Text { text, cut: false } => Some(text.clone()),
         PointeeData::Text { text, cut: true } => Some(format!("{text}…")),
         _ => None,
+    }
+}
+
+/// Adds what a range is annotated with where it ends: later values of a name take the place of earlier ones.
+fn annotate_more(range: &mut Call, end: &Call) {
+    let name = |pointee: &Pointee| match &pointee.data {
+        PointeeData::Annotation(Annotation { name, .. }) => Some(name.clone()),
+        _ => None,
+    };
+    for pointee in &end.pointees {
+        let Some(added) = name(pointee) else { continue };
+        let mut known = range.pointees.iter_mut();
+        match known.find(|known| name(known).as_ref() == Some(&added)) {
+            Some(known) => known.clone_from(pointee),
+            None => range.pointees.push(pointee.clone()),
+        }
     }
 }
 

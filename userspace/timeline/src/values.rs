@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
-use gputrace_abi::values::{VALUE_SIZE, Value, value_flags};
+use gputrace_abi::values::{VALUE_SIZE, Value, annotation, value_flags};
 use zerocopy::FromBytes as _;
 
 /// What a pointer of a call pointed to.
@@ -30,8 +30,82 @@ pub enum PointeeData {
     },
     /// Bytes.
     Bytes(Vec<u8>),
+    /// An annotation of a region.
+    Annotation(Annotation),
     /// No memory that can be read.
     Unreadable,
+}
+
+/// What a program has annotated a region with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Annotation {
+    /// What the program calls it.
+    pub name: String,
+    /// Its value.
+    pub value: AnnotationValue,
+}
+
+/// The value of an annotation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnnotationValue {
+    /// A string; bytes that are not UTF-8 are replaced.
+    Text {
+        /// Its beginning, or all of it.
+        text: String,
+        /// Whether it goes on.
+        cut: bool,
+    },
+    /// A signed integer.
+    Signed(i64),
+    /// An unsigned integer.
+    Unsigned(u64),
+    /// The bits of an `f64`.
+    Real(u64),
+    /// A pointer, or a value of a type that is not known.
+    Pointer(u64),
+    /// No memory that can be read.
+    Unreadable,
+}
+
+/// The annotation of a record with such `flags`; `None` if it makes no sense.
+fn annotation(bytes: &[u8], flags: u8) -> Option<Annotation> {
+    use annotation::kind;
+    let named = |name: &str, value| Annotation {
+        name: name.to_owned(),
+        value,
+    };
+    let (cut, readable) = (
+        flags & value_flags::CUT != 0,
+        flags & value_flags::UNREADABLE == 0,
+    );
+    if bytes.is_empty() {
+        let text = format!("more than {}", annotation::MOST);
+        return Some(if cut {
+            named("annotations", AnnotationValue::Text { text, cut })
+        } else {
+            named("annotation", AnnotationValue::Unreadable)
+        });
+    }
+    let (words, text) = bytes.split_at_checked(annotation::TEXT)?;
+    let (kind, rest) = words.split_first_chunk()?;
+    let (number, name) = rest.split_first_chunk()?;
+    let (kind, number) = (u64::from_le_bytes(*kind), u64::from_le_bytes(*number));
+    let signed = |bits: u32| AnnotationValue::Signed((number << (64 - bits)).cast_signed() >> (64 - bits));
+    let value = match kind {
+        _ if !readable => AnnotationValue::Unreadable,
+        kind::STRING => AnnotationValue::Text {
+            text: String::from_utf8_lossy(text).into_owned(),
+            cut,
+        },
+        kind::SIZE | kind::UINT64 | kind::UINT32 | kind::UINT16 => AnnotationValue::Unsigned(number),
+        kind::INT64 => signed(64),
+        kind::INT32 => signed(32),
+        kind::INT16 => signed(16),
+        kind::FLOAT64 => AnnotationValue::Real(number),
+        kind::FLOAT32 => AnnotationValue::Real(f64::from(f32::from_bits(number as u32)).to_bits()),
+        _ => AnnotationValue::Pointer(number),
+    };
+    Some(named(&crate::decode::name(name), value))
 }
 
 /// Bytes of values that wait for their calls. A call whose record was lost never comes for them.
@@ -53,7 +127,9 @@ pub(crate) fn read(record: &[u8]) -> Option<(u64, Pointee)> {
     let (value, rest) = Value::read_from_prefix(record).ok()?;
     let bytes = rest.get(..usize::from(value.length))?;
     let has = |flag: u8| value.flags & flag != 0;
-    let data = if has(value_flags::UNREADABLE) {
+    let data = if has(value_flags::ANNOTATION) {
+        PointeeData::Annotation(annotation(bytes, value.flags)?)
+    } else if has(value_flags::UNREADABLE) {
         PointeeData::Unreadable
     } else if has(value_flags::STRING) {
         PointeeData::Text {
@@ -71,6 +147,17 @@ pub(crate) fn read(record: &[u8]) -> Option<(u64, Pointee)> {
     Some((value.correlation, pointee))
 }
 
+impl Annotation {
+    /// About what it takes in memory beside itself, in bytes.
+    fn size(&self) -> usize {
+        let text = match &self.value {
+            AnnotationValue::Text { text, .. } => text.len(),
+            _ => 0,
+        };
+        self.name.len() + text
+    }
+}
+
 impl Pointee {
     /// About what it takes in memory, in bytes.
     fn size(&self) -> usize {
@@ -78,6 +165,7 @@ impl Pointee {
             + match &self.data {
                 PointeeData::Text { text, .. } => text.len(),
                 PointeeData::Bytes(bytes) => bytes.len(),
+                PointeeData::Annotation(annotation) => annotation.size(),
                 PointeeData::Unreadable => 0,
             }
     }
@@ -154,6 +242,61 @@ mod tests {
         let mut short = record(0, &[0; 8]);
         short.truncate(VALUE_SIZE + 4);
         assert_eq!(read(&short), None);
+    }
+
+    #[test]
+    fn annotations_have_names_and_values_of_their_types() {
+        use annotation::kind;
+        let bytes = |kind: u64, number: u64, name: &str, text: &str| {
+            let mut bytes = [kind.to_le_bytes(), number.to_le_bytes()].concat();
+            bytes.extend_from_slice(name.as_bytes());
+            bytes.resize(annotation::TEXT, 0);
+            bytes.extend_from_slice(text.as_bytes());
+            bytes
+        };
+        let found = |bytes: &[u8], flags| {
+            let (_, pointee) = read(&record(value_flags::ANNOTATION | flags, bytes))?;
+            match pointee.data {
+                PointeeData::Annotation(Annotation { name, value }) => Some((name, value)),
+                other => panic!("{other:?}"),
+            }
+        };
+        let minus = u64::from((-2_i16).cast_unsigned());
+        for (kind, number, expected) in [
+            (kind::SIZE, 7, AnnotationValue::Unsigned(7)),
+            (kind::INT64, u64::MAX, AnnotationValue::Signed(-1)),
+            (kind::UINT64, u64::MAX, AnnotationValue::Unsigned(u64::MAX)),
+            (kind::FLOAT64, 0.5_f64.to_bits(), AnnotationValue::Real(0.5_f64.to_bits())),
+            (kind::POINTER, 0x10, AnnotationValue::Pointer(0x10)),
+            (kind::INT32, 0xffff_fffd, AnnotationValue::Signed(-3)),
+            (kind::UINT32, 9, AnnotationValue::Unsigned(9)),
+            (
+                kind::FLOAT32,
+                1.5_f32.to_bits().into(),
+                AnnotationValue::Real(1.5_f64.to_bits()),
+            ),
+            (kind::INT16, minus, AnnotationValue::Signed(-2)),
+            (kind::UINT16, minus, AnnotationValue::Unsigned(minus)),
+            (99, 5, AnnotationValue::Pointer(5)),
+        ] {
+            let annotation = found(&bytes(kind, number, "size", ""), 0);
+            assert_eq!(annotation, Some(("size".to_owned(), expected)));
+        }
+        let text = |text: &str, cut| AnnotationValue::Text {
+            text: text.to_owned(),
+            cut,
+        };
+        let why = bytes(kind::STRING, 0, "strerror", "no such file");
+        for (bytes, flags, name, value) in [
+            (&why[..], 0, "strerror", text("no such file", false)),
+            (&why, value_flags::CUT, "strerror", text("no such file", true)),
+            (&why, value_flags::UNREADABLE, "strerror", AnnotationValue::Unreadable),
+            (&[], value_flags::UNREADABLE, "annotation", AnnotationValue::Unreadable),
+            (&[], value_flags::CUT, "annotations", text("more than 16", true)),
+        ] {
+            assert_eq!(found(bytes, flags), Some((name.to_owned(), value)));
+        }
+        assert_eq!(found(&why[..annotation::TEXT - 1], 0), None);
     }
 
     #[test]

@@ -32,7 +32,6 @@ pub(super) fn rows(table: &mut Table, info: &FunctionInfo, call: &Call) -> Resul
     if info.range.is_some() {
         return Ok(());
     }
-    let parameters = info.function.parameters.as_deref().unwrap_or_default();
     let mut row = |position: Option<u64>, c_type: &str, name: &str, value: String| {
         table.fields([
             Field::from(call.pid),
@@ -45,11 +44,7 @@ pub(super) fn rows(table: &mut Table, info: &FunctionInfo, call: &Call) -> Resul
             Field::from(value),
         ])
     };
-    for (position, (name, value)) in (0..).zip(args::decoded(info, call)) {
-        let parameter = usize::try_from(position)
-            .ok()
-            .and_then(|place| parameters.get(place));
-        let c_type = parameter.map_or("", |parameter| parameter.c_type.as_str());
+    for (position, (c_type, name, value)) in (0..).zip(args::typed(info, call)) {
         row(Some(position), c_type, name, value.to_string())?;
     }
     match args::returned(info, call) {

@@ -1,7 +1,7 @@
 //! Rows: what a viewer shows as one line of GPU work, and their tracks.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     io::{self, Write},
 };
 
@@ -17,7 +17,7 @@ use super::lanes::Lanes;
 use crate::{
     intern::Table,
     sequence::Sequence,
-    tracks::{Kind, describe, uuid},
+    tracks::describe,
 };
 
 /// Appended to the name of a row whose slices are not as long as the GPU took.
@@ -102,14 +102,13 @@ impl RowKey {
 /// A row.
 #[derive(Debug)]
 pub(super) struct Row {
-    number: u32,
     title: String,
     /// Number of the title for native events, and [`crate::intern::Interner::epoch`] of it.
     interned: (u64, u32),
     parent: u64,
     lanes: Lanes,
-    /// Lanes whose track is described.
-    described: usize,
+    /// Of the lanes; those that are there are described.
+    tracks: Vec<u64>,
 }
 
 /// Where a slice is drawn.
@@ -122,10 +121,6 @@ pub(super) enum Place {
 }
 
 impl Row {
-    fn track(&self, lane: usize) -> u64 {
-        uuid(Kind::GpuLane, lane as u32, 0, self.number)
-    }
-
     fn descriptor(&self, track: u64) -> TrackDescriptor {
         let mut descriptor = TrackDescriptor::new();
         descriptor.set_uuid(track);
@@ -134,12 +129,15 @@ impl Row {
         descriptor
     }
 
-    fn describe_to<W: Write>(&mut self, out: &mut Sequence<W>, lane: usize) -> io::Result<()> {
-        while self.described <= lane {
-            describe(out, self.descriptor(self.track(self.described)))?;
-            self.described += 1;
+    /// The track of a lane. Lanes are taken one after the other, so that it is the first without a track, if it has none.
+    fn track<W: Write>(&mut self, out: &mut Sequence<W>, lane: usize) -> io::Result<u64> {
+        if let Some(track) = self.tracks.get(lane) {
+            return Ok(*track);
         }
-        Ok(())
+        let track = out.new_track();
+        describe(out, self.descriptor(track))?;
+        self.tracks.push(track);
+        Ok(track)
     }
 }
 
@@ -150,10 +148,10 @@ pub(super) struct Rows {
     numbers: HashMap<RowKey, usize, RandomState>,
     /// The row of the last span.
     last: Option<(RowKey, usize)>,
-    agents: HashSet<u64, RandomState>,
-    counters: HashSet<u64, RandomState>,
-    /// Tracks made for one span only.
-    spans: u64,
+    /// Tracks of agents, by node.
+    agents: HashMap<Option<u32>, u64, RandomState>,
+    /// Tracks of counters of agents.
+    counters: HashMap<(u32, Option<u32>), u64, RandomState>,
 }
 
 impl Rows {
@@ -181,17 +179,13 @@ impl Rows {
             row.interned = (title, interner.epoch());
         }
         let place = match row.lanes.place(begin, end) {
-            Some(lane) => {
-                row.describe_to(out, lane)?;
-                Place::Slice(row.track(lane))
-            }
+            Some(lane) => Place::Slice(row.track(out, lane)?),
             None if key.timed => {
-                let track = uuid(Kind::GpuSpan, 0, 0, 0) | self.spans;
-                self.spans += 1;
+                let track = out.new_track();
                 describe(out, row.descriptor(track))?;
                 Place::Slice(track)
             }
-            None => Place::Instant(row.track(0)),
+            None => Place::Instant(row.track(out, 0)?),
         };
         Ok((place, row.interned.0))
     }
@@ -204,12 +198,11 @@ impl Rows {
         let parent = self.agent(out, gpus, key.node)?;
         let number = self.rows.len();
         self.rows.push(Row {
-            number: number as u32,
             title: key.title(gpus),
             interned: (0, 0),
             parent,
             lanes: Lanes::default(),
-            described: 0,
+            tracks: Vec::new(),
         });
         self.numbers.insert(key, number);
         Ok(number)
@@ -222,14 +215,16 @@ impl Rows {
         gpus: &Gpus,
         node: Option<u32>,
     ) -> io::Result<u64> {
-        let track = uuid(Kind::Agent, 0, 0, of_node(node));
-        if self.agents.insert(track) {
-            let mut descriptor = TrackDescriptor::new();
-            descriptor.set_uuid(track);
-            descriptor.set_name(gpus.agent_title(node));
-            descriptor.set_child_ordering(ChildTracksOrdering::LEXICOGRAPHIC);
-            describe(out, descriptor)?;
+        if let Some(track) = self.agents.get(&node) {
+            return Ok(*track);
         }
+        let track = out.new_track();
+        let mut descriptor = TrackDescriptor::new();
+        descriptor.set_uuid(track);
+        descriptor.set_name(gpus.agent_title(node));
+        descriptor.set_child_ordering(ChildTracksOrdering::LEXICOGRAPHIC);
+        describe(out, descriptor)?;
+        self.agents.insert(node, track);
         Ok(track)
     }
 
@@ -271,26 +266,24 @@ impl Rows {
         (number, name, unit): (u32, &str, Unit),
         node: Option<u32>,
     ) -> io::Result<u64> {
-        let track = uuid(Kind::GpuCounter, 0, number, of_node(node));
-        if !self.counters.contains(&track) {
-            let mut counter = CounterDescriptor::new();
-            counter.set_unit(unit);
-            let mut descriptor = TrackDescriptor::new();
-            descriptor.set_uuid(track);
-            descriptor.set_parent_uuid(self.agent(out, gpus, node)?);
-            let agent = match node {
-                Some(_) => gpus.agent_label(node),
-                None => "unknown agent".to_owned(),
-            };
-            descriptor.set_name(format!("{name}: {agent}"));
-            descriptor.counter = Some(counter).into();
-            describe(out, descriptor)?;
-            self.counters.insert(track);
+        if let Some(track) = self.counters.get(&(number, node)) {
+            return Ok(*track);
         }
+        let mut counter = CounterDescriptor::new();
+        counter.set_unit(unit);
+        let parent = self.agent(out, gpus, node)?;
+        let track = out.new_track();
+        let mut descriptor = TrackDescriptor::new();
+        descriptor.set_uuid(track);
+        descriptor.set_parent_uuid(parent);
+        let agent = match node {
+            Some(_) => gpus.agent_label(node),
+            None => "unknown agent".to_owned(),
+        };
+        descriptor.set_name(format!("{name}: {agent}"));
+        descriptor.counter = Some(counter).into();
+        describe(out, descriptor)?;
+        self.counters.insert((number, node), track);
         Ok(track)
     }
-}
-
-fn of_node(node: Option<u32>) -> u32 {
-    node.map_or(0, |node| node.saturating_add(1))
 }

@@ -1,6 +1,7 @@
-use gputrace_timeline::event::{Event, Lifetime, LifetimeChange, ProcessInfo, ThreadInfo};
+use gputrace_abi::domain::Domain;
+use gputrace_timeline::event::{Event, Lifetime, LifetimeChange, ProcessInfo, RangeKind, ThreadInfo};
 
-use super::{call, trace};
+use super::{call, function, trace};
 
 fn lifetime(time: u64, pid: u32, tid: u32, what: LifetimeChange) -> Event {
     Event::Lifetime(Lifetime { time, pid, tid, what })
@@ -197,6 +198,41 @@ fn another_program_gets_a_track_of_its_own_if_the_first_drew_anything() {
         .map(|track| track.process.process_name())
         .collect();
     assert_eq!(processes, ["app"]);
+}
+
+#[test]
+fn ranges_of_the_next_program_have_tracks_of_their_own() {
+    let range = |correlation: u64, begin: u64| {
+        let mut call = call(correlation, 0, begin, begin + 5);
+        call.function = 1;
+        Event::Call(call)
+    };
+    let Event::Function(mut text) = function(1, "epoch", Domain::MarkerCore, &[]) else {
+        panic!("not a function");
+    };
+    text.range = Some(RangeKind::Free);
+    let app = || "app".to_owned();
+    // Both programs have ranges that overlap, which need two tracks each.
+    let decoded = trace(&[
+        Event::Function(text),
+        process(10, "sh"),
+        range(1, 10),
+        range(2, 12),
+        process(10, "app"),
+        lifetime(20, 10, 10, LifetimeChange::Executed { name: app() }),
+        range(3, 30),
+        range(4, 32),
+    ]);
+    let places = [1, 2, 3, 4].map(|correlation| {
+        let track = &decoded.tracks[&decoded.slice(correlation).track];
+        assert_eq!(track.name(), "ROCTx ranges");
+        let process = &decoded.tracks[&track.parent_uuid()];
+        (process.process.process_name(), track.uuid())
+    });
+    assert_eq!(places.map(|(name, _)| name), ["sh", "sh", "app", "app"]);
+    for (index, (_, uuid)) in places.iter().enumerate() {
+        assert!(places[..index].iter().all(|(_, other)| other != uuid));
+    }
 }
 
 #[test]

@@ -319,7 +319,7 @@ fn bytes(call: &Call, argument: u8) -> Option<&[u8]> {
     let read = read.find(|pointee| pointee.word == argument && pointee.at_return)?;
     match &read.data {
         PointeeData::Bytes(bytes) => Some(bytes),
-        PointeeData::Text { .. } | PointeeData::Unreadable => None,
+        PointeeData::Text { .. } | PointeeData::Annotation(_) | PointeeData::Unreadable => None,
     }
 }
 

@@ -11,11 +11,16 @@ pub(crate) struct Gaps {
     /// First missing index of each run, and the first behind it that is not.
     runs: BTreeMap<u64, u64>,
     next: u64,
+    /// Whether the last index that there can be was seen, behind which there is no next.
+    last: bool,
 }
 
 impl Gaps {
     /// Marks an index as seen; false if it was already.
     pub(crate) fn take(&mut self, index: u64) -> bool {
+        if index == u64::MAX && std::mem::replace(&mut self.last, true) {
+            return false;
+        }
         if index >= self.next {
             if index > self.next {
                 self.runs.insert(self.next, index);
@@ -76,6 +81,7 @@ mod tests {
     fn the_last_index_there_can_be() {
         let mut gaps = Gaps::default();
         assert!(gaps.take(u64::MAX));
+        assert!(!gaps.take(u64::MAX));
         assert!(gaps.take(5));
         assert!(!gaps.take(5));
         assert_eq!(gaps.after(5), Some(6));
