@@ -12,6 +12,10 @@ shared! {
         pub wakeup_bytes: u64,
         /// Offset of `pid` in the kernel's `struct task_struct`.
         pub task_pid: u32,
+        /// Offset of `mm` in `struct task_struct`; 0: not known.
+        pub task_mm: u32,
+        /// Offset of `start_stack` in `struct mm_struct`.
+        pub mm_start_stack: u32,
         /// A power of two, minus 1: only calls whose number (on their CPU) has none of these bits look
         /// whether to wake the collector.
         pub wakeup_mask: u32,
@@ -54,5 +58,5 @@ pub mod state {
 /// `CLONE_THREAD` of `linux/sched.h`: the new task is a thread of its creator's process.
 pub const CLONE_THREAD: u64 = 0x0001_0000;
 
-const _: () = assert!(size_of::<ProbeConfig>() == 32);
+const _: () = assert!(size_of::<ProbeConfig>() == 40);
 const _: () = assert!(size_of::<KernelConfig>() == 4);

@@ -44,8 +44,13 @@ pub mod annotation {
     /// How many of a call are read.
     pub const MOST: u64 = 16;
     /// In a record, after a [`super::Value`]: its type, then the number or pointer, in eight bytes each, then its name up to
-    /// a NUL, then from here on its text, if it is one.
-    pub const TEXT: usize = 16 + NAME_BYTES;
+    /// a NUL (or its address, if it is [`super::value_flags::NAME_UNREADABLE`]), then [`super::Unread::stack`], if anything
+    /// could not be read, then from here on its text, if it is one.
+    pub const TEXT: usize = STACK + 8;
+    /// See [`TEXT`].
+    pub const NAME: usize = 16;
+    /// See [`TEXT`].
+    pub const STACK: usize = NAME + NAME_BYTES;
     /// Bytes that are read of the name, with its NUL.
     pub const NAME_BYTES: usize = 64;
 
@@ -118,11 +123,13 @@ pub mod value_flags {
     pub const STRING: u8 = 1 << 1;
     /// The string goes on.
     pub const CUT: u8 = 1 << 2;
-    /// There is no readable memory at the address.
+    /// There is no readable memory at the address: an [`super::Unread`] stands in place of the value.
     pub const UNREADABLE: u8 = 1 << 3;
     /// An annotation: see [`super::annotation::TEXT`]. Without any bytes it stands for those beyond
-    /// [`super::annotation::MOST`] if it is also [`CUT`], and else for one that is not readable itself.
+    /// [`super::annotation::MOST`].
     pub const ANNOTATION: u8 = 1 << 4;
+    /// There is no readable memory where the name of an annotation should be.
+    pub const NAME_UNREADABLE: u8 = 1 << 5;
 }
 
 shared! {
@@ -144,6 +151,50 @@ shared! {
     }
 }
 
+shared! {
+    /// What there is of a value that could not be read.
+    ///
+    /// Programs in the kernel can only read memory that is there. A constant in a page of a program's file that nothing has
+    /// touched is not, and can be read from outside a moment later, as long as the process executes the same program.
+    pub struct Unread {
+        /// Where it is.
+        pub address: u64,
+        /// Where the stack of the process's main thread began (`mm_struct::start_stack`, field 28 of `/proc/PID/stat`), which
+        /// is another place in each program that a process executes; 0 if that is not known.
+        pub stack: u64,
+    }
+}
+
+/// Cookies of the program `constants_touched`: which argument registers point to strings, and which to annotations.
+pub mod touch {
+    use super::{REGISTER_ARGS, ReadPlan, what};
+
+    /// The cookie for a function with this plan; 0 if there is nothing to touch.
+    #[must_use]
+    pub fn cookie(plan: &ReadPlan) -> u64 {
+        let bit = |read: &super::Read| match (usize::from(read.word), read.what) {
+            (word @ 0..REGISTER_ARGS, what::STRING) => 1 << word,
+            (word @ 0..REGISTER_ARGS, what::ANNOTATIONS) => 1 << (REGISTER_ARGS + word),
+            _ => 0,
+        };
+        plan.reads.iter().map(bit).fold(0, |all, bit| all | bit)
+    }
+
+    /// Whether the register with this number points to a string.
+    #[must_use]
+    #[inline(always)]
+    pub const fn has_string(cookie: u64, register: usize) -> bool {
+        cookie >> register & 1 != 0
+    }
+
+    /// Whether the register with this number points to annotations.
+    #[must_use]
+    #[inline(always)]
+    pub const fn has_annotations(cookie: u64, register: usize) -> bool {
+        cookie >> (REGISTER_ARGS + register) & 1 != 0
+    }
+}
+
 /// Bytes that can be read of what is no string: a number of ones in binary, so that programs can bound it in one step
 /// that the verifier of every kernel understands.
 pub const MOST_BYTES: usize = 31;
@@ -152,6 +203,8 @@ pub const SHORT_BYTES: usize = 40;
 /// Bytes that follow a [`Value`] in a long record. A string of as many or more is cut.
 pub const LONG_BYTES: usize = 1000;
 
+/// Bytes of an [`Unread`].
+pub const UNREAD_SIZE: usize = size_of::<Unread>();
 /// `size` of a [`Value`] without what follows.
 pub const VALUE_SIZE: usize = size_of::<Value>();
 /// Size of a short record in a ring.
@@ -189,12 +242,35 @@ impl Cookie {
 }
 
 const _: () = assert!(VALUE_SIZE == 24 && MOST_BYTES <= SHORT_BYTES && (MOST_BYTES + 1).is_power_of_two());
+const _: () = assert!(UNREAD_SIZE == 16 && UNREAD_SIZE <= SHORT_BYTES);
 const _: () = assert!(SHORT_SIZE == 64 && LONG_SIZE == 1024 && annotation::TEXT < LONG_BYTES);
 const _: () = assert!(size_of::<ReadPlan>() == 16);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cookies_say_what_to_touch() {
+        let mut plan = ReadPlan::default();
+        assert_eq!(touch::cookie(&plan), 0);
+        for (place, (word, what)) in [
+            (2, what::STRING),
+            (3, what::ANNOTATIONS),
+            (1, what::BYTES_AT_RETURN),
+            (RESULT_WORD, what::STRING_AT_RETURN),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            plan.reads[place] = Read { word, what, bytes: 2 };
+        }
+        let cookie = touch::cookie(&plan);
+        for register in 0..REGISTER_ARGS {
+            assert_eq!(touch::has_string(cookie, register), register == 2);
+            assert_eq!(touch::has_annotations(cookie, register), register == 3);
+        }
+    }
 
     #[test]
     fn cookies_say_when_values_are_read() {

@@ -6,6 +6,7 @@
 //! | [`calls`] | `call_exit` | the same at instructions that leave a function |
 //! | [`calls`], [`gpu`], [`agents`] | `gpu_enter` | packets, copies and completion signals, at functions that are not traced as calls |
 //! | [`values`] | `call_enter`, `call_leave` | strings that calls are given, results that they store |
+//! | [`touch`] | `constants_touched` | bring in what these point to, where it is not in memory |
 //! | [`signals`] | `process_exits` | read what the GPU has written before the process's memory goes |
 //! | [`ioctls`] | `kfd_…` | requests to the driver |
 //! | [`sched`] | `sched_…` | traced threads without a processor |
@@ -53,6 +54,7 @@ mod maps;
 mod ring;
 mod sched;
 mod signals;
+mod touch;
 mod trace;
 mod values;
 

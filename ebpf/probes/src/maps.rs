@@ -23,6 +23,8 @@ static CONFIG: Global<ProbeConfig> = Global::new(ProbeConfig {
     follow_forks: 0,
     wakeup_bytes: 0,
     task_pid: 0,
+    task_mm: 0,
+    mm_start_stack: 0,
     wakeup_mask: 0,
     calls_per_window: 0,
 });

@@ -8,7 +8,10 @@ use core::ffi::c_void;
 
 use aya_ebpf::helpers::{
     bpf_get_smp_processor_id, bpf_probe_read_user,
-    generated::{bpf_probe_read_user as read_user, bpf_probe_read_user_str as read_user_str},
+    generated::{
+        bpf_get_current_task, bpf_probe_read_kernel as read_kernel, bpf_probe_read_user as read_user,
+        bpf_probe_read_user_str as read_user_str,
+    },
 };
 use gputrace_abi::{
     REGISTER_ARGS, STACK_ARGS,
@@ -17,13 +20,14 @@ use gputrace_abi::{
     frame::Frame,
     record::{RecordHeader, kind},
     values::{
-        LONG_BYTES, MOST_BYTES, READS as PLAN_READS, RESULT_WORD, Read, SHORT_BYTES, Value, annotation, value_flags, what,
+        LONG_BYTES, MOST_BYTES, READS as PLAN_READS, RESULT_WORD, Read, SHORT_BYTES, UNREAD_SIZE, Value, annotation, value_flags,
+        what,
     },
 };
 
 use crate::{
     agents,
-    maps::{Counters, READS},
+    maps::{Counters, READS, config},
     ring::Slot,
 };
 
@@ -180,6 +184,10 @@ fn value(order: &Order) -> u64 {
         slot.discard();
         return long_string(order, counters);
     }
+    if read < 0 {
+        // SAFETY: there is room for the two words in the slot.
+        unsafe { unread((&raw mut (*record).bytes).cast(), order.address) };
+    }
     counters.seen(Domain::ArgumentData.id());
     // SAFETY: the slot is as large as the record, which begins with a `Value`.
     unsafe {
@@ -210,6 +218,10 @@ fn long_string(order: &Order, counters: Counters) -> u64 {
             order.address as *const c_void,
         )
     };
+    if read < 0 {
+        // SAFETY: there is room for the two words in the slot.
+        unsafe { unread((&raw mut (*record).bytes).cast(), order.address) };
+    }
     // As much as there is room for: the helper has put a NUL in the place of the last byte, which may be one.
     let cut = read == LONG_BYTES as i64
         // SAFETY: the helper checks the address.
@@ -274,6 +286,7 @@ fn annotation(order: &Order, address: u64, mut slot: Slot<Sized<LONG_BYTES>>, co
         let words = bytes.cast::<u64>();
         if read_user(bytes.cast(), annotation::SIZE as u32, address as *const c_void) != 0 {
             counters.seen(Domain::ArgumentData.id());
+            unread(words, address);
             describe(record.cast(), LONG_RECORD, order, -1, value_flags::ANNOTATION);
             slot.submit(false);
             return;
@@ -293,6 +306,7 @@ fn annotation(order: &Order, address: u64, mut slot: Slot<Sized<LONG_BYTES>>, co
             let read = read_user_str(text.cast(), room as u32, value as *const c_void);
             if read < 0 {
                 flags |= value_flags::UNREADABLE;
+                words.add(1).write(value);
             } else {
                 // Without its NUL, which the helper has put in the place of the last byte where there was no room.
                 length += if read > 0 { read - 1 } else { 0 };
@@ -308,11 +322,16 @@ fn annotation(order: &Order, address: u64, mut slot: Slot<Sized<LONG_BYTES>>, co
             words.add(1).write(0);
             if read_user(words.add(1).cast(), number, value as *const c_void) != 0 {
                 flags |= value_flags::UNREADABLE;
+                words.add(1).write(value);
             }
         }
-        let to = bytes.add(annotation::TEXT - annotation::NAME_BYTES);
+        let to = bytes.add(annotation::NAME);
         if read_user_str(to.cast(), annotation::NAME_BYTES as u32, name as *const c_void) < 0 {
-            to.write(0);
+            flags |= value_flags::NAME_UNREADABLE;
+            to.cast::<u64>().write(name);
+        }
+        if flags != value_flags::ANNOTATION {
+            stack_of_program(bytes.add(annotation::STACK).cast());
         }
         counters.seen(Domain::ArgumentData.id());
         describe(record.cast(), LONG_RECORD, order, length, flags);
@@ -328,6 +347,43 @@ fn lost(counters: Counters) -> u64 {
     0
 }
 
+/// Writes an [`Unread`].
+///
+/// # Safety
+///
+/// `words` must be writable, two of them.
+#[inline(always)]
+unsafe fn unread(words: *mut u64, address: u64) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        words.write(address);
+        stack_of_program(words.add(1));
+    }
+}
+
+/// Writes [`Unread::stack`] to `place`, which also serves for what is read on the way there.
+///
+/// # Safety
+///
+/// `place` must be writable.
+#[inline(always)]
+unsafe fn stack_of_program(place: *mut u64) {
+    let config = config();
+    // SAFETY: the caller's promise; the helper checks the addresses, and zeroes what it cannot read.
+    unsafe {
+        place.write(0);
+        if config.task_mm == 0 {
+            return;
+        }
+        let task = bpf_get_current_task();
+        let mm = (task + u64::from(config.task_mm)) as *const c_void;
+        if read_kernel(place.cast(), 8, mm) == 0 {
+            let stack = (place.read() + u64::from(config.mm_start_stack)) as *const c_void;
+            read_kernel(place.cast(), 8, stack);
+        }
+    }
+}
+
 /// Fills in a [`Value`] of which `read` bytes were read, with the NUL of a string; negative if none could be.
 ///
 /// # Safety
@@ -337,7 +393,7 @@ fn lost(counters: Counters) -> u64 {
 unsafe fn describe(record: *mut Value, size: u16, order: &Order, read: i64, flags: u8) {
     let is_string = order.bytes == 0;
     let (length, flags) = match read {
-        ..0 => (0, flags | value_flags::UNREADABLE),
+        ..0 => (UNREAD_SIZE as u16, flags | value_flags::UNREADABLE),
         0 => (0, flags),
         _ if is_string => (read as u16 - 1, flags),
         _ => (read as u16, flags),

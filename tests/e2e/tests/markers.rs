@@ -246,20 +246,34 @@ fn regions_have_what_the_program_annotates_them_with() {
             "gone=(not readable)",
             "gone_text=(not readable)",
             "newer=0x20",
+            "far=a constant",
+            "far_number=4711",
             "iteration=7",
         ]
     );
     let many = arguments("many");
-    assert_eq!(many.len(), 17);
-    assert!(many[..16].iter().all(|shown| shown == "count=7"), "{many:?}");
-    assert_eq!(many[16], "annotations=more than 16…");
+    // The first of them has no name.
+    assert_eq!(many.len(), 16);
+    assert!(many[..15].iter().all(|shown| shown == "count=7"), "{many:?}");
+    assert_eq!(many[15], "annotations=more than 16…");
     assert_eq!(arguments("lost"), ["annotation=(not readable)"]);
+    let said: Vec<&str> = trace
+        .notices
+        .iter()
+        .map(|notice| notice.text.as_str())
+        .filter(|text| text.contains("could not be read"))
+        .collect();
+    // `gone`, `gone_text` and the one of `lost`.
+    assert!(
+        matches!(said[..], [one] if one.starts_with("3 texts or results")),
+        "{said:?}"
+    );
 
     let csv = fs::read_to_string(outputs.file("_arguments.csv")).expect("the arguments");
     for row in [
         r#""annotated",0,"const char *","strerror","no such file""#,
-        r#""annotated",1,"int64_t","big","-5000000000""#,
-        r#""annotated",3,"double","tolerance","0.25""#,
+        r#""annotated",1,"int64_t","big",-5000000000"#,
+        r#""annotated",3,"double","tolerance",0.25"#,
         r#""annotated",4,"void *","data","0x1000""#,
     ] {
         assert!(csv.contains(row), "{row}\n{csv}");

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 use gputrace_abi::config::ProbeConfig;
-use gputrace_probe::{layout::task_pid, possible_cpus};
+use gputrace_probe::{layout::{program_stack, task_pid}, possible_cpus};
 use libbpf_rs::{MapType, ObjectBuilder, OpenObject, OpenProgram, PrintLevel};
 use zerocopy::IntoBytes as _;
 
@@ -127,6 +127,8 @@ fn configure(open: &mut OpenObject) -> Result<()> {
         follow_forks: 1,
         wakeup_bytes: 1 << 20,
         task_pid: task_pid()?,
+        task_mm: program_stack().0,
+        mm_start_stack: program_stack().1,
         wakeup_mask: 63,
         calls_per_window: 1_000_000,
     };

@@ -26,9 +26,19 @@ struct annotation {
     void *value;
 };
 
+// Constants far from all that is ever touched: the system has read nothing near them into memory when they are given to a
+// function, and the stand-ins, like ROCTx without a tool, do not look at them.
+static const struct {
+    char before[1 << 18];
+    char annotated[16], strerror[16], value[16];
+    uint64_t number;
+    char after[1 << 18];
+} far __attribute__((aligned(1 << 16))) = {
+    .annotated = "annotated", .strerror = "strerror", .value = "a constant", .number = 4711};
+
 // One region with a value of each type, of which the loop's count is known at its end only, and values that are not there.
 static void annotate(void) {
-    char text[] = "annotated", many[] = "many", lost[] = "lost";
+    char many[] = "many", lost[] = "lost";
     char why[] = "no such file";
     size_t count = 7;
     int64_t big = -5000000000;
@@ -40,17 +50,18 @@ static void annotate(void) {
     int16_t less = -3;
     uint16_t port = 443;
     struct annotation annotations[] = {
-        {"iteration", 2, NULL}, {"strerror", 1, why},   {"big", 3, &big},       {"all", 4, &all},
+        {"iteration", 2, NULL}, {far.strerror, 1, why},   {"big", 3, &big},       {"all", 4, &all},
         {"tolerance", 5, &tolerance}, {"data", 6, (void *)0x1000}, {"errno", 7, &error},
         {"flags", 8, &flags},   {"ratio", 9, &ratio},   {"less", 10, &less},    {"port", 11, &port},
-        {"gone", 3, (void *)0x10}, {"gone_text", 1, (void *)0x10}, {"newer", 77, (void *)0x20}, {NULL, 1, why},
+        {"gone", 3, (void *)0x10}, {"gone_text", 1, (void *)0x10}, {"newer", 77, (void *)0x20},
+        {"far", 1, (void *)far.value}, {"far_number", 4, (void *)&far.number},
     };
-    rocprofsys_user_push_annotated_region(text, annotations, sizeof annotations / sizeof *annotations);
+    rocprofsys_user_push_annotated_region(far.annotated, annotations, sizeof annotations / sizeof *annotations);
     annotations[0].value = &count;
     error = 0;
-    rocprofsys_user_pop_annotated_region(text, annotations, 7);
+    rocprofsys_user_pop_annotated_region(far.annotated, annotations, 7);
     struct annotation more[17];
-    for (int i = 0; i < 17; i++) more[i] = (struct annotation){"count", 2, &count};
+    for (int i = 0; i < 17; i++) more[i] = (struct annotation){i == 0 ? NULL : "count", 2, &count};
     rocprofsys_user_push_annotated_region(many, more, 17);
     rocprofsys_user_pop_annotated_region(many, NULL, 0);
     rocprofsys_user_push_annotated_region(lost, (void *)0x30, 1);

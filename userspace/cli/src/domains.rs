@@ -20,6 +20,8 @@ const RUNTIME: &[Domain] = &[
     RocDecode,
     RocJpeg,
     Correlation,
+    MemoryAllocation,
+    ScratchMemory,
 ];
 
 /// What programs tell profilers.

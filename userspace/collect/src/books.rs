@@ -16,6 +16,7 @@ use crate::{
     accounts::Accounts,
     clocks,
     collector::Happening,
+    constants::Constants,
     gpu::GpuBooks,
     late::Late,
     rings::{Checked, check},
@@ -29,6 +30,8 @@ pub(crate) struct Books {
     pub(crate) accounts: Accounts,
     pub(crate) relevant: Relevant,
     pub(crate) gpu: Option<GpuBooks>,
+    /// What programs in the kernel could not read.
+    pub(crate) constants: Constants,
     /// For records that are shortened.
     pub(crate) trimmed: Vec<u8>,
     pub(crate) failure: Option<String>,
@@ -88,6 +91,8 @@ impl Books {
                 self.call(&header, bytes);
             }
             Checked::Value(bytes) => {
+                let completed = self.constants.completed(bytes);
+                let bytes = completed.as_deref().unwrap_or(bytes);
                 if let Some(header) = values::trimmed(bytes, &mut self.trimmed) {
                     // Borrowed from itself: the buffer comes back at the end.
                     let buffer = std::mem::take(&mut self.trimmed);

@@ -24,6 +24,7 @@ use gputrace_probe::{ProbeError, calls::Calls, tasks::Tasks};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::{
+    constants::Constants,
     accounts::Accounts, books::Books, clocks, gpu::GpuBooks, rings::CpuRing, tasks::Relevant, watch::Watcher,
 };
 
@@ -256,6 +257,7 @@ impl Collector {
                 relevant: Relevant::new(follow_forks),
                 gpu,
                 trimmed: Vec::new(),
+                constants: Constants::default(),
                 failure: None,
                 tell: Box::new(tell),
             },
@@ -332,6 +334,7 @@ impl Collector {
     fn round(&mut self) -> usize {
         // Every record made before this moment is in a ring now, so the round will get it.
         let time = clocks::now();
+        self.books.constants.tick(Instant::now());
         let mut bytes = 0;
         for ring in &mut self.rings {
             let cpu = ring.cpu;

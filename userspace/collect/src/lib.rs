@@ -16,6 +16,7 @@ pub mod accounts;
 mod books;
 pub mod clocks;
 mod collector;
+mod constants;
 mod gpu;
 mod late;
 mod rings;

@@ -29,6 +29,7 @@ use crate::{
     libbpf::{capture_messages, forget_messages, refused},
     probes::{Hook, Probes},
     settings::{configure, entry_offset},
+    touch::Touch,
 };
 
 pub use crate::settings::{BackendChoice, CallLimit, Options};
@@ -66,6 +67,7 @@ const STOP_FLAG: &str = ".bss";
 #[derive(Debug)]
 pub struct Calls {
     backend: Box<dyn Backend>,
+    touch: Option<Touch>,
     // Before the object, so that nothing runs any more when its maps go.
     links: Vec<Link>,
     rings: Vec<(u32, MapHandle)>,
@@ -146,6 +148,7 @@ impl Calls {
             .map_err(|error| refused("load the call-tracing programs", &error))?;
         let mut calls = Self {
             backend,
+            touch: None,
             links: Vec::new(),
             rings: Vec::new(),
             object,
@@ -165,6 +168,10 @@ impl Calls {
                 Ok(link) => calls.links.push(link),
                 Err(error) => tracing::debug!("no tracepoint {category}:{name}: {error}"),
             }
+        }
+        match Touch::load(&calls) {
+            Ok(touch) => calls.touch = Some(touch),
+            Err(error) => tracing::debug!("texts that are not in memory may be missing: {error}"),
         }
         Ok(calls)
     }
@@ -237,6 +244,11 @@ impl Calls {
         self.backend.name()
     }
 
+    /// Whether programs are attached to many functions at once.
+    pub(crate) fn is_multi(&self) -> bool {
+        self.backend.name() == UprobeMulti.name()
+    }
+
     /// Possible CPUs: the range of a record's `cpu`.
     #[must_use]
     pub const fn cpus(&self) -> u32 {
@@ -273,8 +285,10 @@ impl Calls {
             &points,
         );
         failures.extend(more);
+        let touched = self.touch.iter();
+        let touched = touched.flat_map(|touch| touch.attach(&*self.backend, path, scope, &points));
         Ok(Probes::new(
-            entries.into_iter().chain(returns).collect(),
+            entries.into_iter().chain(returns).chain(touched).collect(),
             failures,
         ))
     }
@@ -310,6 +324,9 @@ impl Calls {
         let program = self.program("call_enter")?;
         let (more, failed) = attach_all(backend, &program, path, scope, Side::Entry, &entries);
         links.extend(more);
+        if let Some(touch) = &self.touch {
+            links.extend(touch.attach(backend, path, scope, &entries));
+        }
         failures.extend(failed);
         Ok(Probes::new(links, failures))
     }
@@ -411,6 +428,9 @@ impl Calls {
     ///
     /// [`ProbeError`] when the map is full ([`gputrace_abi::values::MAX_PLANS`] functions).
     pub fn set_plan(&self, function: u32, plan: &ReadPlan) -> Result<(), ProbeError> {
+        if let Some(touch) = &self.touch {
+            touch.set_plan(function, plan);
+        }
         self.map("READS")?
             .update(function.as_bytes(), plan.as_bytes(), MapFlags::ANY)
             .map_err(|error| refused("say which values are to be read", &error))
@@ -594,7 +614,9 @@ mod tests {
             .progs()
             .filter(|program| {
                 let section = program.section().to_string_lossy();
-                section.starts_with("uprobe") || section.starts_with("uretprobe")
+                // Those that may sleep cannot have such a call; ours is on no stack that matters, see `crate::touch`.
+                (section.starts_with("uprobe") || section.starts_with("uretprobe"))
+                    && !section.starts_with("uprobe.s")
             })
             .collect();
         let mut names: Vec<_> = on_functions

@@ -6,7 +6,7 @@ use std::{
     os::fd::{AsFd as _, AsRawFd as _},
 };
 
-use libbpf_rs::{Link, MapCore as _, Object, ObjectBuilder, OpenMapMut, ProgramMut};
+use libbpf_rs::{Link, MapCore as _, Object, ObjectBuilder, OpenMapMut, ProgramAttachType, ProgramMut};
 
 use crate::{
     ProbeError,
@@ -33,6 +33,9 @@ pub(crate) fn load(
     for mut program in open.progs_mut() {
         let wanted = programs.iter().any(|name| program.name() == *name);
         program.set_autoload(wanted);
+        if wanted && calls.is_multi() && program.section().to_string_lossy().starts_with("uprobe") {
+            program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
+        }
     }
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();

@@ -50,6 +50,22 @@ pub fn task_pid() -> Result<u32, ProbeError> {
     Ok(*OFFSET.get_or_init(|| offset))
 }
 
+/// Offsets of `mm` in `struct task_struct` and of `start_stack` in `struct mm_struct`, by which the programs that a process
+/// executes are told from each other; 0 if the kernel does not say them.
+#[must_use]
+pub fn program_stack() -> (u32, u32) {
+    static OFFSETS: OnceLock<(u32, u32)> = OnceLock::new();
+    *OFFSETS.get_or_init(|| {
+        let found = Layout::of_kernel().and_then(|layout| {
+            Ok((
+                layout.offset("task_struct", "mm")?,
+                layout.offset("mm_struct", "start_stack")?,
+            ))
+        });
+        found.unwrap_or_default()
+    })
+}
+
 fn unknown(cause: String) -> ProbeError {
     ProbeError::Unsupported {
         action: "say how it lays out its structures".to_owned(),
@@ -96,6 +112,7 @@ mod tests {
         assert!(offset("task_struct", "files").is_some());
         assert!(offset("inode", "i_rdev").is_some());
         assert_eq!(offset("task_struct", "pid"), task_pid().ok());
+        assert!(program_stack().0 > 0 && program_stack().1 > 0);
         let error = layout.offset("task_struct", "nothing").unwrap_err().to_string();
         assert!(error.contains("no nothing in struct task_struct"), "{error}");
     }

@@ -6,7 +6,7 @@ use gputrace_abi::{config::ProbeConfig, counters::HEAT_WINDOW_SHIFT, record::LON
 use libbpf_rs::OpenObject;
 use zerocopy::IntoBytes as _;
 
-use crate::{ProbeError, ioctls, layout::task_pid, libbpf::refused, sched, trace};
+use crate::{ProbeError, ioctls, layout::{program_stack, task_pid}, libbpf::refused, sched, trace};
 
 /// Which back-end to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,11 +59,14 @@ pub(crate) fn configure(
     cpus: u32,
     ring_bytes: u32,
 ) -> Result<(), ProbeError> {
+    let (task_mm, mm_start_stack) = program_stack();
     let config = ProbeConfig {
         cpus,
         follow_forks: u32::from(options.follow_forks),
         wakeup_bytes: u64::from(ring_bytes / 4),
         task_pid: task_pid()?,
+        task_mm,
+        mm_start_stack,
         wakeup_mask: wakeup_mask(ring_bytes),
         calls_per_window: options.limit.map_or(u64::MAX, CallLimit::per_window),
     };

@@ -138,6 +138,7 @@ impl Collection {
             }
             Ok(Record::Value(correlation, pointee)) => {
                 tally.count_call(raw.header.domain, raw.header.cpu, true);
+                tally.unreadable_values += u64::from(pointee.is_unreadable());
                 self.values.add(correlation, pointee);
             }
             Ok(Record::Internal | Record::Work { .. }) => {}

@@ -34,6 +34,8 @@ pub struct Tally {
     /// Records of packets that another record had told of: programs write a packet twice where two threads ring
     /// the same doorbell. Known when the timeline has ended.
     pub duplicate_packets: u64,
+    /// Texts, annotations and results that calls point to and that nobody could read.
+    pub unreadable_values: u64,
 }
 
 impl Tally {

@@ -349,6 +349,10 @@ impl<R: Read + Seek> Timeline<R> {
                 "values of arguments were left out, because too many calls that they belong to were lost",
             ),
             (
+                self.tally.unreadable_values,
+                "texts or results of calls could not be read, because there was no memory at their addresses, which are shown in their place",
+            ),
+            (
                 self.tally.malformed_records,
                 "records made no sense and were left out; please report this",
             ),

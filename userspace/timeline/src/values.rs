@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
-use gputrace_abi::values::{VALUE_SIZE, Value, annotation, value_flags};
+use gputrace_abi::values::{UNREAD_SIZE, VALUE_SIZE, Value, annotation, value_flags};
 use zerocopy::FromBytes as _;
 
 /// What a pointer of a call pointed to.
@@ -80,13 +80,13 @@ fn annotation(bytes: &[u8], flags: u8) -> Option<Annotation> {
     );
     if bytes.is_empty() {
         let text = format!("more than {}", annotation::MOST);
-        return Some(if cut {
-            named("annotations", AnnotationValue::Text { text, cut })
-        } else {
-            named("annotation", AnnotationValue::Unreadable)
-        });
+        return cut.then(|| named("annotations", AnnotationValue::Text { text, cut }));
+    }
+    if bytes.len() == UNREAD_SIZE && !readable {
+        return Some(named("annotation", AnnotationValue::Unreadable));
     }
     let (words, text) = bytes.split_at_checked(annotation::TEXT)?;
+    let words = words.get(..annotation::STACK)?;
     let (kind, rest) = words.split_first_chunk()?;
     let (number, name) = rest.split_first_chunk()?;
     let (kind, number) = (u64::from_le_bytes(*kind), u64::from_le_bytes(*number));
@@ -105,7 +105,11 @@ fn annotation(bytes: &[u8], flags: u8) -> Option<Annotation> {
         kind::FLOAT32 => AnnotationValue::Real(f64::from(f32::from_bits(number as u32)).to_bits()),
         _ => AnnotationValue::Pointer(number),
     };
-    Some(named(&crate::decode::name(name), value))
+    Some(if flags & value_flags::NAME_UNREADABLE != 0 {
+        named("annotation", value)
+    } else {
+        named(&crate::decode::name(name), value)
+    })
 }
 
 /// Bytes of values that wait for their calls. A call whose record was lost never comes for them.
@@ -159,6 +163,18 @@ impl Annotation {
 }
 
 impl Pointee {
+    /// Whether a value is missing because there was no memory to read.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        matches!(
+            self.data,
+            PointeeData::Unreadable
+                | PointeeData::Annotation(Annotation {
+                    value: AnnotationValue::Unreadable,
+                    ..
+                })
+        )
+    }
+
     /// About what it takes in memory, in bytes.
     fn size(&self) -> usize {
         VALUE_SIZE
@@ -291,12 +307,24 @@ mod tests {
             (&why[..], 0, "strerror", text("no such file", false)),
             (&why, value_flags::CUT, "strerror", text("no such file", true)),
             (&why, value_flags::UNREADABLE, "strerror", AnnotationValue::Unreadable),
-            (&[], value_flags::UNREADABLE, "annotation", AnnotationValue::Unreadable),
+            (
+                &[0; UNREAD_SIZE],
+                value_flags::UNREADABLE,
+                "annotation",
+                AnnotationValue::Unreadable,
+            ),
+            (
+                &why,
+                value_flags::NAME_UNREADABLE,
+                "annotation",
+                text("no such file", false),
+            ),
             (&[], value_flags::CUT, "annotations", text("more than 16", true)),
         ] {
             assert_eq!(found(bytes, flags), Some((name.to_owned(), value)));
         }
         assert_eq!(found(&why[..annotation::TEXT - 1], 0), None);
+        assert_eq!(found(&[], 0), None);
     }
 
     #[test]

@@ -65,8 +65,8 @@ domain_args! {
     rocdecode_trace;
     /// JPEG decoding: rocJpeg*.
     rocjpeg_trace;
-    /// What applications call and what comes of it: the HIP runtime API, kernels, copies, markers, collectives (the default).
+    /// What applications call and what comes of it: the HIP runtime API, kernels, copies, memory, markers, collectives (the default).
     runtime_trace = 'r';
-    /// Everything: HIP, HSA, kernels, copies, markers, collectives.
+    /// Everything: HIP, HSA, kernels, copies, memory, markers, collectives.
     sys_trace = 's';
 }

@@ -131,19 +131,14 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                 "",
             ),
             entry("memory-copy-trace", Bool, Works, ""),
-            entry(
-                "memory-allocation-trace",
-                Bool,
-                Works,
-                "Not part of `--runtime-trace`.",
-            ),
+            entry("memory-allocation-trace", Bool, Works, ""),
             entry("kfd-trace", Bool, Instead(DRIVER), ""),
             entry(
                 "scratch-memory-trace",
                 Bool,
                 Works,
                 "Seen in the queues' descriptors, by looking 1,000 to 10,000 times a second: what comes and goes between two looks is \
-                 missing. Not part of `--runtime-trace`.",
+                 missing.",
             ),
             entry(
                 "hsa-trace",

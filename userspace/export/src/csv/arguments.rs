@@ -27,11 +27,8 @@ pub(super) fn begin(directory: &OutputDir, name: &str) -> Result<Table, ExportEr
     Table::create(directory, &format!("{name}_arguments.csv"), COLUMNS)
 }
 
-/// Writes the rows of a call. Markers have none: their text is their name.
+/// Writes the rows of a call. Those of a marker, whose text is its name, are what the program has annotated it with.
 pub(super) fn rows(table: &mut Table, info: &FunctionInfo, call: &Call) -> Result<(), ExportError> {
-    if info.range.is_some() {
-        return Ok(());
-    }
     let mut row = |position: Option<u64>, c_type: &str, name: &str, value: String| {
         table.fields([
             Field::from(call.pid),
@@ -47,7 +44,7 @@ pub(super) fn rows(table: &mut Table, info: &FunctionInfo, call: &Call) -> Resul
     for (position, (c_type, name, value)) in (0..).zip(args::typed(info, call)) {
         row(Some(position), c_type, name, value.to_string())?;
     }
-    match args::returned(info, call) {
+    match args::returned(info, call).filter(|_| info.range.is_none()) {
         Some(value) => row(None, "", "return", value.to_string()),
         None => Ok(()),
     }

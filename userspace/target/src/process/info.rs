@@ -67,6 +67,14 @@ pub fn namespace_pid(pid: u32) -> Option<u32> {
     ids.split_ascii_whitespace().skip(1).last()?.parse().ok()
 }
 
+/// Where the stack of a process's main thread begins, which differs from one program that the process executes to the next;
+/// `None` if the process is gone or the kernel does not say.
+#[must_use]
+pub fn start_stack(pid: u32) -> Option<u64> {
+    let stat = Stat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)?;
+    Some(stat.start_stack).filter(|stack| *stack != 0)
+}
+
 /// `/proc/PID/comm`, lossily decoded.
 pub(super) fn comm(pid: u32) -> Option<String> {
     name(&format!("/proc/{pid}/comm"))
@@ -127,6 +135,8 @@ struct Stat {
     state: char,
     parent: u32,
     start_ticks: u64,
+    /// 0 for a reader who may not know.
+    start_stack: u64,
 }
 
 impl Stat {
@@ -142,11 +152,13 @@ impl Stat {
         let state = fields.next()?.chars().next()?;
         let parent = fields.next()?.parse().ok()?;
         let start_ticks = fields.nth(22 - 5)?.parse().ok()?;
+        let start_stack = fields.nth(28 - 23).and_then(|field| field.parse().ok());
         Some(Self {
             name,
             state,
             parent,
             start_ticks,
+            start_stack: start_stack.unwrap_or(0),
         })
     }
 }
@@ -158,12 +170,13 @@ mod tests {
 
     #[test]
     fn stat_lines() {
-        let line = b"77 (a) b (c)) S 1 77 77 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 3 0 123456 1000 20 1 1\n";
+        let line = b"77 (a) b (c)) S 1 77 77 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 3 0 123456 1000 20 1 1 1 4711 0\n";
         let expected = Stat {
             name: "a) b (c)".to_owned(),
             state: 'S',
             parent: 1,
             start_ticks: 123_456,
+            start_stack: 4711,
         };
         assert_eq!(Stat::parse(line), Some(expected));
         assert_eq!(Stat::parse(b"77 (a) S 1 77"), None);

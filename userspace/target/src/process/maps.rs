@@ -15,6 +15,8 @@ pub struct Mapping {
     pub start: u64,
     /// Address behind the last byte.
     pub end: u64,
+    /// Whether the process can write to it.
+    pub writable: bool,
     /// Whether code can run in it.
     pub executable: bool,
     /// File offset of `start`, bytes.
@@ -58,6 +60,7 @@ impl Mapping {
         Some(Self {
             start: hex(start)?,
             end: hex(end)?,
+            writable: permissions.as_bytes().get(1) == Some(&b'w'),
             executable: permissions.as_bytes().get(2) == Some(&b'x'),
             offset: hex(offset)?,
             device: rustix::fs::makedev(hex32(major)?, hex32(minor)?),
@@ -148,7 +151,7 @@ mod tests {
         assert!(!lib.deleted());
 
         let gone = mapping("1000-2000 rw-p 0 00:01 9 /a dir/li\\012b (1).so (deleted)").unwrap();
-        assert!(gone.deleted() && !gone.executable);
+        assert!(gone.deleted() && !gone.executable && gone.writable && !lib.writable);
         assert_eq!(gone.path(), Path::new("/a dir/li\nb (1).so"));
         assert_eq!(
             mapping("1000-2000 r--p 0 00:01 9 /back\\slash").unwrap().path(),

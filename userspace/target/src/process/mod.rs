@@ -11,7 +11,7 @@ use std::{
 
 use crate::elf::{self, ElfError, ElfInfo, Linkage};
 
-pub use info::{describe, namespace_pid, pids};
+pub use info::{describe, namespace_pid, pids, start_stack};
 pub(crate) use libraries::file_at;
 pub use libraries::{MappedFile, open_mapped};
 
