@@ -66,6 +66,7 @@ use crate::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, group, group_title},
     loss,
+    observed::memory_domain,
     output::OutputDir,
 };
 use gpu::GpuTables;
@@ -270,6 +271,11 @@ impl Exporter for CsvExporter {
                     count(stats, Domain::KernelDispatch, &name, &dispatch.time);
                 }
                 Event::Copy(copy) => count(stats, Domain::MemoryCopy, copy.direction.name(), &copy.time),
+                Event::Observation(one) => {
+                    if let Some(domain) = memory_domain(one) {
+                        stats.add(domain.csv_stem(), &one.name, one.duration());
+                    }
+                }
                 _ => {}
             }
         }
