@@ -80,7 +80,11 @@ fn they_have_tables_of_statistics() {
     let stats = names(directory.path())
         .into_iter()
         .filter(|name| name.ends_with("_stats.csv"));
-    assert_eq!(stats.count(), 3, "what HIP was asked for is no domain of rocprofv3's");
+    assert_eq!(
+        stats.count(),
+        3,
+        "what HIP was asked for is no domain of rocprofv3's"
+    );
 }
 
 #[test]
@@ -113,5 +117,8 @@ fn they_have_tables_in_the_summary() {
         ]
     );
     assert_eq!(text.matches("No longer than shown").count(), 2, "{text}");
-    assert!(!text.contains("No domain is called") && !text.contains("hipMallocAsync"), "{text}");
+    assert!(
+        !text.contains("No domain is called") && !text.contains("hipMallocAsync"),
+        "{text}"
+    );
 }

@@ -266,7 +266,11 @@ mod tests {
             (kind::SIZE, 7, AnnotationValue::Unsigned(7)),
             (kind::INT64, u64::MAX, AnnotationValue::Signed(-1)),
             (kind::UINT64, u64::MAX, AnnotationValue::Unsigned(u64::MAX)),
-            (kind::FLOAT64, 0.5_f64.to_bits(), AnnotationValue::Real(0.5_f64.to_bits())),
+            (
+                kind::FLOAT64,
+                0.5_f64.to_bits(),
+                AnnotationValue::Real(0.5_f64.to_bits()),
+            ),
             (kind::POINTER, 0x10, AnnotationValue::Pointer(0x10)),
             (kind::INT32, 0xffff_fffd, AnnotationValue::Signed(-3)),
             (kind::UINT32, 9, AnnotationValue::Unsigned(9)),
@@ -290,8 +294,18 @@ mod tests {
         for (bytes, flags, name, value) in [
             (&why[..], 0, "strerror", text("no such file", false)),
             (&why, value_flags::CUT, "strerror", text("no such file", true)),
-            (&why, value_flags::UNREADABLE, "strerror", AnnotationValue::Unreadable),
-            (&[], value_flags::UNREADABLE, "annotation", AnnotationValue::Unreadable),
+            (
+                &why,
+                value_flags::UNREADABLE,
+                "strerror",
+                AnnotationValue::Unreadable,
+            ),
+            (
+                &[],
+                value_flags::UNREADABLE,
+                "annotation",
+                AnnotationValue::Unreadable,
+            ),
             (&[], value_flags::CUT, "annotations", text("more than 16", true)),
         ] {
             assert_eq!(found(bytes, flags), Some((name.to_owned(), value)));
