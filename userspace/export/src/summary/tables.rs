@@ -1,4 +1,4 @@
-//! Tables of statistics in the form that rocprofv3 prints: `--summary-per-domain`, `--summary-groups`.
+//! Tables of statistics in the form that rocprofv3 prints: `--summary`, `--summary-per-domain`, `--summary-groups`.
 //!
 //! They count what the CSV statistics count: finished calls, allocations and scratch memory, and GPU work whose times
 //! are real. What is not in a table is said below it. Memory grows with the number of names.
@@ -110,6 +110,8 @@ pub struct TableOptions {
     pub per_domain: bool,
     /// One for each of these groups.
     pub groups: Vec<DomainGroup>,
+    /// One for all domains together, if there is anything to be in it.
+    pub whole: bool,
     /// Unit of durations.
     pub units: Units,
     /// Percentiles of the durations that have columns, 0 to 100; each is right to within 1 %.
@@ -122,7 +124,7 @@ impl TableOptions {
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.per_domain && self.groups.is_empty()
+        !self.per_domain && self.groups.is_empty() && !self.whole
     }
 }
 
@@ -350,6 +352,13 @@ impl fmt::Display for Tables {
             } else {
                 self.table(&format!("{} SUMMARY", names(&matching, " + ")), &matching, f)?;
             }
+        }
+        let counted = self
+            .domains
+            .values()
+            .any(|known| !known.names.is_empty() || known.not_counted > 0);
+        if self.options.whole && counted {
+            self.table("SUMMARY", &groups, f)?;
         }
         if self.options.remarks && !self.notices.is_empty() {
             writeln!(f, "\nRemarks")?;
