@@ -130,7 +130,9 @@ def problems(document: dict[str, Any], counts: Counter[str]) -> Iterator[str]:
                     if record["correlation_id"]["internal"] in calls:
                         yield f"{what}: its correlation id occurs again"
                     calls.add(record["correlation_id"]["internal"])
-                    if array == "marker_api" and is_text(operation) and record["correlation_id"]["internal"] not in texts:
+                    # A text that could not be read leaves the call as it was, with its argument.
+                    known = record["correlation_id"]["internal"] in texts or record["args"]
+                    if array == "marker_api" and is_text(operation) and not known:
                         yield f"{what} has no text"
                 elif array in ("memory_allocation", "scratch_memory"):
                     if array == "memory_allocation" and not ADDRESS.fullmatch(record["address"]):
