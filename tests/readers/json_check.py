@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,80 @@ ARRAYS = (
     "kernel_dispatch hip_api hsa_api marker_api rccl_api memory_copy memory_allocation scratch_memory rocdecode_api "
     "rocjpeg_api"
 ).split()
+# Arrays by the domain under which the summary counts their records.
+DOMAINS = {array: "KERNEL_DISPATCH" if array == "kernel_dispatch" else array.upper() for array in ARRAYS}
 NULL_AGENT = 2**64 - 1
+ADDRESS = re.compile("0x[0-9a-f]{16}")
 
 
 def name(process: dict[str, Any], record: dict[str, Any]) -> tuple[str, str]:
     kind = process["strings"]["buffer_records"][record["kind"]]
     return kind["kind"], kind["operations"][record["operation"]]
+
+
+def marker_texts(process: dict[str, Any]) -> dict[int, str]:
+    return {marker["key"]: marker["value"] for marker in process["strings"]["marker_api"]}
+
+
+def is_text(operation: str) -> bool:
+    """Whether records of the operation stand for a text that the program gave."""
+    return operation.startswith(("roctxMark", "roctxRange"))
+
+
+def metadata(process: dict[str, Any], agents: set[int]) -> Iterator[str]:
+    config = process["metadata"]["config"]
+    for array, member in (("kernel_dispatch", "kernel_trace"), ("memory_copy", "memory_copy_trace")):
+        if process["buffer_records"][array] and config.get(member) is False:
+            yield f"there are records of {array}, but {member} is off"
+    for agent in process["agents"]:
+        if "capability" in agent and sum(agent["capability"].values()) > 0 and len(agent["capability"]) != 24:
+            yield f"agent {agent['id']} has other capabilities: {agent['capability']}"
+        for member, parts in (("fw_version", ["uCode", "Major", "Minor", "Stepping"]), ("sdma_fw_version", ["uCodeSDMA", "uCodeRes"])):
+            if member in agent and set(agent[member]) != set(parts):
+                yield f"agent {agent['id']} has {member} {agent[member]}"
+    for kernel in process["kernel_symbols"]:
+        if kernel["truncated_kernel_name"] not in kernel["demangled_kernel_name"] or not kernel["truncated_kernel_name"]:
+            yield f"kernel {kernel['kernel_id']} has the short name {kernel['truncated_kernel_name']}"
+    for found in process["code_objects"]:
+        if found["rocp_agent"]["handle"] not in agents:
+            yield f"code object {found['code_object_id']} has an unknown agent"
+        if found["storage_type"] == 2 and "memory_size" not in found:
+            yield f"code object {found['code_object_id']} has no memory"
+
+
+def summary(process: dict[str, Any]) -> Iterator[str]:
+    """The sums must be those of the records."""
+    texts = marker_texts(process)
+    kernels = {kernel["kernel_id"]: kernel["formatted_kernel_name"] for kernel in process["kernel_symbols"]}
+    expected: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for array, records in process["buffer_records"].items():
+        for record in records:
+            if "unfinished" in record["gputrace"] and array.endswith("_api"):
+                continue
+            _, operation = name(process, record)
+            if array == "kernel_dispatch":
+                unknown = f"(unknown kernel {record['gputrace']['kernel_object']:#x})"
+                operation = kernels.get(record["dispatch_info"]["kernel_id"], unknown)
+            elif array == "marker_api":
+                operation = texts.get(record["correlation_id"]["internal"], operation)
+            expected[DOMAINS[array]][operation].append(record["end_timestamp"] - record["start_timestamp"])
+    found = {entry["domain"]: entry["stats"] for entry in process["summary"]}
+    if len(found) != len(process["summary"]):
+        yield "the summary has a domain twice"
+    for domain, names in expected.items():
+        stats = found.get(domain, {"count": 0, "sum": 0, "operations": []})
+        operations = {entry["key"]: entry["value"] for entry in stats["operations"]}
+        sums = {key: (len(took), sum(took), min(took), max(took)) for key, took in names.items()}
+        summed = {key: (one["count"], one["sum"], one["min"], one["max"]) for key, one in operations.items()}
+        if sums != summed:
+            yield f"the summary of {domain} has {summed}, its records {sums}"
+        everything = [took for each in names.values() for took in each]
+        if (stats["count"], stats["sum"]) != (len(everything), sum(everything)):
+            yield f"the summary of {domain} does not add up: {stats['count']}, {stats['sum']}"
+        for key, one in operations.items():
+            if abs(one["mean"] - one["sum"] / one["count"]) > 1e-6 * one["mean"] + 1e-9:
+                yield f"the mean of {key} is {one['mean']}"
+    yield from (f"the summary of {domain} has no records" for domain in found.keys() & {*DOMAINS.values()} - expected.keys())
 
 
 def problems(document: dict[str, Any], counts: Counter[str]) -> Iterator[str]:
@@ -45,6 +114,9 @@ def problems(document: dict[str, Any], counts: Counter[str]) -> Iterator[str]:
             for kernel in process["kernel_symbols"]
             if objects and kernel["code_object_id"] not in objects
         )
+        texts = marker_texts(process)
+        if len(texts) != len(process["strings"]["marker_api"]):
+            yield f"process {pid} has markers with two texts"
         for array, records in process["buffer_records"].items():
             counts[array] += len(records)
             for record in records:
@@ -58,11 +130,19 @@ def problems(document: dict[str, Any], counts: Counter[str]) -> Iterator[str]:
                     if record["correlation_id"]["internal"] in calls:
                         yield f"{what}: its correlation id occurs again"
                     calls.add(record["correlation_id"]["internal"])
+                    # A text that could not be read leaves the call as it was, with its argument.
+                    known = record["correlation_id"]["internal"] in texts or record["args"]
+                    if array == "marker_api" and is_text(operation) and not known:
+                        yield f"{what} has no text"
                 elif array in ("memory_allocation", "scratch_memory"):
+                    if array == "memory_allocation" and not ADDRESS.fullmatch(record["address"]):
+                        yield f"{what} has the address {record['address']}"
                     if record["agent_id"]["handle"] not in agents:
                         yield f"{what} has an unknown agent {record['agent_id']}"
                 else:
                     yield from work(record, what, agents, kernels, timed=True)
+        yield from metadata(process, agents)
+        yield from summary(process)
         own = process["gputrace"]
         counts["other_api"] += len(own["other_api"])
         for array, records in own["untimed"].items():

@@ -2,8 +2,8 @@
 """Counts the spans in all outputs of one recording, each by a reader of its own, and compares the counts.
 
 Every format that is there is read; the other scripts here check each for itself. Kernels and copies count by
-whether the GPU's times are known; calls by the file or category in which rocprofv3 would have them. Exit status 1
-if two formats differ, 2 if there is nothing to compare.
+whether the GPU's times are known; calls by the file or category in which rocprofv3 would have them. The formats that
+number streams must give each kernel and copy the same number. Exit status 1 if two formats differ, 2 if there is nothing to compare.
 """
 
 import argparse
@@ -39,6 +39,50 @@ def other_script(script: str, path: Path, python: str = sys.executable) -> dict[
     if done.returncode != 0:
         raise SystemExit(f"{script} {path}:\n{done.stderr or done.stdout}")
     return json.loads(done.stdout)
+
+
+# For each kernel, by its dispatch id, and for each copy, by its times: the number of its stream.
+Streams = Counter[tuple[str, object, int]]
+
+
+def streams_of_csv(directory: Path, name: str) -> Streams | None:
+    streams: Streams = Counter()
+    found = False
+    for kind, key in (("kernel", "Dispatch_Id"), ("memory_copy", None)):
+        path = directory / f"{name}_{kind}_trace.csv"
+        if path.exists():
+            found = True
+            with path.open(newline="") as file:
+                for row in csv.DictReader(file):
+                    what = int(row[key]) if key else (int(row["Start_Timestamp"]), int(row["End_Timestamp"]))
+                    streams[kind, what, int(row["Stream_Id"])] += 1
+    return streams if found else None
+
+
+def streams_of_json(path: Path) -> Streams:
+    streams: Streams = Counter()
+    with path.open(encoding="utf-8") as file:
+        document = json.load(file)
+    for process in document["rocprofiler-sdk-tool"]:
+        records = process["buffer_records"]
+        for record in records["kernel_dispatch"]:
+            streams["kernel", record["dispatch_info"]["dispatch_id"], record["stream_id"]["handle"]] += 1
+        for record in records["memory_copy"]:
+            times = record["start_timestamp"], record["end_timestamp"]
+            streams["memory_copy", times, record["stream_id"]["handle"]] += 1
+    return streams
+
+
+def streams_of_rocpd(path: Path) -> Streams:
+    import sqlite3
+
+    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    streams: Streams = Counter()
+    for dispatch, stream in database.execute("SELECT dispatch_id, stream_id FROM kernels"):
+        streams["kernel", dispatch, stream] += 1
+    for start, end, stream in database.execute('SELECT start, "end", stream_id FROM memory_copies'):
+        streams["memory_copy", (start, end), stream] += 1
+    return streams
 
 
 def of_csv(directory: Path, name: str) -> Counter[str] | None:
@@ -144,8 +188,21 @@ def main() -> int:
         if len(set(counts.values())) > 1:
             wrong += 1
             print(f"{kind}: {counts}", file=sys.stderr)
+    streams = {"csv": streams_of_csv(directory, name)}
+    for extension, read_streams in (("json", streams_of_json), ("db", streams_of_rocpd)):
+        path = directory / f"{name}_results.{extension}"
+        streams[extension] = read_streams(path) if path.exists() else None
+    known = {extension: found for extension, found in streams.items() if found is not None}
+    first = next(iter(known), None)
+    for extension, found in known.items():
+        if found != known[first]:
+            wrong += 1
+            differ = sorted(map(str, (found - known[first]) + (known[first] - found)))
+            print(f"streams differ in {first} and {extension}: {differ[:10]}", file=sys.stderr)
+    numbers = sorted({stream for _, _, stream in known[first]}) if known else []
     spans = next(iter(formats.values()))
-    print(json.dumps({"formats": list(formats), **{kind: spans[kind] for kind in kinds}}))
+    counted = {kind: spans[kind] for kind in kinds}
+    print(json.dumps({"formats": list(formats), **counted, "streams of": list(known), "streams": numbers}))
     return 1 if wrong else 0
 
 

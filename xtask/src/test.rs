@@ -133,7 +133,9 @@ fn prepare_releases(workspace: &Workspace) -> Vec<String> {
         }
     }
     if let Err(error) = gen_catalog::fetch_headers(workspace) {
-        lacking.push(format!("headers of ROCm, to compare the catalogue with: {error:#}"));
+        lacking.push(format!(
+            "headers of ROCm, to compare the catalogue with: {error:#}"
+        ));
     }
     let built = long_step(
         "build the GPU workloads",

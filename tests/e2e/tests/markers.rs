@@ -223,7 +223,12 @@ fn every_switch_is_honoured_and_both_profilers_ids() {
 fn regions_have_what_the_program_annotates_them_with() {
     let Some(bench) = Bench::privileged() else { return };
     let outputs = bench.launch(
-        &["--marker-trace", "-f", "csv,pftrace,json,rocpd", "--csv-arguments"],
+        &[
+            "--marker-trace",
+            "-f",
+            "csv,pftrace,json,rocpd",
+            "--csv-arguments",
+        ],
         &["markers/controls"],
     );
     let trace = outputs.trace();

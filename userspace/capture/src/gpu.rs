@@ -21,7 +21,8 @@ pub struct Agent {
     pub product_name: String,
     /// Name of the ASIC in the topology.
     pub model_name: String,
-    /// The numeric columns of rocprofv3's `agent_info`, by their names there and in its order.
+    /// The numeric columns of rocprofv3's `agent_info`, by their names there and in its order, and then what else its JSON
+    /// says in numbers.
     pub info: Vec<(String, u64)>,
 }
 

@@ -55,6 +55,11 @@ pub enum Mode {
     /// Every process on the node.
     #[default]
     Node,
+    /// In different ways: of captures that were merged. Not in captures.
+    Merged {
+        /// How many there were.
+        captures: u64,
+    },
 }
 
 /// The same moment on several clocks, read one after the other.

@@ -11,7 +11,7 @@ use crate::args::boolean;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Summary")]
 pub(crate) struct SummaryArgs {
-    /// Print where the time went, what hangs and what was lost.
+    /// Print where the time went, what hangs and what was lost, and rocprofv3's table of all domains.
     #[arg(short = 'S', long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) summary: bool,
@@ -26,11 +26,11 @@ pub(crate) struct SummaryArgs {
     #[arg(long, value_name = "REGEX", value_parser = group)]
     pub(crate) summary_groups: Vec<DomainGroup>,
 
-    /// Unit in the tables of -D and --summary-groups.
+    /// Unit in rocprofv3's tables (-S, -D, --summary-groups).
     #[arg(short = 'u', long, value_enum, value_name = "UNIT", default_value = "nsec")]
     pub(crate) summary_units: Unit,
 
-    /// Show also these percentiles of the durations in the tables of -D and --summary-groups, each to within 1 %
+    /// Show also these percentiles of the durations in rocprofv3's tables, each to within 1 %
     /// [default if given without a value: 50,95,99].
     #[arg(long, num_args = 0..=1, require_equals = true, value_name = "LIST", value_parser = percentile,
           value_delimiter = ',', default_missing_values = ["50", "95", "99"])]
@@ -73,6 +73,7 @@ impl SummaryArgs {
             per_domain: self.summary_per_domain
                 || (!self.percentiles.is_empty() && self.summary_groups.is_empty()),
             groups: self.summary_groups.clone(),
+            whole: self.summary,
             units: self.summary_units.into(),
             percentiles: self.percentiles.clone(),
             remarks: !self.summary,

@@ -15,7 +15,7 @@ use std::{
 use gputrace_abi::domain::Domain;
 use gputrace_capture::{
     Meta,
-    meta::{ClockSnapshot, End, Recording},
+    meta::{ClockSnapshot, End, Mode, Recording},
 };
 use gputrace_timeline::{
     event::Call,
@@ -40,6 +40,9 @@ fn capture(directory: &Path, host: &str, boot: u64, slower: u64) -> PathBuf {
     let mut made = Synthetic::new(&Recording {
         hostname: host.to_owned(),
         cpus: 1,
+        mode: Mode::Launch {
+            command: vec![format!("./app-of-{host}")],
+        },
         clocks: clocks(START),
         ..Recording::default()
     });
@@ -96,6 +99,30 @@ fn summaries_and_exports_show_the_part_that_is_asked_for() {
     let text = stdout(&said);
     assert!(text.contains("HIP API") && !text.contains("hsa_init"), "{text}");
     assert!(text.contains("The filters left 16 of 20 calls"), "{text}");
+
+    // It ends with rocprofv3's table, in the unit that is asked for.
+    for (more, heading, row) in [
+        (
+            &["-u", "msec"][..],
+            "DURATION (msec)",
+            "hipMemcpy|HIP_API|10|100.000000|1.000e+01|90.909091|10.000000|10.000000|0.000e+00",
+        ),
+        (
+            &[],
+            "DURATION (nsec)",
+            "hsa_init|HSA_API|10|10000000|1.000e+06|9.090909|1000000|1000000|0.000e+00",
+        ),
+    ] {
+        let text = stdout(&gputrace(&[&["summary", path], more].concat()));
+        let (overview, table) = text.split_once("ROCPROFV3 SUMMARY:").unwrap();
+        assert!(overview.contains("seen 20 = written 20"), "{text}");
+        assert!(table.contains(heading), "{text}");
+        let rows: Vec<String> = table
+            .lines()
+            .map(|line| line.split('|').map(str::trim).collect::<Vec<_>>().join("|"))
+            .collect();
+        assert!(rows.contains(&format!("|{row}|")), "{rows:?}");
+    }
 
     let out = directory.path().join("out");
     let done = gputrace(&[
@@ -217,6 +244,10 @@ fn captures_of_two_hosts_share_a_timeline() {
     );
     assert!(said.contains("do not say that both were synchronised"), "{said}");
     assert!(said.contains("seen 40 = written 40"), "{said}");
+    assert!(
+        said.contains("Recorded the targets of 2 captures on a+b"),
+        "{said}"
+    );
     let calls = calls(&out, "all");
     assert_eq!(calls.len(), 20);
     let number = |text: &str| -> u64 { text.parse().unwrap() };

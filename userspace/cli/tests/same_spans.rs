@@ -4,11 +4,15 @@
 
 use std::{env, path::Path, process::Command};
 
-use gputrace_abi::{domain::Domain, gpu::completion_reason};
+use gputrace_abi::{
+    domain::Domain,
+    gpu::{completion_reason, packet_flags},
+};
 use gputrace_capture::{
+    Meta,
     gpu::Queue,
     ledger::Ledger,
-    meta::{ClockSnapshot, End, Recording},
+    meta::{ArgSlot, ClockSnapshot, End, Function, Library, Parameter, Recording, ValueKind},
 };
 use gputrace_timeline::synthetic::{
     Synthetic, call,
@@ -17,6 +21,9 @@ use gputrace_timeline::synthetic::{
 };
 
 const MS: u64 = 1_000_000;
+
+/// Handles of streams. The first is the null stream, and the last has no work.
+const STREAMS: [u64; 4] = [0, 0xa0, 0xb0, 0xc0];
 
 /// Adds a reading of `signal`, 6 ms after the begin of its use, with when that began and ended, ms.
 fn ended(made: &mut Synthetic, account: &mut Ledger, signal: u64, (begin, end): (u64, u64)) {
@@ -56,9 +63,29 @@ fn capture() -> Vec<u8> {
         ..Queue::default()
     });
     made.meta(gpu::code_object(0));
-    made.library("libamdhip64.so", &[("hipLaunchKernel", Domain::HipRuntime)]);
+    made.meta(Meta::Library(Box::new(Library {
+        path: "libamdhip64.so".to_owned(),
+        functions: vec![Function {
+            name: "hipLaunchKernel".to_owned(),
+            domain: Domain::HipRuntime.id(),
+            parameters: Some(vec![Parameter {
+                name: "stream".to_owned(),
+                c_type: "hipStream_t".to_owned(),
+                kind: ValueKind::Pointer,
+                at: ArgSlot::Register(0),
+                stored: None,
+            }]),
+            ..Function::default()
+        }],
+        ..Library::default()
+    })));
     let calls: Vec<_> = (0..20)
-        .map(|number| call(number + 1, (10 * number + 10) * MS, (10 * number + 15) * MS))
+        .map(|number| {
+            let mut call = call(number + 1, (10 * number + 10) * MS, (10 * number + 15) * MS);
+            // Calls name the streams in another order than work comes in, and one that no work is in.
+            call.args[0] = STREAMS[(number as usize + 1) % STREAMS.len()];
+            call
+        })
         .collect();
     let mut account = ledger(&calls, &[]);
     for call in &calls {
@@ -69,6 +96,8 @@ fn capture() -> Vec<u8> {
         let signal = if number % 2 == 0 { 0x9000 + number * 64 } else { 0 };
         let mut packet = gpu::packet(number, (10 * number + 11) * MS, signal);
         (packet.innermost, packet.outermost) = (number + 1, number + 1);
+        packet.flags |= packet_flags::STREAM;
+        packet.stream = STREAMS[number as usize % 3];
         gpu::count(&mut account, &packet.header);
         made.record(&packet);
         if signal != 0 {
@@ -84,6 +113,8 @@ fn capture() -> Vec<u8> {
         let signal = 0xa000 + number * 64;
         let mut copy = gpu::copy((10 * number + 11) * MS, signal);
         (copy.innermost, copy.outermost) = (number + 1, number + 1);
+        copy.flags |= packet_flags::STREAM;
+        copy.stream = STREAMS[number as usize % 2];
         gpu::count(&mut account, &copy.header);
         made.record(&copy);
         ended(
@@ -94,7 +125,7 @@ fn capture() -> Vec<u8> {
         );
     }
     account.time = 300 * MS;
-    made.meta(gputrace_capture::Meta::Ledger(Box::new(account)));
+    made.meta(Meta::Ledger(Box::new(account)));
     made.meta(End {
         time: 300 * MS,
         ..End::default()
@@ -142,6 +173,8 @@ fn every_format_holds_the_same_spans() {
         "\"kernel_dispatch\": 10",
         "\"memory_copy\": 5",
         "\"untimed kernel_dispatch\": 10",
+        "\"streams of\": [\"csv\", \"json\", \"db\"]",
+        "\"streams\": [0, 1, 2]",
     ] {
         assert!(counts.contains(part), "{part} in {counts}");
     }

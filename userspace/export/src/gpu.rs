@@ -3,8 +3,10 @@
 use std::{borrow::Cow, collections::HashMap};
 
 use foldhash::fast::RandomState;
+use gputrace_abi::REGISTER_ARGS;
+use gputrace_capture::meta::ArgSlot;
 use gputrace_timeline::{
-    event::Event,
+    event::{Call, Event, FunctionInfo},
     gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelInfo, QueueInfo, Window},
 };
 
@@ -14,9 +16,84 @@ pub struct Gpus {
     agents: Vec<AgentInfo>,
     queues: HashMap<u32, QueueInfo, RandomState>,
     kernels: HashMap<u32, KernelInfo, RandomState>,
-    /// Numbers by process and handle, and how many each process has.
-    streams: HashMap<(u32, u64), u32, RandomState>,
-    streams_of: HashMap<u32, u32, RandomState>,
+    streams: Streams,
+}
+
+/// The numbers of streams, one rule for all formats: from 1, in the order in which the streams come up in calls or in
+/// work, unique in the recording. A stream that the recording saw being created comes up there.
+#[derive(Clone, Debug, Default)]
+struct Streams {
+    /// Where functions have streams, by number of the function.
+    words: HashMap<u32, Vec<StreamWord>, RandomState>,
+    /// By process and handle.
+    numbers: HashMap<(u32, u64), u32, RandomState>,
+    /// Process and handle of each, in order of their numbers.
+    order: Vec<(u32, u64)>,
+}
+
+/// An argument that is a stream.
+#[derive(Clone, Copy, Debug)]
+struct StreamWord {
+    word: u8,
+    /// Whether the function stores the stream where the argument points to.
+    stored: bool,
+}
+
+/// The C type of streams; with a `*`, of where one is stored.
+const STREAM: &str = "hipStream_t";
+
+/// Handles that mean a null stream: 0, and `hipStreamLegacy` of `hip_runtime_api.h`.
+const NULL_STREAMS: [u64; 2] = [0, 1];
+
+impl Streams {
+    fn function(&mut self, info: &FunctionInfo) {
+        let parameters = info.function.parameters.iter().flatten();
+        let words: Vec<StreamWord> = parameters
+            .filter_map(|parameter| {
+                let rest = parameter.c_type.strip_prefix(STREAM)?.trim();
+                let word = match parameter.at {
+                    ArgSlot::Register(word) => word,
+                    ArgSlot::Stack(word) => REGISTER_ARGS as u8 + word,
+                    ArgSlot::Unrecorded => return None,
+                };
+                let stored = match rest {
+                    "" => false,
+                    "*" => true,
+                    _ => return None,
+                };
+                Some(StreamWord { word, stored })
+            })
+            .collect();
+        if !words.is_empty() {
+            self.words.insert(info.function.id, words);
+        }
+    }
+
+    fn call(&mut self, call: &Call) {
+        let Some(words) = self.words.get(&call.function) else {
+            return;
+        };
+        let handles: Vec<u64> = words
+            .iter()
+            .filter_map(|at| match usize::from(at.word).checked_sub(REGISTER_ARGS) {
+                _ if at.stored => call.stored(at.word),
+                None => call.args.get(usize::from(at.word)).copied(),
+                Some(word) => call.stack.get(word).copied().filter(|_| call.stack_readable),
+            })
+            .collect();
+        for handle in handles {
+            self.number(call.pid, Some(handle));
+        }
+    }
+
+    fn number(&mut self, pid: u32, handle: Option<u64>) {
+        if let Some(handle) = handle.filter(|handle| !NULL_STREAMS.contains(handle)) {
+            self.numbers.entry((pid, handle)).or_insert_with(|| {
+                self.order.push((pid, handle));
+                self.order.len() as u32
+            });
+        }
+    }
 }
 
 impl Gpus {
@@ -42,19 +119,11 @@ impl Gpus {
             Event::Kernel(info) => {
                 self.kernels.insert(info.id, (**info).clone());
             }
-            Event::Dispatch(dispatch) => self.number_stream(dispatch.origin.pid, dispatch.origin.stream),
-            Event::Copy(copy) => self.number_stream(copy.origin.pid, copy.origin.stream),
+            Event::Function(info) => self.streams.function(info),
+            Event::Call(call) => self.streams.call(call),
+            Event::Dispatch(dispatch) => self.streams.number(dispatch.origin.pid, dispatch.origin.stream),
+            Event::Copy(copy) => self.streams.number(copy.origin.pid, copy.origin.stream),
             _ => {}
-        }
-    }
-
-    fn number_stream(&mut self, pid: u32, stream: Option<u64>) {
-        if let Some(handle) = stream.filter(|handle| *handle != 0) {
-            let count = self.streams_of.entry(pid).or_default();
-            self.streams.entry((pid, handle)).or_insert_with(|| {
-                *count += 1;
-                *count
-            });
         }
     }
 
@@ -124,12 +193,18 @@ impl Gpus {
         }
     }
 
-    /// rocprofv3's `Stream_Id`: streams are numbered from 1 in each process, as they come up. 0 is the null
-    /// stream, or a stream that is not known.
+    /// rocprofv3's `Stream_Id`: streams are numbered from 1 as they come up in calls or in work; no two streams of the
+    /// recording have the same number. 0 is a null stream, or a stream that is not known.
     #[must_use]
     pub fn stream(&self, pid: u32, handle: Option<u64>) -> u32 {
-        let number = handle.and_then(|handle| self.streams.get(&(pid, handle)));
+        let number = handle.and_then(|handle| self.streams.numbers.get(&(pid, handle)));
         number.copied().unwrap_or(0)
+    }
+
+    /// Process and handle of the streams that have numbers, in the order of these.
+    #[must_use]
+    pub fn streams(&self) -> &[(u32, u64)] {
+        &self.streams.order
     }
 }
 
@@ -167,12 +242,39 @@ pub fn copy_node(copy: &Copy) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use gputrace_timeline::gpu::Origin;
+    use gputrace_abi::domain::Domain;
+    use gputrace_capture::meta::{Function, Parameter, ValueKind};
+    use gputrace_timeline::{
+        gpu::Origin,
+        synthetic,
+        values::{Pointee, PointeeData},
+    };
 
     use super::*;
 
+    /// A function of HIP with one argument, as a recording has it.
+    fn function(id: u32, c_type: &str, at: ArgSlot) -> Event {
+        Event::Function(Box::new(FunctionInfo {
+            function: Function {
+                id,
+                parameters: Some(vec![Parameter {
+                    name: "stream".to_owned(),
+                    c_type: c_type.to_owned(),
+                    kind: ValueKind::Pointer,
+                    at,
+                    stored: None,
+                }]),
+                ..Function::default()
+            },
+            domain: Some(Domain::HipRuntime),
+            library: String::new(),
+            build_id: String::new(),
+            range: None,
+        }))
+    }
+
     #[test]
-    fn streams_are_numbered_in_each_process() {
+    fn streams_are_numbered_as_they_come_up() {
         let mut gpus = Gpus::default();
         let used = [
             (1, Some(0xa0)),
@@ -181,6 +283,7 @@ mod tests {
             (1, Some(0)),
             (1, Some(0xb0)),
             (1, Some(0xa0)),
+            (1, Some(1)),
         ];
         for (pid, stream) in used {
             gpus.learn(&Event::Copy(Box::new(Copy {
@@ -193,7 +296,45 @@ mod tests {
             })));
         }
         let numbers = used.map(|(pid, stream)| gpus.stream(pid, stream));
-        assert_eq!(numbers, [1, 0, 1, 0, 2, 1]);
+        assert_eq!(numbers, [1, 0, 2, 0, 3, 1, 0]);
+        assert_eq!(gpus.streams(), [(1, 0xa0), (2, 0xb0), (1, 0xb0)]);
+    }
+
+    #[test]
+    fn calls_bring_streams_up() {
+        let mut gpus = Gpus::default();
+        // As hipStreamCreate, hipLaunchKernel and hipStreamDestroy have them.
+        gpus.learn(&function(1, "hipStream_t *", ArgSlot::Register(0)));
+        gpus.learn(&function(2, "hipStream_t", ArgSlot::Stack(1)));
+        gpus.learn(&function(3, "hipStream_t", ArgSlot::Register(0)));
+        let mut create = synthetic::call(1, 10, 20);
+        let (pid, place, launched) = (create.pid, 0x7ffe_0000, 0xd0);
+        create.function = 1;
+        create.args[0] = place;
+        create.pointees.push(Pointee {
+            word: 0,
+            at_return: true,
+            data: PointeeData::Bytes(0xc0_u64.to_le_bytes().into()),
+        });
+        let mut launch = synthetic::call(2, 30, 40);
+        launch.function = 2;
+        launch.stack[1] = launched;
+        let mut destroy = synthetic::call(3, 50, 60);
+        destroy.function = 3;
+        destroy.args[0] = 0xe0;
+        let mut unreadable = launch.clone();
+        unreadable.stack[1] = 0xf0;
+        unreadable.stack_readable = false;
+        for call in [unreadable, create, launch, destroy] {
+            gpus.learn(&Event::Call(call));
+        }
+        assert_eq!(gpus.streams(), [(pid, 0xc0), (pid, launched), (pid, 0xe0)]);
+        assert_eq!(gpus.stream(pid, Some(launched)), 2);
+        assert_eq!(
+            gpus.stream(pid, Some(place)),
+            0,
+            "where a stream is stored is none"
+        );
     }
 
     #[test]

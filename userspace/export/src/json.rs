@@ -15,9 +15,13 @@
 //!   or `submitted`) and which therefore are not in `buffer_records`; `threads`; `observations`: what the kernel did;
 //! * of the document: `recording`, `clocks`, `functions`, `notices`, `loss` (the account, per domain and CPU) and `end`.
 //!
+//! Markers have the function that was called as their operation and their text in `strings.marker_api`, by correlation id.
+//! `summary` counts what the CSV statistics count, always.
+//!
 //! An agent's `handle` is its KFD topology node; one that is not known has rocprofiler-sdk's null, 2^64 - 1.
 //! A kernel that was not found has `kernel_id` 0. `size` is that of rocprofiler-sdk's struct in records, and 0
-//! elsewhere.
+//! elsewhere. A code object's `rocp_agent` is the agent that executed a kernel of it, or else the only one of its kind;
+//! its `hsa_agent`, a handle within the program, is not known and 0. `metadata.config` says which domains were recorded.
 //!
 //! Nothing but metadata is kept in memory: records wait in a nameless file until their array's turn comes.
 
@@ -28,14 +32,13 @@ use std::{
 
 use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_capture::{
-    gpu::AgentKind,
     ledger::Ledger,
     meta::{ClockSnapshot, End, Notice, Recording, ValueKind},
 };
 use gputrace_timeline::{
-    args,
+    args::{self, ArgValue},
     event::{Call, CallEnd, Event, FunctionInfo, LifetimeChange, ProcessInfo},
-    gpu::{AgentInfo, CodeObjectInfo, Direction, KernelInfo},
+    gpu::{CodeObjectInfo, Direction, KernelInfo},
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -46,11 +49,13 @@ use crate::{
     functions::{Functions, UNKNOWN_FUNCTION, group},
     gpu::{Gpus, queue_id},
     json_memory::{ALLOCATIONS, AllocationRecord, SCRATCH},
+    json_metadata::{agent, code_object, kernel, metadata},
     json_records::{
         Argument, CALL_SIZE, CallNotes, CallRecord, CopyRecord, Correlation, DIRECTIONS, DISPATCH_OPERATIONS,
-        DispatchRecord, KINDS, Returned, kind,
+        DispatchRecord, KINDS, MarkerText, Returned, kind,
     },
     json_spill::Spill,
+    json_summary::Summaries,
     observed::ObservationRecord,
     output::{OutputDir, OutputFile},
 };
@@ -85,6 +90,9 @@ const OTHER: &str = "other_api";
 /// What the kernel did to a process and its threads: in its `gputrace`.
 const OBSERVATIONS: &str = "observations";
 
+/// Texts of markers, by correlation id: in a process's `strings`.
+const MARKERS: &str = "marker texts";
+
 /// What a process was read to use; of process 0, what the GPUs were: in its `gputrace`.
 const COUNTERS: &str = "counters";
 
@@ -111,6 +119,9 @@ pub struct JsonExporter {
     processes: BTreeMap<u32, Process>,
     gpus: Gpus,
     code_objects: BTreeMap<u32, CodeObjectInfo>,
+    /// Nodes that were seen executing a kernel of a code object.
+    executed_on: HashMap<u32, u32>,
+    summaries: Summaries,
     kernels: BTreeMap<u32, KernelInfo>,
     clocks: Vec<ClockSnapshot>,
     notices: Vec<Notice>,
@@ -146,6 +157,8 @@ impl JsonExporter {
             processes: BTreeMap::new(),
             gpus: Gpus::default(),
             code_objects: BTreeMap::new(),
+            executed_on: HashMap::new(),
+            summaries: Summaries::default(),
             kernels: BTreeMap::new(),
             clocks: Vec::new(),
             notices: Vec::new(),
@@ -177,7 +190,9 @@ impl JsonExporter {
     fn learn(&mut self, info: &FunctionInfo) {
         self.functions.learn(info);
         let kind = kind(info.domain);
-        self.operation(info.function.id, kind, &info.function.name);
+        // The text of a marker is in `strings`; the operation is the function that was called.
+        let called = info.function.aliases.first().filter(|_| info.range.is_some());
+        self.operation(info.function.id, kind, called.unwrap_or(&info.function.name));
     }
 
     fn call(&mut self, call: &Call) -> Result<(), ExportError> {
@@ -186,7 +201,15 @@ impl JsonExporter {
             Some(operation) => *operation,
             None => self.operation(call.function, kind, UNKNOWN_FUNCTION),
         };
+        self.summaries.call(call);
         let info = self.functions.get(call.function);
+        if let Some(value) = info.and_then(|info| marker_text(info, call)) {
+            let text = MarkerText {
+                key: call.correlation,
+                value,
+            };
+            self.records.push((call.pid, MARKERS), &text)?;
+        }
         let arguments = info.map_or_else(Vec::new, |info| arguments(info, call));
         let returns = info.map_or(ValueKind::Word, |info| info.function.returns);
         let (retval, unfinished) = match call.how {
@@ -228,6 +251,7 @@ impl JsonExporter {
             self.process(pid);
         }
         let strings = self.strings();
+        let summaries = self.summaries.finish(&self.functions);
         let agents: Vec<Value> = self.gpus.agents().iter().map(agent).collect();
         let tail = self.about();
         let Self {
@@ -237,23 +261,38 @@ impl JsonExporter {
             code_objects,
             kernels,
             recording,
+            gpus,
+            executed_on,
             ..
         } = self;
         file.write_all(b"{\"rocprofiler-sdk-tool\": [")?;
         for (index, (pid, process)) in processes.iter().enumerate() {
             file.write_all(if index == 0 { b"\n{" } else { b",\n{" })?;
             let objects = code_objects.values().filter(|info| info.code_object.pid == *pid);
-            let objects: Vec<Value> = objects.map(code_object).collect();
+            let objects: Vec<Value> = objects
+                .map(|info| code_object(info, executed_on.get(&info.id).copied(), gpus))
+                .collect();
             let symbols = kernels.values().filter(|info| info.pid == *pid);
             let symbols: Vec<Value> = symbols.map(kernel).collect();
-            member(file, "metadata", &metadata(recording, process, self.end.as_ref()))?;
+            let stopped = self.end.as_ref().map(|end| end.time);
+            member(
+                file,
+                "metadata",
+                &metadata(recording, &process.info, process.end.or(stopped)),
+            )?;
             member(file, "agents", &agents)?;
             member(file, "counters", &json!([]))?;
-            member(file, "strings", &strings)?;
+            file.write_all(b"\"strings\": {")?;
+            for (name, value) in &strings {
+                member(file, name, value)?;
+            }
+            file.write_all(b"\"marker_api\": ")?;
+            records.write(&(*pid, MARKERS), file)?;
+            file.write_all(b"},\n")?;
             member(file, "code_objects", &objects)?;
             member(file, "kernel_symbols", &symbols)?;
             member(file, "host_functions", &json!([]))?;
-            member(file, "summary", &json!([]))?;
+            member(file, "summary", summaries.get(pid).unwrap_or(&Vec::new()))?;
             member(file, "callback_records", &json!({"counter_collection": []}))?;
             let arrays = ARRAYS.iter().map(|name| (*name, *name));
             file.write_all(b"\"buffer_records\": ")?;
@@ -276,23 +315,22 @@ impl JsonExporter {
         file.write_all(b"}\n")
     }
 
-    /// `strings` of each process: names by number.
-    fn strings(&self) -> Value {
+    /// Members of `strings` of each process but for its markers: names by number.
+    fn strings(&self) -> [(&'static str, Value); 8] {
         let kinds = KINDS.iter().zip(&self.operations);
         let names: Vec<Value> = kinds
             .map(|(kind, operations)| json!({"kind": kind, "operations": operations}))
             .collect();
-        json!({
-            "callback_records": [],
-            "buffer_records": names,
-            "marker_api": [],
-            "correlation_id": {"external": []},
-            "counters": {"dimension_ids": []},
-            "pc_sample_instructions": [],
-            "pc_sample_comments": [],
-            "att_filenames": [],
-            "code_object_snapshot_filenames": [],
-        })
+        [
+            ("callback_records", json!([])),
+            ("buffer_records", names.into()),
+            ("correlation_id", json!({"external": []})),
+            ("counters", json!({"dimension_ids": []})),
+            ("pc_sample_instructions", json!([])),
+            ("pc_sample_comments", json!([])),
+            ("att_filenames", json!([])),
+            ("code_object_snapshot_filenames", json!([])),
+        ]
     }
 
     /// The document's own `gputrace`.
@@ -356,6 +394,12 @@ impl Exporter for JsonExporter {
             }
             Event::Dispatch(dispatch) => {
                 let node = self.gpus.node_of(dispatch);
+                if let (Some(node), Some(kernel)) = (node, self.gpus.kernel(dispatch)) {
+                    self.executed_on.insert(kernel.code_object, node);
+                }
+                let name = self.gpus.kernel_name(dispatch);
+                self.summaries
+                    .work(dispatch.origin.pid, Domain::KernelDispatch, &name, &dispatch.time);
                 let stream = self.gpus.stream(dispatch.origin.pid, dispatch.origin.stream);
                 let record = DispatchRecord::new(dispatch, node, queue_id(dispatch.queue), stream);
                 let array = array("kernel_dispatch", dispatch.time.quality.is_drawn());
@@ -365,9 +409,13 @@ impl Exporter for JsonExporter {
                 let stream = self.gpus.stream(copy.origin.pid, copy.origin.stream);
                 let array = array("memory_copy", copy.time.quality.is_drawn());
                 let record = CopyRecord::new(copy, stream);
+                let name = copy.direction.name();
+                self.summaries
+                    .work(copy.origin.pid, Domain::MemoryCopy, name, &copy.time);
                 self.records.push((copy.origin.pid, array), &record)?;
             }
             Event::Observation(one) => {
+                self.summaries.observation(one);
                 if let Some((array, record)) = AllocationRecord::new(one) {
                     self.records.push((one.whose.pid, array), &record)?;
                 }
@@ -424,122 +472,26 @@ fn arrays_of(
     out.write_all(b"\n}")
 }
 
+/// The text of a marker; `None` for other calls.
+fn marker_text<'a>(info: &'a FunctionInfo, call: &'a Call) -> Option<&'a str> {
+    if info.range.is_some() {
+        return Some(&info.function.name);
+    }
+    // Of a marker whose text is no function, since there are very many.
+    args::decoded(info, call)
+        .filter(|_| info.domain == Some(Domain::MarkerCore))
+        .find_map(|(_, value)| match value {
+            ArgValue::Text { text, .. } => Some(text),
+            _ => None,
+        })
+}
+
 /// A call's arguments with types.
 fn arguments<'a>(info: &'a FunctionInfo, call: &'a Call) -> Vec<Argument<'a>> {
     let typed = args::typed(info, call);
     typed
         .map(|(c_type, name, value)| Argument { c_type, name, value })
         .collect()
-}
-
-fn metadata(recording: &Recording, process: &Process, end: Option<&End>) -> Value {
-    let info = &process.info;
-    json!({
-        "node": {
-            "machine_id": recording.hostname,
-            "system_name": "Linux",
-            "hostname": recording.hostname,
-            "release": recording.kernel_release,
-            "version": recording.kernel_version,
-            "hardware_name": recording.machine,
-            "domain_name": "(none)",
-        },
-        "pid": info.pid,
-        "init_time": if info.start == 0 { recording.clocks.boottime } else { info.start },
-        "fini_time": process.end.or(end.map(|end| end.time)).unwrap_or(0),
-        "command": info.command,
-        "config": {},
-    })
-}
-
-fn agent(info: &AgentInfo) -> Value {
-    let agent = &info.agent;
-    let mut members = Map::new();
-    members.insert("size".to_owned(), 0.into());
-    members.insert("id".to_owned(), json!({"handle": agent.node_id}));
-    // `rocprofiler_agent_type_t`.
-    let kind = match agent.kind {
-        AgentKind::Cpu => 1,
-        AgentKind::Gpu => 2,
-    };
-    members.insert("type".to_owned(), kind.into());
-    let mut dims: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
-    for (name, value) in &agent.info {
-        let name = name.to_lowercase();
-        // Three columns in a table, one object here.
-        let dim = ["workgroup_max_dim", "grid_max_dim"]
-            .into_iter()
-            .find_map(|dim| Some((dim, name.strip_prefix(dim)?.strip_prefix('_')?)));
-        match dim {
-            Some((dim, axis)) => {
-                dims.entry(dim)
-                    .or_default()
-                    .insert(axis.to_owned(), (*value).into());
-            }
-            None => {
-                members.insert(name, (*value).into());
-            }
-        }
-    }
-    members.extend(dims.into_iter().map(|(dim, axes)| (dim.to_owned(), axes.into())));
-    let rest = json!({
-        "gpu_id": agent.gpu_id,
-        "name": agent.name,
-        "vendor_name": agent.vendor_name,
-        "product_name": agent.product_name,
-        "model_name": agent.model_name,
-        "node_id": agent.node_id,
-        "logical_node_id": info.absolute_index,
-        "logical_node_type_id": info.type_index,
-    });
-    if let Value::Object(rest) = rest {
-        members.extend(rest);
-    }
-    Value::Object(members)
-}
-
-fn code_object(info: &CodeObjectInfo) -> Value {
-    let object = &info.code_object;
-    // `rocprofiler_code_object_storage_type_t`.
-    let storage = match object.uri.split_once("://") {
-        Some(("file", _)) => 1,
-        Some(("memory", _)) => 2,
-        _ => 0,
-    };
-    json!({
-        "size": 0,
-        "code_object_id": info.id,
-        "uri": object.uri,
-        "load_base": object.load_base,
-        "load_size": object.load_size,
-        "load_delta": object.load_delta,
-        "storage_type": storage,
-        "gputrace": {"target": object.target, "load_time": object.time},
-    })
-}
-
-fn kernel(info: &KernelInfo) -> Value {
-    let kernel = &info.kernel;
-    let [shown, demangled] = [&info.shown, &info.demangled].map(|name| match name.as_str() {
-        "" => &kernel.name,
-        _ => name,
-    });
-    json!({
-        "size": 0,
-        "kernel_id": info.id,
-        "code_object_id": info.code_object,
-        "kernel_name": kernel.name,
-        "kernel_object": kernel.object,
-        "kernarg_segment_size": kernel.kernarg_size,
-        "kernarg_segment_alignment": kernel.kernarg_alignment,
-        "group_segment_size": kernel.group_size,
-        "private_segment_size": kernel.private_size,
-        "sgpr_count": kernel.sgpr_count,
-        "arch_vgpr_count": kernel.arch_vgpr_count,
-        "accum_vgpr_count": kernel.accum_vgpr_count,
-        "formatted_kernel_name": shown,
-        "demangled_kernel_name": demangled,
-    })
 }
 
 /// The account, for JSON formats: `seen = written + unfinished + lost + unaccounted` in each row.

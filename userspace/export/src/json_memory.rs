@@ -61,9 +61,9 @@ pub(crate) struct AllocationRecord {
     /// Of scratch memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     flags: Option<u64>,
-    /// Of other memory.
+    /// Of other memory: 16 hexadecimal digits, as rocprofv3 writes them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    address: Option<Handle>,
+    address: Option<String>,
     allocation_size: u64,
     gputrace: Notes,
 }
@@ -102,9 +102,7 @@ impl AllocationRecord {
                 handle: queue_id(number),
             }),
             flags: number("flags").filter(|_| is_scratch),
-            address: (!is_scratch).then(|| Handle {
-                handle: number("address").unwrap_or(0),
-            }),
+            address: (!is_scratch).then(|| format!("{:#018x}", number("address").unwrap_or(0))),
             allocation_size: if frees { 0 } else { bytes },
             gputrace: Notes {
                 freed_bytes: (frees && bytes != 0).then_some(bytes),

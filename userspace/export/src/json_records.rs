@@ -95,6 +95,13 @@ pub(crate) struct Returned {
     pub(crate) uint64_t_retval: u64,
 }
 
+/// The text of a marker, by its correlation id.
+#[derive(Debug, Serialize)]
+pub(crate) struct MarkerText<'a> {
+    pub(crate) key: u64,
+    pub(crate) value: &'a str,
+}
+
 /// What a call's record has besides rocprofv3's fields.
 #[derive(Debug, Serialize)]
 pub(crate) struct CallNotes {

@@ -31,18 +31,28 @@ impl Moments {
         self.squares += other.squares;
     }
 
+    /// The sum of the squares, ns².
+    pub(crate) fn squares(&self) -> f64 {
+        self.squares
+    }
+
     pub(crate) fn average(&self) -> f64 {
         self.total as f64 / (self.calls.max(1)) as f64
     }
 
     /// Of a sample, as rocprofv3 computes it; 0 for a single one.
     pub(crate) fn deviation(&self) -> f64 {
+        self.variance().sqrt()
+    }
+
+    /// The square of [`Moments::deviation`], ns².
+    pub(crate) fn variance(&self) -> f64 {
         if self.calls < 2 {
             return 0.0;
         }
         let total = self.total as f64;
         let variance = (self.squares - total * total / self.calls as f64) / (self.calls - 1) as f64;
-        variance.abs().sqrt()
+        variance.abs()
     }
 }
 

@@ -1,8 +1,16 @@
-//! What the kernel did, as the JSON formats have it.
+//! What the kernel did, as the JSON formats have it, and what statistics count of it.
 
+use gputrace_abi::domain::Domain;
 use gputrace_capture::ledger::Ledger;
 use gputrace_timeline::observation::{FieldValue, Observation};
 use serde::{Serialize, Serializer};
+
+/// The domain of an observation that statistics count as rocprofv3's do: allocations that HSA was asked for, and scratch
+/// memory. What HIP was asked for is no domain of rocprofv3's, and reaches HSA if it takes memory.
+pub(crate) fn memory_domain(one: &Observation) -> Option<Domain> {
+    Domain::from_id(one.domain)
+        .filter(|domain| matches!(domain, Domain::MemoryAllocation | Domain::ScratchMemory))
+}
 
 /// An observation. Times are ns, `CLOCK_BOOTTIME`; ids that are not known are 0.
 #[derive(Serialize)]

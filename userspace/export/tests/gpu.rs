@@ -30,6 +30,7 @@ fn export(events: &[Event], directory: &Path) {
         groups: ["KERNEL_DISPATCH|MEMORY_COPY", "RCCL_API"]
             .map(|group| DomainGroup::new(group).unwrap())
             .to_vec(),
+        whole: true,
         units: Units::Usec,
         percentiles: Vec::new(),
         remarks: true,

@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gputrace_abi::domain::Domain;
+use gputrace_capture::meta::Function;
 use gputrace_export::{
     ExportError, Exporter, OutputDir, OutputError,
     json::JsonExporter,
@@ -14,7 +16,8 @@ use gputrace_export::{
     testing::{check_by_reader, on_full_disk},
 };
 use gputrace_timeline::{
-    event::{Event, ThreadInfo},
+    event::{Call, Event, FunctionInfo, RangeKind, ThreadInfo},
+    observation::{FieldValue, Observation, ObservedField, Whose},
     synthetic::call,
 };
 use serde_json::{Value, json};
@@ -99,7 +102,114 @@ fn the_document_has_rocprofv3s_shape() {
         process["kernel_symbols"][0]["formatted_kernel_name"],
         "add(float*, float*)"
     );
+    assert_eq!(process["kernel_symbols"][0]["truncated_kernel_name"], "add");
+    assert_eq!(process["metadata"]["config"]["kernel_trace"], true);
+    assert_eq!(process["metadata"]["config"]["rccl_api_trace"], false);
     assert_eq!(document["gputrace"]["loss"]["complete"], true);
+}
+
+/// Markers, an allocation and its end, in the document as rocprofv3 writes them; what each sums up to.
+#[test]
+fn markers_allocations_and_sums_are_as_rocprofv3_writes_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut events = synthetic::events();
+    let marker = |id, text: &str, api: &str, kind| {
+        Event::Function(Box::new(FunctionInfo {
+            function: Function {
+                id,
+                name: text.to_owned(),
+                aliases: vec![api.to_owned()],
+                domain: Domain::MarkerCore.id(),
+                parameters: Some(Vec::new()),
+                ..Function::default()
+            },
+            domain: Some(Domain::MarkerCore),
+            library: "libroctx64.so".to_owned(),
+            build_id: String::new(),
+            range: Some(kind),
+        }))
+    };
+    events.push(marker(900, "step", "roctxRangePushA", RangeKind::Nested));
+    events.push(marker(901, "here", "roctxMarkA", RangeKind::Mark));
+    let pid = 100;
+    for (correlation, function, took) in [(501, 900, 10), (502, 901, 0), (503, 900, 30)] {
+        events.push(Event::Call(Call {
+            function,
+            domain: Domain::MarkerCore.id(),
+            pid,
+            ..call(correlation, 1_000, 1_000 + took)
+        }));
+    }
+    for (name, took) in [("MEMORY_ALLOCATION_ALLOCATE", 7), ("MEMORY_ALLOCATION_FREE", 5)] {
+        events.push(Event::Observation(Box::new(Observation {
+            domain: Domain::MemoryAllocation.id(),
+            name: name.into(),
+            whose: Whose {
+                pid,
+                ..Whose::default()
+            },
+            begin: 2_000,
+            end: 2_000 + took,
+            is_open: false,
+            fields: vec![ObservedField::new("address", FieldValue::Hex(0x7f00_1000))],
+        })));
+    }
+    let (path, document) = export(&events, directory.path());
+    check_by_reader("json_check.py", &path);
+    let processes = document["rocprofiler-sdk-tool"].as_array().unwrap();
+    let process = processes
+        .iter()
+        .find(|process| process["metadata"]["pid"] == pid)
+        .unwrap();
+    assert_eq!(
+        process["strings"]["marker_api"],
+        json!([
+            {"key": 501, "value": "step"},
+            {"key": 502, "value": "here"},
+            {"key": 503, "value": "step"},
+        ])
+    );
+    let markers = process["buffer_records"]["marker_api"].as_array().unwrap();
+    let kind = markers[0]["kind"].as_u64().unwrap() as usize;
+    let operations = &process["strings"]["buffer_records"][kind]["operations"];
+    let called = markers.iter().map(|record| {
+        operations[record["operation"].as_u64().unwrap() as usize]
+            .as_str()
+            .unwrap()
+    });
+    assert!(called.eq(["roctxRangePushA", "roctxMarkA", "roctxRangePushA"]));
+    let allocation = &process["buffer_records"]["memory_allocation"][0];
+    assert_eq!(allocation["address"], "0x000000007f001000");
+    let summary = process["summary"].as_array().unwrap();
+    let stats = |domain: &str| {
+        let found = summary.iter().find(|entry| entry["domain"] == domain);
+        found.unwrap()["stats"].clone()
+    };
+    let markers = stats("MARKER_API");
+    assert_eq!((&markers["count"], &markers["sum"]), (&3.into(), &40.into()));
+    let step = &markers["operations"][1];
+    assert_eq!(step["key"], "step");
+    for (name, value) in [
+        ("count", 2.0),
+        ("sum", 40.0),
+        ("sqr", 1_000.0),
+        ("min", 10.0),
+        ("max", 30.0),
+        ("mean", 20.0),
+        ("stddev", 14.142_135_623_730_951),
+        ("variance", 200.0),
+    ] {
+        let is = step["value"][name].as_f64().unwrap();
+        assert!((is - value).abs() < 1e-9, "{name} is {is}");
+    }
+    assert_eq!(stats("MEMORY_ALLOCATION")["sum"], 12);
+    for domain in ["KERNEL_DISPATCH", "MEMORY_COPY", "HIP_API", "HSA_API"] {
+        let owners = processes.iter().filter(|process| {
+            let summary = process["summary"].as_array().unwrap();
+            summary.iter().any(|entry| entry["domain"] == domain)
+        });
+        assert!(owners.count() > 0, "{domain}");
+    }
 }
 
 #[test]

@@ -101,6 +101,7 @@ impl<W: Write> TraceWriter<W> {
                 report::recording(&mut self.out, recording)
             }
             Event::Function(info) => {
+                self.gpu.learn(event);
                 self.slices.function(info);
                 if !self.libraries.contains(&info.library) {
                     self.libraries.insert(info.library.clone());
@@ -118,6 +119,7 @@ impl<W: Write> TraceWriter<W> {
             }
             Event::Call(call) => {
                 self.now = self.now.max(call.end);
+                self.gpu.learn(event);
                 self.slices.call(out, tracks, call)
             }
             Event::Observation(one) => {

@@ -57,6 +57,7 @@ pub(crate) fn recording<W: Write>(out: &mut Sequence<W>, recording: &Recording) 
             format!("attached to {}", pids.join(", "))
         }
         Mode::Node => "whole node".to_owned(),
+        Mode::Merged { captures } => format!("{captures} captures merged"),
     };
     let time = recording.clocks.boottime;
     instant(

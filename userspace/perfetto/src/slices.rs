@@ -379,10 +379,7 @@ impl Values<'_> {
 }
 
 /// Writes fields of a request to the driver, or annotations of a region, which have none of the kinds that are interned.
-fn put_named<'a>(
-    annotations: &mut Annotations<'_>,
-    fields: impl Iterator<Item = (&'a str, ArgValue<'a>)>,
-) {
+fn put_named<'a>(annotations: &mut Annotations<'_>, fields: impl Iterator<Item = (&'a str, ArgValue<'a>)>) {
     for (name, value) in fields {
         let value = match value {
             ArgValue::Hex(value) => Value::Pointer(value),

@@ -107,8 +107,7 @@ impl Calls {
         let Context {
             functions,
             database,
-            streams,
-            main,
+            gpus,
             ..
         } = context;
         let Some(info) = functions.get(call.function) else {
@@ -120,7 +119,7 @@ impl Calls {
             let position = position as i64;
             let extdata = match value {
                 ArgValue::Hex(handle) if name == "stream" => {
-                    let stream_id = streams.id(*main, call.pid, Some(handle));
+                    let stream_id = gpus.stream(call.pid, Some(handle)).into();
                     Cow::Owned(json(&StreamExt { stream_id }))
                 }
                 _ => Cow::Borrowed("{}"),

@@ -13,7 +13,7 @@ use crate::{
     allocations::Allocations,
     calls::Calls,
     database::{Complete, Database},
-    names::{Streams, Strings, Who},
+    names::{Strings, Who},
     observed::Observed,
     query::Slot,
     report,
@@ -113,7 +113,6 @@ pub(crate) struct Context {
     pub(crate) database: Database,
     pub(crate) strings: Strings,
     pub(crate) who: Who,
-    pub(crate) streams: Streams,
     pub(crate) functions: Functions,
     pub(crate) gpus: Gpus,
     /// Row of the node.
@@ -140,8 +139,8 @@ impl Context {
     }
 
     /// The number of a stream.
-    pub(crate) fn stream(&mut self, pid: u32, handle: Option<u64>) -> i64 {
-        self.streams.id(self.main, pid, handle)
+    pub(crate) fn stream(&self, pid: u32, handle: Option<u64>) -> i64 {
+        self.gpus.stream(pid, handle).into()
     }
 }
 
@@ -176,7 +175,6 @@ impl Writer {
         let mut context = Context {
             strings: Strings::default(),
             who: Who::default(),
-            streams: Streams::default(),
             functions: Functions::default(),
             gpus: Gpus::default(),
             node: report::node_number(recording),

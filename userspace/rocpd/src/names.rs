@@ -138,48 +138,9 @@ impl Who {
     }
 }
 
-/// Numbers of the streams: unique in the database, which those of [`gputrace_export::gpu::Gpus`] are only in a process.
-/// 0 is the null stream of the main process and, as in rocprofv3's databases, whatever stream is not known.
-#[derive(Debug, Default)]
-pub(crate) struct Streams {
-    known: HashMap<(u32, u64), i64>,
-    /// Process and handle of each, in order of their numbers, from 1.
-    pub(crate) rows: Vec<(u32, u64)>,
-}
-
-impl Streams {
-    /// The number of a stream of process `pid`.
-    pub(crate) fn id(&mut self, main: u32, pid: u32, handle: Option<u64>) -> i64 {
-        let Some(handle) = handle.filter(|handle| *handle != 0 || pid != main) else {
-            return 0;
-        };
-        *self.known.entry((pid, handle)).or_insert_with(|| {
-            self.rows.push((pid, handle));
-            self.rows.len() as i64
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn streams_are_unique_among_processes() {
-        let mut streams = Streams::default();
-        let used = [
-            (1, None),
-            (1, Some(0)),
-            (1, Some(0xa0)),
-            (2, Some(0xa0)),
-            (2, Some(0)),
-            (2, None),
-            (1, Some(0xa0)),
-        ];
-        let ids = used.map(|(pid, handle)| streams.id(1, pid, handle));
-        assert_eq!(ids, [0, 0, 1, 2, 3, 0, 1]);
-        assert_eq!(streams.rows, [(1, 0xa0), (2, 0xa0), (2, 0)]);
-    }
 
     #[test]
     fn an_id_that_is_used_again_describes_its_last_bearer() {

@@ -62,6 +62,7 @@ pub(crate) fn recording(context: &mut Context, recording: &Recording) -> Result<
         Mode::Launch { command } => ("launch", command.clone()),
         Mode::Attach { pids } => ("attach", pids.iter().map(u32::to_string).collect()),
         Mode::Node => ("node", Vec::new()),
+        Mode::Merged { .. } => ("merged", Vec::new()),
     };
     for (tag, value) in [
         ("tool_version", recording.tool_version.clone()),

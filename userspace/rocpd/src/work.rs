@@ -506,15 +506,10 @@ fn write_streams(context: &mut Context) -> Result<(), ExportError> {
     let (node, main) = (context.node, context.main);
     let default = params![0, node, main, "Default Stream", "{}"];
     context.database.insert(&sql, default)?;
-    for ((pid, handle), id) in std::mem::take(&mut context.streams.rows).into_iter().zip(1_i64..) {
-        context.who.process(pid);
-        let name = if handle == 0 {
-            format!("Default Stream of process {pid}")
-        } else {
-            format!("Stream {id}")
-        };
+    for ((pid, handle), id) in context.gpus.streams().iter().zip(1_i64..) {
+        context.who.process(*pid);
         let extdata = json!({"handle": handle}).to_string();
-        let values = params![id, node, pid, name, extdata];
+        let values = params![id, node, pid, format!("Stream {id}"), extdata];
         context.database.insert(&sql, values)?;
     }
     Ok(())

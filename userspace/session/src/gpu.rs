@@ -164,6 +164,7 @@ fn describe_agent(agent: &gputrace_kfd::topology::Agent) -> Agent {
             AgentValue::Number(number) => Some((name.to_owned(), number)),
             AgentValue::Text(_) => None,
         });
+    let counts = agent.counts().map(|(name, count)| (name.to_owned(), count));
     Agent {
         node_id: agent.node_id,
         gpu_id: agent.gpu_id,
@@ -175,7 +176,7 @@ fn describe_agent(agent: &gputrace_kfd::topology::Agent) -> Agent {
         vendor_name: agent.vendor_name.clone(),
         product_name: agent.product_name.clone(),
         model_name: agent.model_name.clone(),
-        info: numbers.collect(),
+        info: numbers.chain(counts).collect(),
     }
 }
 

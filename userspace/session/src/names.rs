@@ -108,7 +108,7 @@ impl Names {
     pub fn of_recording(recording: &Recording) -> Self {
         let command = match &recording.mode {
             Mode::Launch { command } => command.clone(),
-            Mode::Attach { .. } | Mode::Node => Vec::new(),
+            Mode::Attach { .. } | Mode::Node | Mode::Merged { .. } => Vec::new(),
         };
         Self {
             pid: Some(recording.main_pid.unwrap_or_default()),

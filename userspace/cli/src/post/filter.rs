@@ -21,7 +21,8 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "TID", value_delimiter = ',')]
     pub(crate) tid: Vec<u32>,
 
-    /// Show only functions, kernels and copy directions with a match of this regular expression in their names.
+    /// Show only functions, kernels, copy directions, and allocations and other events of memory and of the driver, with
+    /// a match of this regular expression in their names.
     #[arg(long, value_name = "REGEX", value_parser = regex)]
     pub(crate) name: Option<Regex>,
 

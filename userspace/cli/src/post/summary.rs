@@ -35,7 +35,7 @@ pub(crate) struct SummaryCommand {
     #[arg(long, value_name = "REGEX", value_parser = crate::summary::group)]
     pub(crate) summary_groups: Vec<DomainGroup>,
 
-    /// Unit in the tables.
+    /// Unit in rocprofv3's tables; the summary without options ends with that of all domains.
     #[arg(short = 'u', long, value_enum, value_name = "UNIT", default_value = "nsec")]
     pub(crate) summary_units: Unit,
 
@@ -56,22 +56,25 @@ pub(crate) struct SummaryCommand {
 
 /// Prints a summary to standard output.
 pub(crate) fn run(args: &SummaryCommand) -> Result<u8> {
+    // Percentiles are columns of some table.
+    let per_domain =
+        args.summary_per_domain || (!args.percentiles.is_empty() && args.summary_groups.is_empty());
+    let overview = !per_domain && args.summary_groups.is_empty();
     let tables = TableOptions {
-        // Percentiles are columns of some table.
-        per_domain: args.summary_per_domain
-            || (!args.percentiles.is_empty() && args.summary_groups.is_empty()),
+        per_domain,
         groups: args.summary_groups.clone(),
+        whole: overview,
         units: Units::from(args.summary_units),
         percentiles: args.percentiles.clone(),
-        remarks: true,
+        remarks: !overview,
     };
     let text = SharedText::default();
-    let exporter: Box<dyn Exporter> = if tables.is_empty() {
-        Box::new(SummaryExporter::to_stream(text.clone()))
-    } else {
-        Box::new(TablesExporter::new(tables, text.clone()))
-    };
-    let report = pass(&args.capture, &args.filter, &args.kernels, vec![exporter])?;
+    let mut exporters: Vec<Box<dyn Exporter>> = Vec::new();
+    if overview {
+        exporters.push(Box::new(SummaryExporter::to_stream(text.clone())));
+    }
+    exporters.push(Box::new(TablesExporter::new(tables, text.clone())));
+    let report = pass(&args.capture, &args.filter, &args.kernels, exporters)?;
     // Nobody may be reading any more (`gputrace summary … | head`).
     let _ = std::io::stdout().lock().write_all(text.take().as_bytes());
     Ok(complaints(&report))

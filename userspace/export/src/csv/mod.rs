@@ -5,9 +5,9 @@
 //! * `NAME_kernel_trace.csv` and `NAME_memory_copy_trace.csv`: one row per kernel dispatch or copy whose
 //!   times are real, that is of quality `exact` or `sampled`. Rows come in no particular order, as
 //!   rocprofv3's. `Correlation_Id` is that of the innermost call that asked for it, 0 if none is recorded;
-//!   `Stream_Id` numbers the streams of a process from 1, 0 is the null stream or an unknown one; `Queue_Id`
-//!   counts from 1; an agent that is not known is empty; a kernel that was not found has `Kernel_Id` 0 and its
-//!   address for a name.
+//!   `Stream_Id` numbers the recording's streams from 1 as they come up in calls or in work, as in all formats, and 0 is
+//!   a null stream or an unknown one; `Queue_Id` counts from 1; an agent that is not known is empty; a kernel that was
+//!   not found has `Kernel_Id` 0 and its address for a name.
 //! * `NAME_kernel_trace_quality.csv` and `NAME_memory_copy_trace_quality.csv`: every dispatch and every copy,
 //!   also those of which only the submission is known, see below.
 //! * `NAME_agent_info.csv`: the node's CPUs and GPUs.
@@ -66,6 +66,7 @@ use crate::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, group, group_title},
     loss,
+    observed::memory_domain,
     output::OutputDir,
 };
 use gpu::GpuTables;
@@ -270,6 +271,11 @@ impl Exporter for CsvExporter {
                     count(stats, Domain::KernelDispatch, &name, &dispatch.time);
                 }
                 Event::Copy(copy) => count(stats, Domain::MemoryCopy, copy.direction.name(), &copy.time),
+                Event::Observation(one) => {
+                    if let Some(domain) = memory_domain(one) {
+                        stats.add(domain.csv_stem(), &one.name, one.duration());
+                    }
+                }
                 _ => {}
             }
         }

@@ -1,7 +1,7 @@
 //! rocprofv3's `_stats` tables: how often each name occurred, and how long it took.
 //!
-//! Finished calls count, and GPU work whose times are real (quality `exact` or `sampled`): what
-//! has rows in the traces. Numbers are formatted as rocprofv3 does.
+//! Finished calls count, allocations and scratch memory, and GPU work whose times are real (quality `exact` or
+//! `sampled`): what has rows in the traces. Numbers are formatted as rocprofv3 does.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -37,7 +37,8 @@ pub struct FilterOptions {
     pub pids: Vec<u32>,
     /// What these threads do or have the GPU do; all if empty.
     pub tids: Vec<u32>,
-    /// Calls of functions, dispatches of kernels and copies in directions whose names, as shown, have a match.
+    /// Calls of functions, dispatches of kernels, copies in directions, and observations such as allocations whose names,
+    /// as shown, have a match.
     pub name: Option<Regex>,
     /// What belongs to these domains; all if empty.
     pub domains: Vec<Domain>,
@@ -222,6 +223,7 @@ impl Filter {
                     || asked(&self.options.pids, whose.pid)
                         && (whose.tid == 0 || self.wants_task(whose.pid, whose.tid)))
                     && self.in_window(one.begin, one.end)
+                    && (self.options.name.as_ref()).is_none_or(|name| name.is_match(&one.name))
                     && (self.options.domains.is_empty()
                         || self
                             .options

@@ -1,7 +1,10 @@
 //! Filters, over the made-up recording.
 
 use gputrace_capture::counter::Counter;
-use gputrace_timeline::event::CounterSample;
+use gputrace_timeline::{
+    event::CounterSample,
+    observation::{Observation, Whose},
+};
 
 use super::*;
 use crate::synthetic::{START, events};
@@ -197,4 +200,35 @@ fn values_of_a_gpu_are_everybodys_and_those_of_a_process_its_own() {
     };
     assert_eq!(left(domain(Domain::Counter)).len(), 3);
     assert_eq!(left(domain(Domain::Sched)).len(), 0);
+}
+
+#[test]
+fn a_name_is_that_of_an_allocation_too() {
+    let mut filter = Filter::new(
+        FilterOptions {
+            name: Some(Regex::new("_FREE$").unwrap()),
+            ..FilterOptions::default()
+        },
+        Extent {
+            begin: START,
+            end: START + 500_000,
+        },
+    );
+    let mut left = Vec::new();
+    for name in ["MEMORY_ALLOCATION_ALLOCATE", "MEMORY_ALLOCATION_FREE"] {
+        let one = Observation {
+            domain: Domain::MemoryAllocation.id(),
+            name: name.into(),
+            whose: Whose::default(),
+            begin: START,
+            end: START,
+            is_open: false,
+            fields: Vec::new(),
+        };
+        filter.take(Event::Observation(Box::new(one)), &mut |event| left.push(event));
+    }
+    assert!(
+        matches!(&left[..], [Event::Observation(one)] if one.name == "MEMORY_ALLOCATION_FREE"),
+        "{left:?}"
+    );
 }

@@ -224,7 +224,9 @@ impl Plan {
                 }
             }
             if other.mode != recording.mode {
-                recording.mode = Mode::Node;
+                recording.mode = Mode::Merged {
+                    captures: self.inputs.len() as u64,
+                };
             }
         }
         recording.hostname = hosts.join("+");

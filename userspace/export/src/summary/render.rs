@@ -58,6 +58,7 @@ fn heading(summary: &Summary, out: &mut impl Write) -> fmt::Result {
             format!("process {}", pids.join(", "))
         }
         Mode::Node => "every process".to_owned(),
+        Mode::Merged { captures } => format!("the targets of {captures} captures"),
     };
     let how = match summary.end.as_ref().map(|end| &end.reason) {
         Some(EndReason::Interrupted) => "until it was interrupted".to_owned(),

@@ -1,7 +1,7 @@
-//! Tables of statistics in the form that rocprofv3 prints: `--summary-per-domain`, `--summary-groups`.
+//! Tables of statistics in the form that rocprofv3 prints: `--summary`, `--summary-per-domain`, `--summary-groups`.
 //!
-//! They count what the CSV statistics count: finished calls, and GPU work whose times are real. What is
-//! not in a table is said below it. Memory grows with the number of names.
+//! They count what the CSV statistics count: finished calls, allocations and scratch memory, and GPU work whose times
+//! are real. What is not in a table is said below it. Memory grows with the number of names.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,6 +22,7 @@ use crate::{
     functions::{Functions, group},
     gpu::Gpus,
     moments::{Moments, domain},
+    observed::memory_domain,
 };
 
 /// Unit of the durations in the tables.
@@ -109,6 +110,8 @@ pub struct TableOptions {
     pub per_domain: bool,
     /// One for each of these groups.
     pub groups: Vec<DomainGroup>,
+    /// One for all domains together, if there is anything to be in it.
+    pub whole: bool,
     /// Unit of durations.
     pub units: Units,
     /// Percentiles of the durations that have columns, 0 to 100; each is right to within 1 %.
@@ -121,7 +124,7 @@ impl TableOptions {
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.per_domain && self.groups.is_empty()
+        !self.per_domain && self.groups.is_empty() && !self.whole
     }
 }
 
@@ -131,6 +134,8 @@ struct DomainUse {
     names: HashMap<String, NameUse>,
     /// Those in the table whose times are estimates.
     sampled: u64,
+    /// Those in the table that happened at some time within their durations: scratch memory.
+    at_most: u64,
     /// Those not in the table: calls that had not returned, work without times of its own.
     not_counted: u64,
 }
@@ -187,6 +192,13 @@ impl Tables {
                 let known = self.domains.entry(Domain::MemoryCopy.csv_stem()).or_default();
                 known.work(copy.direction.name(), &copy.time, with);
             }
+            Event::Observation(one) => {
+                if let Some(domain) = memory_domain(one) {
+                    let known = self.domains.entry(domain.csv_stem()).or_default();
+                    known.add(&one.name, one.duration(), with);
+                    known.at_most += u64::from(domain == Domain::ScratchMemory);
+                }
+            }
             Event::Notice(notice) if self.notices.len() < LISTED_NOTICES => {
                 self.notices.push(notice.text.clone());
             }
@@ -198,12 +210,13 @@ impl Tables {
     fn table(&self, title: &str, groups: &[&'static str], f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units = self.options.units;
         let mut rows: Vec<(&str, String, &NameUse)> = Vec::new();
-        let (mut sampled, mut not_counted) = (0, 0);
+        let (mut sampled, mut at_most, mut not_counted) = (0, 0, 0);
         for group in groups {
             let Some(known) = self.domains.get(group) else {
                 continue;
             };
             sampled += known.sampled;
+            at_most += known.at_most;
             not_counted += known.not_counted;
             rows.extend(
                 known
@@ -262,6 +275,12 @@ impl Tables {
         grid(&cells, f)?;
         if sampled > 0 {
             writeln!(f, "Estimates (sampled times): {sampled} of the durations.")?;
+        }
+        if at_most > 0 {
+            writeln!(
+                f,
+                "No longer than shown (scratch memory changed between two looks): {at_most} of the durations."
+            )?;
         }
         if not_counted > 0 {
             writeln!(
@@ -333,6 +352,13 @@ impl fmt::Display for Tables {
             } else {
                 self.table(&format!("{} SUMMARY", names(&matching, " + ")), &matching, f)?;
             }
+        }
+        let counted = self
+            .domains
+            .values()
+            .any(|known| !known.names.is_empty() || known.not_counted > 0);
+        if self.options.whole && counted {
+            self.table("SUMMARY", &groups, f)?;
         }
         if self.options.remarks && !self.notices.is_empty() {
             writeln!(f, "\nRemarks")?;

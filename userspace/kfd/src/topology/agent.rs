@@ -194,6 +194,12 @@ pub struct Agent {
     pub product_name: String,
     /// The chip as KFD calls it, such as `vega20`. Empty for a CPU.
     pub model_name: String,
+    /// Kinds of memory of the node. No column of `agent_info`, as the next two.
+    pub mem_banks_count: u64,
+    /// Its caches.
+    pub caches_count: u64,
+    /// Its links to other nodes.
+    pub io_links_count: u64,
     /// Where a GPU is on the PCI bus. No column of `agent_info`.
     pub pci_address: Option<PciAddress>,
     /// Unique number of the GPU, the `GPU-...` of `ROCR_VISIBLE_DEVICES`; 0 if it has none. No column of `agent_info`.
@@ -268,6 +274,18 @@ impl Agent {
     }
 }
 
+impl Agent {
+    /// What rocprofv3 tells of an agent in JSON but not in `agent_info`, named as there.
+    #[must_use]
+    pub const fn counts(&self) -> [(&'static str, u64); 3] {
+        [
+            ("Mem_Banks_Count", self.mem_banks_count),
+            ("Caches_Count", self.caches_count),
+            ("Io_Links_Count", self.io_links_count),
+        ]
+    }
+}
+
 /// All agents: nodes in order, numbered as rocprofiler-sdk does.
 pub(super) fn agents(nodes: &[Node], paths: &Paths) -> Vec<Agent> {
     let names = names::Names::new(paths);
@@ -308,6 +326,9 @@ fn from_properties(node: &Node) -> Agent {
         model_name: node.name.clone(),
         cpu_cores_count: of("cpu_cores_count"),
         simd_count: of("simd_count"),
+        mem_banks_count: of("mem_banks_count"),
+        caches_count: of("caches_count"),
+        io_links_count: of("io_links_count"),
         cpu_core_id_base: of("cpu_core_id_base"),
         simd_id_base: of("simd_id_base"),
         max_waves_per_simd: of("max_waves_per_simd"),

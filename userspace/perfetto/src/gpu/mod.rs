@@ -134,6 +134,11 @@ impl GpuWork {
         }
     }
 
+    /// Learns what a function or a call says of streams.
+    pub(crate) fn learn(&mut self, event: &Event) {
+        self.gpus.learn(event);
+    }
+
     /// Takes an event about GPUs. `now` is the latest moment heard of, ns.
     pub(crate) fn event<W: Write>(
         &mut self,

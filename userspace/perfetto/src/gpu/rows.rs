@@ -14,11 +14,7 @@ use perfetto_protos::{
 };
 
 use super::lanes::Lanes;
-use crate::{
-    intern::Table,
-    sequence::Sequence,
-    tracks::describe,
-};
+use crate::{intern::Table, sequence::Sequence, tracks::describe};
 
 /// Appended to the name of a row whose slices are not as long as the GPU took.
 const UNTIMED: &str = "submitted or bounded: length is not the GPU's";

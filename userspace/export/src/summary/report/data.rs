@@ -267,6 +267,7 @@ fn facts(summary: &Summary) -> Vec<(&'static str, String)> {
             format!("running process {}", pids.join(", "))
         }
         Mode::Node => "every process of the node".to_owned(),
+        Mode::Merged { captures } => format!("the targets of {captures} captures"),
     };
     [
         ("Traced", target),

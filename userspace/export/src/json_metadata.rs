@@ -1,0 +1,289 @@
+//! What records refer to, in rocprofiler-sdk's names: processes, agents, code objects, kernels.
+
+use std::collections::BTreeMap;
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::{
+    gpu::{Agent, AgentKind},
+    meta::Recording,
+};
+use gputrace_timeline::{
+    event::ProcessInfo,
+    gpu::{AgentInfo, CodeObjectInfo, KernelInfo},
+};
+use serde_json::{Map, Value, json};
+
+use crate::{gpu::Gpus, json_records::agent_id};
+
+/// `metadata` of a process that was there until `end`.
+pub(crate) fn metadata(recording: &Recording, info: &ProcessInfo, end: Option<u64>) -> Value {
+    json!({
+        "node": {
+            "machine_id": recording.hostname,
+            "system_name": "Linux",
+            "hostname": recording.hostname,
+            "release": recording.kernel_release,
+            "version": recording.kernel_version,
+            "hardware_name": recording.machine,
+            "domain_name": "(none)",
+        },
+        "pid": info.pid,
+        "init_time": if info.start == 0 { recording.clocks.boottime } else { info.start },
+        "fini_time": end.unwrap_or(0),
+        "command": info.command,
+        "config": config(recording),
+    })
+}
+
+/// Members of rocprofv3's configuration that say what was recorded, by what each is here.
+const TRACES: [(&str, Domain); 14] = [
+    ("kernel_trace", Domain::KernelDispatch),
+    ("hsa_core_api_trace", Domain::HsaCore),
+    ("hsa_amd_ext_api_trace", Domain::HsaAmdExt),
+    ("hsa_image_ext_api_trace", Domain::HsaImageExt),
+    ("hsa_finalizer_ext_api_trace", Domain::HsaFinalizeExt),
+    ("marker_api_trace", Domain::MarkerCore),
+    ("memory_copy_trace", Domain::MemoryCopy),
+    ("memory_allocation_trace", Domain::MemoryAllocation),
+    ("scratch_memory_trace", Domain::ScratchMemory),
+    ("hip_runtime_api_trace", Domain::HipRuntime),
+    ("hip_compiler_api_trace", Domain::HipCompiler),
+    ("rccl_api_trace", Domain::Rccl),
+    ("rocdecode_api_trace", Domain::RocDecode),
+    ("rocjpeg_api_trace", Domain::RocJpeg),
+];
+
+fn config(recording: &Recording) -> Value {
+    let is_on = |domain: Domain| recording.domains.iter().any(|name| name == domain.name());
+    let members = TRACES.map(|(name, domain)| (name.to_owned(), is_on(domain).into()));
+    Value::Object(members.into_iter().collect())
+}
+
+/// The bits of `HSA_CAPABILITY` (`hsakmttypes.h`), from the lowest: how many each has.
+const CAPABILITIES: [(&str, u32); 24] = [
+    ("HotPluggable", 1),
+    ("HSAMMUPresent", 1),
+    ("SharedWithGraphics", 1),
+    ("QueueSizePowerOfTwo", 1),
+    ("QueueSize32bit", 1),
+    ("QueueIdleEvent", 1),
+    ("VALimit", 1),
+    ("WatchPointsSupported", 1),
+    ("WatchPointsTotalBits", 4),
+    ("DoorbellType", 2),
+    ("AQLQueueDoubleMap", 1),
+    ("DebugTrapSupported", 1),
+    ("WaveLaunchTrapOverrideSupported", 1),
+    ("WaveLaunchModeSupported", 1),
+    ("PreciseMemoryOperationsSupported", 1),
+    ("DEPRECATED_SRAM_EDCSupport", 1),
+    ("Mem_EDCSupport", 1),
+    ("RASEventNotify", 1),
+    ("ASICRevision", 4),
+    ("SRAM_EDCSupport", 1),
+    ("SVMAPISupported", 1),
+    ("CoherentHostAccess", 1),
+    ("DebugSupportedFirmware", 1),
+    ("Reserved", 2),
+];
+
+fn capability(bits: u64) -> Value {
+    let mut rest = bits;
+    let members = CAPABILITIES.map(|(name, width)| {
+        let value = rest & ((1 << width) - 1);
+        rest >>= width;
+        (name.to_owned(), value.into())
+    });
+    Value::Object(members.into_iter().collect())
+}
+
+/// An agent. Versions of firmware are the ten bits that rocprofiler-sdk leaves of them.
+pub(crate) fn agent(info: &AgentInfo) -> Value {
+    let agent = &info.agent;
+    let mut members = Map::new();
+    members.insert("size".to_owned(), 0.into());
+    members.insert("id".to_owned(), json!({"handle": agent.node_id}));
+    // `rocprofiler_agent_type_t`.
+    let kind = match agent.kind {
+        AgentKind::Cpu => 1,
+        AgentKind::Gpu => 2,
+    };
+    members.insert("type".to_owned(), kind.into());
+    let mut dims: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for (name, value) in &agent.info {
+        let name = name.to_lowercase();
+        // Three columns in a table, one object here.
+        let dim = ["workgroup_max_dim", "grid_max_dim"]
+            .into_iter()
+            .find_map(|dim| Some((dim, name.strip_prefix(dim)?.strip_prefix('_')?)));
+        if let Some((dim, axis)) = dim {
+            let axes = dims.entry(dim).or_default();
+            axes.insert(axis.to_owned(), (*value).into());
+            continue;
+        }
+        let value = match name.as_str() {
+            "capability" => capability(*value),
+            "fw_version" => json!({"uCode": value, "Major": 0, "Minor": 0, "Stepping": 0}),
+            "sdma_fw_version" => json!({"uCodeSDMA": value, "uCodeRes": 0}),
+            _ => (*value).into(),
+        };
+        members.insert(name, value);
+    }
+    members.extend(dims.into_iter().map(|(dim, axes)| (dim.to_owned(), axes.into())));
+    let rest = json!({
+        "gpu_id": agent.gpu_id,
+        "name": agent.name,
+        "vendor_name": agent.vendor_name,
+        "product_name": agent.product_name,
+        "model_name": agent.model_name,
+        "node_id": agent.node_id,
+        "logical_node_id": info.absolute_index,
+        "logical_node_type_id": info.type_index,
+    });
+    if let Value::Object(rest) = rest {
+        members.extend(rest);
+    }
+    Value::Object(members)
+}
+
+/// A code object; `node` is the agent that was seen executing a kernel of it. Otherwise it is the only GPU of its target,
+/// or null. The program's own handle of the agent is not known: 0.
+pub(crate) fn code_object(info: &CodeObjectInfo, node: Option<u32>, gpus: &Gpus) -> Value {
+    let object = &info.code_object;
+    // `rocprofiler_code_object_storage_type_t`.
+    let storage = match object.uri.split_once("://") {
+        Some(("file", _)) => 1,
+        Some(("memory", _)) => 2,
+        _ => 0,
+    };
+    let mut members = json!({
+        "size": 0,
+        "code_object_id": info.id,
+        "rocp_agent": agent_id(node.or_else(|| only_gpu(gpus, &object.target))),
+        "hsa_agent": {"handle": 0},
+        "uri": object.uri,
+        "load_base": object.load_base,
+        "load_size": object.load_size,
+        "load_delta": object.load_delta,
+        "storage_type": storage,
+        "gputrace": {"target": object.target, "load_time": object.time},
+    });
+    if let (2, Some((base, size)), Value::Object(members)) = (storage, range(&object.uri), &mut members) {
+        members.insert("memory_base".to_owned(), base.into());
+        members.insert("memory_size".to_owned(), size.into());
+    }
+    members
+}
+
+/// The node of the only GPU of a target, such as `amdgcn-amd-amdhsa--gfx90a:xnack-`.
+fn only_gpu(gpus: &Gpus, target: &str) -> Option<u32> {
+    let kind = |name: &str| name.split(':').next().unwrap_or_default().to_owned();
+    let wanted = kind(target.rsplit_once("--")?.1);
+    let is_one = |agent: &&Agent| agent.kind == AgentKind::Gpu && kind(&agent.name) == wanted;
+    let mut found = gpus.agents().iter().map(|info| &info.agent).filter(is_one);
+    let only = found.next()?;
+    found.next().is_none().then_some(only.node_id)
+}
+
+/// Offset and size in a URI such as `memory://1234#offset=0x7f00&size=4096`.
+fn range(uri: &str) -> Option<(u64, u64)> {
+    let (_, fragment) = uri.split_once(['#', '?'])?;
+    let number = |name: &str| {
+        let mut parts = fragment.split('&').filter_map(|part| part.split_once('='));
+        let (_, value) = parts.find(|(known, _)| *known == name)?;
+        match value.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok(),
+            None => value.parse().ok(),
+        }
+    };
+    Some((number("offset")?, number("size")?))
+}
+
+/// A kernel.
+pub(crate) fn kernel(info: &KernelInfo) -> Value {
+    let kernel = &info.kernel;
+    let [shown, demangled] = [&info.shown, &info.demangled].map(|name| match name.as_str() {
+        "" => &kernel.name,
+        _ => name,
+    });
+    json!({
+        "size": 0,
+        "kernel_id": info.id,
+        "code_object_id": info.code_object,
+        "kernel_name": kernel.name,
+        "kernel_object": kernel.object,
+        "kernarg_segment_size": kernel.kernarg_size,
+        "kernarg_segment_alignment": kernel.kernarg_alignment,
+        "group_segment_size": kernel.group_size,
+        "private_segment_size": kernel.private_size,
+        "sgpr_count": kernel.sgpr_count,
+        "arch_vgpr_count": kernel.arch_vgpr_count,
+        "accum_vgpr_count": kernel.accum_vgpr_count,
+        "formatted_kernel_name": shown,
+        "demangled_kernel_name": demangled,
+        "truncated_kernel_name": gputrace_names::truncate(demangled),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_capture::gpu::CodeObject;
+    use gputrace_timeline::event::Event;
+
+    use super::*;
+
+    #[test]
+    fn capabilities_are_all_bits() {
+        assert_eq!(CAPABILITIES.iter().map(|(_, width)| width).sum::<u32>(), 32);
+        // Of a gfx90a.
+        let shown = capability(0x4899_a280);
+        for (name, value) in [
+            ("WatchPointsSupported", 1),
+            ("WatchPointsTotalBits", 2),
+            ("DoorbellType", 2),
+            ("DebugTrapSupported", 1),
+            ("WaveLaunchTrapOverrideSupported", 1),
+            ("ASICRevision", 2),
+            ("SVMAPISupported", 1),
+            ("DebugSupportedFirmware", 0),
+            ("Reserved", 1),
+        ] {
+            assert_eq!(shown[name], value, "{name} in {shown}");
+        }
+    }
+
+    #[test]
+    fn the_agent_of_a_code_object_is_not_guessed() {
+        let mut gpus = Gpus::default();
+        let object = CodeObjectInfo {
+            id: 1,
+            code_object: CodeObject {
+                uri: "memory://71#offset=0x7f00&size=4096".to_owned(),
+                target: "amdgcn-amd-amdhsa--gfx90a:xnack-".to_owned(),
+                ..CodeObject::default()
+            },
+        };
+        let of = |gpus: &Gpus, node| code_object(&object, node, gpus)["rocp_agent"]["handle"].clone();
+        assert_eq!(of(&gpus, None), u64::MAX);
+        for (node_id, seen) in [(4, 4), (5, u64::MAX)] {
+            gpus.learn(&Event::Agent(Box::new(AgentInfo {
+                agent: Agent {
+                    node_id,
+                    kind: AgentKind::Gpu,
+                    name: "gfx90a".to_owned(),
+                    ..Agent::default()
+                },
+                ..AgentInfo::default()
+            })));
+            assert_eq!(of(&gpus, None), seen);
+        }
+        assert_eq!(of(&gpus, Some(5)), 5);
+        let shown = code_object(&object, None, &gpus);
+        assert_eq!(
+            (&shown["memory_base"], &shown["memory_size"]),
+            (&0x7f00.into(), &4096.into())
+        );
+        assert_eq!(range("memory://71#offset=x&size=1"), None);
+        assert_eq!(range("file:///a.out#offset=12&size=0x10"), Some((12, 16)));
+    }
+}
