@@ -1,5 +1,4 @@
 //! A signal in the middle of everything. Alone in its process, which makes no more files afterwards.
-#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::{fs, io::Write as _};
 
