@@ -54,8 +54,13 @@ fn a_recording_is_replaced_only_with_force() {
         "{text}"
     );
     assert_eq!(fs::read(&capture).expect("the capture"), first);
-    assert_eq!(run(&bench, &[&options[..], &["--force"]].concat()).0, 0);
+    let trace = bench.path().join("out/run_hip_api_trace.csv");
+    assert!(trace.exists());
+    let others = ["-d", "out", "-o", "run", "-f", "ndjson", "--force"];
+    assert_eq!(run(&bench, &others).0, 0);
     assert_ne!(fs::read(&capture).expect("the capture"), first);
+    assert!(!trace.exists(), "a file of the recording that was replaced");
+    assert!(bench.path().join("out/run_results.ndjson").exists());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Exit codes: one for each kind of cause, listed in `gputrace --help`.
 
 use gputrace_capture::ReadError;
-use gputrace_export::{ExportError, OutputError, merge::MergeError};
+use gputrace_export::{OutputError, merge::MergeError};
 use gputrace_probe::ProbeError;
 use gputrace_rocpd::QueryError;
 use gputrace_session::SessionError;
@@ -23,13 +23,16 @@ pub(crate) const NO_PERMISSION: u8 = 6;
 pub(crate) const KERNEL: u8 = 7;
 /// The outputs or the capture cannot be written.
 pub(crate) const OUTPUT: u8 = 8;
-const CAPTURE: u8 = 9;
+/// The capture cannot be read.
+pub(crate) const CAPTURE: u8 = 9;
 const NEWER_CAPTURE: u8 = 10;
 const LIBRARY: u8 = 11;
 const QUERY: u8 = 12;
 const MERGE: u8 = 13;
-/// A recording of that name exists already.
+/// A recording of that name, or another file that is not to be replaced, exists already.
 const EXISTS: u8 = 14;
+/// The capture is damaged or has no end; the outputs have all that can be read.
+pub(crate) const INCOMPLETE: u8 = 15;
 const GIVEN_UP: u8 = 130;
 
 /// The code of an error: that of the first cause in its chain that has one.
@@ -53,6 +56,30 @@ pub(crate) fn code(error: &anyhow::Error) -> u8 {
     FAILURE
 }
 
+/// The code for two captures of one command: what could not be done counts more than what was not there to be read.
+pub(crate) fn worse(one: u8, other: u8) -> u8 {
+    if one == 0 || (one == INCOMPLETE && other != 0) {
+        other
+    } else {
+        one
+    }
+}
+
+/// What an error says, and what its causes say that it does not.
+pub(crate) fn text(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain() {
+        let cause = cause.to_string();
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
 fn session(error: &SessionError) -> u8 {
     match error {
         SessionError::NoTarget | SessionError::TooManyFunctions { .. } => USAGE,
@@ -63,9 +90,7 @@ fn session(error: &SessionError) -> u8 {
         SessionError::Probe(error) => probe(error),
         SessionError::Read(error) => read(error),
         SessionError::Output(error) => output(error),
-        SessionError::Capture(_)
-        | SessionError::CaptureFailed(_)
-        | SessionError::Export(ExportError::Output(_)) => OUTPUT,
+        SessionError::Capture(_) | SessionError::CaptureFailed(_) | SessionError::Export(_) => OUTPUT,
         SessionError::GivenUp { .. } | SessionError::NotAllShown => GIVEN_UP,
         _ => FAILURE,
     }
@@ -73,7 +98,8 @@ fn session(error: &SessionError) -> u8 {
 
 fn output(error: &OutputError) -> u8 {
     match error {
-        OutputError::Exists { .. } => EXISTS,
+        OutputError::Exists { .. } | OutputError::Capture { .. } => EXISTS,
+        OutputError::Name { .. } => USAGE,
         _ => OUTPUT,
     }
 }
@@ -107,7 +133,7 @@ fn probe(error: &ProbeError) -> u8 {
 
 fn query(error: &QueryError) -> u8 {
     match error {
-        QueryError::Sql { .. } | QueryError::Writes { .. } => QUERY,
+        QueryError::Sql { .. } | QueryError::Writes { .. } | QueryError::Empty => QUERY,
         QueryError::Output(_) => OUTPUT,
         _ => FAILURE,
     }
@@ -125,5 +151,37 @@ fn read(error: &ReadError) -> u8 {
     match error {
         ReadError::Newer { .. } => NEWER_CAPTURE,
         _ => CAPTURE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn causes_are_told_once() {
+        let source = std::io::Error::from_raw_os_error(libc::ENOENT);
+        let path = "run.gtcap".into();
+        let error = Err::<(), _>(SessionError::Read(ReadError::Open { path, source }));
+        let error = error.context("cannot export run.gtcap").unwrap_err();
+        assert_eq!(
+            text(&error),
+            "cannot export run.gtcap: cannot open run.gtcap: No such file or directory (os error 2)"
+        );
+    }
+
+    #[test]
+    fn failures_count_more_than_captures_without_an_end() {
+        for (one, other, both) in [
+            (0, 0, 0),
+            (0, INCOMPLETE, INCOMPLETE),
+            (INCOMPLETE, 0, INCOMPLETE),
+            (INCOMPLETE, OUTPUT, OUTPUT),
+            (CAPTURE, INCOMPLETE, CAPTURE),
+        ] {
+            assert_eq!(worse(one, other), both, "{one} {other}");
+        }
     }
 }

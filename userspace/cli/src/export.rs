@@ -7,9 +7,9 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use gputrace_capture::{Block, CaptureReader, Meta, meta::Recording};
-use gputrace_export::{OutputDir, Progress, kernels::AgentLabels};
+use gputrace_export::{OutputDir, Progress, Report, kernels::AgentLabels};
 use gputrace_perfetto::GpuGrouping;
-use gputrace_session::{Format, Names, OutputRequest, Outputs, User, export};
+use gputrace_session::{Format, Formats, LiveFormat, Names, OutputRequest, Outputs, User, export, split};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
@@ -20,37 +20,113 @@ use crate::{
 /// Makes outputs of an earlier recording.
 pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
     let capture = &args.capture;
-    let beside = capture
-        .parent()
-        .filter(|path| !path.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    let names = recording(capture).map_or_else(Names::default, |recording| Names::of_recording(&recording));
-    let directory = match &args.output.output_directory {
-        Some(directory) => names.expand_path(directory).unwrap_or_else(|| directory.clone()),
-        None => beside.to_owned(),
-    };
+    let context = || format!("cannot export {}", capture.display());
+    // Before anything is made for it.
+    CaptureReader::open(capture).with_context(context)?;
     let stem = capture
         .file_stem()
-        .map(|stem| stem.to_string_lossy().into_owned());
-    let name = args
-        .output
-        .output_file
-        .as_ref()
-        .map(|name| names.expand(name).unwrap_or_else(|| name.clone()))
-        .or(stem)
-        .unwrap_or_else(|| "gputrace".to_owned());
-    let directory = OutputDir::open(&directory, User::behind_sudo().as_ref().map(User::owner))?;
-    let mut formats = request(&args.output, beside.to_owned(), None).formats;
+        .map_or("gputrace".into(), |stem| stem.to_string_lossy());
+    let Destination {
+        directory,
+        name,
+        mut formats,
+    } = match destination(&args.output, capture, beside(capture), &stem)? {
+        Ok(destination) => destination,
+        Err(refused) => return Ok(refused),
+    };
     formats.filter = args.filter.options();
     let bar = progress_bar();
     let outputs = export(capture, &directory, &name, &formats, &mut |progress| {
         show(&bar, progress);
         ControlFlow::Continue(())
     })
-    .with_context(|| format!("cannot export {}", capture.display()))?;
+    .with_context(context)?;
     bar.finish_and_clear();
     report(&outputs, &args.output);
-    Ok(failure(&outputs).unwrap_or(0))
+    Ok(status(&outputs.report))
+}
+
+/// Where outputs of captures go.
+pub(crate) struct Destination {
+    pub(crate) directory: OutputDir,
+    pub(crate) name: String,
+    pub(crate) formats: Formats,
+}
+
+/// The directory of a file.
+pub(crate) fn beside(file: &Path) -> &Path {
+    file.parent()
+        .filter(|path| !path.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
+/// Where options send outputs of `capture`: by default into `directory`, with names that begin with `name`. Values of
+/// placeholders are those of the recording. If the options make no sense, the user is told, and there is an exit code.
+pub(crate) fn destination(
+    args: &OutputArgs,
+    capture: &Path,
+    directory: &Path,
+    name: &str,
+) -> Result<Result<Destination, u8>> {
+    let refuse = |why: &str| {
+        say(&format!("error: {why}"));
+        Ok(Err(exit::USAGE))
+    };
+    if args.output_config {
+        return refuse(
+            "--output-config is of recordings: it writes how one is made. Drop it; `gputrace summary` tells how a capture was made",
+        );
+    }
+    let mut formats = request(args, directory.to_owned(), None).formats;
+    let names = recording(capture).map_or_else(Names::default, |recording| Names::of_recording(&recording));
+    let base = match &args.output_directory {
+        Some(directory) => names.expand_path(directory).unwrap_or_else(|| directory.clone()),
+        None => directory.to_owned(),
+    };
+    let given = args.output_file.as_ref();
+    let given = given.map(|name| names.expand(name).unwrap_or_else(|| name.clone()));
+    let (directory, name) = match given.as_deref() {
+        Some("-") => {
+            formats.stdout = match formats.list.as_slice() {
+                [Format::Text] => Some(LiveFormat::Text),
+                [Format::Ndjson] => Some(LiveFormat::Ndjson),
+                _ => {
+                    return refuse("-o - writes to stdout, which takes one format: -f text or -f ndjson");
+                }
+            };
+            formats.list.clear();
+            if formats.wall_clock == Some(true) || formats.summary_file.is_some() {
+                return refuse(
+                    "-o - makes no files: drop --wall-clock and --summary-output-file, or give a name",
+                );
+            }
+            if args.summary.takes_stdout() {
+                return refuse("-o - has stdout for the events; let the summary go to stderr");
+            }
+            formats.wall_clock = Some(false);
+            (directory.to_owned(), name.to_owned())
+        }
+        Some(given) => split(&base, given)?,
+        None => (base, name.to_owned()),
+    };
+    tell_useless(args);
+    Ok(Ok(Destination {
+        directory: OutputDir::open(&directory, User::behind_sudo().as_ref().map(User::owner))?,
+        name,
+        formats,
+    }))
+}
+
+/// Tells of options that have no effect with the formats that are asked for.
+pub(crate) fn tell_useless(args: &OutputArgs) {
+    if args.output_format.contains(&args::Format::Csv) {
+        return;
+    }
+    for (given, name) in [(args.stats, "--stats"), (args.csv_arguments, "--csv-arguments")] {
+        if given {
+            say(&format!("{name} has no effect without CSV files; add -f csv"));
+        }
+    }
 }
 
 /// How the capture says that it was made.
@@ -118,14 +194,6 @@ pub(crate) fn report(outputs: &Outputs, args: &OutputArgs) {
             args.minimum_output_data
         ));
     }
-    if let Some(truncation) = &report.truncation {
-        say(&format!("warning: the capture is incomplete: {truncation}"));
-    }
-    if !report.ended && report.truncation.is_none() {
-        say(
-            "warning: the capture has no end mark: the recorder was killed or ran out of space; everything up to its last whole block was read",
-        );
-    }
     // The summary has it among its remarks.
     if let Some(left_out) = report.left_out.filter(|_| outputs.summary.is_empty()) {
         say(&left_out.to_string());
@@ -133,12 +201,7 @@ pub(crate) fn report(outputs: &Outputs, args: &OutputArgs) {
     if let Some(filtered_out) = report.filtered_out.filter(|_| outputs.summary.is_empty()) {
         say(&filtered_out.to_string());
     }
-    if let Some(error) = &report.read_error {
-        say(&format!("error: {error}"));
-    }
-    for (format, error) in &report.failures {
-        say(&format!("error: {format}: {error}"));
-    }
+    complain(report);
     for output in &report.outputs {
         let hint = if output
             .path
@@ -158,10 +221,44 @@ pub(crate) fn report(outputs: &Outputs, args: &OutputArgs) {
     }
 }
 
+/// Tells what is wrong with what was read, and what could not be made of it.
+pub(crate) fn complain(report: &Report) {
+    if let Some(truncation) = &report.truncation {
+        say(&format!("warning: the capture is incomplete: {truncation}"));
+    } else if is_incomplete(report) {
+        say(
+            "warning: the capture has no end mark: the recorder was killed or ran out of space; everything up to its last whole block was read",
+        );
+    }
+    if let Some(error) = &report.read_error {
+        say(&format!("error: {error}"));
+    }
+    for (format, error) in &report.failures {
+        say(&format!("error: {format}: {error}"));
+    }
+}
+
+/// Whether the capture ends too early.
+fn is_incomplete(report: &Report) -> bool {
+    report.read_error.is_none() && !report.cancelled && (report.truncation.is_some() || !report.ended)
+}
+
 /// The exit code if anything is missing in the outputs that could have been made.
-pub(crate) fn failure(outputs: &Outputs) -> Option<u8> {
-    let report = &outputs.report;
-    (!report.failures.is_empty() || report.read_error.is_some()).then_some(exit::OUTPUT)
+pub(crate) fn failure(report: &Report) -> Option<u8> {
+    if report.read_error.is_some() {
+        Some(exit::CAPTURE)
+    } else {
+        (!report.failures.is_empty()).then_some(exit::OUTPUT)
+    }
+}
+
+/// The exit code of what was made of a capture: also if the capture itself is not whole.
+pub(crate) fn status(report: &Report) -> u8 {
+    failure(report).unwrap_or(if is_incomplete(report) {
+        exit::INCOMPLETE
+    } else {
+        0
+    })
 }
 
 pub(crate) fn progress_bar() -> ProgressBar {

@@ -8,6 +8,7 @@ mod exit;
 mod export;
 mod input;
 mod inspect;
+mod interrupt;
 mod jobs;
 mod kernels;
 mod list;
@@ -35,12 +36,25 @@ fn main() -> ExitCode {
             return ExitCode::from(exit::USAGE);
         }
     };
-    let matches = command.clone().get_matches_from(&translated.arguments);
+    let matches = command.clone().try_get_matches_from(&translated.arguments);
+    let matches = matches.unwrap_or_else(|error| {
+        if let Some(program) = args::forgotten_dashes(&error) {
+            let _ = error.print();
+            say(&format!(
+                "to trace a program, put -- before it: gputrace -- {program}"
+            ));
+            std::process::exit(error.exit_code());
+        }
+        error.exit()
+    });
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     for remark in &translated.remarks {
         say(remark);
     }
     start_log(&cli);
+    if cli.command.as_ref().is_some_and(Command::reads_captures) {
+        interrupt::leave_nothing();
+    }
     let result = match &cli.command {
         Some(Command::Export(args)) => export::run(args),
         Some(Command::Summary(args)) => post::summary(args),
@@ -61,7 +75,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            say(&format!("error: {error:#}"));
+            say(&format!("error: {}", exit::text(&error)));
             ExitCode::from(exit::code(&error))
         }
     }

@@ -4,7 +4,7 @@ use std::{os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitSta
 
 use anyhow::Result;
 use gputrace_abi::domain::Domain;
-use gputrace_capture::meta::EndReason;
+use gputrace_capture::{ledger::Ledger, meta::EndReason};
 use gputrace_probe::{calls::BackendChoice, ioctls::Place};
 use gputrace_session::{
     Finished, Format, FunctionFilter, LiveFormat, Others, Request, SessionError, Targets, Watcher, record,
@@ -58,6 +58,7 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
         );
         return Ok(Done::with(exit::USAGE));
     }
+    export::tell_useless(&args.output);
     let bar = export::progress_bar();
     let shown = bar.clone();
     request.output.watcher = Watcher::new(move |progress| export::show(&shown, progress));
@@ -72,7 +73,7 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     if let Some(failure) = finished.capture_failure {
         return Err(SessionError::CaptureFailed(failure).into());
     }
-    if let Some(code) = export::failure(&finished.outputs) {
+    if let Some(code) = export::failure(&finished.outputs.report) {
         return Ok(Done::with(code));
     }
     Ok(Done {
@@ -211,9 +212,7 @@ fn live(request: &mut Request, args: &OutputArgs) -> Result<(), &'static str> {
             "-o - makes no files: drop --output-config, --wall-clock and --summary-output-file, or give a name",
         );
     }
-    if args.summary.summary_output_file == "stdout"
-        && (args.summary.summary || !args.summary.tables().is_empty())
-    {
+    if args.summary.takes_stdout() {
         return Err("-o - has stdout for the recording; let the summary go to stderr");
     }
     request.output.live = Some(format);
@@ -237,14 +236,28 @@ fn place(args: &OutputArgs) -> (PathBuf, Option<String>) {
 /// Tells what was recorded: never success in silence, never silence about losses.
 fn report(finished: &Finished, args: &OutputArgs) {
     export::report(&finished.outputs, args);
-    let total = finished.ledger.without_values();
+    if finished.capture_failure.is_some() {
+        // The account is behind what was recorded; what the outputs say is all that is known.
+        say(
+            "the recording is not complete: there is no account of it, as the capture could not be written to its end",
+        );
+    } else {
+        tell_account(&finished.ledger);
+    }
+    if !finished.capture.as_os_str().is_empty() {
+        say(&format!("capture: {}", finished.capture.display()));
+    }
+}
+
+fn tell_account(ledger: &Ledger) {
+    let total = ledger.without_values();
     if total.seen == 0 {
         say(
             "no call was recorded. Did the program call HIP or HSA while it was traced? `gputrace list` shows \
              which processes have the libraries, -s traces HSA as well",
         );
     }
-    let lost = match finished.ledger.total().lost() {
+    let lost = match ledger.total().lost() {
         0 => "none lost".to_owned(),
         lost => format!("{lost} LOST (see the loss ledger)"),
     };
@@ -254,9 +267,6 @@ fn report(finished: &Finished, args: &OutputArgs) {
         total.written + total.unfinished,
         total.unfinished
     ));
-    if !finished.capture.as_os_str().is_empty() {
-        say(&format!("capture: {}", finished.capture.display()));
-    }
 }
 
 /// The program's exit code, as a shell gives it; without a program, 0.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use clap::Command;
+use clap::{Command, builder::Resettable};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use gputrace_export::OutputDir;
@@ -54,12 +54,44 @@ fn write(directory: &OutputDir, name: &str, command: Command) -> Result<()> {
     Ok(())
 }
 
-fn page(command: Command) -> Result<String> {
+fn page(mut command: Command) -> Result<String> {
+    // They are tables, which the page must not fill anew; and it would have no examples at all.
+    let examples = command.get_before_help().map(ToString::to_string);
+    let rest = command.get_after_long_help().map(ToString::to_string);
+    command = command.after_long_help(Resettable::Reset);
     let mut page = Vec::new();
     Man::new(command)
         .render(&mut page)
         .context("cannot make the manual page")?;
-    Ok(String::from_utf8_lossy(&page).into_owned())
+    let mut page = String::from_utf8_lossy(&page).into_owned();
+    if let Some(examples) = examples {
+        let text = examples
+            .strip_prefix("Examples:\n")
+            .or(examples.strip_prefix("Example: "));
+        section(&mut page, "EXAMPLES", text.unwrap_or(&examples));
+    }
+    if let Some(rest) = rest {
+        section(
+            &mut page,
+            "EXIT STATUS",
+            rest.strip_prefix("Exit status: ").unwrap_or(&rest),
+        );
+    }
+    Ok(page)
+}
+
+/// Adds text whose lines stay as they are.
+fn section(page: &mut String, title: &str, text: &str) {
+    page.push_str(&format!(".SH \"{title}\"\n.nf\n"));
+    for line in text.lines() {
+        // Lines that begin with these are commands.
+        if line.starts_with(['.', '\'']) {
+            page.push_str("\\&");
+        }
+        page.push_str(&line.replace('\\', "\\e").replace('-', "\\-"));
+        page.push('\n');
+    }
+    page.push_str(".fi\n");
 }
 
 #[cfg(test)]
@@ -80,6 +112,25 @@ mod tests {
             first.contains(".TH gputrace 1") && first.contains("runtime\\-trace"),
             "{first}"
         );
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let table = lines(&first);
+        let examples = table.iter().position(|line| line == ".SH \"EXAMPLES\"").unwrap();
+        assert_eq!(table[examples + 1], ".nf");
+        assert!(
+            table[examples + 2].starts_with("  sudo gputrace \\-\\- ./app"),
+            "{first}"
+        );
+        let status = table
+            .iter()
+            .position(|line| line == ".SH \"EXIT STATUS\"")
+            .unwrap();
+        assert_eq!(table[status + 1], ".nf");
+        assert!(
+            table[status + 3].starts_with("  0  success ")
+                && table[status + 4].starts_with("  1  any other failure "),
+            "{first}"
+        );
+        assert_eq!(first.matches("any other failure").count(), 1, "{first}");
         let export = std::fs::read_to_string(directory.path().join("gputrace-export.1")).unwrap();
         assert!(export.contains("gputrace\\-export"), "{export}");
     }

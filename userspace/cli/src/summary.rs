@@ -86,6 +86,11 @@ impl SummaryArgs {
         (!stream).then(|| self.summary_output_file.clone())
     }
 
+    /// Whether something goes to standard output.
+    pub(crate) fn takes_stdout(&self) -> bool {
+        self.summary_output_file == "stdout" && (self.summary || !self.tables().is_empty())
+    }
+
     /// Prints them.
     pub(crate) fn print(&self, text: &str) {
         // Nobody may be reading any more.

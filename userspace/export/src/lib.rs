@@ -84,7 +84,7 @@ pub use exporter::{ExportError, Exporter, Output};
 pub use filter::{Filter, FilterOptions};
 pub use functions::Functions;
 pub use kernels::KernelOptions;
-pub use output::{FileOwner, OutputDir, OutputError, OutputFile, Staging};
+pub use output::{FileOwner, OutputDir, OutputError, OutputFile, Staging, abandon};
 pub use run::{Progress, Report, Source, Stages, run, run_with};
 pub use shared::SharedText;
 pub use summary::report;

@@ -26,7 +26,6 @@ use std::{
     io::{self, BufWriter, Write},
     os::fd::OwnedFd,
     path::{Component, Path, PathBuf},
-    process,
     sync::Arc,
 };
 
@@ -38,8 +37,11 @@ use rustix::{
 use crate::exporter::Output;
 
 mod staging;
+mod unfinished;
 
 pub use staging::Staging;
+use unfinished::Temporary;
+pub use unfinished::abandon;
 
 /// Bytes collected before a write to the file.
 const BUFFER: usize = 256 << 10;
@@ -90,15 +92,26 @@ pub enum OutputError {
     },
     /// A file of that name is there and is to stay.
     #[error(
-        "{path} is there already, and a recording is not overwritten. Choose another name with -o, or give --force to \
-         replace it", path = path.display()
+        "{path} is there already, and is not overwritten. Choose another name with -o, or give --force to replace it",
+        path = path.display()
     )]
     Exists {
         /// The file.
         path: PathBuf,
     },
+    /// A capture is there, which is all that there is of a recording.
+    #[error(
+        "{path} is a capture, and captures are not replaced by outputs. Choose another name with -o", path = path.display()
+    )]
+    Capture {
+        /// The capture.
+        path: PathBuf,
+    },
     /// A name that is not a plain file name.
-    #[error("{name:?} is not a usable file name: it must not be empty or contain '/'; change -o")]
+    #[error(
+        "{name:?} is not a name that files can begin with: give one that is not empty, '.' or '..' and does not end in '/' to -o, and \
+         a directory to -d"
+    )]
     Name {
         /// The name.
         name: String,
@@ -130,7 +143,7 @@ impl OutputError {
             Self::Full { source, .. } | Self::Denied { source, .. } | Self::Io { source, .. } => {
                 source.kind()
             }
-            Self::Exists { .. } => io::ErrorKind::AlreadyExists,
+            Self::Exists { .. } | Self::Capture { .. } => io::ErrorKind::AlreadyExists,
             Self::Name { .. } => io::ErrorKind::InvalidInput,
         };
         io::Error::new(kind, self)
@@ -219,12 +232,10 @@ impl OutputDir {
                 name: name.to_owned(),
             });
         }
-        let (descriptor, temporary) = self
-            .temporary(name)
+        let (descriptor, temporary) = Temporary::file(&self.descriptor, name)
             .map_err(|error| OutputError::new("create", &path, error))?;
         let file = OutputFile {
             writer: BufWriter::with_capacity(BUFFER, File::from(descriptor)),
-            directory: self.clone(),
             temporary: Some(temporary),
             name: name.to_owned(),
             path,
@@ -266,6 +277,37 @@ impl OutputDir {
         }
     }
 
+    /// Removes the file or link called `name`, if there is one.
+    ///
+    /// # Errors
+    /// [`OutputError`] if it is something else or cannot be removed.
+    pub fn remove(&self, name: &str) -> Result<(), OutputError> {
+        match rustix::fs::unlinkat(&*self.descriptor, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(OutputError::new("remove", &self.path.join(name), error)),
+        }
+    }
+
+    /// Removes the directory called `name`, if there is one, with the files in it whose names end in one of `endings`.
+    /// With others in it, it stays. A link of that name is removed, not followed.
+    ///
+    /// # Errors
+    /// [`OutputError`] if one of them cannot be removed.
+    pub fn remove_directory(&self, name: &str, endings: &[&str]) -> Result<(), OutputError> {
+        let failed = |error| OutputError::new("remove", &self.path.join(name), error);
+        let directory = match staging::open(&*self.descriptor, name) {
+            Ok(directory) => directory,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOTDIR | Errno::LOOP) => return self.remove(name),
+            Err(error) => return Err(failed(error)),
+        };
+        staging::remove_files(&directory, endings).map_err(failed)?;
+        match rustix::fs::unlinkat(&*self.descriptor, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => Ok(()),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
     /// A file without a name, for data that an output needs only while it is made. It takes space in the
     /// directory until it is closed.
     ///
@@ -276,9 +318,7 @@ impl OutputDir {
         let nameless = rustix::fs::openat(&*self.descriptor, ".", flags, Mode::from_raw_mode(0o600));
         let descriptor = nameless.or_else(|_| -> Result<OwnedFd, Errno> {
             // Not every file system has nameless files; one that loses its name at once is the same.
-            let (descriptor, temporary) = self.temporary("scratch")?;
-            rustix::fs::unlinkat(&*self.descriptor, &temporary, AtFlags::empty())?;
-            Ok(descriptor)
+            Temporary::file(&self.descriptor, "scratch").map(|(descriptor, _)| descriptor)
         });
         descriptor
             .map(File::from)
@@ -291,22 +331,6 @@ impl OutputDir {
     /// [`OutputError`] if `name` is not a plain file name or the directory cannot be created.
     pub fn staging(&self, name: &str) -> Result<Staging, OutputError> {
         Staging::new(self, name)
-    }
-
-    fn temporary(&self, name: &str) -> Result<(OwnedFd, String), Errno> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
-        // Long names must stay below NAME_MAX (255 bytes); the rename checks the final one.
-        let stem: String = name.chars().take(40).collect();
-        let mut last = Errno::EXIST;
-        for attempt in 0..ATTEMPTS {
-            let temporary = format!(".{stem}.{}-{attempt}.part", process::id());
-            match rustix::fs::openat(&*self.descriptor, &temporary, flags, Mode::from_raw_mode(0o666)) {
-                Ok(descriptor) => return Ok((descriptor, temporary)),
-                Err(Errno::EXIST) => last = Errno::EXIST,
-                Err(error) => return Err(error),
-            }
-        }
-        Err(last)
     }
 }
 
@@ -324,8 +348,7 @@ fn give(descriptor: impl std::os::fd::AsFd, owner: Option<FileOwner>) -> Result<
 #[derive(Debug)]
 pub struct OutputFile {
     writer: BufWriter<File>,
-    directory: OutputDir,
-    temporary: Option<String>,
+    temporary: Option<Temporary>,
     name: String,
     path: PathBuf,
 }
@@ -371,13 +394,12 @@ impl OutputFile {
     }
 
     fn publish(&mut self) -> Result<(), OutputError> {
-        if let Some(temporary) = &self.temporary {
-            let directory = &*self.directory.descriptor;
-            rustix::fs::renameat(directory, temporary, directory, &self.name)
-                .map_err(|error| OutputError::new("create", &self.path, error))?;
-            self.temporary = None;
+        match self.temporary.take() {
+            Some(temporary) => temporary
+                .publish(&self.name, &self.path)
+                .map_err(|error| OutputError::new("create", &self.path, error)),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -394,14 +416,5 @@ impl Write for OutputFile {
         self.writer
             .flush()
             .map_err(|error| OutputError::new("write", &self.path, error).into_io())
-    }
-}
-
-impl Drop for OutputFile {
-    fn drop(&mut self) {
-        if let Some(temporary) = self.temporary.take() {
-            // Nothing can be done about a failure here, and the error that led here is reported already.
-            let _ = rustix::fs::unlinkat(&*self.directory.descriptor, &temporary, AtFlags::empty());
-        }
     }
 }

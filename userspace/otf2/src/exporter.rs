@@ -96,20 +96,32 @@ pub struct Otf2Exporter {
     content: Content,
 }
 
+/// Whether archives can be made here; to be asked before a recording that is to end in one.
+///
+/// # Errors
+/// If OTF2's library is not installed.
+pub fn available() -> Result<(), ExportError> {
+    load().map(drop)
+}
+
+fn load() -> Result<Api, ExportError> {
+    Api::load().map_err(|error| ExportError::Encode {
+        format: FORMAT,
+        reason: format!(
+            "OTF2's library ({}) cannot be loaded: {error}. Install it (Debian and Ubuntu: package \
+             libopen-trace-format2-10; others: otf2 3.0 or later), or choose another format",
+            NAMES.join(" or ")
+        ),
+    })
+}
+
 impl Otf2Exporter {
     /// Starts the archive `name` (e.g. `app_results`) in `directory`.
     ///
     /// # Errors
     /// If OTF2's library is not installed, or a file cannot be created.
     pub fn new(directory: &OutputDir, name: &str) -> Result<Self, ExportError> {
-        let api = Api::load().map_err(|error| ExportError::Encode {
-            format: FORMAT,
-            reason: format!(
-                "OTF2's library ({}) cannot be loaded: {error}. Install it (Debian and Ubuntu: package \
-                 libopen-trace-format2-10; others: otf2 3.0 or later), or choose another format",
-                NAMES.join(" or ")
-            ),
-        })?;
+        let api = load()?;
         Ok(Self {
             api,
             staging: directory.staging(name)?,

@@ -48,7 +48,7 @@ mod exporter;
 mod spans;
 mod write;
 
-pub use exporter::Otf2Exporter;
+pub use exporter::{Otf2Exporter, available};
 
 /// Name of the format.
 const FORMAT: &str = "otf2";

@@ -43,6 +43,7 @@ mod system;
 mod tools;
 mod tracepoints;
 mod user;
+mod written;
 
 pub use error::SessionError;
 pub use instrument::plan;
@@ -50,6 +51,7 @@ pub use names::Names;
 pub use others::{LibraryName, Others, ProgramFunctions};
 pub use outputs::{Outputs, export, export_from};
 pub use periods::Period;
+pub use place::split;
 pub use recorder::{Finished, Say, record};
 pub use request::{Format, Formats, FunctionFilter, LiveFormat, OutputRequest, Request, Targets, Watcher};
 pub use system::{hostname, kernel_release};

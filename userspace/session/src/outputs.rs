@@ -1,16 +1,20 @@
 //! Making outputs of a capture, at the end of a recording or later.
 
-use std::{io::Write, ops::ControlFlow, path::Path};
+use std::{
+    io::{self, BufWriter, Write},
+    ops::ControlFlow,
+    path::Path,
+};
 
 use gputrace_export::{
     Ahead, ExportError, Exporter, Filter, Output, OutputDir, OutputError, Progress, Report, SharedText,
     Source, Stages,
     csv::{CsvExporter, CsvOptions},
     json::JsonExporter,
-    ndjson::NdjsonExporter,
+    ndjson::{NdjsonExporter, NdjsonWriter},
     run_with,
     summary::{SummaryExporter, tables::TablesExporter},
-    text::TextExporter,
+    text::{TextExporter, TextWriter},
     wall_clock::WallClockExporter,
 };
 use gputrace_otf2::Otf2Exporter;
@@ -20,7 +24,7 @@ use gputrace_timeline::Timeline;
 
 use crate::{
     SessionError,
-    request::{Format, Formats},
+    request::{Format, Formats, LiveFormat},
 };
 
 /// What an export made.
@@ -81,6 +85,11 @@ pub fn export_from(
         let asked = formats.wall_clock == Some(true);
         exporters.push(Box::new(WallClockExporter::new(directory.clone(), name, asked)));
     }
+    match formats.stdout {
+        Some(LiveFormat::Text) => exporters.push(Box::new(TextWriter::new(stdout()))),
+        Some(LiveFormat::Ndjson) => exporters.push(Box::new(NdjsonWriter::new(stdout()))),
+        None => {}
+    }
     let mut failures = Vec::new();
     let too_small = source.size() < formats.minimum_bytes;
     let wanted = formats.list.iter().filter(|_| !too_small);
@@ -93,6 +102,10 @@ pub fn export_from(
         }
     }
     let mut report = run_with(Ahead::new(source), exporters, stages, progress);
+    // Nobody may be reading any more (`gputrace export … -o - | head`).
+    report
+        .failures
+        .retain(|(_, error)| formats.stdout.is_none() || !is_broken_pipe(error));
     report.failures.extend(failures);
     let mut summary = summaries.take();
     if let Some(file) = formats.summary_file.as_deref().filter(|_| !summary.is_empty()) {
@@ -109,7 +122,15 @@ pub fn export_from(
     })
 }
 
-fn begin(
+fn stdout() -> BufWriter<io::Stdout> {
+    BufWriter::with_capacity(64 << 10, io::stdout())
+}
+
+fn is_broken_pipe(error: &ExportError) -> bool {
+    matches!(error, ExportError::Output(OutputError::Io { source, .. }) if source.kind() == io::ErrorKind::BrokenPipe)
+}
+
+pub(crate) fn begin(
     format: Format,
     directory: &OutputDir,
     name: &str,

@@ -10,6 +10,7 @@ use gputrace_export::{FileOwner, OutputDir, OutputError, output::Existing};
 use crate::{
     names::{Names, constant_part},
     request::OutputRequest,
+    written,
 };
 
 /// How many names are tried for a recording that has none of its own.
@@ -22,6 +23,8 @@ pub(crate) struct Place {
     /// `None`: the process id.
     name: Option<String>,
     force: bool,
+    /// Of the file for summaries.
+    summary_file: Option<String>,
     /// The capture has no name: it is gone when the recording is over.
     nameless: bool,
 }
@@ -41,10 +44,15 @@ impl Place {
                 directory,
                 name: None,
                 force: false,
+                summary_file: None,
                 nameless: true,
             }));
         }
-        let Some((path, name)) = resolve(request, names) else {
+        // Also before its placeholders have values.
+        if let Some(name) = &request.name {
+            split(&request.directory, name)?;
+        }
+        let Some((path, name)) = resolve(request, names)? else {
             let path = match &request.name {
                 Some(name) => request.directory.join(name),
                 None => request.directory.join("."),
@@ -57,11 +65,12 @@ impl Place {
             directory: OutputDir::open(&path, owner)?,
             name,
             force: request.force,
+            summary_file: request.formats.summary_file.clone(),
             nameless: false,
         };
         try_out(&place.directory)?;
         if let Some(name) = place.name.as_ref().filter(|_| !place.force) {
-            place.directory.must_not_have(&capture_name(name))?;
+            place.must_be_free(name)?;
         }
         Ok(Some(place))
     }
@@ -71,31 +80,37 @@ impl Place {
         if self.nameless {
             return Ok((self.directory.scratch()?, PathBuf::new(), fallback.to_owned()));
         }
-        let existing = if self.force {
-            Existing::Replace
-        } else {
-            Existing::Keep
-        };
-        let at = |name: &str| self.directory.path().join(capture_name(name));
         if let Some(name) = &self.name {
-            let file = self.directory.file_in_place(&capture_name(name), existing)?;
-            return Ok((file, at(name), name.clone()));
+            return self.create_as(name);
         }
         // Process ids come again; the program runs already, so another name is better than none.
         let mut name = fallback.to_owned();
         for attempt in 2..ATTEMPTS {
-            match self.directory.file_in_place(&capture_name(&name), existing) {
+            match self.create_as(&name) {
                 Err(OutputError::Exists { .. }) => name = format!("{fallback}-{attempt}"),
-                result => return Ok((result?, at(&name), name)),
+                result => return result,
             }
         }
-        let file = self.directory.file_in_place(&capture_name(&name), existing)?;
-        Ok((file, at(&name), name))
+        self.create_as(&name)
     }
-}
 
-fn capture_name(name: &str) -> String {
-    format!("{name}.gtcap")
+    fn create_as(&self, name: &str) -> Result<(File, PathBuf, String), OutputError> {
+        let file = written::capture(name);
+        let path = self.directory.path().join(&file);
+        let capture = if self.force {
+            let capture = self.directory.file_in_place(&file, Existing::Replace)?;
+            written::remove(&self.directory, name, self.summary_file.as_deref())?;
+            capture
+        } else {
+            self.must_be_free(name)?;
+            self.directory.file_in_place(&file, Existing::Keep)?
+        };
+        Ok((capture, path, name.to_owned()))
+    }
+
+    fn must_be_free(&self, name: &str) -> Result<(), OutputError> {
+        written::must_not_be(&self.directory, name, self.summary_file.as_deref())
+    }
 }
 
 /// Better now than when a program has been started.
@@ -104,18 +119,36 @@ fn try_out(directory: &OutputDir) -> Result<(), OutputError> {
 }
 
 /// Directory and name, if all placeholders have values.
-fn resolve(request: &OutputRequest, names: &Names) -> Option<(PathBuf, Option<String>)> {
-    let directory = names.expand_path(&request.directory)?;
-    let Some(name) = &request.name else {
-        return Some((directory, None));
+fn resolve(request: &OutputRequest, names: &Names) -> Result<Option<(PathBuf, Option<String>)>, OutputError> {
+    let Some(directory) = names.expand_path(&request.directory) else {
+        return Ok(None);
     };
-    let name = names.expand(name)?;
-    // A name with directories in it, as rocprofv3 allows.
-    Some(match name.rsplit_once('/') {
-        Some(("", name)) => (PathBuf::from("/"), Some(name.to_owned())),
-        Some((directories, name)) => (directory.join(Path::new(directories)), Some(name.to_owned())),
-        None => (directory, Some(name)),
-    })
+    let Some(name) = &request.name else {
+        return Ok(Some((directory, None)));
+    };
+    let Some(name) = names.expand(name) else {
+        return Ok(None);
+    };
+    let (directory, name) = split(&directory, &name)?;
+    Ok(Some((directory, Some(name))))
+}
+
+/// Directory and name of outputs for which `name` was given, which may have directories in it, as rocprofv3 allows.
+///
+/// # Errors
+/// [`OutputError::Name`] if no file name can begin with it.
+pub fn split(directory: &Path, name: &str) -> Result<(PathBuf, String), OutputError> {
+    let (directory, last) = match name.rsplit_once('/') {
+        Some(("", name)) => (PathBuf::from("/"), name),
+        Some((directories, name)) => (directory.join(directories), name),
+        None => (directory.to_owned(), name),
+    };
+    if ["", ".", ".."].contains(&last) || last.contains('\0') {
+        return Err(OutputError::Name {
+            name: name.to_owned(),
+        });
+    }
+    Ok((directory, last.to_owned()))
 }
 
 #[cfg(test)]
@@ -141,8 +174,44 @@ mod tests {
             (temporary.path().join("a/run.gtcap"), "run")
         );
         assert!(matches!(find(&asked), Err(OutputError::Exists { .. })));
+        fs::write(temporary.path().join("a/run_results.json"), "old").unwrap();
         asked.force = true;
         find(&asked).unwrap().create("7").unwrap();
+        let left: Vec<_> = fs::read_dir(temporary.path().join("a")).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[test]
+    fn files_of_other_tools_are_not_replaced_unless_asked() {
+        let temporary = tempfile::tempdir().unwrap();
+        let names = Names::of_targets(&Targets::Node);
+        let file = temporary.path().join("run_results.db");
+        fs::write(&file, "of rocprofv3").unwrap();
+        let found = Place::find(&request(temporary.path(), Some("run")), &names, None);
+        assert!(
+            matches!(&found, Err(OutputError::Exists { path }) if *path == file),
+            "{found:?}"
+        );
+        assert_eq!(fs::read_to_string(&file).unwrap(), "of rocprofv3");
+    }
+
+    #[test]
+    fn names_that_no_file_can_begin_with_are_refused() {
+        let temporary = tempfile::tempdir().unwrap();
+        let names = Names::of_targets(&Targets::Node);
+        for name in ["", ".", "..", "a/", "a/.", "/", "%pid%/"] {
+            let found = Place::find(&request(temporary.path(), Some(name)), &names, None);
+            assert!(
+                matches!(found, Err(OutputError::Name { .. })),
+                "{name}: {found:?}"
+            );
+        }
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
+        let parts = |name| split(Path::new("d"), name).unwrap();
+        assert_eq!(parts("a/b"), (PathBuf::from("d/a"), "b".to_owned()));
+        assert_eq!(parts("/a/b"), (PathBuf::from("/a"), "b".to_owned()));
+        assert_eq!(parts("/b"), (PathBuf::from("/"), "b".to_owned()));
+        assert_eq!(parts(".b"), (PathBuf::from("d"), ".b".to_owned()));
     }
 
     #[test]

@@ -48,7 +48,7 @@ use crate::{
     pasids::Pasids,
     periods::{Course, Schedule},
     place::Place,
-    request::{Request, Targets},
+    request::{Format, Request, Targets},
     smi::Listener,
     smi_functions, system,
     user::User,
@@ -100,6 +100,10 @@ pub type Say<'a> = &'a dyn Fn(&str);
 /// [`SessionError`]. What was recorded before stays in the capture.
 pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError> {
     check_targets(request)?;
+    // What is missing for an output is better known now than when everything has been recorded.
+    if request.output.formats.list.contains(&Format::Otf2) {
+        gputrace_otf2::available()?;
+    }
     let user = User::behind_sudo();
     let owner = user.as_ref().map(User::owner);
     let names = Names::of_targets(&request.targets);

@@ -147,6 +147,17 @@ pub enum LiveFormat {
 }
 
 impl Format {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Pftrace,
+        Self::Csv,
+        Self::Json,
+        Self::Rocpd,
+        Self::Otf2,
+        Self::Ndjson,
+        Self::Text,
+    ];
+
     /// The name that users give it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -170,7 +181,7 @@ pub struct OutputRequest {
     /// First part of every file name, with placeholders, maybe behind directories; `None`: the traced program's
     /// process id.
     pub name: Option<String>,
-    /// Whether an earlier recording of that name is replaced.
+    /// Whether an earlier recording of that name is replaced, with all its files.
     pub force: bool,
     /// Show this on standard output while the recording goes on. There are no files then, neither formats nor the capture,
     /// and `name` has no meaning.
@@ -224,6 +235,8 @@ impl OutputRequest {
 pub struct Formats {
     /// The formats.
     pub list: Vec<Format>,
+    /// Write lines to standard output, in place of the files.
+    pub stdout: Option<LiveFormat>,
     /// Which kernel dispatches are shown, and how kernels are called.
     pub kernels: KernelOptions,
     /// Which part of the recording is shown.

@@ -10,7 +10,10 @@ mod values;
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{
+    ArgAction, Args, Parser, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 use clap_complete::Shell;
 
 pub(crate) use self::{
@@ -58,8 +61,11 @@ Exit status: that of the program, if gputrace started one and its recording succ
   5  the process or library cannot be       11  a library file cannot be used
      traced (architecture, static runtime)  12  the SQL of a query is wrong
                                             13  the captures cannot be merged
-                                            14  the recording is there already (--force)
-                                           130  given up by a second Ctrl-C";
+                                            14  the file is there already (--force)
+                                            15  the capture is damaged or has no end:
+                                                the outputs have all that can be read
+                                           130  given up by a second Ctrl-C; of export,
+                                                query and so on: by Ctrl-C (143: SIGTERM)";
 
 /// Trace AMD GPU work (HIP, HSA) of unmodified, even already running, programs, from outside.
 #[derive(Debug, Parser)]
@@ -123,6 +129,39 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    /// Whether it works on captures, which may take long.
+    pub(crate) const fn reads_captures(&self) -> bool {
+        matches!(
+            self,
+            Self::Export(_)
+                | Self::Summary(_)
+                | Self::Report(_)
+                | Self::Query(_)
+                | Self::Diff(_)
+                | Self::Merge(_)
+        )
+    }
+}
+
+/// The program that somebody wants to trace who forgot the `--` before it.
+pub(crate) fn forgotten_dashes(error: &clap::Error) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let word = match error.kind() {
+        ErrorKind::InvalidSubcommand => text(ContextKind::InvalidSubcommand),
+        ErrorKind::UnknownArgument => text(ContextKind::InvalidArg),
+        // It stands behind an option that could do without a value: `gputrace -S ./app`.
+        ErrorKind::ValueValidation if text(ContextKind::InvalidArg)?.ends_with("[<BOOL>]") => {
+            text(ContextKind::InvalidValue).filter(|word| word.contains('/'))
+        }
+        _ => None,
+    };
+    word.filter(|word| !word.starts_with('-'))
+}
+
 /// Options of `export`.
 #[derive(Debug, Args)]
 #[command(before_help = "Example: gputrace export run.gtcap -f csv,pftrace -d out -o run")]
@@ -160,6 +199,20 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn who_forgets_the_dashes_is_told() {
+        let said = |given: &[&str]| {
+            let all = ["gputrace"].iter().chain(given);
+            forgotten_dashes(&Cli::try_parse_from(all).unwrap_err())
+        };
+        assert_eq!(said(&["./app"]).as_deref(), Some("./app"));
+        assert_eq!(said(&["./app", "-x"]).as_deref(), Some("./app"));
+        assert_eq!(said(&["-S", "./app"]).as_deref(), Some("./app"));
+        assert_eq!(said(&["--no-such-option"]), None);
+        assert_eq!(said(&["-p", "x"]), None);
+        assert_eq!(said(&["-S", "perhaps"]), None);
     }
 
     #[test]

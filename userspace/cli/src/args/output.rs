@@ -17,7 +17,7 @@ pub(crate) struct OutputArgs {
 
     /// First part of every file name [default: %pid%]. Placeholders: %hostname%, %pid%, %ppid%, %nid%, %rank%, %size%, %job%,
     /// %tag%, %argv%, %argN%, %cwd%, %launch_time%, %launch_date%, %env{NAME}%. With - and -f text or -f ndjson, lines go to
-    /// stdout while recording, and no file is kept.
+    /// stdout (while recording, and no file is kept).
     #[arg(short = 'o', long, value_name = "NAME")]
     pub(crate) output_file: Option<String>,
 
@@ -33,12 +33,12 @@ pub(crate) struct OutputArgs {
     )]
     pub(crate) output_format: Vec<Format>,
 
-    /// Write also the effective options, NAME_config.json.
+    /// Write also the effective options, NAME_config.json (of recordings only).
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) output_config: bool,
 
-    /// Replace an earlier recording of the same name.
+    /// Replace an earlier recording of the same name: all files that gputrace makes under it are removed.
     #[arg(long)]
     pub(crate) force: bool,
 

@@ -178,8 +178,11 @@ impl Reader<'_> {
             let Some(entry) = Entry::by_name(&long) else {
                 return Err(at(key.line, self.unknown(&long)));
             };
+            // An empty list asks for nothing.
+            if values(node).is_ok_and(|values| values.is_empty()) {
+                return Ok(());
+            }
             let value = match &node.content {
-                Content::Null => return Ok(()),
                 Content::Text(value) => Some(value.as_str()),
                 _ => None,
             };
@@ -347,6 +350,9 @@ jobs:
     no_stop: false
     disable_signal_handlers: true
     preload:
+    pmc: []
+    pmc_groups: [[]]
+    att: []
   - kernel_iteration_range: \"[1-2]\"
     truncate_kernels: true
 ";
@@ -373,8 +379,8 @@ jobs:
             arguments(&jobs[1]),
             ["--kernel-iteration-range=[1-2]", "--truncate-kernels=true"]
         );
-        assert_eq!((jobs[0].line, jobs[1].line), (2, 15));
-        let json = "{\"jobs\": [{\"kernel_trace\": true, \"output_format\": [\"csv\"]}]}";
+        assert_eq!((jobs[0].line, jobs[1].line), (2, 18));
+        let json = "{\"jobs\": [{\"kernel_trace\": true, \"preload\": [], \"output_format\": [\"csv\"]}]}";
         let jobs = of("input.json", json, &[]).unwrap();
         assert_eq!(
             arguments(&jobs[0]),

@@ -11,7 +11,7 @@ use clap::Args;
 use gputrace_export::diff::{Difference, Side, SideExporter};
 
 use super::{FilterArgs, complaints, pass, tell_left_out};
-use crate::kernels::KernelArgs;
+use crate::{exit, kernels::KernelArgs};
 
 /// Options of `diff`.
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
     };
     // Nobody may be reading any more.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
-    Ok(failed_before.max(failed_after))
+    Ok(exit::worse(failed_before, failed_after))
 }
 
 fn side(capture: &Path, args: &DiffArgs) -> Result<(Side, u8)> {

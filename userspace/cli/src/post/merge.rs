@@ -7,13 +7,13 @@ use std::{
 
 use anyhow::Result;
 use clap::Args;
-use gputrace_export::{Filter, OutputDir, Stages, merge::Plan};
-use gputrace_session::{User, export_from};
+use gputrace_export::{Filter, Stages, merge::Plan};
+use gputrace_session::export_from;
 
 use super::FilterArgs;
 use crate::{
     args::OutputArgs,
-    export::{failure, progress_bar, report, request, show},
+    export::{Destination, destination, progress_bar, report, show, status},
     say,
 };
 
@@ -25,7 +25,8 @@ Examples:
   gputrace merge *.gtcap -f rocpd,pftrace -d out -o job -S
 
 Captures of different hosts are aligned by their clocks' time of day (NTP, PTP); gputrace says how well. Of the second host on,
-process and thread ids have 10000000 added for each host before, and names of processes and agents end in @HOST.")]
+process and thread ids have 10000000 added for each host before, and names of processes and agents end in @HOST.
+Placeholders in -o and -d stand for what they were in the first capture.")]
 pub(crate) struct MergeArgs {
     /// The captures (.gtcap). Times are those of the host that booted first.
     #[arg(required = true, num_args = 2.., value_name = "CAPTURE")]
@@ -42,13 +43,20 @@ pub(crate) struct MergeArgs {
 
 /// Makes outputs of several captures.
 pub(crate) fn run(args: &MergeArgs) -> Result<u8> {
-    let plan = Plan::new(&args.captures)?;
+    let plan = Plan::new(&args.captures)?.selected_regions(args.output.selected_regions);
     for remark in plan.remarks() {
         say(remark);
     }
-    let directory = args.output.output_directory.as_deref().unwrap_or(Path::new("."));
-    let name = args.output.output_file.as_deref().unwrap_or("merged");
-    let formats = request(&args.output, directory.to_owned(), None).formats;
+    // Placeholders are those of the first; there are two or more.
+    let first = args.captures.first().map_or(Path::new(""), PathBuf::as_path);
+    let Destination {
+        directory,
+        name,
+        formats,
+    } = match destination(&args.output, first, Path::new("."), "merged")? {
+        Ok(destination) => destination,
+        Err(refused) => return Ok(refused),
+    };
     let options = args.filter.options();
     let filter = match options.is_empty() {
         true => None,
@@ -65,13 +73,12 @@ pub(crate) fn run(args: &MergeArgs) -> Result<u8> {
         kernels: formats.kernels.clone(),
         filter,
     };
-    let directory = OutputDir::open(directory, User::behind_sudo().as_ref().map(User::owner))?;
     let bar = progress_bar();
     let outputs = export_from(
         plan.open()?,
         stages,
         &directory,
-        name,
+        &name,
         &formats,
         &mut |progress| {
             show(&bar, progress);
@@ -80,5 +87,5 @@ pub(crate) fn run(args: &MergeArgs) -> Result<u8> {
     )?;
     bar.finish_and_clear();
     report(&outputs, &args.output);
-    Ok(failure(&outputs).unwrap_or(0))
+    Ok(status(&outputs.report))
 }

@@ -22,8 +22,7 @@ pub(crate) use self::{
     summary::{SummaryCommand, run as summary},
 };
 use crate::{
-    exit,
-    export::{progress_bar, show},
+    export::{complain, progress_bar, show, status},
     kernels::KernelArgs,
     say,
 };
@@ -58,25 +57,8 @@ fn pass(
 /// Tells what is wrong with what was read, and gives the exit code for it. Remarks of filters are told by whoever
 /// has no place for them in an output.
 fn complaints(report: &Report) -> u8 {
-    if let Some(truncation) = &report.truncation {
-        say(&format!("warning: the capture is incomplete: {truncation}"));
-    }
-    if !report.ended && report.truncation.is_none() && report.read_error.is_none() {
-        say(
-            "warning: the capture has no end mark: the recorder was killed or ran out of space; everything up to its last whole block was read",
-        );
-    }
-    if let Some(error) = &report.read_error {
-        say(&format!("error: {error}"));
-    }
-    for (format, error) in &report.failures {
-        say(&format!("error: {format}: {error}"));
-    }
-    if report.read_error.is_some() || !report.failures.is_empty() {
-        exit::OUTPUT
-    } else {
-        0
-    }
+    complain(report);
+    status(report)
 }
 
 /// Tells how much the filters left out.

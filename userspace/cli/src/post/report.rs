@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use gputrace_export::{OutputDir, report::ReportExporter};
+use gputrace_capture::{CaptureReader, ReadError};
+use gputrace_export::{OutputDir, OutputError, report::ReportExporter};
 use gputrace_session::User;
 
 use super::{FilterArgs, complaints, pass, tell_left_out};
-use crate::{kernels::KernelArgs, say};
+use crate::{export::beside, kernels::KernelArgs, say};
 
 /// Options of `report`.
 #[derive(Debug, Args)]
@@ -23,6 +24,10 @@ pub(crate) struct ReportArgs {
     /// The page [default: beside the capture, with its name and .html].
     #[arg(short = 'o', long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+
+    /// Replace a page that is there already. Captures are never replaced.
+    #[arg(long)]
+    pub(crate) force: bool,
 
     /// Part of the recording.
     #[command(flatten)]
@@ -39,10 +44,6 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
         .output
         .clone()
         .unwrap_or_else(|| args.capture.with_extension("html"));
-    let directory = page
-        .parent()
-        .filter(|path| !path.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
     let name = page
         .file_name()
         .with_context(|| format!("{} is not the name of a file", page.display()))?
@@ -51,7 +52,16 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
         .capture
         .file_stem()
         .map_or("recording".into(), |stem| stem.to_string_lossy());
-    let directory = OutputDir::open(directory, User::behind_sudo().as_ref().map(User::owner))?;
+    // Before anything is made for it.
+    let context = || format!("cannot read {}", args.capture.display());
+    CaptureReader::open(&args.capture).with_context(context)?;
+    if is_capture(&page) {
+        return Err(OutputError::Capture { path: page }.into());
+    }
+    let directory = OutputDir::open(beside(&page), User::behind_sudo().as_ref().map(User::owner))?;
+    if !args.force {
+        directory.must_not_have(&name)?;
+    }
     let exporter = ReportExporter::new(&directory, &name, &title)?;
     let report = pass(
         &args.capture,
@@ -69,4 +79,17 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
         ));
     }
     Ok(failed)
+}
+
+/// Whether there is a recording in a file, even one that is damaged or newer than this program.
+fn is_capture(path: &Path) -> bool {
+    // Of anything else, opening it may have effects.
+    path.is_file()
+        && !matches!(
+            CaptureReader::open(path),
+            Err(ReadError::Open { .. }
+                | ReadError::Io { .. }
+                | ReadError::Empty { bytes: 0 }
+                | ReadError::NotACapture)
+        )
 }

@@ -140,12 +140,9 @@ pub(crate) fn translate(
     let mut arguments = arguments.into_iter().peekable();
     let mut done = Translated::default();
     done.arguments.extend(arguments.next());
-    let is_subcommand = |name: &OsString| {
-        name.to_str()
-            .is_some_and(|name| command.find_subcommand(name).is_some())
-    };
-    if arguments.peek().is_some_and(is_subcommand) {
-        done.arguments.extend(arguments);
+    let subcommand = arguments.peek().and_then(|name| name.to_str());
+    if let Some(subcommand) = subcommand.and_then(|name| command.find_subcommand(name)) {
+        done.arguments.extend(listed_formats(subcommand, arguments));
         return Ok(done);
     }
     while let Some(argument) = arguments.next() {
@@ -191,6 +188,31 @@ pub(crate) fn translate(
     }
     done.arguments.extend(arguments);
     Ok(done)
+}
+
+/// The arguments of a subcommand, with each format of a list of them (`-f csv json`) as an option. What follows a list may
+/// be a capture, so only names of formats belong to it.
+fn listed_formats(subcommand: &Command, arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let formats = argument(subcommand, "output-format").map(Arg::get_possible_values);
+    let formats = formats.unwrap_or_default();
+    let is_formats = |text: &str| {
+        text.split(',')
+            .all(|name| formats.iter().any(|format| format.matches(name, true)))
+    };
+    let mut all: Vec<OsString> = Vec::new();
+    let mut in_list = false;
+    for argument in arguments {
+        let text = argument.to_str().unwrap_or_default();
+        let before = all.last().and_then(|last| last.to_str());
+        let is_first = matches!(before, Some("-f" | "--output-format")) && !formats.is_empty();
+        in_list = (is_first || in_list) && is_formats(text);
+        all.push(if in_list && !is_first {
+            format!("--output-format={text}").into()
+        } else {
+            argument
+        });
+    }
+    all
 }
 
 /// The option that an argument is, and the value in it.
@@ -272,6 +294,21 @@ mod tests {
             arguments(&["export", "-f", "csv", "run.gtcap"]),
             ["export", "-f", "csv", "run.gtcap"]
         );
+        assert_eq!(
+            arguments(&["merge", "-f", "csv", "JSON", "rocpd,otf2", "a.gtcap", "csv"]),
+            [
+                "merge",
+                "-f",
+                "csv",
+                "--output-format=JSON",
+                "--output-format=rocpd,otf2",
+                "a.gtcap",
+                "csv"
+            ]
+        );
+        // It is the output's name here.
+        let given = ["export", "json", "-o", "csv", "-f", "text"];
+        assert_eq!(arguments(&given), given);
         let all = arguments(&["--kernel-iteration-range", "[1-2]", "[4]", "-p", "1"]);
         let cli = Cli::try_parse_from(["gputrace".to_owned()].into_iter().chain(all)).unwrap();
         assert_eq!(cli.record.output.kernels.kernel_iteration_range.len(), 2);

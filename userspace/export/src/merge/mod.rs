@@ -100,6 +100,7 @@ pub struct Plan {
     /// CPUs of the hosts before each host.
     first_cpu: Vec<u32>,
     remarks: Vec<String>,
+    selected_regions: bool,
 }
 
 impl Plan {
@@ -159,7 +160,15 @@ impl Plan {
             reference,
             first_cpu,
             remarks,
+            selected_regions: false,
         })
+    }
+
+    /// Whether to leave out what programs did while they did not want to be recorded: see [`Timeline::selected_regions`].
+    #[must_use]
+    pub fn selected_regions(mut self, selected: bool) -> Self {
+        self.selected_regions = selected;
+        self
     }
 
     /// What users should know: how clocks were aligned, and what may be in it twice.
@@ -197,9 +206,14 @@ impl Plan {
     /// [`MergeError::Read`] if one cannot be read any more.
     pub fn open(&self) -> Result<Merged<BufReader<File>>, MergeError> {
         let open = |input: &Input| {
-            Timeline::open(&input.path).map_err(|cause| MergeError::Read {
+            let timeline = Timeline::open(&input.path).map_err(|cause| MergeError::Read {
                 path: input.path.clone(),
                 cause,
+            })?;
+            Ok(if self.selected_regions {
+                timeline.selected_regions()
+            } else {
+                timeline
             })
         };
         let timelines = self.inputs.iter().map(open).collect::<Result<_, _>>()?;

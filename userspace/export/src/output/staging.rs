@@ -8,6 +8,7 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::PathBuf,
+    sync::Arc,
 };
 
 use rustix::{
@@ -15,7 +16,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{ATTEMPTS, OutputDir, OutputError, give};
+use super::{OutputDir, OutputError, Temporary, give};
 use crate::exporter::Output;
 
 /// Directories inside one another that are followed: more than any output has.
@@ -27,8 +28,8 @@ const DEPTH: u32 = 16;
 #[derive(Debug)]
 pub struct Staging {
     directory: OutputDir,
-    descriptor: OwnedFd,
-    name: String,
+    descriptor: Arc<OwnedFd>,
+    temporary: Temporary,
 }
 
 impl Staging {
@@ -39,27 +40,13 @@ impl Staging {
                 name: name.to_owned(),
             });
         }
-        let stem: String = name.chars().take(40).collect();
-        let mut last = Errno::EXIST;
-        for attempt in 0..ATTEMPTS {
-            let name = format!(".{stem}.{}-{attempt}.parts", std::process::id());
-            match rustix::fs::mkdirat(&*directory.descriptor, &name, Mode::from_raw_mode(0o700)) {
-                Ok(()) => {}
-                Err(Errno::EXIST) => continue,
-                Err(error) => {
-                    last = error;
-                    break;
-                }
-            }
-            let descriptor = open(&*directory.descriptor, name.as_str())
-                .map_err(|error| OutputError::new("open directory", &path, error))?;
-            return Ok(Self {
-                directory: directory.clone(),
-                descriptor,
-                name,
-            });
-        }
-        Err(OutputError::new("create directory", &path, last))
+        let (descriptor, temporary) = Temporary::directory(&directory.descriptor, name)
+            .map_err(|error| OutputError::new("create directory", &path, error))?;
+        Ok(Self {
+            directory: directory.clone(),
+            descriptor,
+            temporary,
+        })
     }
 
     /// A path of the directory, for this process only.
@@ -97,41 +84,56 @@ impl Staging {
             give(&entry, owner)
         })
         .map_err(|error| OutputError::new("change the owner of", &self.directory.path, error))?;
-        let to = &*self.directory.descriptor;
-        for (number, name) in names.iter().enumerate() {
-            // A directory cannot be replaced by another, so an old one goes into ours, which is removed.
-            let old = format!(".old-{number}");
-            match rustix::fs::renameat(to, *name, &self.descriptor, &old) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(error) => return Err(OutputError::new("replace", &path(name), error)),
-            }
-            rustix::fs::renameat(&self.descriptor, *name, to, *name)
-                .map_err(|error| OutputError::new("create", &path(name), error))?;
-        }
+        let first = names.first().map(|name| path(name)).unwrap_or_default();
+        self.temporary.publish_contents(&first, || self.move_out(names))?;
         Ok(Output {
-            path: names.first().map(|name| path(name)).unwrap_or_default(),
+            path: first,
             bytes,
             content: content.to_owned(),
         })
     }
-}
 
-impl Drop for Staging {
-    fn drop(&mut self) {
-        // Nothing can be done about a failure here, and the error that led here is reported already.
-        let _ = walk(self.descriptor.as_fd(), DEPTH, &mut |parent, name, kind| {
-            let flags = if kind == FileType::Directory {
-                AtFlags::REMOVEDIR
-            } else {
-                AtFlags::empty()
-            };
-            rustix::fs::unlinkat(parent, name, flags)
-        });
-        let _ = rustix::fs::unlinkat(&*self.directory.descriptor, &self.name, AtFlags::REMOVEDIR);
+    fn move_out(&self, names: &[&str]) -> Result<(), OutputError> {
+        let path = |name: &str| self.directory.path.join(name);
+        let to = &*self.directory.descriptor;
+        for (number, name) in names.iter().enumerate() {
+            // A directory cannot be replaced by another, so an old one goes into ours, which is removed.
+            let old = format!(".old-{number}");
+            match rustix::fs::renameat(to, *name, &*self.descriptor, &old) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(OutputError::new("replace", &path(name), error)),
+            }
+            rustix::fs::renameat(&*self.descriptor, *name, to, *name)
+                .map_err(|error| OutputError::new("create", &path(name), error))?;
+        }
+        Ok(())
     }
 }
 
-fn open(parent: impl AsFd, name: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
+/// Removes what is in a directory; nothing can be done about a failure.
+pub(super) fn empty(directory: &OwnedFd) {
+    let _ = walk(directory.as_fd(), DEPTH, &mut |parent, name, kind| {
+        let flags = if kind == FileType::Directory {
+            AtFlags::REMOVEDIR
+        } else {
+            AtFlags::empty()
+        };
+        rustix::fs::unlinkat(parent, name, flags)
+    });
+}
+
+/// Removes the files and links in a directory whose names end in one of `endings`.
+pub(super) fn remove_files(directory: &OwnedFd, endings: &[&str]) -> Result<(), Errno> {
+    walk(directory.as_fd(), 0, &mut |parent, name, kind| {
+        let is_meant = |ending: &&str| name.to_bytes().ends_with(ending.as_bytes());
+        if kind == FileType::Directory || !endings.iter().any(is_meant) {
+            return Ok(());
+        }
+        rustix::fs::unlinkat(parent, name, AtFlags::empty())
+    })
+}
+
+pub(super) fn open(parent: impl AsFd, name: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(parent, name, flags, Mode::empty())
 }

@@ -351,6 +351,13 @@ fn nothing(summary: &Summary, out: &mut impl Write) -> fmt::Result {
     } else {
         domains.join(", ")
     };
+    if summary.end.is_none() {
+        return writeln!(
+            out,
+            "\nNOTHING COULD BE READ: the capture is damaged or has no end, and no call of {domains} is in the part that is \
+             whole. What the program called is not known."
+        );
+    }
     writeln!(
         out,
         "\nNOTHING WAS RECORDED: no call of {domains} was seen. What to check:"

@@ -1,0 +1,167 @@
+//! The names of all files that gputrace makes of a recording: what one of the same name would replace, and what belongs to
+//! the old one if that is asked for.
+
+use gputrace_abi::domain::Domain;
+use gputrace_export::{OutputDir, OutputError};
+
+/// The capture.
+pub(crate) fn capture(name: &str) -> String {
+    format!("{name}.gtcap")
+}
+
+/// Endings of the files that formats make, and of those beside them.
+const ENDINGS: [&str; 15] = [
+    "_results.pftrace",
+    "_results.json",
+    "_results.db",
+    "_results.otf2",
+    "_results.def",
+    "_results.ndjson",
+    "_results.txt",
+    "_wall_clock.txt",
+    "_wall_clock.json",
+    "_config.json",
+    "_agent_info.csv",
+    "_arguments.csv",
+    "_domain_stats.csv",
+    "_loss.csv",
+    "_unfinished_calls.csv",
+];
+
+/// Domains of CSV files that are none of the recorder's.
+const OTHER_STEMS: [&str; 2] = ["other_api", "counter"];
+
+/// The directory of an OTF2 archive.
+const ARCHIVE: &str = "_results";
+
+/// Endings of the files in it.
+const IN_ARCHIVE: [&str; 2] = [".evt", ".def"];
+
+/// The names of all files but the capture, and of no directory.
+fn files(name: &str, summary_file: Option<&str>) -> Vec<String> {
+    let mut endings: Vec<String> = ENDINGS.iter().map(|ending| (*ending).to_owned()).collect();
+    let mut stems: Vec<&str> = Domain::ALL.iter().map(|domain| domain.csv_stem()).collect();
+    stems.extend(OTHER_STEMS);
+    stems.sort_unstable();
+    stems.dedup();
+    for stem in stems {
+        for ending in ["trace", "trace_quality", "stats"] {
+            endings.push(format!("_{stem}_{ending}.csv"));
+        }
+    }
+    endings.extend(summary_file.map(|file| format!("_{file}.txt")));
+    endings.iter().map(|ending| format!("{name}{ending}")).collect()
+}
+
+/// Checks that there is nothing of a recording called `name` in `directory`.
+///
+/// # Errors
+/// [`OutputError::Exists`] with what there is.
+pub(crate) fn must_not_be(
+    directory: &OutputDir,
+    name: &str,
+    summary_file: Option<&str>,
+) -> Result<(), OutputError> {
+    directory.must_not_have(&capture(name))?;
+    directory.must_not_have(&format!("{name}{ARCHIVE}"))?;
+    files(name, summary_file)
+        .iter()
+        .try_for_each(|file| directory.must_not_have(file))
+}
+
+/// Removes what an earlier recording called `name` left in `directory`, except for its capture. Links are removed, not
+/// followed.
+///
+/// # Errors
+/// [`OutputError`] if one of the files cannot be removed.
+pub(crate) fn remove(
+    directory: &OutputDir,
+    name: &str,
+    summary_file: Option<&str>,
+) -> Result<(), OutputError> {
+    for file in files(name, summary_file) {
+        directory.remove(&file)?;
+    }
+    directory.remove_directory(&format!("{name}{ARCHIVE}"), &IN_ARCHIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use gputrace_export::{synthetic, testing::names, wall_clock::WallClockExporter};
+
+    use super::*;
+    use crate::{
+        outputs::begin,
+        request::{Format, Formats},
+    };
+
+    #[test]
+    fn the_table_has_everything_that_exporters_write() {
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = OutputDir::open(temporary.path(), None).unwrap();
+        let formats = Formats {
+            stats: true,
+            csv_arguments: true,
+            ..Formats::default()
+        };
+        for events in [synthetic::events(), synthetic::observed()] {
+            let mut exporters: Vec<Box<dyn gputrace_export::Exporter>> =
+                vec![Box::new(WallClockExporter::new(directory.clone(), "run", true))];
+            for format in Format::ALL {
+                if format != Format::Otf2 || gputrace_otf2::available().is_ok() {
+                    exporters.push(begin(format, &directory, "run", &formats).unwrap());
+                }
+            }
+            for mut exporter in exporters {
+                events.iter().for_each(|event| exporter.event(event).unwrap());
+                exporter.finish().unwrap();
+            }
+        }
+        fs::write(temporary.path().join("run.gtcap"), "").unwrap();
+        fs::write(temporary.path().join("run_summary.txt"), "").unwrap();
+        fs::write(temporary.path().join("run_notes.txt"), "of somebody else").unwrap();
+        fs::write(temporary.path().join("running_loss.csv"), "of another recording").unwrap();
+        // There are at least a file of each format but OTF2, and some for CSV.
+        assert!(
+            names(temporary.path()).len() > 16,
+            "{:?}",
+            names(temporary.path())
+        );
+        assert!(matches!(
+            must_not_be(&directory, "run", None),
+            Err(OutputError::Exists { .. })
+        ));
+        remove(&directory, "run", Some("summary")).unwrap();
+        assert_eq!(
+            names(temporary.path()),
+            ["run.gtcap", "run_notes.txt", "running_loss.csv"]
+        );
+        must_not_be(&directory, "runn", None).unwrap();
+    }
+
+    #[test]
+    fn links_and_what_others_have_in_directories_stay() {
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = OutputDir::open(temporary.path(), None).unwrap();
+        let at = |name: &str| temporary.path().join(name);
+        fs::write(at("precious"), "data").unwrap();
+        std::os::unix::fs::symlink(at("precious"), at("run_results.db")).unwrap();
+        fs::create_dir(at("elsewhere")).unwrap();
+        fs::write(at("elsewhere/0.evt"), "data").unwrap();
+        std::os::unix::fs::symlink(at("elsewhere"), at("run_results")).unwrap();
+        fs::create_dir(at("other_results")).unwrap();
+        fs::write(at("other_results/0.evt"), "").unwrap();
+        fs::write(at("other_results/thesis.tex"), "data").unwrap();
+        assert!(must_not_be(&directory, "run", None).is_err());
+        remove(&directory, "run", None).unwrap();
+        remove(&directory, "other", None).unwrap();
+        assert_eq!(
+            names(temporary.path()),
+            ["elsewhere", "other_results", "precious"]
+        );
+        assert_eq!(names(&at("elsewhere")), ["0.evt"]);
+        assert_eq!(names(&at("other_results")), ["thesis.tex"]);
+    }
+}
