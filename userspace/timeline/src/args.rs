@@ -146,10 +146,7 @@ pub fn annotations(call: &Call) -> impl Iterator<Item = (&str, ArgValue<'_>)> {
 }
 
 /// As [`decoded`], without annotations: the same names for each call of a function that is no request to the driver.
-pub fn declared<'a>(
-    info: &'a FunctionInfo,
-    call: &'a Call,
-) -> impl Iterator<Item = (&'a str, ArgValue<'a>)> {
+pub fn declared<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = (&'a str, ArgValue<'a>)> {
     let succeeded = succeeded(info, call);
     let parameters = info.function.parameters.as_deref();
     let request = call.request.as_deref();
@@ -349,6 +346,7 @@ mod tests {
             args,
             stack,
             request: None,
+            range: 0,
             external: None,
             pointees: Vec::new(),
         }

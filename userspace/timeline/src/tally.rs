@@ -34,6 +34,8 @@ pub struct Tally {
     /// Records of packets that another record had told of: programs write a packet twice where two threads ring
     /// the same doorbell. Known when the timeline has ended.
     pub duplicate_packets: u64,
+    /// What to say if only what programs select is shown, and they have selected nothing. Known when the timeline has ended.
+    pub nothing_selected: Option<String>,
 }
 
 impl Tally {
