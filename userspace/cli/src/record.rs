@@ -3,7 +3,7 @@
 use std::{os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitStatus, time::Duration};
 
 use anyhow::Result;
-use gputrace_abi::domain::Domain;
+use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_capture::meta::EndReason;
 use gputrace_probe::{calls::BackendChoice, ioctls::Place};
 use gputrace_session::{
@@ -238,24 +238,42 @@ fn place(args: &OutputArgs) -> (PathBuf, Option<String>) {
 fn report(finished: &Finished, args: &OutputArgs) {
     export::report(&finished.outputs, args);
     let total = finished.ledger.without_values();
-    if total.seen == 0 {
+    if total.seen == 0 && finished.nothing_matched {
+        say("no call was recorded");
+    } else if total.seen == 0 {
         say(
             "no call was recorded. Did the program call HIP or HSA while it was traced? `gputrace list` shows \
              which processes have the libraries, -s traces HSA as well",
         );
     }
-    let lost = match finished.ledger.total().lost() {
-        0 => "none lost".to_owned(),
-        lost => format!("{lost} LOST (see the loss ledger)"),
-    };
+    let lost = lost(finished);
     say(&format!(
         "{} calls seen, {} recorded, {} of them unfinished, {lost}",
         total.seen,
         total.written + total.unfinished,
         total.unfinished
     ));
+    if !finished.outputs.costs.is_empty() {
+        say(&finished.outputs.costs);
+    }
     if !finished.capture.as_os_str().is_empty() {
         say(&format!("capture: {}", finished.capture.display()));
+    }
+}
+
+/// What was lost, and what can be done about it next time.
+fn lost(finished: &Finished) -> String {
+    let total = finished.ledger.total();
+    let lost = total.lost();
+    if lost == 0 {
+        return "none lost".to_owned();
+    }
+    match total.dropped_for(DropReason::RingFull) {
+        0 => format!("{lost} LOST (see the loss ledger)"),
+        full => format!(
+            "{lost} LOST ({full} because buffers were full: make them larger with --ring-size, or record less; see the loss \
+             ledger)"
+        ),
     }
 }
 
