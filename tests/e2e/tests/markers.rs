@@ -258,8 +258,8 @@ fn regions_have_what_the_program_annotates_them_with() {
     let csv = fs::read_to_string(outputs.file("_arguments.csv")).expect("the arguments");
     for row in [
         r#""annotated",0,"const char *","strerror","no such file""#,
-        r#""annotated",1,"int64_t","big","-5000000000""#,
-        r#""annotated",3,"double","tolerance","0.25""#,
+        r#""annotated",1,"int64_t","big",-5000000000"#,
+        r#""annotated",3,"double","tolerance",0.25"#,
         r#""annotated",4,"void *","data","0x1000""#,
     ] {
         assert!(csv.contains(row), "{row}\n{csv}");
