@@ -113,6 +113,10 @@ if stale "$out/markers/markers" markers/markers.c call_log.h "$log"; then
         "$out/markers/librocjpeg.so.99" -lamdhip64 '-Wl,-rpath,$ORIGIN' \
         -o "$out/markers/markers"
 fi
+if stale "$out/markers/regions" markers/regions.cpp; then
+    $cxx -Wl,--build-id markers/regions.cpp "$out/markers/libroctx64.so.99" "$out/markers/librocprof-sys-user.so.99" \
+        "$out/markers/librocprofiler-sdk.so.99" '-Wl,-rpath,$ORIGIN' -o "$out/markers/regions"
+fi
 if stale "$out/markers/controls" markers/controls.c; then
     $c -D__HIP_PLATFORM_AMD__ -Wno-strict-prototypes markers/controls.c "$out/markers/libroctx64.so.99" \
         "$out/markers/libroctracer64.so.99" "$out/markers/librocprof-sys-user.so.99" \

@@ -20,8 +20,8 @@ use gputrace_abi::{
     frame::Frame,
     record::{RecordHeader, kind},
     values::{
-        LONG_BYTES, MOST_BYTES, READS as PLAN_READS, RESULT_WORD, Read, SHORT_BYTES, UNREAD_SIZE, Value, annotation, value_flags,
-        what,
+        LONG_BYTES, MOST_BYTES, READS as PLAN_READS, RESULT_WORD, Read, SHORT_BYTES, UNREAD_SIZE, Value,
+        annotation, value_flags, what,
     },
 };
 
@@ -310,8 +310,7 @@ fn annotation(order: &Order, address: u64, mut slot: Slot<Sized<LONG_BYTES>>, co
             } else {
                 // Without its NUL, which the helper has put in the place of the last byte where there was no room.
                 length += if read > 0 { read - 1 } else { 0 };
-                if read == room as i64
-                    && bpf_probe_read_user((value + room as u64 - 1) as *const u8) != Ok(0)
+                if read == room as i64 && bpf_probe_read_user((value + room as u64 - 1) as *const u8) != Ok(0)
                 {
                     flags |= value_flags::CUT;
                 }

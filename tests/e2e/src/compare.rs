@@ -305,6 +305,7 @@ mod tests {
             args: [0xf07; 6],
             stack: [0xf07; 8],
             request: None,
+            range: 0,
             external: None,
             pointees: Vec::new(),
         }

@@ -11,7 +11,10 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 use gputrace_abi::config::ProbeConfig;
-use gputrace_probe::{layout::{program_stack, task_pid}, possible_cpus};
+use gputrace_probe::{
+    layout::{program_stack, task_pid},
+    possible_cpus,
+};
 use libbpf_rs::{MapType, ObjectBuilder, OpenObject, OpenProgram, PrintLevel};
 use zerocopy::IntoBytes as _;
 

@@ -67,6 +67,8 @@ int rocprofsys_user_pop_annotated_region(const char *name, void *annotations, si
 }
 int rocprofsys_user_start_trace(void) { return 0; }
 int rocprofsys_user_stop_trace(void) { return 0; }
+int rocprofsys_user_start_thread_trace(void) { return 0; }
+int rocprofsys_user_stop_thread_trace(void) { return 0; }
 #endif
 
 #ifdef RCCL

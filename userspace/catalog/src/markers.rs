@@ -37,15 +37,37 @@ pub enum Marker {
     Resume,
     /// The program does not want to be recorded from here on.
     Pause,
-    /// What this thread does from here on belongs to the id in this argument word, until it is taken back.
-    PushCorrelation(u8),
-    /// The last id is taken back.
-    PopCorrelation,
+    /// The calling thread wants to be recorded from here on.
+    ResumeThread,
+    /// The calling thread does not want to be recorded from here on.
+    PauseThread,
+    /// The first argument is what the calling thread is called from here on.
+    NameThread,
+    /// What a thread does from here on belongs to an id, until it is taken back.
+    PushCorrelation {
+        /// The argument word that is the id.
+        id: u8,
+        /// The argument word that says which thread, if there is one: 0 is the calling thread.
+        thread: Option<u8>,
+    },
+    /// The last id of a thread is taken back.
+    PopCorrelation {
+        /// As in [`Marker::PushCorrelation`].
+        thread: Option<u8>,
+    },
+}
+
+impl Marker {
+    /// Whether it switches recording on or off.
+    #[must_use]
+    pub const fn is_switch(self) -> bool {
+        matches!(self, Resume | Pause | ResumeThread | PauseThread)
+    }
 }
 
 use Marker::{
-    Mark, MarkAs, NameSection, Pause, Pop, PopCorrelation, Push, PushCopy, PushCorrelation, Resume, Start,
-    StartSection, Stop, StopSection,
+    Mark, MarkAs, NameSection, NameThread, Pause, PauseThread, Pop, PopCorrelation, Push, PushCopy,
+    PushCorrelation, Resume, ResumeThread, Start, StartSection, Stop, StopSection,
 };
 
 /// By name; in order, for binary search.
@@ -79,26 +101,43 @@ const MARKERS: &[(&str, Marker)] = &[
     ("omnitrace_user_progress", Mark),
     ("omnitrace_user_push_annotated_region", Push { level: false }),
     ("omnitrace_user_push_region", Push { level: false }),
+    ("omnitrace_user_start_thread_trace", ResumeThread),
     ("omnitrace_user_start_trace", Resume),
+    ("omnitrace_user_stop_thread_trace", PauseThread),
     ("omnitrace_user_stop_trace", Pause),
-    ("rocprofiler_pop_external_correlation_id", PopCorrelation),
-    ("rocprofiler_push_external_correlation_id", PushCorrelation(2)),
+    (
+        "rocprofiler_pop_external_correlation_id",
+        PopCorrelation { thread: Some(1) },
+    ),
+    (
+        "rocprofiler_push_external_correlation_id",
+        PushCorrelation {
+            id: 2,
+            thread: Some(1),
+        },
+    ),
     ("rocprofsys_user_annotated_progress", Mark),
     ("rocprofsys_user_pop_annotated_region", Pop { level: false }),
     ("rocprofsys_user_pop_region", Pop { level: false }),
     ("rocprofsys_user_progress", Mark),
     ("rocprofsys_user_push_annotated_region", Push { level: false }),
     ("rocprofsys_user_push_region", Push { level: false }),
+    ("rocprofsys_user_start_thread_trace", ResumeThread),
     ("rocprofsys_user_start_trace", Resume),
+    ("rocprofsys_user_stop_thread_trace", PauseThread),
     ("rocprofsys_user_stop_trace", Pause),
-    ("roctracer_activity_pop_external_correlation_id", PopCorrelation),
+    (
+        "roctracer_activity_pop_external_correlation_id",
+        PopCorrelation { thread: None },
+    ),
     (
         "roctracer_activity_push_external_correlation_id",
-        PushCorrelation(0),
+        PushCorrelation { id: 0, thread: None },
     ),
     ("roctracer_start", Resume),
     ("roctracer_stop", Pause),
     ("roctxMarkA", Mark),
+    ("roctxNameOsThread", NameThread),
     ("roctxProfilerPause", Pause),
     ("roctxProfilerResume", Resume),
     ("roctxRangePop", Pop { level: true }),
@@ -133,7 +172,7 @@ mod tests {
             assert!(classify(name).is_some(), "{name}");
             let words = signature.arguments.len();
             match expected {
-                Mark | Push { .. } | Start | NameSection => {
+                Mark | Push { .. } | Start | NameSection | NameThread => {
                     assert_eq!(signature.arguments[0].c_type.spelling, "const char *");
                 }
                 PushCopy => {
@@ -143,7 +182,11 @@ mod tests {
                     assert_eq!(words, [Some(0), Some(2)]);
                 }
                 Stop | StartSection | StopSection => assert_eq!(words, 1),
-                PushCorrelation(word) => assert!(usize::from(*word) < words),
+                PushCorrelation { id, thread } => {
+                    assert!(usize::from((*id).max(thread.unwrap_or(0))) < words);
+                }
+                PopCorrelation { thread } => assert!(usize::from(thread.unwrap_or(0)) < words),
+                ResumeThread | PauseThread => assert_eq!(words, 0),
                 _ => {}
             }
         }

@@ -19,9 +19,9 @@ const RUNTIME: &[Domain] = &[
     Rccl,
     RocDecode,
     RocJpeg,
-    Correlation,
     MemoryAllocation,
     ScratchMemory,
+    Correlation,
 ];
 
 /// What programs tell profilers.

@@ -201,6 +201,14 @@ pub(crate) fn report(outputs: &Outputs, args: &OutputArgs) {
     if let Some(filtered_out) = report.filtered_out.filter(|_| outputs.summary.is_empty()) {
         say(&filtered_out.to_string());
     }
+    if let Some(nothing) = report
+        .tally
+        .nothing_selected
+        .as_ref()
+        .filter(|_| outputs.summary.is_empty())
+    {
+        say(nothing);
+    }
     complain(report);
     for output in &report.outputs {
         let hint = if output

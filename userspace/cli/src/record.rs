@@ -3,7 +3,7 @@
 use std::{os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitStatus, time::Duration};
 
 use anyhow::Result;
-use gputrace_abi::domain::Domain;
+use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_capture::{ledger::Ledger, meta::EndReason};
 use gputrace_probe::{calls::BackendChoice, ioctls::Place};
 use gputrace_session::{
@@ -242,31 +242,49 @@ fn report(finished: &Finished, args: &OutputArgs) {
             "the recording is not complete: there is no account of it, as the capture could not be written to its end",
         );
     } else {
-        tell_account(&finished.ledger);
+        tell_account(finished);
+    }
+    if !finished.outputs.costs.is_empty() {
+        say(&finished.outputs.costs);
     }
     if !finished.capture.as_os_str().is_empty() {
         say(&format!("capture: {}", finished.capture.display()));
     }
 }
 
-fn tell_account(ledger: &Ledger) {
-    let total = ledger.without_values();
-    if total.seen == 0 {
+fn tell_account(finished: &Finished) {
+    let total = finished.ledger.without_values();
+    if total.seen == 0 && finished.nothing_matched {
+        say("no call was recorded");
+    } else if total.seen == 0 {
         say(
             "no call was recorded. Did the program call HIP or HSA while it was traced? `gputrace list` shows \
              which processes have the libraries, -s traces HSA as well",
         );
     }
-    let lost = match ledger.total().lost() {
-        0 => "none lost".to_owned(),
-        lost => format!("{lost} LOST (see the loss ledger)"),
-    };
+    let lost = lost(finished);
     say(&format!(
         "{} calls seen, {} recorded, {} of them unfinished, {lost}",
         total.seen,
         total.written + total.unfinished,
         total.unfinished
     ));
+}
+
+/// What was lost, and what can be done about it next time.
+fn lost(finished: &Finished) -> String {
+    let total = finished.ledger.total();
+    let lost = total.lost();
+    if lost == 0 {
+        return "none lost".to_owned();
+    }
+    match total.dropped_for(DropReason::RingFull) {
+        0 => format!("{lost} LOST (see the loss ledger)"),
+        full => format!(
+            "{lost} LOST ({full} because buffers were full: make them larger with --ring-size, or record less; see the loss \
+             ledger)"
+        ),
+    }
 }
 
 /// The program's exit code, as a shell gives it; without a program, 0.

@@ -24,8 +24,8 @@ use gputrace_probe::{ProbeError, calls::Calls, tasks::Tasks};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::{
-    constants::Constants,
-    accounts::Accounts, books::Books, clocks, gpu::GpuBooks, rings::CpuRing, tasks::Relevant, watch::Watcher,
+    accounts::Accounts, books::Books, clocks, constants::Constants, gpu::GpuBooks, rings::CpuRing,
+    tasks::Relevant, watch::Watcher,
 };
 
 /// Longest pause between two rounds while records come in, and when none do. Programs wake the

@@ -208,7 +208,10 @@ mod tests {
         let string = value_flags::STRING | value_flags::UNREADABLE;
         let constant = unread(address(TEXT));
         let text = b"a constant".to_vec();
-        assert_eq!(completed(string, &constant), Some((value_flags::STRING, text.clone())));
+        assert_eq!(
+            completed(string, &constant),
+            Some((value_flags::STRING, text.clone()))
+        );
         let at_return = value_flags::AT_RETURN;
         assert_eq!(
             completed(string | at_return, &constant),
@@ -262,7 +265,10 @@ mod tests {
         let now = Instant::now();
         constants.looked = 1;
         constants.tick(now);
-        let record = record(value_flags::STRING | value_flags::UNREADABLE, &unread(address(TEXT)));
+        let record = record(
+            value_flags::STRING | value_flags::UNREADABLE,
+            &unread(address(TEXT)),
+        );
         for _ in 0..MOST {
             assert!(constants.completed(&record).is_some());
         }

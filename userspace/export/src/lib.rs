@@ -45,6 +45,7 @@
 
 mod ahead;
 mod behind;
+pub mod costs;
 mod counters;
 pub mod csv;
 pub mod diff;

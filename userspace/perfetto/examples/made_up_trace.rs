@@ -121,6 +121,7 @@ fn call(index: u64) -> Call {
         ],
         stack: [0; 8],
         request: None,
+        range: 0,
         external: None,
         pointees: Vec::new(),
     }

@@ -277,6 +277,7 @@ fn call(correlation: u64, parent: u64, pid: u32, tid: u32, begin: u64, end: u64)
         args: [correlation; 6],
         stack: [0; 8],
         request: None,
+        range: 0,
         external: None,
         pointees: Vec::new(),
     }

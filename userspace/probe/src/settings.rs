@@ -6,7 +6,12 @@ use gputrace_abi::{config::ProbeConfig, counters::HEAT_WINDOW_SHIFT, record::LON
 use libbpf_rs::OpenObject;
 use zerocopy::IntoBytes as _;
 
-use crate::{ProbeError, ioctls, layout::{program_stack, task_pid}, libbpf::refused, sched, trace};
+use crate::{
+    ProbeError, ioctls,
+    layout::{program_stack, task_pid},
+    libbpf::refused,
+    sched, trace,
+};
 
 /// Which back-end to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

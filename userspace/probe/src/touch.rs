@@ -78,7 +78,11 @@ impl Touch {
         };
         let (links, failures) = attach_all(backend, &program, path, scope, Side::Entry, &points);
         for failure in failures {
-            tracing::debug!("no texts from outside memory at {:#x}: {}", failure.point.offset, failure.error);
+            tracing::debug!(
+                "no texts from outside memory at {:#x}: {}",
+                failure.point.offset,
+                failure.error
+            );
         }
         links
     }

@@ -39,15 +39,17 @@ impl Recorder<'_> {
         capture: PathBuf,
     ) -> Result<Finished, SessionError> {
         let frozen = self.calls.stop()?;
-        let unmatched = self.instruments.take_unmatched();
-        let remarks = unmatched.iter().map(ToString::to_string);
+        self.tell_unmatched();
+        let remarks = self.instruments.never_found();
+        self.nothing_matched |= !remarks.is_empty();
         let functions = self.functions.as_ref().map_or(0, Functions::missed);
         let missed = missed(self.calls.missed() + self.driver.missed() + functions);
-        for text in remarks.chain(self.instruments.too_often()?).chain(missed) {
-            self.tell(&text);
-            let time = clocks::now();
-            self.collector
-                .send(Command::Meta(Box::new(Notice { time, text }.into())));
+        for text in remarks
+            .into_iter()
+            .chain(self.instruments.too_often()?)
+            .chain(missed)
+        {
+            self.remark(text);
         }
         // Nothing is stopped from now on; wake whatever was.
         while let Ok(happening) = self.happenings.try_recv() {
@@ -92,6 +94,7 @@ impl Recorder<'_> {
             began,
             course,
             live,
+            nothing_matched,
             ..
         } = self;
         if !request.periods.is_empty() {
@@ -151,6 +154,7 @@ impl Recorder<'_> {
             reason,
             program,
             capture_failure: stopped.failure,
+            nothing_matched,
         })
     }
 }

@@ -15,7 +15,7 @@ use gputrace_target::{
 };
 use rustix::process::Signal;
 
-use crate::{SessionError, gpu::Gpus, launch, recorder::Recorder, request::Targets};
+use crate::{SessionError, gpu::Gpus, launch, news::News, recorder::Recorder, request::Targets};
 
 impl Recorder<'_> {
     /// A process has mapped or is about to map other libraries.
@@ -201,13 +201,26 @@ impl Recorder<'_> {
         (self.say)(text);
     }
 
-    /// Tells of libraries: path and number of functions.
-    pub(crate) fn announce(&self, news: &[(String, usize)]) {
-        for (path, functions) in news {
-            self.tell(&match functions {
-                0 => format!("following the GPU's work through {path}"),
-                _ => format!("tracing {functions} functions of {path}"),
-            });
+    /// Tells why nothing has been found of the functions that were asked for, if so.
+    pub(crate) fn tell_unmatched(&mut self) {
+        for error in self.instruments.take_unmatched() {
+            self.nothing_matched = true;
+            self.remark(error.to_string());
+        }
+    }
+
+    /// Tells, and puts it into the recording.
+    pub(crate) fn remark(&self, text: String) {
+        self.tell(&text);
+        let time = clocks::now();
+        self.collector
+            .send(Command::Meta(Box::new(Notice { time, text }.into())));
+    }
+
+    /// Tells of libraries.
+    pub(crate) fn announce(&self, news: &[News]) {
+        for library in news {
+            self.tell(&library.to_string());
         }
     }
 

@@ -1,6 +1,10 @@
 //! Getting probes onto libraries: which files have been probed for whom, and under which function ids.
 
-use std::{borrow::Cow, collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::PathBuf,
+    sync::Arc,
+};
 
 use gputrace_abi::{cookie::Cookie, domain::Domain, gpu::role, values::ReadPlan};
 use gputrace_capture::meta::{Function, Library, Notice, ProbeCost, ValueKind};
@@ -22,7 +26,8 @@ use gputrace_target::{
 use crate::{
     SessionError,
     kokkos::KokkosTools,
-    others::{Others, Role},
+    news::{LeftOut, News, shown_name},
+    others::{LibraryName, Others, Role},
     request::{FunctionFilter, Request},
     tools::Tools,
 };
@@ -50,6 +55,7 @@ struct Instrumented {
     hooks: Vec<(Hook, u64)>,
     /// One entry for each scope that has probes.
     probes: Vec<(Scope, Probes)>,
+    left_out: LeftOut,
     /// What the user has been told.
     announced: bool,
 }
@@ -70,6 +76,8 @@ pub(crate) struct Instruments {
     matched: bool,
     /// Why other files had none.
     unmatched: Vec<SessionError>,
+    /// Libraries, as the user named them, that a process had mapped.
+    found: BTreeSet<PathBuf>,
     next_library: u32,
     next_function: u32,
     /// Functions with a probe.
@@ -90,6 +98,7 @@ impl Instruments {
             limited: HashMap::new(),
             matched: false,
             unmatched: Vec::new(),
+            found: BTreeSet::new(),
             libraries: HashMap::new(),
             next_library: 0,
             next_function: 0,
@@ -99,7 +108,7 @@ impl Instruments {
     }
 
     /// Probes the libraries that a process has mapped and that are of interest, for `scope`. Those already probed cost
-    /// nothing. Returns those of which nobody has been told yet: path and number of functions.
+    /// nothing. Returns those of which nobody has been told yet.
     ///
     /// # Errors
     ///
@@ -109,7 +118,7 @@ impl Instruments {
         pid: u32,
         scope: Scope,
         collector: &CollectorHandle,
-    ) -> Result<Vec<(String, usize)>, SessionError> {
+    ) -> Result<Vec<News>, SessionError> {
         let mut news = Vec::new();
         let mut wanted = Vec::new();
         let mapped = process::code_files(pid)?;
@@ -117,6 +126,9 @@ impl Instruments {
             remark(&mut self.remarks, text, collector);
         }
         if !self.others.is_empty() {
+            let missing = self.others.missing(&mapped);
+            let found = self.others.libraries.iter().filter(|one| !missing.contains(one));
+            self.found.extend(found.map(|library| library.given().to_owned()));
             for mapped in mapped {
                 let role = self.others.role(pid, &mapped);
                 if role.any() || self.others.kokkos && self.kokkos.is_one(pid, &mapped) {
@@ -142,8 +154,11 @@ impl Instruments {
                 continue;
             };
             if !std::mem::replace(&mut library.announced, true) {
-                let functions = library.points.len() + library.entries.len();
-                news.push((library.file.path().display().to_string(), functions));
+                news.push(News {
+                    path: library.file.path().display().to_string(),
+                    functions: library.points.len() + library.entries.len(),
+                    left_out: std::mem::take(&mut library.left_out),
+                });
             }
         }
         Ok(news)
@@ -172,6 +187,29 @@ impl Instruments {
     pub(crate) fn take_unmatched(&mut self) -> Vec<SessionError> {
         let unmatched = std::mem::take(&mut self.unmatched);
         if self.matched { Vec::new() } else { unmatched }
+    }
+
+    /// At the end: what was asked for and is in none of the programs that were traced.
+    pub(crate) fn never_found(&self) -> Vec<String> {
+        let libraries = self.others.libraries.iter().map(LibraryName::given);
+        let mut told: Vec<String> = libraries
+            .filter(|library| !self.found.contains(*library))
+            .map(|library| {
+                format!(
+                    "no program that was traced had a library {} mapped; `cat /proc/PID/maps` lists what a process has, and \
+                     `ldd` what a program begins with",
+                    library.display()
+                )
+            })
+            .collect();
+        if self.others.kokkos && !self.kokkos.any() {
+            told.push(
+                "--kokkos-trace: no program that was traced had a tool library of Kokkos, which is whom Kokkos tells what \
+                 it does. Let KOKKOS_TOOLS_LIBS (before Kokkos 4: KOKKOS_PROFILE_LIBRARY) name one, any will do"
+                    .to_owned(),
+            );
+        }
+        told
     }
 
     /// Says of which functions calls were lost because there were too many.
@@ -309,6 +347,7 @@ impl Instruments {
         collector: &CollectorHandle,
     ) -> Result<Instrumented, SessionError> {
         let (plan, remarks) = self.choose(&file, role)?;
+        let left_out = LeftOut::of(&plan);
         let first = self.next_function;
         let functions: Vec<Function> = (first..)
             .zip(&plan.probes)
@@ -389,6 +428,7 @@ impl Instruments {
             observed,
             hooks,
             probes: Vec::new(),
+            left_out,
             announced: false,
         })
     }
@@ -402,8 +442,15 @@ impl Instruments {
         let (mut chosen, remarks) = match self.others.plan(file, role, &self.functions) {
             Ok(chosen) => chosen,
             Err(error @ (SessionError::NoFunction { .. } | SessionError::TooManyFunctions { .. })) => {
-                self.unmatched.push(error);
-                return Ok((rocm.unwrap_or_default(), Vec::new()));
+                let rocm = rocm.unwrap_or_default();
+                // Of ROCm's libraries the functions of their domains may be what was meant.
+                if role.library && !rocm.probes.is_empty() && matches!(error, SessionError::NoFunction { .. })
+                {
+                    self.matched = true;
+                } else {
+                    self.unmatched.push(error);
+                }
+                return Ok((rocm, Vec::new()));
             }
             Err(error) => return Err(error),
         };
@@ -528,16 +575,6 @@ fn untraced(file: &LibraryFile, plan: &LibraryPlan, domains: &[Domain]) -> Vec<S
         format!("{name} is not traced: programs built against today's library use its default version")
     }));
     remarks
-}
-
-/// The name that people read: as the public header of an API has it, or all that a mangled name says.
-fn shown_name(domain: Domain, name: &str) -> Cow<'_, str> {
-    match domain {
-        Domain::Library | Domain::Function => {
-            gputrace_names::demangle(name).map_or(Cow::Borrowed(name), Cow::Owned)
-        }
-        _ => Cow::Borrowed(gputrace_catalog::plain_name(name)),
-    }
 }
 
 /// A function as the capture describes it.

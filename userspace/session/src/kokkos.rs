@@ -12,6 +12,11 @@ pub(crate) struct KokkosTools {
 }
 
 impl KokkosTools {
+    /// Whether one was found.
+    pub(crate) fn any(&self) -> bool {
+        self.known.values().any(|is_one| *is_one)
+    }
+
     /// Whether a file that a process has mapped exports callbacks of Kokkos Tools. A file is opened once.
     pub(crate) fn is_one(&mut self, pid: u32, mapped: &MappedFile) -> bool {
         // Overlays show a file of one inode under several devices, and paths tell files of several file systems apart.

@@ -30,6 +30,7 @@ mod launch;
 mod linkers;
 mod live;
 mod names;
+mod news;
 mod others;
 mod outputs;
 mod pasids;

@@ -78,6 +78,7 @@ impl Live {
             Ok(Outputs {
                 report,
                 summary: summaries.take(),
+                costs: String::new(),
                 too_small: false,
             })
         };

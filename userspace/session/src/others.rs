@@ -1,12 +1,14 @@
 //! Functions besides ROCm's: those of libraries that the user names, and of the traced programs themselves.
 
 use std::{
+    collections::BTreeMap,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
 use gputrace_abi::domain::Domain;
 use gputrace_target::{
+    elf::SymbolKind,
     functions::{self, Choice, Functions},
     library::{LibraryFile, LibraryPlan},
     process::MappedFile,
@@ -157,6 +159,33 @@ impl Others {
         self.libraries.iter().filter(missing).collect()
     }
 
+    /// Exported indirect functions (IFUNC) that are wanted. They have no code of their own.
+    fn indirect(&self, file: &LibraryFile, role: Role, filter: &FunctionFilter) -> Vec<String> {
+        let wanted = |name: &str| {
+            let shown = gputrace_names::demangle(name);
+            let named = |regex: &Regex| {
+                regex.is_match(name) || shown.as_deref().is_some_and(|name| regex.is_match(name))
+            };
+            let of_program = self
+                .program
+                .as_ref()
+                .filter(|_| role.program)
+                .is_some_and(|program| {
+                    named(&program.include) && !program.exclude.as_ref().is_some_and(named)
+                });
+            let of_library = role.library
+                && filter.include.as_ref().is_none_or(named)
+                && !filter.exclude.as_ref().is_some_and(named)
+                && gputrace_catalog::classify(gputrace_catalog::plain_name(name)).is_none();
+            of_program || of_library
+        };
+        let symbols = file.elf().symbols().iter();
+        symbols
+            .filter(|symbol| symbol.kind == SymbolKind::Indirect && wanted(&symbol.name))
+            .map(|symbol| gputrace_names::demangle(&symbol.name).unwrap_or_else(|| symbol.name.clone()))
+            .collect()
+    }
+
     /// Plans probes on a file's functions.
     ///
     /// # Errors
@@ -169,11 +198,20 @@ impl Others {
     ) -> Result<(LibraryPlan, Vec<String>), SessionError> {
         let all = functions::list(file, Path::new(DEBUG_ROOT));
         let exported = |name: &String| file.elf().symbol(name).is_some();
+        let of_library = |function: &functions::Function| {
+            role.library
+                && filter
+                    .include
+                    .as_ref()
+                    .is_none_or(|regex| is_named(function, regex))
+                && !filter
+                    .exclude
+                    .as_ref()
+                    .is_some_and(|regex| is_named(function, regex))
+                && function.names.iter().any(exported)
+        };
         let mut choose = |function: &functions::Function| {
-            let shown = function.display_name();
-            let named = |regex: &Regex| {
-                regex.is_match(&shown) || function.names.iter().any(|name| regex.is_match(name))
-            };
+            let named = |regex: &Regex| is_named(function, regex);
             let program = self.program.as_ref().filter(|_| role.program);
             if let Some(program) = program
                 && named(&program.include)
@@ -184,17 +222,8 @@ impl Others {
                     by_exits: true,
                 });
             }
-            let wanted =
-                filter.include.as_ref().is_none_or(named) && !filter.exclude.as_ref().is_some_and(named);
-            let chosen = role.library && wanted && function.names.iter().any(exported);
             // ROCm's own functions are recorded in their domains, if at all.
-            let is_api = || {
-                function
-                    .names
-                    .iter()
-                    .any(|name| gputrace_catalog::classify(name).is_some())
-            };
-            (chosen && !is_api()).then_some(Choice {
+            (of_library(function) && domain(function).is_none()).then_some(Choice {
                 domain: Domain::Library,
                 by_exits: false,
             })
@@ -213,12 +242,17 @@ impl Others {
             .program
             .as_ref()
             .map_or(0, |program| program.min_instructions);
-        let plan = functions::plan(file, &all, least, &mut choose)?;
+        let mut plan = functions::plan(file, &all, least, &mut choose)?;
+        plan.indirect = self.indirect(file, role, filter);
         if plan.probes.is_empty() {
-            return Err(SessionError::NoFunction {
-                path: path(),
-                reason: why_none(&all, &plan, count, self.program.as_ref()),
-            });
+            let mut of_domains = BTreeMap::new();
+            for domain in all.list.iter().filter(|one| of_library(one)).filter_map(domain) {
+                *of_domains.entry(domain.option()).or_default() += 1;
+            }
+            let reason = own_domains(&of_domains)
+                .filter(|_| plan.refused.is_empty())
+                .unwrap_or_else(|| why_none(&all, &plan, count, self.program.as_ref()));
+            return Err(SessionError::NoFunction { path: path(), reason });
         }
         let mut remarks: Vec<String> = all
             .remarks
@@ -240,6 +274,33 @@ impl Others {
         }
         Ok((plan, remarks))
     }
+}
+
+/// Why ROCm's own functions are not traced as those of a library, as a clause; `None` if there are none. By the option of
+/// their domain.
+fn own_domains(functions: &BTreeMap<&str, usize>) -> Option<String> {
+    if functions.is_empty() {
+        return None;
+    }
+    let options: Vec<String> = functions
+        .iter()
+        .map(|(option, count)| format!("--{option} ({count})"))
+        .collect();
+    Some(format!(
+        "its functions that match are ROCm's own, which other options record than --library: {}",
+        options.join(", ")
+    ))
+}
+
+/// Whether one of a function's names, mangled or as people read them, matches.
+fn is_named(function: &functions::Function, regex: &Regex) -> bool {
+    regex.is_match(&function.display_name()) || function.names.iter().any(|name| regex.is_match(name))
+}
+
+/// The domain of ROCm's that a function belongs to.
+fn domain(function: &functions::Function) -> Option<Domain> {
+    let mut names = function.names.iter();
+    names.find_map(|name| gputrace_catalog::classify(gputrace_catalog::plain_name(name)))
 }
 
 /// The chosen functions that exist only inlined into others.
@@ -265,6 +326,13 @@ fn why_none(all: &Functions, plan: &LibraryPlan, count: usize, program: Option<&
             count, refused.name, refused.reason
         );
     }
+    if !plan.indirect.is_empty() {
+        return format!(
+            "{} functions match, but they are indirect (IFUNC), and which code they stand for is chosen in each process: {}",
+            plan.indirect.len(),
+            some(&plan.indirect)
+        );
+    }
     if count != 0 {
         return format!(
             "{count} functions match, but all have fewer instructions than --min-instructions asks for"
@@ -286,7 +354,7 @@ fn why_none(all: &Functions, plan: &LibraryPlan, count: usize, program: Option<&
 }
 
 /// The first few of many names.
-fn some(names: &[String]) -> String {
+pub(crate) fn some(names: &[String]) -> String {
     let first: Vec<&str> = names.iter().take(NAMED).map(String::as_str).collect();
     let more = if names.len() > NAMED { ", …" } else { "" };
     format!("{}{more}", first.join(", "))

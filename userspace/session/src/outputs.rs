@@ -9,6 +9,7 @@ use std::{
 use gputrace_export::{
     Ahead, ExportError, Exporter, Filter, Output, OutputDir, OutputError, Progress, Report, SharedText,
     Source, Stages,
+    costs::CostExporter,
     csv::{CsvExporter, CsvOptions},
     json::JsonExporter,
     ndjson::{NdjsonExporter, NdjsonWriter},
@@ -34,6 +35,8 @@ pub struct Outputs {
     pub report: Report,
     /// The summary and the tables that were asked for, unless they are in a file; else empty.
     pub summary: String,
+    /// That probes took much of the programs' time, if so; else empty.
+    pub costs: String,
     /// Whether there are no formats because the capture has fewer bytes than were asked for.
     pub too_small: bool,
 }
@@ -81,6 +84,8 @@ pub fn export_from(
 ) -> Result<Outputs, SessionError> {
     let mut exporters: Vec<Box<dyn Exporter>> = Vec::new();
     let summaries = Summaries::new(formats, &mut exporters);
+    let costs = SharedText::default();
+    exporters.push(Box::new(CostExporter::new(costs.clone())));
     if formats.wall_clock != Some(false) {
         let asked = formats.wall_clock == Some(true);
         exporters.push(Box::new(WallClockExporter::new(directory.clone(), name, asked)));
@@ -118,6 +123,7 @@ pub fn export_from(
     Ok(Outputs {
         report,
         summary,
+        costs: costs.take(),
         too_small,
     })
 }

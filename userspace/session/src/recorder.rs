@@ -88,6 +88,8 @@ pub struct Finished {
     pub program: Option<ExitStatus>,
     /// First failure to write the capture, if any.
     pub capture_failure: Option<String>,
+    /// Whether libraries or functions that were asked for were not found, which the user has been told.
+    pub nothing_matched: bool,
 }
 
 /// Shows the user a line about the course of the recording.
@@ -243,6 +245,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             live,
             main_pid,
             course: Course::default(),
+            nothing_matched: false,
             began: clocks::now(),
             ticks: 0,
             last_look: clocks::now(),
@@ -337,6 +340,8 @@ pub(crate) struct Recorder<'a> {
     pub(crate) live: Option<Live>,
     pub(crate) main_pid: Option<u32>,
     pub(crate) course: Course,
+    /// Whether libraries or functions that were asked for were not found, as far as the user has been told.
+    pub(crate) nothing_matched: bool,
     /// When the recording began, ns `CLOCK_BOOTTIME`.
     pub(crate) began: u64,
     ticks: u64,
@@ -578,6 +583,7 @@ impl Recorder<'_> {
         let news = self.driver.attach(&self.calls);
         self.driver_news(news);
         self.look_for_pasids();
+        self.tell_unmatched();
         // Dynamic linkers tell of new libraries, if they are watched; one in a container that started
         // meanwhile is not.
         if !self.linkers.any() || self.ticks.is_multiple_of(TICKS_PER_LOOK) {

@@ -346,6 +346,7 @@ mod tests {
             args,
             stack,
             request: None,
+            range: 0,
             external: None,
             pointees: Vec::new(),
         }

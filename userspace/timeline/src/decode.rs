@@ -165,6 +165,7 @@ pub(crate) fn call(record: &LongSpan) -> Call {
         args: span.args,
         stack: record.stack,
         request: None,
+        range: 0,
         external: None,
         pointees: Vec::new(),
     }

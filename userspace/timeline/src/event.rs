@@ -190,6 +190,10 @@ pub struct Call {
     pub args: [u64; REGISTER_ARGS],
     /// Stack argument words; 0 where there is none.
     pub stack: [u64; STACK_ARGS],
+    /// The innermost range (see [`RangeKind::Nested`]) of the thread that began directly inside [`Call::parent`] and is
+    /// around this call, by its correlation id; 0 if there is none. So this, or else the parent, is what stands directly
+    /// around the call, as [`Call::around`] has it.
+    pub range: u64,
     /// The request, if this is one to the driver; arguments are then here.
     pub request: Option<Box<Request>>,
     /// External correlation id, which the program had given to a profiler for what this thread does.
@@ -199,6 +203,12 @@ pub struct Call {
 }
 
 impl Call {
+    /// What stands directly around the call on its thread, be it a range or a call: its correlation id, 0 if nothing does.
+    #[must_use]
+    pub fn around(&self) -> u64 {
+        if self.range == 0 { self.parent } else { self.range }
+    }
+
     /// The number of four or eight bytes that the call has stored where an argument word points to; `None` if it was not read.
     #[must_use]
     pub fn stored(&self, word: u8) -> Option<u64> {

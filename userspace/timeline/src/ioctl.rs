@@ -170,6 +170,7 @@ pub(crate) fn call(parts: &Parts<'_>) -> Call {
         args: [0; gputrace_abi::REGISTER_ARGS],
         stack: [0; gputrace_abi::STACK_ARGS],
         request: Some(Box::new(request(parts, finished))),
+        range: 0,
         external: None,
         pointees: Vec::new(),
     }

@@ -43,5 +43,6 @@ mod trace;
 pub mod values;
 mod work;
 
+pub use ranges::NOTHING_SELECTED;
 pub use tally::Tally;
 pub use timeline::Timeline;

@@ -7,16 +7,20 @@
 //! what a thread said before it submitted something is known when that is emitted: see [`crate::timeline`].
 
 mod history;
+mod nesting;
 
-use std::collections::{HashMap, hash_map::Entry};
+use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 use gputrace_capture::meta::{Function, ValueKind};
 use gputrace_catalog::markers::{Marker, marker};
 
-use self::history::History;
+use self::{
+    history::History,
+    nesting::{Nesting, Open},
+};
 use crate::{
-    event::{Call, CallEnd, Event, FunctionInfo, RangeKind},
+    event::{Call, CallEnd, Event, FunctionInfo, RangeKind, ThreadInfo},
     gpu::Origin,
     values::{Annotation, Pointee, PointeeData},
 };
@@ -28,6 +32,9 @@ const FIRST_TEXT: u32 = 1 << 31;
 /// text as an argument: memory must not grow with what a program makes up.
 const MOST_TEXTS: usize = 1 << 16;
 
+/// How the remark begins that programs have selected nothing of what was recorded.
+pub const NOTHING_SELECTED: &str = "Nothing was selected";
+
 /// In ids of ranges that are sections, whose numbers are others than those of other ranges.
 const SECTION: u64 = 1 << 63;
 
@@ -37,33 +44,10 @@ const FROM: &str = " <- ";
 /// A process and a thread of it.
 type ThreadId = (u32, u32);
 
-/// A range that has not ended.
-#[derive(Debug)]
-struct Open {
-    /// The call that began it.
-    call: Call,
-    /// The function that it is shown as.
-    function: u32,
-    /// Ranges around it, as the library counts them.
-    level: Option<u64>,
-}
-
-impl Open {
-    /// The range as a call.
-    fn over(self, end: u64, how: CallEnd) -> Call {
-        Call {
-            function: self.function,
-            end: end.max(self.call.begin),
-            how,
-            ..self.call
-        }
-    }
-}
-
 #[derive(Debug, Default)]
 struct Thread {
-    /// Nested ranges, outermost first.
-    open: Vec<Open>,
+    /// Nested ranges.
+    open: Nesting,
     /// Text of the innermost, as a function.
     innermost: History<Option<u32>>,
     /// External correlation ids, outermost first.
@@ -77,6 +61,12 @@ pub(crate) struct Ranges {
     /// By number of the function.
     markers: HashMap<u32, (Marker, FunctionInfo), RandomState>,
     texts: HashMap<String, u32>,
+    /// What markers without a text stand under, by the function that was called and what it began.
+    textless: HashMap<(u32, RangeKind), u32>,
+    /// Threads that are known to live.
+    alive: HashSet<ThreadId, RandomState>,
+    /// Names that threads have given themselves.
+    names: HashMap<ThreadId, String>,
     threads: HashMap<ThreadId, Thread, RandomState>,
     /// What the sections of a process are called, as functions, by process and id.
     sections: HashMap<(u32, u64), u32>,
@@ -92,6 +82,11 @@ pub(crate) struct Ranges {
     endless: u64,
     /// Ranges whose ends were passed over.
     skipped: u64,
+    /// Markers whose texts were too many.
+    unnamed: u64,
+    /// Calls and GPU work that programs had not, and had, asked for, if only the latter are shown.
+    passed_over: u64,
+    chosen: u64,
 }
 
 impl Ranges {
@@ -107,14 +102,22 @@ impl Ranges {
         }
     }
 
-    /// Whether a call is no marker, and so stands for itself; it then gets its external correlation id.
+    /// Whether a call is no marker, and so stands for itself; it then gets its external correlation id, and the range
+    /// that it is in.
     #[inline]
-    pub(crate) fn passes(&self, call: &mut Call) -> bool {
+    pub(crate) fn passes(&mut self, call: &mut Call) -> bool {
         let is_marker = !self.markers.is_empty() && self.markers.contains_key(&call.function);
         if !is_marker && !self.threads.is_empty() {
             call.external = self.external(call);
+            call.range = self.around(call);
         }
         !is_marker
+    }
+
+    /// The range directly around a call.
+    fn around(&mut self, call: &Call) -> u64 {
+        let thread = self.threads.get_mut(&(call.pid, call.tid));
+        thread.map_or(0, |thread| thread.open.around(call))
     }
 
     fn external(&self, call: &Call) -> Option<u64> {
@@ -124,14 +127,15 @@ impl Ranges {
 
     /// Takes a call, and gives what stands for it: itself, a range, or nothing yet. A function that is new comes before
     /// the first call of it.
-    pub(crate) fn call(&mut self, call: Call, ready: &mut impl Extend<Event>) {
+    pub(crate) fn call(&mut self, mut call: Call, ready: &mut impl Extend<Event>) {
         let thread = (call.pid, call.tid);
+        call.range = self.around(&call);
         let Some((marker, _)) = self.markers.get(&call.function) else {
             return self.emit(call, ready);
         };
         match *marker {
             Marker::Mark | Marker::MarkAs(_) => {
-                let function = self.text(&call, RangeKind::Mark, ready);
+                let (function, _) = self.text(&call, RangeKind::Mark, ready);
                 let end = call.begin;
                 self.emit(
                     Call {
@@ -144,10 +148,12 @@ impl Ranges {
             }
             Marker::Push { .. } | Marker::PushCopy => {
                 let counts = *marker == Marker::Push { level: true };
-                let function = self.text(&call, RangeKind::Nested, ready);
+                let (function, said) = self.text(&call, RangeKind::Nested, ready);
                 let level = result(&call).filter(|_| counts);
                 let known = self.threads.entry(thread).or_default();
-                known.innermost.add(call.begin, Some(function));
+                // Kernels are not to be called like the function that was to tell what they are called.
+                let innermost = if said { function } else { call.function };
+                known.innermost.add(call.begin, Some(innermost));
                 known.open.push(Open {
                     call,
                     function,
@@ -159,14 +165,15 @@ impl Ranges {
                 self.pop(&call, level, ready);
             }
             Marker::Start => {
-                let function = self.text(&call, RangeKind::Free, ready);
+                let (function, _) = self.text(&call, RangeKind::Free, ready);
                 let id = result(&call).unwrap_or(0);
                 self.start(id, function, call, ready);
             }
             Marker::Stop => self.stop(call.args[0], &call, ready),
             Marker::NameSection => {
-                let function = self.text(&call, RangeKind::Free, ready);
+                let (function, said) = self.text(&call, RangeKind::Free, ready);
                 if let Some(id) = call.stored(1)
+                    && said
                     && self.sections.len() < MOST_TEXTS
                 {
                     self.sections.insert((thread.0, id), function);
@@ -174,8 +181,10 @@ impl Ranges {
             }
             Marker::StartSection => {
                 let id = u64::from(call.args[0] as u32);
-                let function = self.sections.get(&(thread.0, id));
-                let function = function.copied().unwrap_or(call.function);
+                let function = match self.sections.get(&(thread.0, id)) {
+                    Some(function) => *function,
+                    None => self.textless(&call, RangeKind::Free, ready),
+                };
                 self.start(SECTION | id, function, call, ready);
             }
             Marker::StopSection => self.stop(SECTION | u64::from(call.args[0] as u32), &call, ready),
@@ -183,30 +192,36 @@ impl Ranges {
                 let on = *marker == Marker::Resume;
                 // `roctxProfilerPause(tid)`; the others have no argument.
                 let tid = match self.markers.get(&call.function) {
-                    Some((_, info))
-                        if info
-                            .function
-                            .parameters
-                            .as_ref()
-                            .is_some_and(|list| !list.is_empty()) =>
-                    {
-                        call.args[0] as u32
-                    }
+                    Some((_, info)) if has_parameters(info) => call.args[0] as u32,
                     _ => 0,
                 };
-                let at = if on { call.end } else { call.begin };
-                self.switches.entry(call.pid).or_default().add(at, (tid, on));
+                self.switch(&call, tid, on);
                 self.emit(call, ready);
             }
-            Marker::PushCorrelation(word) => {
-                let id = call.args.get(usize::from(word)).copied().unwrap_or(0);
-                let known = self.threads.entry(thread).or_default();
+            Marker::ResumeThread | Marker::PauseThread => {
+                self.switch(&call, call.tid, *marker == Marker::ResumeThread);
+                self.emit(call, ready);
+            }
+            Marker::NameThread => {
+                if let Some(name) = said(&call, 0) {
+                    let (pid, tid) = thread;
+                    self.names.insert(thread, name.clone());
+                    ready.extend([Event::Thread(ThreadInfo { pid, tid, name })]);
+                }
+                self.emit(call, ready);
+            }
+            Marker::PushCorrelation { id, thread: whose } => {
+                let word = |word: u8| call.args.get(usize::from(word)).copied().unwrap_or(0);
+                let (id, whose) = (word(id), self.owner(&call, whose.map(word)));
+                let known = self.threads.entry(whose).or_default();
                 known.ids.push(id);
                 known.external.add(call.end, Some(id));
                 self.emit(call, ready);
             }
-            Marker::PopCorrelation => {
-                let known = self.threads.entry(thread).or_default();
+            Marker::PopCorrelation { thread: whose } => {
+                let word = |word: u8| call.args.get(usize::from(word)).copied().unwrap_or(0);
+                let whose = self.owner(&call, whose.map(word));
+                let known = self.threads.entry(whose).or_default();
                 if known.ids.pop().is_none() {
                     self.unmatched += 1;
                 }
@@ -215,6 +230,21 @@ impl Ranges {
                 self.emit(call, ready);
             }
         }
+    }
+
+    /// The thread that a call speaks of: the one in its argument, or its own. In another pid namespace the program knows its
+    /// threads by other numbers; what it calls then nearly always means the caller.
+    fn owner(&self, call: &Call, whose: Option<u64>) -> ThreadId {
+        let named = whose.map(|tid| (call.pid, tid as u32));
+        named
+            .filter(|thread| self.alive.contains(thread))
+            .unwrap_or((call.pid, call.tid))
+    }
+
+    /// A program, or one thread of it, wants to be recorded from here on, or does not.
+    fn switch(&mut self, call: &Call, tid: u32, on: bool) {
+        let at = if on { call.end } else { call.begin };
+        self.switches.entry(call.pid).or_default().add(at, (tid, on));
     }
 
     /// A range begins that may end in any thread.
@@ -249,32 +279,20 @@ impl Ranges {
             self.unmatched += 1;
             return;
         };
-        let matching = match level {
-            None => thread.open.len().checked_sub(1),
-            Some(level) => thread
-                .open
-                .iter()
-                .rposition(|open| open.level.is_none_or(|mine| mine == level)),
-        };
-        let Some(matching) = matching else {
+        let (inner, ended) = thread.open.end(level);
+        let Some(mut ended) = ended else {
             self.unmatched += 1;
             return;
         };
-        let mut ended = thread.open.split_off(matching);
-        thread
-            .innermost
-            .add(call.end, thread.open.last().map(|open| open.function));
-        let inner = ended.split_off(1);
+        thread.innermost.add(call.end, thread.open.innermost());
         self.skipped += inner.len() as u64;
-        // Inside first; when they really ended is not known.
-        for open in inner.into_iter().rev() {
+        // When these really ended is not known.
+        for open in inner {
             self.emit(open.over(call.begin, CallEnd::RecordingStopped), ready);
         }
-        for mut open in ended {
-            annotate_more(&mut open.call, call);
-            let how = open.call.how;
-            self.emit(open.over(call.end, how), ready);
-        }
+        annotate_more(&mut ended.call, call);
+        let how = ended.call.how;
+        self.emit(ended.over(call.end, how), ready);
     }
 
     fn emit(&self, mut call: Call, ready: &mut impl Extend<Event>) {
@@ -282,45 +300,72 @@ impl Ranges {
         ready.extend([Event::Call(call)]);
     }
 
-    /// The function that stands for the text of a marker.
-    fn text(&mut self, call: &Call, kind: RangeKind, ready: &mut impl Extend<Event>) -> u32 {
-        let Some((marker, api)) = self.markers.get(&call.function) else {
-            return call.function;
-        };
-        let text = match marker {
-            Marker::MarkAs(text) => Some((*text).to_owned()),
-            Marker::PushCopy => copy(call),
+    /// The function that stands for the text of a marker, and whether there is a text.
+    fn text(&mut self, call: &Call, kind: RangeKind, ready: &mut impl Extend<Event>) -> (u32, bool) {
+        let text = match self.markers.get(&call.function) {
+            Some((Marker::MarkAs(text), _)) => Some((*text).to_owned()),
+            Some((Marker::PushCopy, _)) => copy(call),
             _ => said(call, 0),
         };
         let Some(text) = text else {
-            return call.function;
+            return (self.textless(call, kind, ready), false);
         };
-        let known = self.texts.len();
         // One text may be that of ranges of several kinds.
         let key = format!("{}{text}", kind as u8);
-        match self.texts.entry(key) {
-            Entry::Occupied(entry) => *entry.get(),
-            Entry::Vacant(_) if known >= MOST_TEXTS => call.function,
-            Entry::Vacant(entry) => {
-                // Fewer than MOST_TEXTS.
-                let id = FIRST_TEXT + known as u32;
-                let info = FunctionInfo {
-                    function: Function {
-                        id,
-                        name: text,
-                        aliases: vec![api.function.name.clone()],
-                        domain: api.function.domain,
-                        parameters: Some(Vec::new()),
-                        returns: ValueKind::Void,
-                        ..Function::default()
-                    },
-                    range: Some(kind),
-                    ..api.clone()
-                };
-                ready.extend([Event::Function(Box::new(info))]);
-                *entry.insert(id)
-            }
+        if let Some(known) = self.texts.get(&key) {
+            return (*known, true);
         }
+        if self.texts.len() >= MOST_TEXTS {
+            self.unnamed += 1;
+            return (self.textless(call, kind, ready), false);
+        }
+        let function = self.stand_in(call, kind, Some(text), ready);
+        self.texts.insert(key, function);
+        (function, true)
+    }
+
+    /// The function that stands for markers without a text: called like that which was called, with its arguments.
+    fn textless(&mut self, call: &Call, kind: RangeKind, ready: &mut impl Extend<Event>) -> u32 {
+        let key = (call.function, kind);
+        if let Some(known) = self.textless.get(&key) {
+            return *known;
+        }
+        let function = self.stand_in(call, kind, None, ready);
+        self.textless.insert(key, function);
+        function
+    }
+
+    /// Describes a function that stands for markers.
+    fn stand_in(
+        &self,
+        call: &Call,
+        kind: RangeKind,
+        text: Option<String>,
+        ready: &mut impl Extend<Event>,
+    ) -> u32 {
+        let Some((_, api)) = self.markers.get(&call.function) else {
+            return call.function;
+        };
+        // As many texts as there may be, and a few for each function that is a marker.
+        let id = FIRST_TEXT + (self.texts.len() + self.textless.len()) as u32;
+        let function = match text {
+            Some(name) => Function {
+                name,
+                aliases: vec![api.function.name.clone()],
+                domain: api.function.domain,
+                parameters: Some(Vec::new()),
+                returns: ValueKind::Void,
+                ..Function::default()
+            },
+            None => api.function.clone(),
+        };
+        let info = FunctionInfo {
+            function: Function { id, ..function },
+            range: Some(kind),
+            ..api.clone()
+        };
+        ready.extend([Event::Function(Box::new(info))]);
+        id
     }
 
     /// Whether something that a thread did at that time is to be shown.
@@ -335,18 +380,30 @@ impl Ranges {
         switches.latest(time, of_thread).is_some_and(|(_, on)| *on)
     }
 
-    /// Adds to GPU work what is known from the thread that asked for it. Whether the event is to be shown.
-    pub(crate) fn annotate(&self, event: &mut Event) -> bool {
+    /// Adds to GPU work what is known from the thread that asked for it, and to threads the names that they gave
+    /// themselves. Whether the event is to be shown.
+    pub(crate) fn annotate(&mut self, event: &mut Event) -> bool {
         let origin = match event {
             Event::Call(call) => {
-                let is_switch = || {
+                let shows = self.shows((call.pid, call.tid), call.begin);
+                if self.selected {
                     let switch = self.markers.get(&call.function);
-                    switch.is_some_and(|(marker, _)| matches!(marker, Marker::Pause | Marker::Resume))
-                };
-                return self.shows((call.pid, call.tid), call.begin) || is_switch();
+                    if switch.is_some_and(|(marker, _)| marker.is_switch()) {
+                        return true;
+                    }
+                    self.count(shows);
+                }
+                return shows;
             }
             Event::Dispatch(dispatch) => &mut dispatch.origin,
             Event::Copy(copy) => &mut copy.origin,
+            Event::Thread(info) => {
+                self.alive.insert((info.pid, info.tid));
+                if let Some(name) = self.names.get(&(info.pid, info.tid)) {
+                    info.name.clone_from(name);
+                }
+                return true;
+            }
             _ => return true,
         };
         let Origin { pid, tid, time, .. } = *origin;
@@ -354,7 +411,17 @@ impl Ranges {
             origin.range = thread.innermost.at(time).copied().flatten();
             origin.external = thread.external.at(time).copied().flatten();
         }
-        self.shows((pid, tid), time)
+        let shows = self.shows((pid, tid), time);
+        self.count(shows);
+        shows
+    }
+
+    fn count(&mut self, shows: bool) {
+        if shows {
+            self.chosen += 1;
+        } else {
+            self.passed_over += 1;
+        }
     }
 
     /// A thread, or with it its process, has ended or executed another program.
@@ -370,9 +437,11 @@ impl Ranges {
         if whole {
             for ((process, _), thread) in &mut self.threads {
                 if *process == pid {
-                    over.append(&mut thread.open);
+                    over.extend(thread.open.end_all());
                 }
             }
+            self.names.retain(|(process, _), _| *process != pid);
+            self.alive.retain(|(process, _)| *process != pid);
             let ids: Vec<(u32, u64)> = self
                 .free
                 .keys()
@@ -382,8 +451,10 @@ impl Ranges {
             over.extend(ids.iter().filter_map(|id| self.free.remove(id)));
             self.sections.retain(|(process, _), _| *process != pid);
         } else if let Some(thread) = self.threads.get_mut(&(pid, tid)) {
-            over.append(&mut thread.open);
+            over.extend(thread.open.end_all());
         }
+        self.names.remove(&(pid, tid));
+        self.alive.remove(&(pid, tid));
         self.close(over, time, how, ready);
     }
 
@@ -391,7 +462,7 @@ impl Ranges {
     pub(crate) fn finish(&mut self, time: u64, ready: &mut impl Extend<Event>) {
         let mut over: Vec<Open> = Vec::new();
         for thread in self.threads.values_mut() {
-            over.append(&mut thread.open);
+            over.extend(thread.open.end_all());
         }
         over.extend(self.free.drain().map(|(_, open)| open));
         self.close(over, time, CallEnd::RecordingStopped, ready);
@@ -403,6 +474,25 @@ impl Ranges {
         for open in over.into_iter().rev() {
             self.emit(open.over(time, how), ready);
         }
+    }
+
+    /// What to say if only what programs select is shown, and they have selected nothing.
+    pub(crate) fn nothing_selected(&self) -> Option<String> {
+        if !self.selected || self.chosen != 0 {
+            return None;
+        }
+        let how = "--selected-regions shows only what lies between roctxProfilerResume and roctxProfilerPause, or other \
+                   functions that switch recording on and off (hipProfilerStart, rocprofsys_user_start_trace, \
+                   roctracer_start)";
+        let why = if self.switches.is_empty() {
+            "no call of such a function was recorded"
+        } else {
+            "nothing was recorded between their calls"
+        };
+        Some(format!(
+            "{NOTHING_SELECTED}, {} calls and operations of GPUs are not shown: {how}, and {why}.",
+            self.passed_over
+        ))
     }
 
     /// What a reader must know of ranges that do not add up.
@@ -420,11 +510,22 @@ impl Ranges {
                 self.endless,
                 "ranges were still open when their thread or the recording ended; they are shown up to there",
             ),
+            (
+                self.unnamed,
+                "marks and ranges have texts beyond the first 65536 different ones; they stand under the function that was \
+                 called, with the text among its arguments",
+            ),
         ]
         .into_iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, what)| format!("Markers: {count} {what}."))
+        .chain(self.nothing_selected())
     }
+}
+
+fn has_parameters(info: &FunctionInfo) -> bool {
+    let parameters = info.function.parameters.as_ref();
+    parameters.is_some_and(|list| !list.is_empty())
 }
 
 /// The text to which an argument points.

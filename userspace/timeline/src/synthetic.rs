@@ -128,6 +128,7 @@ pub fn call(correlation: u64, begin: u64, end: u64) -> Call {
         args: [1, 2, 3, 4, 5, 6],
         stack: [0; 8],
         request: None,
+        range: 0,
         external: None,
         pointees: Vec::new(),
     }

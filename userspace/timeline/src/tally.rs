@@ -36,6 +36,8 @@ pub struct Tally {
     pub duplicate_packets: u64,
     /// Texts, annotations and results that calls point to and that nobody could read.
     pub unreadable_values: u64,
+    /// What to say if only what programs select is shown, and they have selected nothing. Known when the timeline has ended.
+    pub nothing_selected: Option<String>,
 }
 
 impl Tally {

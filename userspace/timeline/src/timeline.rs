@@ -328,6 +328,7 @@ impl<R: Read + Seek> Timeline<R> {
         self.ranges.finish(end, &mut self.ready);
         self.work.finish(&mut self.ready);
         self.tally.duplicate_packets = self.work.duplicates();
+        self.tally.nothing_selected = self.ranges.nothing_selected();
         let time = self.end.as_ref().map_or(self.collecting.latest(), |end| end.time);
         let open = self.driver.finish(time);
         self.ready

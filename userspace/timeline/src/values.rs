@@ -282,7 +282,11 @@ mod tests {
             (kind::SIZE, 7, AnnotationValue::Unsigned(7)),
             (kind::INT64, u64::MAX, AnnotationValue::Signed(-1)),
             (kind::UINT64, u64::MAX, AnnotationValue::Unsigned(u64::MAX)),
-            (kind::FLOAT64, 0.5_f64.to_bits(), AnnotationValue::Real(0.5_f64.to_bits())),
+            (
+                kind::FLOAT64,
+                0.5_f64.to_bits(),
+                AnnotationValue::Real(0.5_f64.to_bits()),
+            ),
             (kind::POINTER, 0x10, AnnotationValue::Pointer(0x10)),
             (kind::INT32, 0xffff_fffd, AnnotationValue::Signed(-3)),
             (kind::UINT32, 9, AnnotationValue::Unsigned(9)),
@@ -306,7 +310,12 @@ mod tests {
         for (bytes, flags, name, value) in [
             (&why[..], 0, "strerror", text("no such file", false)),
             (&why, value_flags::CUT, "strerror", text("no such file", true)),
-            (&why, value_flags::UNREADABLE, "strerror", AnnotationValue::Unreadable),
+            (
+                &why,
+                value_flags::UNREADABLE,
+                "strerror",
+                AnnotationValue::Unreadable,
+            ),
             (
                 &[0; UNREAD_SIZE],
                 value_flags::UNREADABLE,

@@ -27,7 +27,8 @@ pub(super) fn begin(directory: &OutputDir, name: &str) -> Result<Table, ExportEr
     Table::create(directory, &format!("{name}_arguments.csv"), COLUMNS)
 }
 
-/// Writes the rows of a call. Those of a marker, whose text is its name, are what the program has annotated it with.
+/// Writes the rows of a call. Of markers the text is the name, so they have rows only for what they are annotated with, or if
+/// they stand under the function that was called.
 pub(super) fn rows(table: &mut Table, info: &FunctionInfo, call: &Call) -> Result<(), ExportError> {
     let mut row = |position: Option<u64>, c_type: &str, name: &str, value: String| {
         table.fields([

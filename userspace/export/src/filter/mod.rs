@@ -194,6 +194,7 @@ impl Filter {
                 let wanted = self.wants_call(call);
                 count(&mut self.out.calls, wanted);
                 call.parent = self.reference(call.parent);
+                call.range = self.reference(call.range);
                 wanted
             }
             Event::Dispatch(dispatch) => {

@@ -99,6 +99,7 @@ impl Names {
                 call.end = clock.apply(call.end).max(call.begin);
                 call.correlation = self.correlation(call.correlation);
                 call.parent = self.correlation(call.parent);
+                call.range = self.correlation(call.range);
                 call.cpu = call.cpu.saturating_add(self.first_cpu);
             }
             Event::Agent(info) => {

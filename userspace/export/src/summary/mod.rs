@@ -24,7 +24,10 @@ use gputrace_capture::{
     ledger::Ledger,
     meta::{End, ProbeCost, Recording},
 };
-use gputrace_timeline::event::{Call, CallEnd, Event};
+use gputrace_timeline::{
+    NOTHING_SELECTED,
+    event::{Call, CallEnd, Event},
+};
 
 use crate::{
     exporter::{ExportError, Exporter, Output},
@@ -87,6 +90,10 @@ impl Summary {
                     .clone_from(&process.name);
             }
             Event::Call(call) => self.call(call),
+            // It says most of all, so it stands first however many there are.
+            Event::Notice(notice) if notice.text.starts_with(NOTHING_SELECTED) => {
+                self.notices.insert(0, notice.text.clone());
+            }
             Event::Notice(notice) if self.notices.len() < LISTED_NOTICES => {
                 self.notices.push(notice.text.clone());
             }

@@ -43,6 +43,7 @@ pub(super) fn render(summary: &Summary, out: &mut impl Write) -> fmt::Result {
         && !summary.gpu.any()
         && !summary.observed.any()
         && !summary.counters.any()
+        && !nothing_selected(summary)
     {
         nothing(summary, out)?;
     }
@@ -342,6 +343,12 @@ fn remedy(total: &LedgerRow) -> &'static str {
         }
         None => "",
     }
+}
+
+/// Whether something was recorded that programs had not selected, which is among the remarks.
+fn nothing_selected(summary: &Summary) -> bool {
+    let mut notices = summary.notices.iter();
+    notices.any(|notice| notice.starts_with(gputrace_timeline::NOTHING_SELECTED))
 }
 
 fn nothing(summary: &Summary, out: &mut impl Write) -> fmt::Result {

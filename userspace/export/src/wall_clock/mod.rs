@@ -3,7 +3,8 @@
 //!
 //! The text and the JSON document are in the manner of rocprofiler-systems' `wall_clock.txt` and `wall_clock.json`
 //! (those of timemory): label, count, depth, metric, unit, sum, mean, min, max, variance, standard deviation and the
-//! share of the time that was not spent in functions below. Functions of the program and API calls are in one tree.
+//! share of the time that was not spent in functions below. Functions of the program, API calls and nested ranges of
+//! markers are in one tree. Ranges that may overlap with others, and marks, are not in it: they contain nothing.
 //!
 //! Times of calls that had not returned count up to the moment until which they were open. A call whose caller was
 //! lost is shown below the next one around it, or, if none is known, at the top; how many there are is said.
@@ -13,13 +14,13 @@ mod text;
 pub mod tree;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     io::{BufWriter, Write as _},
 };
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::ledger::Ledger;
-use gputrace_timeline::event::{Call, CallEnd, Event};
+use gputrace_timeline::event::{Call, CallEnd, Event, RangeKind};
 
 use crate::{
     exporter::{ExportError, Exporter, Output},
@@ -72,6 +73,8 @@ pub struct WallClockExporter {
     /// `None`: until the recording says whether it has functions of programs.
     active: Option<bool>,
     functions: Functions,
+    /// Functions that are texts of markers which are in no tree.
+    aside: HashSet<u32>,
     /// By process, then thread.
     threads: BTreeMap<u32, BTreeMap<u32, Thread>>,
     unfinished: u64,
@@ -87,6 +90,7 @@ impl WallClockExporter {
             name: name.to_owned(),
             active: asked.then_some(true),
             functions: Functions::default(),
+            aside: HashSet::new(),
             threads: BTreeMap::new(),
             unfinished: 0,
             lost: 0,
@@ -94,6 +98,9 @@ impl WallClockExporter {
     }
 
     fn call(&mut self, call: &Call) {
+        if self.aside.contains(&call.function) {
+            return;
+        }
         self.unfinished += u64::from(!matches!(call.how, CallEnd::Returned(_)));
         let threads = self.threads.entry(call.pid).or_default();
         threads.entry(call.tid).or_default().take(call);
@@ -161,7 +168,12 @@ impl Exporter for WallClockExporter {
                     .any(|name| name == Domain::Function.name());
                 self.active.get_or_insert(has);
             }
-            Event::Function(info) => self.functions.learn(info),
+            Event::Function(info) => {
+                self.functions.learn(info);
+                if matches!(info.range, Some(RangeKind::Free | RangeKind::Mark)) {
+                    self.aside.insert(info.function.id);
+                }
+            }
             Event::Call(call) if self.active == Some(true) => self.call(call),
             Event::Ledger(ledger) => self.account(ledger),
             _ => {}
@@ -192,7 +204,7 @@ impl Exporter for WallClockExporter {
         );
         remark(
             orphans,
-            "calls were made by calls that are not recorded; they stand below the next one that is, or at the top",
+            "calls were made by calls, or in ranges, that are not recorded; they stand below the next one that is, or at the top",
         );
 
         let mut text = BufWriter::new(directory.file(&format!("{name}_wall_clock.txt"))?);

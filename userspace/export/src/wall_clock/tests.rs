@@ -59,6 +59,44 @@ fn callers_that_are_lost_are_told() {
     assert_eq!(report(&[inner]), (vec![(3, 0, 1, 10, 10)], 1));
 }
 
+/// What is directly in a range.
+fn inside(range: u64, call: Call) -> Call {
+    Call { range, ..call }
+}
+
+#[test]
+fn ranges_contain_what_is_made_in_them() {
+    // Function 1 calls 2 twice: in range 8 of a range 9, and after it. Ranges come when they have ended.
+    let in_range = inside(12, call(2, 13, 10, 20, 30));
+    let inner = inside(11, call(8, 12, 10, 15, 40));
+    let outer = call(9, 11, 10, 10, 60);
+    let after = call(2, 14, 10, 70, 75);
+    let whole = call(1, 10, 0, 0, 100);
+    let expected = vec![
+        (1, 0, 1, 100, 45),
+        (9, 1, 1, 50, 25),
+        (8, 2, 1, 25, 15),
+        (2, 3, 1, 10, 10),
+        (2, 1, 1, 5, 5),
+    ];
+    for order in [
+        [&whole, &in_range, &inner, &outer, &after],
+        [&in_range, &inner, &outer, &whole, &after],
+        [&in_range, &inner, &outer, &after, &whole],
+    ] {
+        let calls: Vec<Call> = order.into_iter().cloned().collect();
+        assert_eq!(report(&calls), (expected.clone(), 0));
+    }
+    // Without anything around it.
+    let alone = inside(11, call(2, 13, 0, 20, 30));
+    let outer = call(9, 11, 0, 10, 60);
+    assert_eq!(
+        report(&[alone.clone(), outer]),
+        (vec![(9, 0, 1, 50, 40), (2, 1, 1, 10, 10)], 0)
+    );
+    assert_eq!(report(&[alone]), (vec![(2, 0, 1, 10, 10)], 1));
+}
+
 #[test]
 fn statistics() {
     let calls: Vec<Call> = [2_u64, 4, 4, 4, 5, 5, 7, 9]
@@ -100,16 +138,23 @@ fn absurd_times_do_not_panic() {
 struct Work {
     function: u32,
     inside: Vec<Work>,
+    /// It is a range, not a call.
+    is_range: bool,
 }
 
 fn work() -> impl Strategy<Value = Vec<Work>> {
     let leaf = (0_u32..3).prop_map(|function| Work {
         function,
         inside: Vec::new(),
+        is_range: false,
     });
     let nested = leaf.prop_recursive(5, 60, 5, |inner| {
-        (0_u32..3, prop::collection::vec(inner, 0..5))
-            .prop_map(|(function, inside)| Work { function, inside })
+        let parts = (0_u32..3, prop::collection::vec(inner, 0..5), any::<bool>());
+        parts.prop_map(|(function, inside, is_range)| Work {
+            function,
+            inside,
+            is_range,
+        })
     });
     prop::collection::vec(nested, 0..5)
 }
@@ -118,20 +163,28 @@ fn work() -> impl Strategy<Value = Vec<Work>> {
 fn perform(
     work: &[Work],
     path: &mut Vec<u32>,
-    parent: u64,
+    (parent, range): (u64, u64),
     clock: &mut u64,
-    calls: &mut Vec<Call>,
+    calls: &mut Vec<(bool, Call)>,
     truth: &mut BTreeMap<Vec<u32>, (u64, u64)>,
 ) {
     for one in work {
         *clock += 1;
         let (begin, index) = (*clock, calls.len());
         let correlation = index as u64 + 1;
-        calls.push(call(one.function, correlation, parent, begin, begin));
+        calls.push((
+            one.is_range,
+            inside(range, call(one.function, correlation, parent, begin, begin)),
+        ));
         path.push(one.function);
-        perform(&one.inside, path, correlation, clock, calls, truth);
+        let around = if one.is_range {
+            (parent, correlation)
+        } else {
+            (correlation, 0)
+        };
+        perform(&one.inside, path, around, clock, calls, truth);
         *clock += 1;
-        calls[index].end = *clock;
+        calls[index].1.end = *clock;
         let known = truth.entry(path.clone()).or_default();
         *known = (known.0 + 1, known.1 + *clock - begin);
         path.pop();
@@ -139,17 +192,19 @@ fn perform(
 }
 
 proptest! {
-    /// Calls come in groups by when they ended, each group in order of begin: as the timeline gives them.
+    /// Calls come in groups by when they ended, each group in order of begin: as the timeline gives them. Ranges come when
+    /// the call that ends them would.
     #[test]
     fn the_order_of_groups_does_not_matter(work in work(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6)) {
         let (mut calls, mut truth) = (Vec::new(), BTreeMap::new());
-        perform(&work, &mut Vec::new(), 0, &mut 0, &mut calls, &mut truth);
-        let last = calls.iter().map(|call| call.end).max().unwrap_or(0) as usize;
+        perform(&work, &mut Vec::new(), (0, 0), &mut 0, &mut calls, &mut truth);
+        let last = calls.iter().map(|(_, call)| call.end).max().unwrap_or(0) as usize;
         let mut cuts: Vec<u64> = cuts.iter().map(|cut| cut.index(last + 1) as u64).collect();
         cuts.push(u64::MAX);
         cuts.sort_unstable();
         let group = |call: &Call| cuts.partition_point(|cut| *cut < call.end);
-        calls.sort_by_key(|call| (group(call), call.begin));
+        calls.sort_by_key(|(is_range, call)| (group(call), if *is_range { call.end } else { call.begin }));
+        let calls: Vec<Call> = calls.into_iter().map(|(_, call)| call).collect();
 
         let (rows, strays) = report(&calls);
         prop_assert_eq!(strays, 0);

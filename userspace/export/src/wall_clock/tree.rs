@@ -267,8 +267,8 @@ struct Open {
 /// The calls of one thread on their way into a tree.
 ///
 /// Calls come in the order that [`gputrace_timeline::event`] promises: an earlier call before a later one that it does
-/// not enclose, but an enclosing call perhaps after those inside it. The latter wait below a node of their own until
-/// their caller comes.
+/// not enclose, but an enclosing call perhaps after those inside it, and a range always. The latter wait below a node of
+/// their own until their caller or range comes.
 #[derive(Clone, Debug, Default)]
 pub struct Thread {
     tree: Tree,
@@ -312,28 +312,33 @@ impl Thread {
 
     /// The node below which a call belongs.
     fn parent(&mut self, call: &Call) -> usize {
-        if call.parent == 0 {
+        let around = call.around();
+        if around == 0 {
             self.open.clear();
             return ROOT;
         }
-        let known = self.open.iter().rposition(|open| open.correlation == call.parent);
+        let known = self.open.iter().rposition(|open| open.correlation == around);
         if let Some(index) = known {
             self.open.truncate(index + 1);
             return self.open.last().map_or(ROOT, |open| open.node);
         }
         while let Some(last) = self.open.last() {
             if last.begin <= call.begin && call.end <= last.end {
+                if call.range != 0 {
+                    // Ranges come when they have ended.
+                    break;
+                }
                 // What stands between the two would have come by now.
                 self.strays += 1;
                 return last.node;
             }
             self.open.pop();
         }
-        match self.waiting.get(&call.parent) {
+        match self.waiting.get(&around) {
             Some(node) => *node,
             None => {
                 let node = self.tree.create(call.begin);
-                self.waiting.insert(call.parent, node);
+                self.waiting.insert(around, node);
                 node
             }
         }

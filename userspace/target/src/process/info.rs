@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn stat_lines() {
-        let line = b"77 (a) b (c)) S 1 77 77 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 3 0 123456 1000 20 1 1 1 4711 0\n";
+        let line =
+            b"77 (a) b (c)) S 1 77 77 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 3 0 123456 1000 20 1 1 1 4711 0\n";
         let expected = Stat {
             name: "a) b (c)".to_owned(),
             state: 'S',

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{gpu::Dispatch, values::Pointee};
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 22] = [
     "roctxMarkA",
     "roctxRangePushA",
     "roctxRangePop",
@@ -24,6 +24,11 @@ const NAMES: [&str; 17] = [
     "kokkosp_start_profile_section",
     "kokkosp_stop_profile_section",
     "kokkosp_init_library",
+    "rocprofiler_push_external_correlation_id",
+    "rocprofiler_pop_external_correlation_id",
+    "rocprofsys_user_start_thread_trace",
+    "rocprofsys_user_stop_thread_trace",
+    "roctxNameOsThread",
 ];
 
 fn ranges() -> Ranges {
@@ -51,6 +56,7 @@ fn call(name: &str, begin: u64, returned: u64) -> Call {
         args: [0; 6],
         stack: [0; 8],
         request: None,
+        range: 0,
         external: None,
         pointees: Vec::new(),
     }
@@ -269,17 +275,265 @@ fn work_gets_the_range_and_the_id_of_its_thread() {
 }
 
 #[test]
-fn too_many_texts_are_arguments() {
+fn too_many_texts_are_arguments_and_counted() {
     let (mut ranges, mut events) = (ranges(), Vec::new());
-    for number in 0..=MOST_TEXTS {
+    for number in 0..=MOST_TEXTS + 1 {
         let mark = text(call("roctxMarkA", 10 + number as u64, 0), &number.to_string());
         ranges.call(mark, &mut events);
     }
+    let last = shown(&events).pop().unwrap();
+    assert_eq!(last.0, "roctxMarkA");
     let Some(Event::Call(last)) = events.last() else {
         panic!("no call");
     };
-    assert_eq!(last.function, 0);
-    assert_eq!(last.pointees.len(), 1);
+    let info = events.iter().rev().find_map(|event| match event {
+        Event::Function(info) if info.function.id == last.function => Some(info),
+        _ => None,
+    });
+    assert_eq!(
+        info.unwrap().range,
+        Some(RangeKind::Mark),
+        "it is a moment as well"
+    );
+    let said = &last.pointees.first().unwrap().data;
+    assert!(matches!(said, PointeeData::Text { text, .. } if *text == (MOST_TEXTS + 1).to_string()));
+    let remarks: Vec<String> = ranges.remarks().collect();
+    assert_eq!(remarks.len(), 1);
+    assert!(
+        remarks[0].starts_with("Markers: 2 marks and ranges have texts beyond the first 65536"),
+        "{remarks:?}"
+    );
+}
+
+/// A call with what is around it.
+fn within(call: Call, correlation: u64, parent: u64, depth: u16) -> Call {
+    Call {
+        correlation,
+        parent,
+        depth,
+        ..call
+    }
+}
+
+/// What stands directly around each call, by correlation ids.
+fn around(events: &[Event]) -> Vec<(u64, u64)> {
+    let calls = events.iter().filter_map(|event| match event {
+        Event::Call(call) => Some((call.correlation, call.around())),
+        _ => None,
+    });
+    calls.collect()
+}
+
+/// Calls as the timeline gives them to ranges.
+fn told(calls: impl IntoIterator<Item = Call>) -> (Ranges, Vec<Event>) {
+    let (mut ranges, mut events) = (ranges(), Vec::new());
+    for mut call in calls {
+        if ranges.passes(&mut call) {
+            events.push(Event::Call(call));
+        } else {
+            ranges.call(call, &mut events);
+        }
+    }
+    (ranges, events)
+}
+
+#[test]
+fn calls_are_in_the_ranges_around_them() {
+    let malloc =
+        |begin, correlation, parent, depth| within(call("hipMalloc", begin, 0), correlation, parent, depth);
+    let push = |begin, correlation, parent, depth, level| {
+        within(
+            text(call("roctxRangePushA", begin, level), "range"),
+            correlation,
+            parent,
+            depth,
+        )
+    };
+    let pop = |begin, parent, depth, level| {
+        within(call("roctxRangePop", begin, level), 1000 + begin, parent, depth)
+    };
+    let (_, events) = told([
+        malloc(5, 1, 0, 0),
+        push(10, 2, 0, 0, 0),
+        malloc(20, 3, 0, 0),
+        // A call inside a call, which comes after it, and a range in that.
+        malloc(32, 5, 4, 1),
+        push(34, 6, 4, 1, 1),
+        malloc(35, 7, 4, 1),
+        malloc(36, 8, 7, 2),
+        pop(38, 4, 1, 1),
+        Call {
+            end: 40,
+            ..malloc(30, 4, 0, 0)
+        },
+        push(50, 9, 0, 0, 1),
+        malloc(52, 10, 0, 0),
+        pop(60, 0, 0, 1),
+        pop(70, 0, 0, 0),
+        malloc(80, 11, 0, 0),
+    ]);
+    let expected = [
+        (1, 0),
+        (3, 2),
+        (5, 4),
+        (7, 6),
+        (8, 7),
+        (6, 4),
+        (4, 2),
+        (10, 9),
+        (9, 2),
+        (2, 0),
+        (11, 0),
+    ];
+    assert_eq!(around(&events), expected);
+}
+
+#[test]
+fn ranges_outlive_the_calls_that_begin_them() {
+    // As objects do it: call 2 begins the range, call 5 ends it, both inside call 1.
+    let (_, events) = told([
+        within(call("hipMalloc", 10, 0), 2, 1, 1),
+        within(text(call("roctxRangePushA", 11, 0), "object"), 3, 2, 2),
+        within(call("hipMalloc", 20, 0), 4, 1, 1),
+        within(call("roctxRangePop", 31, 0), 6, 5, 2),
+    ]);
+    assert_eq!(around(&events), [(2, 1), (4, 3), (3, 1)]);
+}
+
+#[test]
+fn ids_are_for_the_thread_that_they_name() {
+    let on = |name: &str, begin, tid, arguments: [u64; 3]| {
+        let [a, b, c] = arguments;
+        Call {
+            tid,
+            args: [a, b, c, 0, 0, 0],
+            ..call(name, begin, 0)
+        }
+    };
+    let push = |begin, tid, whose, id| {
+        on(
+            "rocprofiler_push_external_correlation_id",
+            begin,
+            tid,
+            [9, whose, id],
+        )
+    };
+    let pop = |begin, tid, whose| {
+        on(
+            "rocprofiler_pop_external_correlation_id",
+            begin,
+            tid,
+            [9, whose, 0],
+        )
+    };
+    let malloc = |begin, tid| on("hipMalloc", begin, tid, [0; 3]);
+    let (mut ranges, mut events) = (ranges(), Vec::new());
+    for tid in [2, 3] {
+        let name = String::new();
+        assert!(ranges.annotate(&mut Event::Thread(ThreadInfo { pid: 1, tid, name })));
+    }
+    for call in [
+        push(10, 2, 3, 77),
+        push(12, 2, 0, 88),
+        malloc(20, 2),
+        malloc(21, 3),
+        pop(30, 2, 3),
+        malloc(40, 2),
+        malloc(41, 3),
+        pop(50, 2, 2),
+        malloc(60, 2),
+        // A number that is none of a thread of this process means the caller.
+        push(70, 2, 4711, 99),
+        malloc(80, 2),
+    ] {
+        ranges.call(call, &mut events);
+    }
+    let ids: Vec<Option<u64>> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Call(call) if call.function == 8 => Some(call.external),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ids, [Some(88), Some(77), Some(88), None, None, Some(99)]);
+    assert_eq!(ranges.remarks().count(), 0);
+}
+
+#[test]
+fn threads_switch_for_themselves() {
+    let mut ranges = ranges();
+    ranges.select();
+    let mut shows = |calls: &[(&str, u64, u32)]| -> Vec<bool> {
+        let mut events = Vec::new();
+        for (name, begin, tid) in calls {
+            let call = Call {
+                tid: *tid,
+                ..call(name, *begin, 0)
+            };
+            ranges.call(call, &mut events);
+        }
+        let mallocs = events
+            .iter_mut()
+            .filter(|event| matches!(event, Event::Call(call) if call.function == 8));
+        mallocs.map(|event| ranges.annotate(event)).collect()
+    };
+    assert_eq!(shows(&[("hipMalloc", 10, 2)]), [false]);
+    let shown = shows(&[
+        ("rocprofsys_user_start_thread_trace", 20, 2),
+        ("hipMalloc", 30, 2),
+        ("hipMalloc", 31, 3),
+        ("rocprofsys_user_stop_thread_trace", 40, 2),
+        ("hipMalloc", 50, 2),
+    ]);
+    assert_eq!(shown, [true, false, false]);
+    assert_eq!(ranges.remarks().count(), 0);
+}
+
+#[test]
+fn it_is_said_if_nothing_was_selected() {
+    let of = |names: &[&str]| -> Vec<String> {
+        let (mut ranges, mut events) = (ranges(), Vec::new());
+        ranges.select();
+        for (begin, name) in (10..).step_by(10).zip(names) {
+            ranges.call(call(name, begin, 0), &mut events);
+        }
+        for mut event in events {
+            ranges.annotate(&mut event);
+        }
+        ranges.remarks().collect()
+    };
+    let said = of(&["hipMalloc", "hipMalloc"]);
+    assert_eq!(said.len(), 1);
+    assert!(said[0].starts_with("Nothing was selected, 2 calls"), "{said:?}");
+    assert!(said[0].contains("no call of such a function"), "{said:?}");
+    let said = of(&["hipMalloc", "roctxProfilerResume"]);
+    assert!(said[0].contains("nothing was recorded between"), "{said:?}");
+    assert_eq!(of(&["roctxProfilerResume", "hipMalloc"]), Vec::<String>::new());
+}
+
+#[test]
+fn threads_are_called_what_they_say() {
+    let (mut ranges, mut events) = (ranges(), Vec::new());
+    ranges.call(text(call("roctxNameOsThread", 10, 0), "solver"), &mut events);
+    let named = |tid, name: &str| {
+        Event::Thread(ThreadInfo {
+            pid: 1,
+            tid,
+            name: name.to_owned(),
+        })
+    };
+    assert_eq!(events.first(), Some(&named(2, "solver")));
+    let mut shown = |tid, name: &str| {
+        let mut event = named(tid, name);
+        assert!(ranges.annotate(&mut event));
+        event
+    };
+    assert_eq!(shown(2, "app"), named(2, "solver"));
+    assert_eq!(shown(3, "app"), named(3, "app"));
+    ranges.ended((1, 2), 20, CallEnd::ThreadExited, &mut Vec::new());
+    let mut again = named(2, "other");
+    assert!(ranges.annotate(&mut again));
+    assert_eq!(again, named(2, "other"), "another thread with the number");
 }
 
 proptest! {

@@ -1,0 +1,160 @@
+//! What gputrace says of things that were asked for and are not there, not possible, or expensive.
+
+#![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
+
+use gputrace_e2e::{Bench, Running};
+
+/// Runs a program under gputrace, which must succeed; what gputrace said, and what the recording says.
+fn said(bench: &Bench, options: &[&str], workload: &[&str]) -> (String, Vec<String>) {
+    let outputs = bench.outputs(0);
+    let mut command = bench.gputrace(&outputs);
+    let (program, arguments) = workload.split_first().unwrap();
+    command
+        .args(options)
+        .arg("--")
+        .arg(bench.program(program))
+        .args(arguments);
+    let mut gputrace = Running::start("gputrace", &mut command);
+    gputrace.finish();
+    let notices = outputs.trace().notices;
+    (
+        gputrace.stderr(),
+        notices.into_iter().map(|notice| notice.text).collect(),
+    )
+}
+
+#[track_caller]
+fn assert_has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part} is not in: {text}");
+    }
+}
+
+#[test]
+fn what_no_program_had_is_named() {
+    let Some(bench) = Bench::privileged() else { return };
+    let fib = &["functions/fib", "1", "1", "3"][..];
+    for (options, part) in [
+        (
+            &["--library", "librocblas.so"][..],
+            "a library librocblas.so mapped",
+        ),
+        (&["--functions", "no_such"], "functions matches"),
+        (&["--functions", "^add"], "only inlined"),
+        (&["--kokkos-trace"], "KOKKOS_TOOLS_LIBS"),
+        (
+            &["--library", "libc.so.6", "--include", "^memcpy$"],
+            "indirect (IFUNC)",
+        ),
+    ] {
+        let (stderr, notices) = said(&bench, options, fib);
+        assert_has(&stderr, &[part, "no call was recorded"]);
+        assert!(!stderr.contains("Did the program call HIP"), "{stderr}");
+        assert!(notices.iter().any(|text| text.contains(part)), "{notices:?}");
+    }
+    // What is there is not named, and a program that calls nothing is asked about.
+    let (stderr, _) = said(&bench, &["--library", "libshared.so"], fib);
+    assert!(!stderr.contains("mapped"), "{stderr}");
+    let (stderr, _) = said(&bench, &[], fib);
+    assert_has(&stderr, &["Did the program call HIP"]);
+}
+
+#[test]
+fn what_cannot_be_traced_is_told_with_the_number() {
+    let Some(bench) = Bench::privileged() else { return };
+    let fib = &["functions/fib", "1", "1", "3"][..];
+    let (stderr, _) = said(
+        &bench,
+        &["--library", "libc.so.6", "--include", "^(memcpy|getpid|puts)$"],
+        fib,
+    );
+    assert_has(
+        &stderr,
+        &[
+            "tracing 2 functions of",
+            "1 are not traced because they are indirect functions (IFUNC)",
+            ": memcpy",
+        ],
+    );
+    // The one that starts the program cannot be.
+    let (stderr, _) = said(&bench, &["--functions", "^(fib[(]|_start$)"], fib);
+    assert_has(
+        &stderr,
+        &["tracing 1 functions of", "1 more cannot be traced: _start ("],
+    );
+}
+
+#[test]
+fn functions_of_rocm_belong_to_their_options() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = bench.start(&["hip_calls", "loop", "100"]);
+    let pid = program.pid().to_string();
+    let library = [
+        "--library",
+        "libamdhip64.so",
+        "--include",
+        "^hipGetDevice$",
+        "-p",
+        &pid,
+    ];
+    let mut command = bench.gputrace(&bench.outputs(1));
+    command.args(["--hip-trace", "--duration", "1s"]).args(library);
+    let mut gputrace = Running::start("gputrace", &mut command);
+    gputrace.finish();
+    let stderr = gputrace.stderr();
+    assert_has(&stderr, &["tracing 1 functions of"]);
+    assert!(!stderr.contains("error"), "{stderr}");
+
+    let mut command = bench.gputrace(&bench.outputs(2));
+    command.args(["--marker-trace", "--duration", "1s"]).args(library);
+    let (status, stderr) = Running::start("gputrace", &mut command).fail();
+    assert_eq!(status, 11, "{stderr}");
+    assert_has(&stderr, &["ROCm's own", "--hip-runtime-trace (1)"]);
+    program.close_stdin();
+    program.wait();
+}
+
+#[test]
+fn it_is_said_that_nothing_was_selected() {
+    let Some(bench) = Bench::privileged() else { return };
+    let options = ["--functions", "^fib", "--selected-regions"];
+    let fib = ["functions/fib", "1", "1", "3"];
+    let (stderr, _) = said(&bench, &options, &fib);
+    assert_has(
+        &stderr,
+        &["Nothing was selected, 10 calls", "roctxProfilerResume"],
+    );
+    let (stderr, _) = said(&bench, &[&options[..], &["-S"]].concat(), &fib);
+    assert_has(
+        &stderr,
+        &["Nothing was selected, 10 calls", "roctxProfilerResume"],
+    );
+    assert!(!stderr.contains("NOTHING WAS RECORDED"), "{stderr}");
+}
+
+#[test]
+fn full_rings_and_expensive_probes_are_told_with_what_helps() {
+    let Some(bench) = Bench::privileged() else { return };
+    let (stderr, _) = said(
+        &bench,
+        &["--ring-size", "4KiB"],
+        &["synthetic/synthetic", "flood", "2", "20000"],
+    );
+    let last = stderr.lines().find(|line| line.contains("calls seen")).unwrap();
+    assert_has(last, &["LOST (", "because buffers were full", "--ring-size"]);
+
+    let (stderr, _) = said(
+        &bench,
+        &["--functions", "^fib[(]", "--ring-size", "64MiB"],
+        &["functions/fib", "1", "100", "15"],
+    );
+    assert_has(
+        &stderr,
+        &[
+            "tracing took about",
+            "fib(long) alone",
+            "--exclude-functions",
+            "--max-call-rate",
+        ],
+    );
+}

@@ -1,0 +1,80 @@
+//! What users are told of the files whose functions are traced.
+
+use std::{borrow::Cow, fmt};
+
+use gputrace_abi::domain::Domain;
+use gputrace_target::library::LibraryPlan;
+
+use crate::others::some;
+
+/// A file of whose probes nobody has been told yet.
+#[derive(Debug)]
+pub(crate) struct News {
+    pub(crate) path: String,
+    /// Functions that are traced.
+    pub(crate) functions: usize,
+    pub(crate) left_out: LeftOut,
+}
+
+impl fmt::Display for News {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.functions {
+            0 => write!(f, "following the GPU's work through {}", self.path),
+            functions => write!(f, "tracing {functions} functions of {}", self.path),
+        }?;
+        let LeftOut { refused, indirect } = &self.left_out;
+        if let count @ 1.. = refused.len() {
+            write!(f, "; {count} more cannot be traced: {}", some(refused))?;
+        }
+        if let count @ 1.. = indirect.len() {
+            write!(
+                f,
+                "; {count} are not traced because they are indirect functions (IFUNC), whose code is chosen in each process: {}",
+                some(indirect)
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// What was asked for besides ROCm's functions and is not traced.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOut {
+    /// Names with reasons.
+    refused: Vec<String>,
+    /// Names of indirect functions.
+    indirect: Vec<String>,
+}
+
+impl LeftOut {
+    pub(crate) fn of(plan: &LibraryPlan) -> Self {
+        let others = plan
+            .refused
+            .iter()
+            .filter(|refused| matches!(refused.domain, Domain::Library | Domain::Function));
+        let refused = others.map(|refused| {
+            let name = shown_name(refused.domain, &refused.name);
+            format!("{name} ({})", refused.reason)
+        });
+        let is_api = |name: &String| gputrace_catalog::classify(gputrace_catalog::plain_name(name)).is_some();
+        Self {
+            refused: refused.collect(),
+            indirect: plan
+                .indirect
+                .iter()
+                .filter(|name| !is_api(name))
+                .cloned()
+                .collect(),
+        }
+    }
+}
+
+/// The name that people read: as the public header of an API has it, or all that a mangled name says.
+pub(crate) fn shown_name(domain: Domain, name: &str) -> Cow<'_, str> {
+    match domain {
+        Domain::Library | Domain::Function => {
+            gputrace_names::demangle(name).map_or(Cow::Borrowed(name), Cow::Owned)
+        }
+        _ => Cow::Borrowed(gputrace_catalog::plain_name(name)),
+    }
+}
