@@ -4,7 +4,7 @@ use std::{os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitSta
 
 use anyhow::Result;
 use gputrace_abi::{counters::DropReason, domain::Domain};
-use gputrace_capture::{ledger::Ledger, meta::EndReason};
+use gputrace_capture::meta::EndReason;
 use gputrace_probe::{calls::BackendChoice, ioctls::Place};
 use gputrace_session::{
     Finished, Format, FunctionFilter, LiveFormat, Others, Request, SessionError, Targets, Watcher, record,

@@ -1,6 +1,10 @@
 //! Every format holds the same spans, by readers that are not ours.
 
-#![allow(clippy::unwrap_used, reason = "test code outside of #[test] functions")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "test code outside of #[test] functions"
+)]
 
 use std::{env, path::Path, process::Command};
 
