@@ -33,13 +33,18 @@ pub(crate) fn constants_touched(ctx: ProbeContext) -> Option<()> {
     target((bpf_get_current_pid_tgid() >> 32) as u32)?;
     // SAFETY: the context of this program, and its registers.
     let (cookie, arguments) = unsafe { (bpf_get_attach_cookie(ctx.as_ptr()), arguments(&*ctx.regs)) };
+    // No function has more than one of them.
+    let mut annotated = 0;
     for (word, address) in arguments.into_iter().enumerate() {
         if touch::has_string(cookie, word) {
             text(address);
         }
         if touch::has_annotations(cookie, word) {
-            annotations(address);
+            annotated = address;
         }
+    }
+    if annotated != 0 {
+        annotations(annotated);
     }
     Some(())
 }

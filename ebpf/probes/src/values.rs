@@ -9,7 +9,7 @@ use core::ffi::c_void;
 use aya_ebpf::helpers::{
     bpf_get_smp_processor_id, bpf_probe_read_user,
     generated::{
-        bpf_get_current_task, bpf_probe_read_kernel as read_kernel, bpf_probe_read_user as read_user,
+        bpf_for_each_map_elem, bpf_get_current_task, bpf_probe_read_kernel as read_kernel, bpf_probe_read_user as read_user,
         bpf_probe_read_user_str as read_user_str,
     },
 };
@@ -27,7 +27,7 @@ use gputrace_abi::{
 
 use crate::{
     agents,
-    maps::{Counters, READS, config},
+    maps::{Counters, READS, STEPS, config},
     ring::Slot,
 };
 
@@ -236,6 +236,14 @@ fn long_string(order: &Order, counters: Counters) -> u64 {
     0
 }
 
+/// Annotations of a call.
+struct Annotations<'a> {
+    /// The first is at its address.
+    order: &'a Order,
+    /// How many there are.
+    given: u64,
+}
+
 /// Writes a record of each annotation that a call gives, the first of which is at the address.
 ///
 /// # Safety
@@ -243,37 +251,56 @@ fn long_string(order: &Order, counters: Counters) -> u64 {
 /// `frame` must point to a live [`Frame`] of this thread.
 #[inline(never)]
 unsafe fn annotations(order: &Order, frame: *const Frame) -> u64 {
+    // Linux 6.1 would not see that a comparison bounds it. Behind the words of the registers are those of the stack.
+    let register = usize::from(order.bytes) & 7;
+    const { assert!(REGISTER_ARGS + STACK_ARGS > 7) };
+    // SAFETY: the caller's promise; the index is bounded.
+    let given = unsafe { (&raw const (*frame).args).cast::<u64>().add(register).read() };
+    let annotations = Annotations { order, given };
+    // SAFETY: the map is an array, `next_annotation` has the signature that the helper asks for, and what is handed to it
+    // lives through the call.
+    unsafe {
+        bpf_for_each_map_elem(
+            core::ptr::from_ref(&STEPS).cast_mut().cast(),
+            next_annotation as *mut c_void,
+            core::ptr::from_ref(&annotations).cast_mut().cast(),
+            0,
+        )
+    };
+    0
+}
+
+/// Writes the record of the annotation of the number of this step, or of all that are left. Not 0 if there are no more.
+extern "C" fn next_annotation(
+    _map: *mut c_void,
+    step: *const u32,
+    _value: *mut u8,
+    annotations: *const Annotations<'_>,
+) -> i64 {
+    // SAFETY: the helper hands over a live key and what was given to it.
+    let (step, annotations) = unsafe { (u64::from(*step), &*annotations) };
+    if step >= annotations.given {
+        return 1;
+    }
     // SAFETY: a helper without arguments.
     let Some(counters) = Counters::of(unsafe { bpf_get_smp_processor_id() }) else {
-        return 0;
+        return 1;
     };
-    let register = usize::from(order.bytes);
-    if register >= REGISTER_ARGS {
+    let order = annotations.order;
+    let Some(mut slot) = Slot::<Sized<LONG_BYTES>>::reserve() else {
+        lost(counters);
+        return 1;
+    };
+    if step < annotation::MOST {
+        annotation(order, order.address + step * annotation::SIZE, slot, counters);
         return 0;
     }
-    // SAFETY: the caller's promise; the index is checked.
-    let given = unsafe { (&raw const (*frame).args).cast::<u64>().add(register).read() };
-    for index in 0..annotation::MOST {
-        if index >= given {
-            return 0;
-        }
-        let Some(slot) = Slot::<Sized<LONG_BYTES>>::reserve() else {
-            lost(counters);
-            continue;
-        };
-        annotation(order, order.address + index * annotation::SIZE, slot, counters);
-    }
-    if given > annotation::MOST {
-        let Some(mut slot) = Slot::<Sized<LONG_BYTES>>::reserve() else {
-            return lost(counters);
-        };
-        let flags = value_flags::ANNOTATION | value_flags::CUT;
-        counters.seen(Domain::ArgumentData.id());
-        // SAFETY: the slot is as large as the record, which begins with a `Value`.
-        unsafe { describe(slot.as_mut_ptr().cast(), LONG_RECORD, order, 0, flags) };
-        slot.submit(false);
-    }
-    0
+    let flags = value_flags::ANNOTATION | value_flags::CUT;
+    counters.seen(Domain::ArgumentData.id());
+    // SAFETY: the slot is as large as the record, which begins with a `Value`.
+    unsafe { describe(slot.as_mut_ptr().cast(), LONG_RECORD, order, 0, flags) };
+    slot.submit(false);
+    1
 }
 
 /// Writes the record of the annotation at `address`, but not if it has no name or no value.
@@ -376,10 +403,10 @@ unsafe fn stack_of_program(place: *mut u64) {
         }
         let task = bpf_get_current_task();
         let mm = (task + u64::from(config.task_mm)) as *const c_void;
-        if read_kernel(place.cast(), 8, mm) == 0 {
-            let stack = (place.read() + u64::from(config.mm_start_stack)) as *const c_void;
-            read_kernel(place.cast(), 8, stack);
-        }
+        // Without a memory of its own (no program of ours runs then) this is an address at which nothing is.
+        read_kernel(place.cast(), 8, mm);
+        let stack = (place.read() + u64::from(config.mm_start_stack)) as *const c_void;
+        read_kernel(place.cast(), 8, stack);
     }
 }
 
