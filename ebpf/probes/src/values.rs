@@ -9,8 +9,8 @@ use core::ffi::c_void;
 use aya_ebpf::helpers::{
     bpf_get_smp_processor_id, bpf_probe_read_user,
     generated::{
-        bpf_for_each_map_elem, bpf_get_current_task, bpf_probe_read_kernel as read_kernel, bpf_probe_read_user as read_user,
-        bpf_probe_read_user_str as read_user_str,
+        bpf_for_each_map_elem, bpf_get_current_task, bpf_probe_read_kernel as read_kernel,
+        bpf_probe_read_user as read_user, bpf_probe_read_user_str as read_user_str,
     },
 };
 use gputrace_abi::{

@@ -106,13 +106,31 @@ fn type_and_name(parameter: &str) -> Option<(String, &str)> {
         .then(|| (format!("{before}{array}"), name))
 }
 
+/// Types that the headers make others by macros.
+const MACROS: &[(&str, &str)] = &[
+    ("hipKernelNodeAttrID", "hipLaunchAttributeID"),
+    ("hipKernelNodeAttrValue", "hipLaunchAttributeValue"),
+];
+
 /// The words and stars of a type, without those that say nothing of it.
 fn words(c_type: &str) -> Vec<String> {
     let spaced = c_type.replace('*', " * ").replace("[]", " * ");
-    let words = spaced
+    let mut words: Vec<String> = spaced
         .split_whitespace()
-        .filter(|word| !matches!(*word, "struct" | "enum"));
-    words.map(str::to_owned).collect()
+        .filter(|word| !matches!(*word, "struct" | "enum"))
+        .map(|word| {
+            let known = MACROS.iter().find(|(name, _)| *name == word);
+            known.map_or(word, |(_, stands_for)| stands_for).to_owned()
+        })
+        .collect();
+    // `unsigned` alone is `unsigned int`.
+    if let Some(at) = words.iter().position(|word| word == "unsigned") {
+        let next = words.get(at + 1).map(String::as_str);
+        if !matches!(next, Some("int" | "char" | "short" | "long")) {
+            words.insert(at + 1, "int".to_owned());
+        }
+    }
+    words
 }
 
 #[test]
@@ -141,6 +159,11 @@ fn exported_and_declared_functions_are_in_the_catalogue_as_declared() {
             .copied()
             .collect();
         let file = root.join("usr/lib/x86_64-linux-gnu").join(library);
+        if *headers == RCCL && !file.exists() {
+            // A large package that no other test needs.
+            eprintln!("skipped: no {library}; cargo xtask rocm --release 5.7.1 --fetch --with librccl1");
+            continue;
+        }
         let (Some(bytes), Some(code)) = (read(&file), declarations(&roots, &there)) else {
             lacking(&format!("{library} of ROCm {release}"));
             continue;

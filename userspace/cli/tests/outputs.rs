@@ -10,7 +10,7 @@ mod common;
 
 use std::{
     fs,
-    os::unix::process::ExitStatusExt as _,
+    os::unix::process::{CommandExt as _, ExitStatusExt as _},
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -133,6 +133,14 @@ fn interrupted_commands_leave_nothing_behind() {
         } else {
             command.arg("-d").arg(&out);
         }
+        // What a shell runs in the background ignores the signal, and so does what that starts: gputrace respects it.
+        // SAFETY: `signal` may be called there, and changes nothing of this process.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            })
+        };
         let mut child = command.spawn().unwrap();
         wait_until(&mut child, "an unfinished file", || unfinished(&out));
         kill(&child, signal);

@@ -492,14 +492,19 @@ pub fn plan(
 ) -> Result<LibraryPlan, ElfError> {
     file.plan(&|name: &str| {
         let name = gputrace_catalog::plain_name(name);
-        // Functions that allocate memory are wanted also by those who want to know of memory only.
+        // Functions that allocate memory are wanted also by those who want to know of memory only: in its domain, so that
+        // their calls are neither shown nor counted among those that were asked for.
         let of_memory = || {
             domains.contains(&Domain::MemoryAllocation)
                 && (gputrace_catalog::memory::allocation(name).is_some()
                     || gputrace_catalog::hip_memory::hip_allocation(name).is_some())
         };
-        gputrace_catalog::classify(name)
-            .filter(|domain| domains.contains(domain) && functions.wants(name) || of_memory())
+        let domain = gputrace_catalog::classify(name)?;
+        if domains.contains(&domain) && functions.wants(name) {
+            Some(domain)
+        } else {
+            of_memory().then_some(Domain::MemoryAllocation)
+        }
     })
 }
 

@@ -72,7 +72,10 @@ impl Memory {
     /// `domains` are those of the recording, by name.
     pub(crate) fn new(domains: &[String]) -> Self {
         let has = |domain: Domain| domains.iter().any(|name| name == domain.name());
-        let shown = Domain::ALL.iter().filter(|domain| has(**domain));
+        // Of functions that were probed for allocations only, the calls are no events.
+        let shown = Domain::ALL
+            .iter()
+            .filter(|domain| has(**domain) && **domain != Domain::MemoryAllocation);
         Self {
             on: has(Domain::MemoryAllocation),
             shown: shown.map(|domain| domain.id()).collect(),
@@ -80,7 +83,7 @@ impl Memory {
         }
     }
 
-    /// Learns a function. False if it was probed for allocations only: then its calls are not shown.
+    /// Learns a function.
     pub(crate) fn function(&mut self, info: &FunctionInfo) {
         if !self.on {
             return;

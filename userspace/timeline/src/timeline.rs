@@ -264,7 +264,10 @@ impl<R: Read + Seek> Timeline<R> {
                 for info in functions(*library) {
                     self.ranges.function(&info);
                     self.memory.function(&info);
-                    self.ready.push_back(Event::Function(Box::new(info)));
+                    // Calls of one that was probed for allocations only are not shown.
+                    if info.domain != Some(Domain::MemoryAllocation) {
+                        self.ready.push_back(Event::Function(Box::new(info)));
+                    }
                 }
             }
             Meta::Process(process) => self.processes.described(*process, &mut self.ready),
