@@ -61,11 +61,10 @@ fn leaves_nothing(options: &[&str], end: impl FnOnce(&mut Running)) {
     eventually("no probe is left", PATIENCE, || {
         kernel::probes_on(&library).is_empty()
     });
-    let after = time_per_call(&mut program);
-    assert!(
-        after < 3.0 * before,
-        "{before} ns per call before, {during} ns during, {after} ns after"
-    );
+    // One measurement may meet another program of this machine.
+    eventually("the program is as fast as before", PATIENCE, || {
+        time_per_call(&mut program) < 3.0 * before
+    });
     program.close_stdin();
     program.finish();
 }

@@ -60,10 +60,12 @@ fn by_name<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
 
 /// The committed data, one file per library.
 const DATA: &[&str] = &[
+    include_str!("../data/decoders.txt"),
     include_str!("../data/hip.txt"),
     include_str!("../data/hsa.txt"),
     include_str!("../data/kokkos.txt"),
     include_str!("../data/marker.txt"),
+    include_str!("../data/newer.txt"),
     include_str!("../data/rccl.txt"),
 ];
 
