@@ -43,10 +43,10 @@ int main(void) {
     // Without a communicator.
     static float memory[64];
     result = ncclAllReduce(memory, memory, 64, 7, 0, NULL, NULL);
-    fprintf(out, "ncclAllReduce %s sendbuff=%p recvbuff=%p count=64 datatype=ncclFloat32 op=ncclSum comm=0x0 stream=0x0\n",
+    fprintf(out, "ncclAllReduce %s sendbuff=%p recvbuff=%p count=64 datatype=ncclFloat32 op=ncclSum comm=0x0 stream=0x0 bytes=256\n",
             name_of(result), (void *)memory, (void *)memory);
     result = ncclBroadcast(memory, memory, 32, 0, 3, NULL, NULL);
-    fprintf(out, "ncclBroadcast %s sendbuff=%p recvbuff=%p count=32 datatype=ncclInt8 root=3 comm=0x0 stream=0x0\n",
+    fprintf(out, "ncclBroadcast %s sendbuff=%p recvbuff=%p count=32 datatype=ncclInt8 root=3 comm=0x0 stream=0x0 bytes=32\n",
             name_of(result), (void *)memory, (void *)memory);
     // What it would have stored there, a call that failed does not tell.
     int number = 77;

@@ -7,6 +7,7 @@ use gputrace_capture::meta::{ArgSlot, Parameter, ValueKind};
 use gputrace_catalog::enums::enumerator;
 
 use crate::{
+    collective,
     event::{Call, CallEnd, FunctionInfo},
     status,
     values::{Annotation, AnnotationValue, PointeeData},
@@ -145,7 +146,8 @@ pub fn annotations(call: &Call) -> impl Iterator<Item = (&str, ArgValue<'_>)> {
     })
 }
 
-/// As [`decoded`], without annotations: the same names for each call of a function that is no request to the driver.
+/// As [`decoded`], without annotations: the same names for each call of a function that is no request to the driver. Of
+/// RCCL's collectives the bytes that they are about stand at the end, if the type of the elements is known.
 pub fn declared<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = (&'a str, ArgValue<'a>)> {
     let succeeded = succeeded(info, call);
     let parameters = info.function.parameters.as_deref();
@@ -164,7 +166,8 @@ pub fn declared<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Ite
             .map(move |parameter| (parameter.name.as_str(), argument(parameter, call, succeeded))),
         iter::zip(registers, call.args).map(|(name, word)| (*name, ArgValue::Hex(word))),
     );
-    arguments.chain(fields)
+    let bytes = collective::bytes(info, call).map(|bytes| ("bytes", ArgValue::Unsigned(bytes)));
+    arguments.chain(fields).chain(bytes)
 }
 
 /// The return value; `None` if the call did not return or returns nothing.

@@ -20,6 +20,7 @@
 //! ```
 
 pub mod args;
+mod collective;
 mod counter;
 mod decode;
 mod deferred;
