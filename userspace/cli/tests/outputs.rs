@@ -134,13 +134,13 @@ fn interrupted_commands_leave_nothing_behind() {
             command.arg("-d").arg(&out);
         }
         // What a shell runs in the background ignores the signal, and so does what that starts: gputrace respects it.
-        // SAFETY: `signal` may be called there, and changes nothing of this process.
-        unsafe {
-            command.pre_exec(|| {
-                libc::signal(libc::SIGINT, libc::SIG_DFL);
-                Ok(())
-            })
+        let by_default = || {
+            // SAFETY: no handler is installed.
+            unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
+            Ok(())
         };
+        // SAFETY: `signal` may be called between fork and exec.
+        unsafe { command.pre_exec(by_default) };
         let mut child = command.spawn().unwrap();
         wait_until(&mut child, "an unfinished file", || unfinished(&out));
         kill(&child, signal);
