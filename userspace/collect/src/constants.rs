@@ -41,7 +41,9 @@ impl Constants {
     pub(crate) fn completed(&mut self, record: &[u8]) -> Option<Vec<u8>> {
         let (value, rest) = Value::read_from_prefix(record).ok()?;
         let missing = value_flags::UNREADABLE | value_flags::NAME_UNREADABLE;
-        if value.flags & missing == 0 || self.looked >= MOST {
+        // Where a result was to be stored is no constant.
+        let may_be_constant = value_flags::STRING | value_flags::ANNOTATION;
+        if value.flags & missing == 0 || value.flags & may_be_constant == 0 || self.looked >= MOST {
             return None;
         }
         self.looked += 1;
@@ -55,12 +57,9 @@ impl Constants {
         let program = Program::of(value.pid)?;
         let found = if value.flags & value_flags::ANNOTATION != 0 {
             complete(bytes, value.flags, &program)?
-        } else if value.flags & value_flags::STRING != 0 {
+        } else {
             let (text, cut) = program.text(word(bytes, 0)?, LONG_BYTES)?;
             (text, value_flags::STRING | if cut { value_flags::CUT } else { 0 })
-        } else {
-            // Where a result was to be stored is no constant.
-            return None;
         };
         // Had it executed another program before that, this would be another place.
         (stack != 0 && start_stack(value.pid) == Some(stack)).then(|| assemble(value, &found))

@@ -62,6 +62,13 @@ pub struct ProgramFunctions {
     pub modules: Option<Regex>,
 }
 
+impl ProgramFunctions {
+    /// Whether what has the names that `named` knows is among those included and not excluded.
+    fn admits(&self, named: impl Fn(&Regex) -> bool) -> bool {
+        named(&self.include) && !self.exclude.as_ref().is_some_and(named)
+    }
+}
+
 /// A library as users name it: by path, or by file name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryName {
@@ -170,12 +177,9 @@ impl Others {
                 .program
                 .as_ref()
                 .filter(|_| role.program)
-                .is_some_and(|program| {
-                    named(&program.include) && !program.exclude.as_ref().is_some_and(named)
-                });
+                .is_some_and(|program| program.admits(named));
             let of_library = role.library
-                && filter.include.as_ref().is_none_or(named)
-                && !filter.exclude.as_ref().is_some_and(named)
+                && filter.admits(named)
                 && gputrace_catalog::classify(gputrace_catalog::plain_name(name)).is_none();
             of_program || of_library
         };
@@ -200,22 +204,14 @@ impl Others {
         let exported = |name: &String| file.elf().symbol(name).is_some();
         let of_library = |function: &functions::Function| {
             role.library
-                && filter
-                    .include
-                    .as_ref()
-                    .is_none_or(|regex| is_named(function, regex))
-                && !filter
-                    .exclude
-                    .as_ref()
-                    .is_some_and(|regex| is_named(function, regex))
+                && filter.admits(|regex| is_named(function, regex))
                 && function.names.iter().any(exported)
         };
         let mut choose = |function: &functions::Function| {
             let named = |regex: &Regex| is_named(function, regex);
             let program = self.program.as_ref().filter(|_| role.program);
             if let Some(program) = program
-                && named(&program.include)
-                && !program.exclude.as_ref().is_some_and(named)
+                && program.admits(named)
             {
                 return Some(Choice {
                     domain: Domain::Function,

@@ -113,8 +113,12 @@ impl FunctionFilter {
         if gputrace_catalog::is_polling(name) && !self.polling.as_ref().is_some_and(|re| re.is_match(name)) {
             return false;
         }
-        self.include.as_ref().is_none_or(|re| re.is_match(name))
-            && !self.exclude.as_ref().is_some_and(|re| re.is_match(name))
+        self.admits(|re| re.is_match(name))
+    }
+
+    /// Whether what has the names that `named` knows is among those included and not excluded.
+    pub(crate) fn admits(&self, named: impl Fn(&Regex) -> bool) -> bool {
+        self.include.as_ref().is_none_or(&named) && !self.exclude.as_ref().is_some_and(&named)
     }
 }
 
