@@ -49,6 +49,10 @@ OBSERVED = ("memory_allocation", "hip_memory", "scratch_memory", "sched", "drive
 NO_CALLS = ("MEMORY_ALLOCATION", "SCRATCH_MEMORY", "ARGUMENT_DATA", "SCHED", "TRACEPOINT", "KFD_EVENT", "COUNTER")
 # REALTIME, MONOTONIC, MONOTONIC_RAW, BOOTTIME
 CLOCKS = {1, 3, 5, 6}
+# Ranges and marks: made of calls, one or two each.
+RANGES = "MARKER_CORE_API"
+# Tracks of a process for ranges that may overlap.
+LANES = "ROCTx ranges"
 # Violations shown; more of the same help nobody.
 SHOWN = 50
 
@@ -72,7 +76,8 @@ def main() -> int:
         print(f"perfetto_check: {error}", file=sys.stderr)
         return 2
 
-    calls = [event for event in trace.slices if event.category in API]
+    # Marks are instants.
+    calls = [event for event in (*trace.slices, *trace.instants) if event.category in API]
     violations = trace.violations
     violations += check_clocks(trace)
     violations += check_calls(trace, calls)
@@ -127,6 +132,8 @@ def check_calls(trace: pftrace.Trace, calls: list[pftrace.Slice]) -> Iterator[st
             yield f"corr_id {number} occurs twice"
         else:
             known[number] = call
+        if is_free_range(trace, call):
+            continue
         if (thread := trace.thread_of(call)) is None:
             yield f"{call.name} at {call.begin} is not on a thread's track"
         elif thread[1] != call.notes.get("tid"):
@@ -136,9 +143,23 @@ def check_calls(trace: pftrace.Trace, calls: list[pftrace.Slice]) -> Iterator[st
     for call in calls:
         # The paired stack must say the same as the recorder did.
         ancestor = call.notes.get("ancestor_id", 0)
-        around = call.parent.notes.get("corr_id") if call.parent else 0
+        outer = call.parent
+        # Ranges are no callers.
+        while outer and outer.notes.get("kind") == RANGES:
+            outer = outer.parent
+        around = outer.notes.get("corr_id") if outer else 0
+        if is_free_range(trace, call):
+            continue
         if around != ancestor and (ancestor == 0 or ancestor in known):
             yield f"{call.name} ({call.notes.get('corr_id')}) is inside {around}, but was called by {ancestor}"
+
+
+def is_free_range(trace: pftrace.Trace, call: pftrace.Slice) -> bool:
+    """Whether it is a range that may overlap with others, on a track of its process."""
+    track = trace.tracks.get(call.track)
+    parent = trace.tracks.get(track.parent) if track else None
+    own = parent is not None and parent.pid is not None and track.tid is None and track.name == LANES
+    return own and call.notes.get("kind") == RANGES
 
 
 def ledgers(trace: pftrace.Trace) -> list[pftrace.Slice]:
@@ -178,7 +199,13 @@ def check_ledger(trace: pftrace.Trace, calls: list[pftrace.Slice]) -> Iterator[s
         accounts[row["domain"], True] += row["unfinished"]
     for domain, unfinished in shown.keys() | accounts.keys():
         drawn, accounted = shown[domain, unfinished], accounts[domain, unfinished]
-        if drawn != accounted:
+        if domain == RANGES:
+            # One that is open consists of a call that has returned; a call that ends nothing is not drawn.
+            drawn = shown[domain, False] + shown[domain, True]
+            accounted = accounts[domain, False] + accounts[domain, True]
+            if drawn > accounted:
+                yield f"{domain}: {drawn} ranges and marks in the trace, of {accounted} calls in the ledger"
+        elif drawn != accounted:
             what = "unfinished" if unfinished else "finished"
             yield f"{domain}: {drawn} {what} calls in the trace, {accounted} in the ledger"
 

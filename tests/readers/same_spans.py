@@ -15,14 +15,16 @@ from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).parent
-CALLS = ("hip_api", "hsa_api", "marker_api", "rccl_api", "rocdecode_api", "rocjpeg_api", "kfd_api", "other_api")
+# Files of calls that rocprofv3 does not have; JSON keeps them in one array.
+OTHERS = ("kfd_ioctl", "library_api", "function", "external_correlation_api", "unknown_api")
+CALLS = ("hip_api", "hsa_api", "marker_api", "rccl_api", "rocdecode_api", "rocjpeg_api", "other_api")
 WORK = ("kernel_dispatch", "memory_copy")
 # What is compared. Formats may hold more, such as allocations of memory, each in its own way.
 KINDS = {*CALLS, *WORK, *(f"untimed {kind}" for kind in WORK), "untimed"}
 REAL = ("exact", "sampled")
 # rocpd and Perfetto name domains, CSV and OTF2 the files that hold them.
 PREFIXES = {"HIP": "hip_api", "HSA": "hsa_api", "MARKER": "marker_api", "RCCL": "rccl_api", "ROCDECODE": "rocdecode_api",
-            "ROCJPEG": "rocjpeg_api", "KFD": "kfd_api"}
+            "ROCJPEG": "rocjpeg_api"}
 
 
 def group(domain: str) -> str:
@@ -88,12 +90,12 @@ def streams_of_rocpd(path: Path) -> Streams:
 def of_csv(directory: Path, name: str) -> Counter[str] | None:
     counts: Counter[str] = Counter()
     found = False
-    for kind in CALLS:
+    for kind in (*CALLS, *OTHERS):
         path = directory / f"{name}_{kind}_trace.csv"
         if path.exists():
             found = True
             with path.open(newline="") as file:
-                counts[kind] = sum(1 for _ in csv.DictReader(file))
+                counts["other_api" if kind in OTHERS else kind] += sum(1 for _ in csv.DictReader(file))
     for kind, key in (("kernel", "kernel_dispatch"), ("memory_copy", "memory_copy")):
         path = directory / f"{name}_{kind}_trace_quality.csv"
         if path.exists():
@@ -155,7 +157,11 @@ def of_json(path: Path) -> Counter[str]:
 def of_otf2(path: Path) -> Counter[str] | None:
     # The module comes with the system's Python.
     found = other_script("otf2_check.py", path, "/usr/bin/python3")
-    return None if found is None else Counter(found)
+    if found is None:
+        return None
+    counts = Counter(found)
+    counts["other_api"] += sum(counts.pop(kind, 0) for kind in OTHERS)
+    return counts
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    CallLog, Running, Trace, kernel,
+    CallLog, Running, Trace, formats, kernel,
     process::{PATIENCE, eventually},
 };
 
@@ -229,6 +229,13 @@ impl Outputs {
     #[must_use]
     pub fn trace(&self) -> Trace {
         Trace::read(&self.capture())
+    }
+
+    /// Holds all formats against the capture ([`crate::formats`]), if their readers are there.
+    pub fn assert_formats_agree(&self) {
+        if let Some(python) = formats::python() {
+            formats::agree(&binary(), &self.capture(), &python);
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! * [`trace`]: what gputrace recorded, read from the capture;
 //! * [`mod@compare`]: holds one against the other, call by call;
 //! * [`csvout`]: holds the CSV files against the capture;
+//! * [`formats`]: holds all formats against the capture, by readers that are not ours;
 //! * [`kernel`]: what is left in the kernel after gputrace is gone.
 //!
 //! Nothing here sleeps to give something time: a test waits for a condition, for so long at most, and
@@ -30,6 +31,7 @@ pub mod bench;
 pub mod calllog;
 pub mod compare;
 pub mod csvout;
+pub mod formats;
 pub mod kernel;
 pub mod process;
 pub mod trace;

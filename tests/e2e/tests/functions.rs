@@ -143,6 +143,7 @@ fn of_a_launched_program() {
     let options = ["--functions", ALL, "--max-call-rate", "0", "-f", "csv"];
     let (outputs, gputrace) = launched(&bench, &options, &["functions/fib", "12", "20", "10"]);
     assert_eq!(result(&gputrace.stdout()), result(&plain.stdout()));
+    outputs.assert_formats_agree();
     let trace = outputs.trace();
     trace.assert_sound(&EndReason::TargetsGone);
     assert_right(&outputs, &gputrace.stdout(), 12);

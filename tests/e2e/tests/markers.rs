@@ -75,6 +75,7 @@ fn markers_ranges_and_ids_are_the_programs() {
         &["--hip-trace", "--marker-trace", "--rccl-trace", "-f", "csv"],
         &["markers/markers"],
     );
+    outputs.assert_formats_agree();
     let trace = outputs.trace();
     trace.assert_lossless();
     for row in &trace.final_ledger().rows {
@@ -189,6 +190,7 @@ fn every_switch_is_honoured_and_both_profilers_ids() {
         &["--hip-trace", "--marker-trace", "-f", "csv"],
         &["markers/controls"],
     );
+    outputs.assert_formats_agree();
     let trace = outputs.trace();
     trace.assert_lossless();
     assert_eq!(trace.calls_of("hipRuntimeGetVersion").count(), 5);
@@ -231,6 +233,7 @@ fn regions_have_what_the_program_annotates_them_with() {
         ],
         &["markers/controls"],
     );
+    outputs.assert_formats_agree();
     let trace = outputs.trace();
     trace.assert_lossless();
     let arguments = |name: &str| trace.arguments(trace.calls_of(name).next().expect(name));
@@ -327,6 +330,7 @@ fn kokkos(bench: &Bench, program: &str) -> Outputs {
 fn kokkos_kernels_regions_copies_and_sections_are_the_programs() {
     let Some(bench) = Bench::privileged() else { return };
     let outputs = kokkos(&bench, "kokkos/told");
+    outputs.assert_formats_agree();
     let trace = outputs.trace();
     trace.assert_lossless();
     let mut markers = by_text(&trace, Domain::MarkerCore);
@@ -387,6 +391,7 @@ fn decoders_are_traced_by_their_names() {
         &["--rocdecode-trace", "--rocjpeg-trace", "-f", "csv"],
         &["markers/markers"],
     );
+    outputs.assert_formats_agree();
     let trace = outputs.trace();
     trace.assert_lossless();
     let calls: Vec<_> = trace

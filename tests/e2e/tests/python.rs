@@ -68,6 +68,7 @@ fn traced(place: impl FnOnce(&Path, &Path) -> std::io::Result<()>) -> Option<(Ca
         .arg(&library)
         .arg(ROUNDS.to_string());
     Running::start("gputrace", &mut command).finish();
+    outputs.assert_formats_agree();
     let trace = outputs.trace();
     trace.assert_sound(&EndReason::TargetsGone);
     trace.assert_lossless();

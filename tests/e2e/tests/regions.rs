@@ -88,6 +88,7 @@ fn regions_are_rows_around_what_is_called_in_them() {
     let Some(bench) = Bench::privileged() else { return };
     let (outputs, _) = launched(&bench, &[]);
     outputs.trace().assert_lossless();
+    outputs.assert_formats_agree();
     let text = fs::read_to_string(outputs.file("_wall_clock.json")).unwrap();
     let document: Value = serde_json::from_str(&text).unwrap();
     let rank = &document["timemory"]["wall_clock"]["ranks"][0];
@@ -164,6 +165,7 @@ fn threads_switch_name_and_identify() {
         .unwrap()
         .parse()
         .unwrap();
+    outputs.assert_formats_agree();
     let trace = outputs.trace();
 
     let ids: Vec<_> = trace

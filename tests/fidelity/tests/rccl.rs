@@ -5,7 +5,7 @@ mod support;
 
 use std::{env, fs, path::Path, process::Command};
 
-use gputrace_e2e::{Running, Trace, bench::skipped};
+use gputrace_e2e::{Running, Trace, bench::skipped, formats};
 use gputrace_fidelity::{
     release::preload,
     scenario::{WORKLOADS, Workload},
@@ -82,4 +82,7 @@ fn arguments_and_results_are_the_programs() {
     assert_eq!(shown, said.lines().collect::<Vec<_>>());
     let csv = fs::read_to_string(place.join("out/run_rccl_api_trace.csv")).expect("RCCL's table");
     assert_eq!(csv.lines().count(), shown.len() + 1);
+    if let Some(python) = formats::python() {
+        formats::agree(&gputrace(), &place.join("out/run.gtcap"), &python);
+    }
 }

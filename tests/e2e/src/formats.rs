@@ -1,0 +1,127 @@
+//! Holds every output format of a recording against its capture, each read by a reader that is not ours
+//! (`tests/readers/same_spans.py` and what it runs).
+
+use std::{
+    collections::BTreeMap,
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use gputrace_abi::domain::Domain;
+
+use crate::{bench::skipped, trace::Trace};
+
+/// Formats, and how many of them must have been read: OTF2's library, or its reader, may be missing.
+const FORMATS: &str = "csv,ndjson,pftrace,rocpd,json,otf2";
+const LEAST: usize = 5;
+
+/// Calls that rocprofv3 has a file for. JSON has the others in one array.
+const ROCPROFV3S: [&str; 6] = [
+    "hip_api",
+    "hsa_api",
+    "marker_api",
+    "rccl_api",
+    "rocdecode_api",
+    "rocjpeg_api",
+];
+
+/// Spans by kind, as `tests/readers/same_spans.py` calls the kinds.
+pub type Counts = BTreeMap<String, u64>;
+
+/// The Python that has the readers' modules; says so if the test has to be skipped for the lack of it.
+#[must_use]
+pub fn python() -> Option<OsString> {
+    let python = env::var_os("GPUTRACE_TEST_PYTHON");
+    if python.is_none() {
+        skipped("GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
+    }
+    python
+}
+
+/// Exports a capture to every format, has each read, and compares what they hold with what the capture holds: returns the counts.
+///
+/// # Panics
+///
+/// When an export fails, a reader finds fault, or two formats, or a format and the capture, do not agree.
+#[expect(
+    clippy::must_use_candidate,
+    reason = "an assertion; only some tests look at the counts"
+)]
+pub fn agree(gputrace: &Path, capture: &Path, python: &OsString) -> Counts {
+    let expected = of_capture(capture);
+    let found = of_formats(gputrace, capture, python);
+    assert_eq!(found, expected, "the formats (left) and {}", capture.display());
+    found
+}
+
+/// What the capture holds.
+fn of_capture(capture: &Path) -> Counts {
+    let trace = Trace::read(capture);
+    let mut counts = Counts::new();
+    let mut count = |kind: String| *counts.entry(kind).or_default() += 1;
+    for call in &trace.calls {
+        let stem = Domain::from_id(call.domain).map(Domain::csv_stem);
+        count(
+            stem.filter(|stem| ROCPROFV3S.contains(stem))
+                .unwrap_or("other_api")
+                .to_owned(),
+        );
+    }
+    let mut work = |kind: &str, is_drawn: bool| {
+        if is_drawn {
+            count(kind.to_owned());
+        } else {
+            count(format!("untimed {kind}"));
+            count("untimed".to_owned());
+        }
+    };
+    for dispatch in &trace.gpu.dispatches {
+        work("kernel_dispatch", dispatch.time.quality.is_drawn());
+    }
+    for copy in &trace.gpu.copies {
+        work("memory_copy", copy.time.quality.is_drawn());
+    }
+    counts
+}
+
+/// What all formats hold.
+fn of_formats(gputrace: &Path, capture: &Path, python: &OsString) -> Counts {
+    let out = tempfile::tempdir().expect("a directory");
+    let made = Command::new(gputrace)
+        .arg("export")
+        .arg(capture)
+        .args(["-f", FORMATS, "-o", "run", "-d"])
+        .arg(out.path())
+        .output()
+        .expect("gputrace");
+    let said = String::from_utf8_lossy(&made.stderr);
+    assert!(
+        made.status.success() || said.contains("libopen-trace-format2"),
+        "{said}"
+    );
+    let readers = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../readers");
+    let compared = Command::new(python)
+        .arg(readers.join("same_spans.py"))
+        .arg(out.path())
+        .arg("run")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .output()
+        .expect("Python");
+    let counts = String::from_utf8_lossy(&compared.stdout);
+    let wrong = String::from_utf8_lossy(&compared.stderr);
+    assert!(compared.status.success(), "{wrong}{counts}");
+    let counts: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(&counts).unwrap_or_else(|error| panic!("{error}: {counts}"));
+    let formats = counts.get("formats").and_then(|formats| formats.as_array());
+    let formats = formats.expect("a list of formats").len();
+    assert!(
+        formats >= LEAST,
+        "only {formats} formats were compared: {counts:?}"
+    );
+    counts
+        .iter()
+        .filter_map(|(kind, count)| Some((kind.clone(), count.as_u64()?)))
+        .collect()
+}
