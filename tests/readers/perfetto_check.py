@@ -254,6 +254,7 @@ def summarise(trace: pftrace.Trace, calls: list[pftrace.Slice]) -> dict[str, Any
         "domains": dict(Counter(call.notes.get("kind") for call in calls).most_common()),
         "threads": dict(threads.most_common()),
         "gpu": gpu_check.summarise(trace),
+        "observed": dict(Counter(event.category for event in trace.slices if event.category in OBSERVED).most_common()),
         "instants": dict(Counter(event.category for event in trace.instants).most_common()),
         "ledger": ledger[0] if ledger else None,
     }

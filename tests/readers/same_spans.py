@@ -19,8 +19,9 @@ HERE = Path(__file__).parent
 OTHERS = ("kfd_ioctl", "library_api", "function", "external_correlation_api", "unknown_api")
 CALLS = ("hip_api", "hsa_api", "marker_api", "rccl_api", "rocdecode_api", "rocjpeg_api", "other_api")
 WORK = ("kernel_dispatch", "memory_copy")
-# What is compared. Formats may hold more, such as allocations of memory, each in its own way.
-KINDS = {*CALLS, *WORK, *(f"untimed {kind}" for kind in WORK), "untimed"}
+MEMORY = ("memory_allocation", "scratch_memory")
+# What is compared. Formats may hold more, such as what the driver tells of, each in its own way.
+KINDS = {*CALLS, *WORK, *MEMORY, *(f"untimed {kind}" for kind in WORK), "untimed"}
 REAL = ("exact", "sampled")
 # rocpd and Perfetto name domains, CSV and OTF2 the files that hold them.
 PREFIXES = {"HIP": "hip_api", "HSA": "hsa_api", "MARKER": "marker_api", "RCCL": "rccl_api", "ROCDECODE": "rocdecode_api",
@@ -90,7 +91,7 @@ def streams_of_rocpd(path: Path) -> Streams:
 def of_csv(directory: Path, name: str) -> Counter[str] | None:
     counts: Counter[str] = Counter()
     found = False
-    for kind in (*CALLS, *OTHERS):
+    for kind in (*CALLS, *OTHERS, *MEMORY):
         path = directory / f"{name}_{kind}_trace.csv"
         if path.exists():
             found = True
@@ -117,6 +118,8 @@ def of_ndjson(path: Path) -> Counter[str]:
                 case "dispatch" | "copy":
                     key = "kernel_dispatch" if event["type"] == "dispatch" else "memory_copy"
                     counts[key if event["quality"] in REAL else f"untimed {key}"] += 1
+                case "observation" if event["domain"].lower() in MEMORY:
+                    counts[event["domain"].lower()] += 1
     return counts
 
 
@@ -125,6 +128,8 @@ def of_pftrace(path: Path) -> Counter[str]:
     counts: Counter[str] = Counter()
     for domain, count in found["domains"].items():
         counts[group(domain)] += count
+    for kind in MEMORY:
+        counts[kind] = found["observed"].get(kind, 0)
     for what, count in found.get("gpu", {}).items():
         work, _, quality = what.partition(" ")
         if work in ("KERNEL_DISPATCH", "MEMORY_COPY"):
@@ -145,12 +150,15 @@ def of_rocpd(path: Path) -> Counter[str]:
         (every,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
         counts[key] = timed
         counts[f"untimed {key}"] = every - timed
+    # The first view has what is in the second one, too.
+    for view, key in (("memory_allocations WHERE level <> 'SCRATCH'", "memory_allocation"), ("scratch_memory", "scratch_memory")):
+        (counts[key],) = database.execute(f"SELECT count(*) FROM {view}").fetchone()
     return counts
 
 
 def of_json(path: Path) -> Counter[str]:
     found = other_script("json_check.py", path) or {}
-    keys = (*CALLS, "kernel_dispatch", "memory_copy", "untimed kernel_dispatch", "untimed memory_copy")
+    keys = (*CALLS, *MEMORY, "kernel_dispatch", "memory_copy", "untimed kernel_dispatch", "untimed memory_copy")
     return Counter({key: found.get(key, 0) for key in keys})
 
 

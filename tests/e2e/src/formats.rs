@@ -69,6 +69,12 @@ fn of_capture(capture: &Path) -> Counts {
                 .to_owned(),
         );
     }
+    for one in &trace.observations {
+        let domain = Domain::from_id(one.domain);
+        if let Some(memory @ (Domain::MemoryAllocation | Domain::ScratchMemory)) = domain {
+            count(memory.csv_stem().to_owned());
+        }
+    }
     let mut work = |kind: &str, is_drawn: bool| {
         if is_drawn {
             count(kind.to_owned());

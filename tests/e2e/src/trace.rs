@@ -12,6 +12,7 @@ use gputrace_timeline::{
     Timeline, args,
     event::{Call, Event, FunctionInfo, Lifetime, ProcessInfo, ThreadInfo},
     gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo},
+    observation::Observation,
 };
 
 use crate::calllog::ThreadId;
@@ -27,6 +28,8 @@ pub struct Trace {
     pub calls: Vec<Call>,
     /// What GPUs did.
     pub gpu: GpuTrace,
+    /// What was observed, in the order in which the timeline gave it.
+    pub observations: Vec<Observation>,
     /// What happened to processes and threads.
     pub lifetimes: Vec<Lifetime>,
     /// What is known of processes, in order.
@@ -93,7 +96,8 @@ impl Trace {
                 Event::Dispatch(dispatch) => trace.gpu.dispatches.push(*dispatch),
                 Event::Copy(copy) => trace.gpu.copies.push(*copy),
                 Event::Lifetime(lifetime) => trace.lifetimes.push(lifetime),
-                Event::Observation(_) | Event::Counter(_) | Event::Clocks(_) => {}
+                Event::Observation(one) => trace.observations.push(*one),
+                Event::Counter(_) | Event::Clocks(_) => {}
                 Event::Notice(notice) => trace.notices.push(notice),
                 Event::Ledger(ledger) => trace.ledger = Some(*ledger),
                 Event::End(end) => trace.end = Some(end),

@@ -12,7 +12,7 @@ mod support;
 
 use std::{fs, path::Path, process::Command};
 
-use gputrace_e2e::{Running, Trace};
+use gputrace_e2e::{Running, Trace, formats};
 use gputrace_fidelity::{
     release::{Release, preload},
     scenario::{WORKLOADS, Workload},
@@ -89,6 +89,10 @@ fn on(name: &str) {
     let truth = Truth::read(&place.join("truth"), &place.join("said")).expect("the truth");
     let expected = expected(&truth);
     assert!(expected.len() >= 2, "ROCm {name}: {:?}", truth.scratch);
+    if let Some(python) = formats::python() {
+        let counts = formats::agree(&gputrace(), &place.join("out/run.gtcap"), &python);
+        assert_eq!(counts.get("scratch_memory"), Some(&(expected.len() as u64)));
+    }
 
     let text = fs::read_to_string(place.join("out/run_results.json")).expect("the document");
     let document: Value = serde_json::from_str(&text).expect("JSON");
