@@ -79,9 +79,11 @@ shared! {
     pub struct Heat {
         /// Which window is counted: ns of `CLOCK_BOOTTIME` shifted right by [`HEAT_WINDOW_SHIFT`].
         pub window: u64,
-        /// Calls in it.
+        /// [`Self::calls`] when it began.
+        pub before: u64,
+        /// Calls in the whole recording.
         pub calls: u64,
-        /// Calls lost as [`DropReason::TooOften`] in the whole recording.
+        /// Of these, lost as [`DropReason::TooOften`].
         pub dropped: u64,
     }
 }

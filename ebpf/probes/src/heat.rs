@@ -24,9 +24,10 @@ pub(crate) fn admits(function: u32) -> bool {
     unsafe {
         if (&raw const (*heat).window).read_volatile() != window {
             (&raw mut (*heat).window).write_volatile(window);
-            (&raw mut (*heat).calls).write_volatile(0);
+            (&raw mut (*heat).before).write_volatile((&raw const (*heat).calls).read_volatile());
         }
-        if fetch_add(&raw mut (*heat).calls, 1) < calls_per_window {
+        let before = (&raw const (*heat).before).read_volatile();
+        if fetch_add(&raw mut (*heat).calls, 1).wrapping_sub(before) < calls_per_window {
             return true;
         }
         fetch_add(&raw mut (*heat).dropped, 1);

@@ -7,7 +7,7 @@
     reason = "a failure is what a test is for"
 )]
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, process::Command};
 
 use gputrace_abi::{counters::DropReason, domain::Domain, frame::MAX_DEPTH};
 use gputrace_capture::meta::EndReason;
@@ -140,7 +140,16 @@ fn of_a_launched_program() {
     let Some(bench) = Bench::privileged() else { return };
     let mut plain = bench.start(&["functions/fib", "1", "2", "3"]);
     plain.finish();
-    let options = ["--functions", ALL, "--max-call-rate", "0", "-f", "csv"];
+    let options = [
+        "--functions",
+        ALL,
+        "--max-call-rate",
+        "0",
+        "--max-probe-time",
+        "0",
+        "-f",
+        "csv",
+    ];
     let (outputs, gputrace) = launched(&bench, &options, &["functions/fib", "12", "20", "10"]);
     assert_eq!(result(&gputrace.stdout()), result(&plain.stdout()));
     outputs.assert_formats_agree();
@@ -157,7 +166,14 @@ fn of_a_launched_program() {
 #[test]
 fn of_a_stripped_program_with_a_debug_file() {
     let Some(bench) = Bench::privileged() else { return };
-    let options = ["--functions", ALL, "--max-call-rate", "0"];
+    let options = [
+        "--functions",
+        ALL,
+        "--max-call-rate",
+        "0",
+        "--max-probe-time",
+        "0",
+    ];
     let (outputs, gputrace) = launched(&bench, &options, &["functions/fib_stripped", "2", "10", "6"]);
     assert_right(&outputs, &gputrace.stdout(), 2);
 }
@@ -202,7 +218,14 @@ fn trace_result(call: &gputrace_timeline::event::Call) -> Option<u64> {
 #[test]
 fn what_is_called_too_often_is_counted() {
     let Some(bench) = Bench::privileged() else { return };
-    let options = ["--functions", "^fib", "--max-call-rate", "1000"];
+    let options = [
+        "--functions",
+        "^fib",
+        "--max-call-rate",
+        "1000",
+        "--max-probe-time",
+        "0",
+    ];
     let (outputs, gputrace) = launched(&bench, &options, &["functions/fib", "2", "100", "8"]);
     let trace: Trace = outputs.trace();
     let total = trace.final_ledger().total();
@@ -214,6 +237,55 @@ fn what_is_called_too_often_is_counted() {
     let part =
         format!("fib(long) was called more than 1000 times a second; {lost} of its calls are not recorded");
     assert!(told.contains(&part), "{told}");
+}
+
+/// With its probes on, the program would be at work for minutes.
+#[test]
+fn what_takes_too_much_time_loses_its_probes() {
+    let Some(bench) = Bench::privileged() else { return };
+    let rounds = 200_000;
+    let options = ["--functions", "^(fib|run)", "--max-call-rate", "5000"];
+    let workload = ["functions/fib", "2", &rounds.to_string(), "10"];
+    let (outputs, gputrace) = launched(&bench, &options, &workload);
+    assert!(result(&gputrace.stdout()).is_some(), "{}", gputrace.describe());
+    let part = "fib(long) was called so often that its probes took about ";
+    assert!(gputrace.stderr().contains(part), "{}", gputrace.stderr());
+    let trace = outputs.trace();
+    assert!(trace.notices.iter().any(|notice| notice.text.starts_with(part)));
+    let total = trace.final_ledger().total();
+    let calls = told(&gputrace.stdout()).values().sum::<u64>() * 3;
+    assert!(total.seen < calls / 10, "{total:?} of {calls}");
+    // Those under way when the probes went have ended where that was still seen.
+    let lost = total.dropped_for(DropReason::TooOften);
+    assert_eq!((total.seen, total.imbalance()), (total.written + lost, 0), "{total:?}");
+    // The others keep theirs.
+    assert_eq!(trace.calls_of("run(long, long)").count(), 3);
+}
+
+#[test]
+fn many_functions_need_many_descriptors() {
+    let Some(bench) = Bench::privileged() else { return };
+    let outputs = bench.outputs(0);
+    let mut command = Command::new("prlimit");
+    let gputrace = bench.gputrace(&outputs);
+    let script = "ulimit -Sn; exec \"$0\" 1 1 3";
+    command
+        .arg("--nofile=40:")
+        .arg(gputrace.get_program())
+        .args(gputrace.get_args())
+        .args(["--functions", ALL, "--backend", "perf", "--", "sh", "-c", script])
+        .arg(bench.program("functions/fib"));
+    let mut gputrace = Running::start("gputrace", &mut command);
+    gputrace.finish();
+    let stderr = gputrace.stderr();
+    assert!(!stderr.contains("could not be probed"), "{stderr}");
+    assert!(
+        outputs.trace().calls_of("fib(long)").count() > 0,
+        "{}",
+        gputrace.describe()
+    );
+    // The program has the limit that it would have without.
+    assert!(gputrace.stdout().starts_with("40\n"), "{}", gputrace.stdout());
 }
 
 #[test]

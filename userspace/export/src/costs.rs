@@ -28,6 +28,34 @@ const OPTIMIZED: u64 = 200;
 const EMULATED: u64 = 400;
 const RETURN: u64 = 250;
 
+/// What an instruction under the debug exception costs on this machine, ns.
+#[must_use]
+pub fn step() -> u64 {
+    let is_virtual = std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| {
+        let flags = text.lines().find(|line| line.starts_with("flags"));
+        flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
+    });
+    if is_virtual { VIRTUAL_STEP } else { STEP }
+}
+
+/// What the probes of a function take of one call, ns, roughly; `None` if it is not known how it is probed. `step` is that of
+/// the machine.
+#[must_use]
+pub fn of_call(cost: ProbeCost, domain: Option<Domain>, step: u64) -> Option<u64> {
+    let entry = match cost {
+        ProbeCost::Unknown => return None,
+        ProbeCost::Optimized => OPTIMIZED,
+        ProbeCost::Emulated => EMULATED,
+        ProbeCost::SingleStepped => step,
+    };
+    // The ends of programs' own functions are seen at the instructions that leave them.
+    let end = match domain {
+        Some(Domain::Function) => step,
+        _ => RETURN,
+    };
+    Some(entry + end)
+}
+
 /// Calls of a function.
 #[derive(Clone, Debug)]
 struct Hits {
@@ -52,11 +80,7 @@ impl CostExporter {
     /// Of a recording that was made on this machine.
     #[must_use]
     pub fn new(to: SharedText) -> Self {
-        let is_virtual = std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| {
-            let flags = text.lines().find(|line| line.starts_with("flags"));
-            flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
-        });
-        Self::with_step(to, if is_virtual { VIRTUAL_STEP } else { STEP })
+        Self::with_step(to, step())
     }
 
     fn with_step(to: SharedText, step: u64) -> Self {
@@ -69,24 +93,16 @@ impl CostExporter {
     }
 
     fn learn(&mut self, info: &FunctionInfo) {
-        let entry = match info.function.probe_cost {
-            _ if info.range.is_some() => return,
-            ProbeCost::Unknown => return,
-            ProbeCost::Optimized => OPTIMIZED,
-            ProbeCost::Emulated => EMULATED,
-            ProbeCost::SingleStepped => self.step,
-        };
-        // The ends of programs' own functions are seen at the instructions that leave them.
-        let end = match info.domain {
-            Some(Domain::Function) => self.step,
-            _ => RETURN,
+        let cost = of_call(info.function.probe_cost, info.domain, self.step);
+        let Some(cost) = cost.filter(|_| info.range.is_none()) else {
+            return;
         };
         self.functions.insert(
             info.function.id,
             Hits {
                 name: info.function.name.clone(),
                 is_other: matches!(info.domain, Some(Domain::Function | Domain::Library)),
-                cost: entry + end,
+                cost,
                 calls: 0,
             },
         );

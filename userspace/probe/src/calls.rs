@@ -288,7 +288,8 @@ impl Calls {
         let touched = self.touch.iter();
         let touched = touched.flat_map(|touch| touch.attach(&*self.backend, path, scope, &points));
         Ok(Probes::new(
-            entries.into_iter().chain(returns).chain(touched).collect(),
+            entries.into_iter().chain(touched).collect(),
+            returns,
             failures,
         ))
     }
@@ -311,7 +312,7 @@ impl Calls {
         forget_messages();
         let backend = &*self.backend;
         let program = self.program("call_exit")?;
-        let (mut links, mut failures) = attach_all(backend, &program, path, scope, Side::Entry, exits);
+        let (ends, mut failures) = attach_all(backend, &program, path, scope, Side::Entry, exits);
         let refused: HashSet<u64> = failures
             .iter()
             .map(|failure| Cookie(failure.point.cookie).of_entry().0)
@@ -322,35 +323,30 @@ impl Calls {
             .filter(|point| !refused.contains(&point.cookie))
             .collect();
         let program = self.program("call_enter")?;
-        let (more, failed) = attach_all(backend, &program, path, scope, Side::Entry, &entries);
-        links.extend(more);
+        let (mut links, failed) = attach_all(backend, &program, path, scope, Side::Entry, &entries);
         if let Some(touch) = &self.touch {
             links.extend(touch.attach(backend, path, scope, &entries));
         }
         failures.extend(failed);
-        Ok(Probes::new(links, failures))
+        Ok(Probes::new(links, ends, failures))
     }
 
-    /// How often calls of limited functions were lost as too frequent: function id and number, for those of which any
-    /// was.
+    /// How often limited functions with ids below `functions` were called, of those that were.
     ///
     /// # Errors
     ///
     /// [`ProbeError`] when the map cannot be read.
-    pub fn too_often(&self) -> Result<Vec<(u32, u64)>, ProbeError> {
+    pub fn heat(&self, functions: u32) -> Result<Vec<(u32, Heat)>, ProbeError> {
         let map = self.map("HEAT")?;
-        let mut lost = Vec::new();
-        for function in 0..self.limited {
+        let mut found = Vec::new();
+        for function in 0..self.limited.min(functions) {
             let value = map
                 .lookup(function.as_bytes(), MapFlags::ANY)
                 .map_err(|error| refused("read how often functions were called", &error))?;
             let heat = value.and_then(|bytes| Heat::read_from_bytes(&bytes).ok());
-            lost.extend(
-                heat.filter(|heat| heat.dropped != 0)
-                    .map(|heat| (function, heat.dropped)),
-            );
+            found.extend(heat.filter(|heat| heat.calls != 0).map(|heat| (function, heat)));
         }
-        Ok(lost)
+        Ok(found)
     }
 
     /// Watches a function, at `offset` in the file at `path`, that tells of something else than a call.
@@ -384,7 +380,7 @@ impl Calls {
         forget_messages();
         let program = self.program(program)?;
         let links = self.backend.attach(&program, path, scope, side, points)?;
-        Ok(Probes::new(links, Vec::new()))
+        Ok(Probes::new(links, Vec::new(), Vec::new()))
     }
 
     /// Makes `pid` a traced process, with bits of [`target_flags`].

@@ -35,36 +35,56 @@ impl Hook {
 }
 
 /// Probes on the functions of one file. Dropping it removes them, which blocks until the kernel is done:
-/// 50 to 100 ms by `uprobe_multi`, as many for each link one after the other by perf events.
+/// twice 50 to 100 ms by `uprobe_multi`, as many for each link one after the other by perf events.
+///
+/// Entries go first, so that calls that began have time to end where that is still seen.
 #[derive(Debug)]
 pub struct Probes {
-    links: Links,
+    // Fields are dropped in this order.
+    entries: Links,
+    ends: Links,
     /// Points that could not be probed.
     pub failures: Vec<Failure>,
 }
 
 impl Probes {
-    pub(crate) fn new(links: Vec<Link>, failures: Vec<Failure>) -> Self {
+    /// Probes at entries of functions, or where else anything is told of, and at the ends of the functions.
+    pub(crate) fn new(entries: Vec<Link>, ends: Vec<Link>, failures: Vec<Failure>) -> Self {
         Self {
-            links: Links(links),
+            entries: Links(entries),
+            ends: Links(ends),
             failures,
         }
     }
 
-    /// Removes the probes of several files in the time that those of one take.
+    /// Removes the probes of several files in the time that those of one take, once their programs do nothing any more.
     pub fn remove(many: impl IntoIterator<Item = Self>) {
-        close(
-            many.into_iter()
-                .flat_map(|mut one| std::mem::take(&mut one.links.0))
-                .collect(),
-        );
+        let (entries, ends) = split(many);
+        close(entries.into_iter().chain(ends).collect());
+    }
+
+    /// As [`Probes::remove`], while their programs are at work: entries first.
+    pub fn withdraw(many: impl IntoIterator<Item = Self>) {
+        let (entries, ends) = split(many);
+        close(entries);
+        close(ends);
     }
 
     /// Number of kernel objects behind the probes: what detaching costs in the perf back-end.
     #[must_use]
     pub fn links(&self) -> usize {
-        self.links.0.len()
+        self.entries.0.len() + self.ends.0.len()
     }
+}
+
+/// The links of all, those at entries and the others.
+fn split(many: impl IntoIterator<Item = Probes>) -> (Vec<Link>, Vec<Link>) {
+    let (mut entries, mut ends) = (Vec::new(), Vec::new());
+    for mut one in many {
+        entries.append(&mut one.entries.0);
+        ends.append(&mut one.ends.0);
+    }
+    (entries, ends)
 }
 
 /// Links that go together.
@@ -78,17 +98,16 @@ impl Drop for Links {
 }
 
 /// Closes links side by side: the kernel ends the closing of each by waiting for a grace period, and those
-/// who wait at the same time wait for the same one.
-fn close(links: Vec<Link>) {
-    /// More than the few links of the multi back-end. Perf events are removed one by one whatever one does.
-    const SIDE_BY_SIDE: usize = 32;
-    if links.len() > SIDE_BY_SIDE {
-        return drop(links);
-    }
+/// who wait at the same time wait for the same one. (Perf events are removed one by one whatever one does.)
+fn close(mut links: Vec<Link>) {
+    /// As many wait at the same time; a recording has a few links, and two for each function whose calls are limited.
+    const SIDE_BY_SIDE: usize = 256;
     std::thread::scope(|scope| {
-        for link in links {
+        let each = links.len().div_ceil(SIDE_BY_SIDE).max(1);
+        while !links.is_empty() {
+            let some = links.split_off(links.len().saturating_sub(each));
             // A thread that cannot be started drops what it was given, here.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(link));
+            let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(some));
         }
     });
 }

@@ -43,8 +43,8 @@ pub struct Options {
 /// How often a function may be called; what is more is counted as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimit {
-    /// Calls per second of one function.
-    pub calls_per_second: u64,
+    /// Calls per second of one function; `None`: they are only counted.
+    pub calls_per_second: Option<u64>,
     /// Only functions with lower ids are limited.
     pub functions: u32,
 }
@@ -52,7 +52,10 @@ pub struct CallLimit {
 impl CallLimit {
     /// Calls in a window of the programs, at least 1.
     fn per_window(self) -> u64 {
-        let calls = (u128::from(self.calls_per_second) << HEAT_WINDOW_SHIFT) / 1_000_000_000;
+        let Some(rate) = self.calls_per_second else {
+            return u64::MAX;
+        };
+        let calls = (u128::from(rate) << HEAT_WINDOW_SHIFT) / 1_000_000_000;
         u64::try_from(calls).unwrap_or(u64::MAX).max(1)
     }
 }

@@ -4,11 +4,11 @@ use std::{
     collections::{BTreeSet, HashMap},
     path::PathBuf,
     sync::Arc,
+    time::Instant,
 };
 
-use gputrace_abi::{cookie::Cookie, domain::Domain, gpu::role, values::ReadPlan};
-use gputrace_capture::meta::{Function, Library, Notice, ProbeCost, ValueKind};
-use gputrace_catalog::Signature;
+use gputrace_abi::{domain::Domain, values::ReadPlan};
+use gputrace_capture::meta::{Function, Library, Notice};
 use gputrace_collect::{CollectorHandle, Command, clocks};
 use gputrace_probe::{
     attach::{Point, Scope},
@@ -18,15 +18,16 @@ use gputrace_probe::{
 use gputrace_target::{
     elf::ElfError,
     functions::ExitKind,
-    library::{LibraryFile, LibraryPlan, PlannedProbe},
-    plan::CostClass,
+    library::{LibraryFile, LibraryPlan},
     process::{self, MappedFile, ProcessError},
 };
 
 use crate::{
     SessionError,
+    chosen::{cookie, describe, hooks, observed, plan, read_plan, untraced},
+    hot::{Hot, Own},
     kokkos::KokkosTools,
-    news::{LeftOut, News, shown_name},
+    news::{LeftOut, News},
     others::{LibraryName, Others, Role},
     request::{FunctionFilter, Request},
     tools::Tools,
@@ -49,15 +50,26 @@ struct Instrumented {
     /// Functions whose end is seen at instructions that leave them, and those instructions.
     entries: Vec<Point>,
     exits: Vec<Point>,
+    /// Functions whose probes can be taken away one by one.
+    own: Own,
     /// Functions that tell of the GPU's work and are not traced as calls.
     observed: Vec<Point>,
     /// Functions that are watched, and where they are in the file.
     hooks: Vec<(Hook, u64)>,
-    /// One entry for each scope that has probes.
-    probes: Vec<(Scope, Probes)>,
+    /// For whom there are probes.
+    scopes: Vec<Scope>,
+    /// All but those of [`Instrumented::own`].
+    probes: Vec<Probes>,
     left_out: LeftOut,
     /// What the user has been told.
     announced: bool,
+}
+
+impl Instrumented {
+    /// How many functions are traced.
+    fn functions(&self) -> usize {
+        self.points.len() + self.entries.len() + self.own.len()
+    }
 }
 
 /// All libraries of the recording and their probes.
@@ -70,8 +82,8 @@ pub(crate) struct Instruments {
     tools: Tools,
     kokkos: KokkosTools,
     libraries: HashMap<Identity, Instrumented>,
-    /// Names of functions that are limited in how often they may be called.
-    limited: HashMap<u32, String>,
+    /// Functions that are limited in how often they may be called.
+    hot: Hot,
     /// Whether a file had functions of the others that were asked for.
     matched: bool,
     /// Why other files had none.
@@ -95,7 +107,7 @@ impl Instruments {
             others: request.others.clone(),
             tools: Tools::default(),
             kokkos: KokkosTools::default(),
-            limited: HashMap::new(),
+            hot: Hot::default(),
             matched: false,
             unmatched: Vec::new(),
             found: BTreeSet::new(),
@@ -156,7 +168,7 @@ impl Instruments {
             if !std::mem::replace(&mut library.announced, true) {
                 news.push(News {
                     path: library.file.path().display().to_string(),
-                    functions: library.points.len() + library.entries.len(),
+                    functions: library.functions(),
                     left_out: std::mem::take(&mut library.left_out),
                 });
             }
@@ -212,6 +224,19 @@ impl Instruments {
         told
     }
 
+    /// Takes the probes off functions that are called too often; to be called once a second.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError::Probe`].
+    pub(crate) fn cool(&mut self) -> Result<Vec<String>, SessionError> {
+        let Some(most) = self.others.max_probe_time else {
+            return Ok(Vec::new());
+        };
+        let heat = self.calls.heat(self.next_function)?;
+        Ok(self.hot.cool(&heat, most, Instant::now()))
+    }
+
     /// Says of which functions calls were lost because there were too many.
     ///
     /// # Errors
@@ -219,14 +244,7 @@ impl Instruments {
     /// [`SessionError::Probe`].
     pub(crate) fn too_often(&self) -> Result<Vec<String>, SessionError> {
         let rate = self.others.max_call_rate.unwrap_or_default();
-        let lost = self.calls.too_often()?.into_iter().map(|(function, lost)| {
-            let name = self.limited.get(&function).map_or("a function", String::as_str);
-            format!(
-                "{name} was called more than {rate} times a second; {lost} of its calls are not recorded. Leave it out \
-                 with --exclude-functions, or allow more with --max-call-rate"
-            )
-        });
-        Ok(lost.collect())
+        Ok(self.hot.told(&self.calls.heat(self.next_function)?, rate))
     }
 
     /// Whether any domain of the recording can be in this file.
@@ -290,35 +308,36 @@ impl Instruments {
         let Some(library) = self.libraries.get_mut(&identity) else {
             return Ok(None);
         };
-        let functions = library.points.len() + library.entries.len();
+        let functions = library.functions();
         if functions == 0 && library.observed.is_empty() {
             return Ok(None);
         }
-        let covered = |(other, _): &(Scope, Probes)| *other == scope || *other == Scope::EveryProcess;
-        if library.probes.iter().any(covered) {
+        let covered = |other: &Scope| *other == scope || *other == Scope::EveryProcess;
+        if library.scopes.iter().any(covered) {
             return Ok(Some(library));
         }
         let path = library.file.attach_path();
         if !library.observed.is_empty() {
             let probes = self.calls.observe(&path, scope, &library.observed)?;
-            library.probes.push((scope, probes));
+            library.probes.push(probes);
         }
+        library.scopes.push(scope);
         for (hook, offset) in &library.hooks {
             let probes = self.calls.watch(*hook, &path, scope, *offset)?;
-            library.probes.push((scope, probes));
+            library.probes.push(probes);
         }
-        let mut failures = Vec::new();
+        let mut failures = self.hot.attach(&self.calls, &path, scope, &library.own)?;
         if !library.entries.is_empty() {
             let mut probes = self
                 .calls
                 .attach_with_exits(&path, scope, &library.entries, &library.exits)?;
             failures.append(&mut probes.failures);
-            library.probes.push((scope, probes));
+            library.probes.push(probes);
         }
         if !library.points.is_empty() {
             let mut probes = self.calls.attach(&path, scope, &library.points)?;
             failures.append(&mut probes.failures);
-            library.probes.push((scope, probes));
+            library.probes.push(probes);
         }
         if let Some(first) = failures.first() {
             if failures.len() >= functions && library.observed.is_empty() {
@@ -354,12 +373,12 @@ impl Instruments {
             .map(|(id, probe)| describe(id, probe))
             .collect();
         let (mut points, mut entries, mut exits) = (Vec::new(), Vec::new(), Vec::new());
-        let is_limited = self.others.max_call_rate.is_some();
+        let is_limited = self.others.is_limited();
         for (function, probe) in functions.iter().zip(&plan.probes) {
             let mut cookie = cookie(function, &self.domains);
             if is_limited && matches!(probe.domain, Domain::Library | Domain::Function) {
                 cookie = cookie.limited();
-                self.limited.insert(function.id, function.name.clone());
+                self.hot.limit(function);
             }
             let point = Point {
                 offset: function.probe_offset,
@@ -420,13 +439,16 @@ impl Instruments {
             };
             collector.send(Command::Meta(Box::new(notice.into())));
         }
+        let own = self.hot.take(&mut points, &mut entries, &mut exits);
         Ok(Instrumented {
             file,
             points,
             entries,
             exits,
+            own,
             observed,
             hooks,
+            scopes: Vec::new(),
             probes: Vec::new(),
             left_out,
             announced: false,
@@ -476,141 +498,10 @@ impl Instruments {
         let libraries = self.libraries.into_values();
         libraries
             .flat_map(|library| library.probes)
-            .map(|(_, probes)| probes)
+            .chain(self.hot.into_probes())
     }
 }
 
-/// Chooses functions of a library by domain and filter.
-///
-/// # Errors
-///
-/// As [`LibraryFile::plan`].
-pub fn plan(
-    file: &LibraryFile,
-    domains: &[Domain],
-    functions: &FunctionFilter,
-) -> Result<LibraryPlan, ElfError> {
-    file.plan(&|name: &str| {
-        let name = gputrace_catalog::plain_name(name);
-        // Functions that allocate memory are wanted also by those who want to know of memory only: in its domain, so that
-        // their calls are neither shown nor counted among those that were asked for.
-        let of_memory = || {
-            domains.contains(&Domain::MemoryAllocation)
-                && (gputrace_catalog::memory::allocation(name).is_some()
-                    || gputrace_catalog::hip_memory::hip_allocation(name).is_some())
-        };
-        let domain = gputrace_catalog::classify(name)?;
-        if domains.contains(&domain) && functions.wants(name) {
-            Some(domain)
-        } else {
-            of_memory().then_some(Domain::MemoryAllocation)
-        }
-    })
-}
-
-/// What the programs are to know of a traced function.
-fn cookie(function: &Function, domains: &[Domain]) -> Cookie {
-    let signature = gputrace_catalog::signature(&function.name);
-    let stack = signature.map_or(0, Signature::stack_words);
-    let cookie = Cookie::new(function.id, function.domain, stack)
-        .with_role(gputrace_catalog::gpu_role(&function.name, domains))
-        .with_plan(&read_plan(function));
-    match signature.and_then(gputrace_catalog::stream_word) {
-        Some(word) => cookie.with_stream(word),
-        None => cookie,
-    }
-}
-
-/// The functions of a library that are watched. Libraries other than HSA's have none of them.
-fn hooks(file: &LibraryFile) -> Vec<(Hook, u64)> {
-    [
-        (Hook::CodeObjects, gputrace_catalog::CODE_OBJECTS_LOADED),
-        (Hook::RuntimeEnd, gputrace_catalog::RUNTIME_ENDS),
-    ]
-    .into_iter()
-    .filter_map(|(hook, function)| Some((hook, file.plan_symbol(function).ok()?.file_offset)))
-    .collect()
-}
-
-/// What is read of a function's calls besides its registers.
-fn read_plan(function: &Function) -> ReadPlan {
-    gputrace_catalog::signature(&function.name).map_or_else(ReadPlan::default, gputrace_catalog::read_plan)
-}
-
-/// Functions of a library that tell of the GPU's work and are not among those `traced`.
-fn observed(file: &LibraryFile, traced: &LibraryPlan, domains: &[Domain]) -> Result<Vec<Point>, ElfError> {
-    let role = |name: &str| gputrace_catalog::gpu_role(gputrace_catalog::plain_name(name), domains);
-    let plan = file.plan(&|name: &str| {
-        let is_traced = traced
-            .probes
-            .iter()
-            .any(|probe| probe.name == name || probe.aliases.iter().any(|alias| alias == name));
-        (!is_traced && role(name) != role::NONE).then_some(Domain::HsaCore)
-    })?;
-    Ok(plan
-        .probes
-        .iter()
-        .map(|probe| Point {
-            offset: probe.site.file_offset,
-            cookie: Cookie::new(0, Domain::HsaCore.id(), 0)
-                .with_role(role(&probe.name))
-                .0,
-        })
-        .collect())
-}
-
-/// Remarks on functions of a library that were wanted and are not traced.
-fn untraced(file: &LibraryFile, plan: &LibraryPlan, domains: &[Domain]) -> Vec<String> {
-    let mut remarks: Vec<String> = plan
-        .refused
-        .iter()
-        .map(|refused| {
-            let name = shown_name(refused.domain, &refused.name);
-            format!("{name} cannot be probed: {}", refused.reason)
-        })
-        .collect();
-    remarks.extend(plan.indirect.iter().map(|name| {
-        format!("{name} is not traced: it is an indirect function, whose code is chosen in each process")
-    }));
-    let wanted = |name: &&String| {
-        let name = name.split('@').next().unwrap_or_default();
-        gputrace_catalog::classify(name).is_some_and(|domain| domains.contains(&domain))
-    };
-    remarks.extend(file.elf().superseded().iter().filter(wanted).map(|name| {
-        format!("{name} is not traced: programs built against today's library use its default version")
-    }));
-    remarks
-}
-
-/// A function as the capture describes it.
-fn describe(id: u32, probe: &PlannedProbe) -> Function {
-    let signature = gputrace_catalog::signature(&probe.name);
-    let plain = shown_name(probe.domain, &probe.name);
-    // The mangled name is kept: it is what the library really exports.
-    let mangled = (plain != probe.name).then(|| probe.name.clone());
-    Function {
-        id,
-        name: plain.into_owned(),
-        aliases: mangled.into_iter().chain(probe.aliases.iter().cloned()).collect(),
-        version: probe.version.clone().unwrap_or_default(),
-        domain: probe.domain.id(),
-        address: probe.address,
-        probe_offset: probe.site.file_offset,
-        probe_cost: match probe.site.cost {
-            CostClass::Optimized => ProbeCost::Optimized,
-            CostClass::Emulated => ProbeCost::Emulated,
-            CostClass::SingleStepped => ProbeCost::SingleStepped,
-        },
-        parameters: signature.map(Signature::parameters),
-        returns: if probe.exits.iter().any(|exit| exit.kind == ExitKind::TailCall) {
-            // What the other function returns is not seen.
-            ValueKind::Void
-        } else {
-            signature.map_or(ValueKind::Word, Signature::return_kind)
-        },
-        source: probe.source.clone().unwrap_or_default(),
-    }
-}
 /// Puts a remark into the recording, and keeps it for the user.
 fn remark(remarks: &mut Vec<String>, text: String, collector: &CollectorHandle) {
     let time = clocks::now();

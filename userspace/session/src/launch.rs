@@ -5,7 +5,7 @@ use std::{ffi::OsString, os::unix::process::CommandExt as _, process::ExitStatus
 use gputrace_probe::calls::{Calls, FROM_START, STOP_ON_LINK};
 use tokio::process::{Child, Command};
 
-use crate::{SessionError, user::User};
+use crate::{SessionError, descriptors, user::User};
 
 /// HIP's variable (5.4 and later) that makes it give every packet a completion signal, into which the GPU
 /// writes when it began and ended. Without, only some packets have one.
@@ -24,11 +24,13 @@ impl Program {
     /// The new process is a target from its first instruction on, because for the time of the fork
     /// gputrace itself is one and targets pass that on to their children in the kernel. When its dynamic
     /// linker has mapped the libraries it is stopped (if `stop`), and runs on once the probes are there.
+    /// Its limit on open files is that from `before`.
     /// With `profiled` HIP is asked to give every kernel a completion signal ([`QUEUE_PROFILING`]).
     pub(crate) fn start(
         calls: &Calls,
         command: &[OsString],
         user: Option<&User>,
+        before: descriptors::Before,
         stop: bool,
         profiled: bool,
     ) -> Result<Self, SessionError> {
@@ -54,6 +56,7 @@ impl Program {
             // Ignored here (see the command line), but the program is to find it as usual.
             // SAFETY: async-signal-safe.
             unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+            before.restore()?;
             user.as_ref().map_or(Ok(()), User::become_user)
         };
         // SAFETY: only async-signal-safe calls on memory allocated before.

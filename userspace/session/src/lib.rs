@@ -6,7 +6,7 @@
 //! 2. load the programs (`gputrace-probe`), open the capture, start the collector (`gputrace-collect`);
 //! 3. choose targets (`launch` a program, attach to processes, or the node) and put probes onto the
 //!    libraries that they map (`instrument`), now and whenever their dynamic linkers map more
-//!    (`linkers`, `discovery`);
+//!    (`linkers`, `discovery`), and off functions that are called too often (`hot`);
 //! 4. wait for the end: Ctrl-C, SIGTERM, time over, targets gone (`recorder`, `ending`);
 //! 5. freeze the programs, close the books, remove the probes (`closing`, `detach`), make the outputs
 //!    (`outputs`; those of `live` are there already).
@@ -14,8 +14,10 @@
 //! [`export`] makes outputs of a capture later. Nothing here prints: callers pass a function that shows
 //! a line to the user.
 
+mod chosen;
 mod closing;
 mod counters;
+mod descriptors;
 mod detach;
 mod discovery;
 mod driver;
@@ -24,6 +26,7 @@ mod error;
 mod gpu;
 mod guardian;
 mod helper;
+mod hot;
 mod instrument;
 mod kokkos;
 mod launch;
@@ -46,8 +49,8 @@ mod tracepoints;
 mod user;
 mod written;
 
+pub use chosen::plan;
 pub use error::SessionError;
-pub use instrument::plan;
 pub use names::Names;
 pub use others::{LibraryName, Others, ProgramFunctions};
 pub use outputs::{Outputs, export, export_from};

@@ -35,6 +35,16 @@ pub struct Others {
     pub max_functions: usize,
     /// Calls of one of these functions in a second; more are counted as lost. `None`: no limit.
     pub max_call_rate: Option<u64>,
+    /// Time that the probes of one of these functions may take, in percent of a CPU's; one that stays above loses its
+    /// probes. `None`: no limit.
+    pub max_probe_time: Option<u32>,
+}
+
+impl Others {
+    /// Whether anything limits how often functions are called.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.max_call_rate.is_some() || self.max_probe_time.is_some()
+    }
 }
 
 impl Default for Others {
@@ -45,6 +55,7 @@ impl Default for Others {
             kokkos: false,
             max_functions: 2000,
             max_call_rate: None,
+            max_probe_time: None,
         }
     }
 }

@@ -34,7 +34,7 @@ use tokio::{
 };
 
 use crate::{
-    SessionError, counters,
+    SessionError, counters, descriptors,
     driver::Driver,
     ending::{Ending, Stops, ended, ends_of},
     gpu::Gpus,
@@ -106,6 +106,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
     if request.output.formats.list.contains(&Format::Otf2) {
         gputrace_otf2::available()?;
     }
+    let before = descriptors::raise();
     let user = User::behind_sudo();
     let owner = user.as_ref().map(User::owner);
     let names = Names::of_targets(&request.targets);
@@ -120,8 +121,8 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         ring_bytes,
         max_threads: request.max_threads,
         follow_forks,
-        limit: request.others.max_call_rate.map(|calls_per_second| CallLimit {
-            calls_per_second,
+        limit: request.others.is_limited().then_some(CallLimit {
+            calls_per_second: request.others.max_call_rate,
             functions: LIMITED_FUNCTIONS,
         }),
     })?);
@@ -166,6 +167,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
                 &calls,
                 command,
                 user.as_ref(),
+                before,
                 *stop_on_link,
                 profiled,
             )?),
@@ -580,6 +582,10 @@ impl Recorder<'_> {
             }
         }
         self.ticks += 1;
+        // What cannot be read now is told at the end.
+        for text in self.instruments.cool().unwrap_or_default() {
+            self.remark(text);
+        }
         let news = self.driver.attach(&self.calls);
         self.driver_news(news);
         self.look_for_pasids();

@@ -39,6 +39,11 @@ pub(crate) struct FunctionArgs {
     /// limit.
     #[arg(long, value_name = "N", default_value_t = 250_000)]
     pub(crate) max_call_rate: u64,
+
+    /// Take the probes off one of these functions, for the rest of the recording, when they take more than this of the time of
+    /// one CPU for some seconds; 0 to keep them.
+    #[arg(long, value_name = "PERCENT", default_value_t = 50)]
+    pub(crate) max_probe_time: u32,
 }
 
 impl FunctionArgs {
@@ -55,6 +60,7 @@ impl FunctionArgs {
             kokkos: false,
             max_functions: self.max_functions,
             max_call_rate: (self.max_call_rate != 0).then_some(self.max_call_rate),
+            max_probe_time: (self.max_probe_time != 0).then_some(self.max_probe_time),
         }
     }
 }

@@ -1,0 +1,150 @@
+//! Which functions of a library are traced, and how they are described to the programs and in the capture.
+
+use gputrace_abi::{cookie::Cookie, domain::Domain, gpu::role, values::ReadPlan};
+use gputrace_capture::meta::{Function, ProbeCost, ValueKind};
+use gputrace_catalog::Signature;
+use gputrace_probe::{attach::Point, probes::Hook};
+use gputrace_target::{
+    elf::ElfError,
+    functions::ExitKind,
+    library::{LibraryFile, LibraryPlan, PlannedProbe},
+    plan::CostClass,
+};
+
+use crate::{news::shown_name, request::FunctionFilter};
+
+/// Chooses functions of a library by domain and filter.
+///
+/// # Errors
+///
+/// As [`LibraryFile::plan`].
+pub fn plan(
+    file: &LibraryFile,
+    domains: &[Domain],
+    functions: &FunctionFilter,
+) -> Result<LibraryPlan, ElfError> {
+    file.plan(&|name: &str| {
+        let name = gputrace_catalog::plain_name(name);
+        // Functions that allocate memory are wanted also by those who want to know of memory only: in its domain, so that
+        // their calls are neither shown nor counted among those that were asked for.
+        let of_memory = || {
+            domains.contains(&Domain::MemoryAllocation)
+                && (gputrace_catalog::memory::allocation(name).is_some()
+                    || gputrace_catalog::hip_memory::hip_allocation(name).is_some())
+        };
+        let domain = gputrace_catalog::classify(name)?;
+        if domains.contains(&domain) && functions.wants(name) {
+            Some(domain)
+        } else {
+            of_memory().then_some(Domain::MemoryAllocation)
+        }
+    })
+}
+
+/// What the programs are to know of a traced function.
+pub(crate) fn cookie(function: &Function, domains: &[Domain]) -> Cookie {
+    let signature = gputrace_catalog::signature(&function.name);
+    let stack = signature.map_or(0, Signature::stack_words);
+    let cookie = Cookie::new(function.id, function.domain, stack)
+        .with_role(gputrace_catalog::gpu_role(&function.name, domains))
+        .with_plan(&read_plan(function));
+    match signature.and_then(gputrace_catalog::stream_word) {
+        Some(word) => cookie.with_stream(word),
+        None => cookie,
+    }
+}
+
+/// The functions of a library that are watched. Libraries other than HSA's have none of them.
+pub(crate) fn hooks(file: &LibraryFile) -> Vec<(Hook, u64)> {
+    [
+        (Hook::CodeObjects, gputrace_catalog::CODE_OBJECTS_LOADED),
+        (Hook::RuntimeEnd, gputrace_catalog::RUNTIME_ENDS),
+    ]
+    .into_iter()
+    .filter_map(|(hook, function)| Some((hook, file.plan_symbol(function).ok()?.file_offset)))
+    .collect()
+}
+
+/// What is read of a function's calls besides its registers.
+pub(crate) fn read_plan(function: &Function) -> ReadPlan {
+    gputrace_catalog::signature(&function.name).map_or_else(ReadPlan::default, gputrace_catalog::read_plan)
+}
+
+/// Functions of a library that tell of the GPU's work and are not among those `traced`.
+pub(crate) fn observed(
+    file: &LibraryFile,
+    traced: &LibraryPlan,
+    domains: &[Domain],
+) -> Result<Vec<Point>, ElfError> {
+    let role = |name: &str| gputrace_catalog::gpu_role(gputrace_catalog::plain_name(name), domains);
+    let plan = file.plan(&|name: &str| {
+        let is_traced = traced
+            .probes
+            .iter()
+            .any(|probe| probe.name == name || probe.aliases.iter().any(|alias| alias == name));
+        (!is_traced && role(name) != role::NONE).then_some(Domain::HsaCore)
+    })?;
+    Ok(plan
+        .probes
+        .iter()
+        .map(|probe| Point {
+            offset: probe.site.file_offset,
+            cookie: Cookie::new(0, Domain::HsaCore.id(), 0)
+                .with_role(role(&probe.name))
+                .0,
+        })
+        .collect())
+}
+
+/// Remarks on functions of a library that were wanted and are not traced.
+pub(crate) fn untraced(file: &LibraryFile, plan: &LibraryPlan, domains: &[Domain]) -> Vec<String> {
+    let mut remarks: Vec<String> = plan
+        .refused
+        .iter()
+        .map(|refused| {
+            let name = shown_name(refused.domain, &refused.name);
+            format!("{name} cannot be probed: {}", refused.reason)
+        })
+        .collect();
+    remarks.extend(plan.indirect.iter().map(|name| {
+        format!("{name} is not traced: it is an indirect function, whose code is chosen in each process")
+    }));
+    let wanted = |name: &&String| {
+        let name = name.split('@').next().unwrap_or_default();
+        gputrace_catalog::classify(name).is_some_and(|domain| domains.contains(&domain))
+    };
+    remarks.extend(file.elf().superseded().iter().filter(wanted).map(|name| {
+        format!("{name} is not traced: programs built against today's library use its default version")
+    }));
+    remarks
+}
+
+/// A function as the capture describes it.
+pub(crate) fn describe(id: u32, probe: &PlannedProbe) -> Function {
+    let signature = gputrace_catalog::signature(&probe.name);
+    let plain = shown_name(probe.domain, &probe.name);
+    // The mangled name is kept: it is what the library really exports.
+    let mangled = (plain != probe.name).then(|| probe.name.clone());
+    Function {
+        id,
+        name: plain.into_owned(),
+        aliases: mangled.into_iter().chain(probe.aliases.iter().cloned()).collect(),
+        version: probe.version.clone().unwrap_or_default(),
+        domain: probe.domain.id(),
+        address: probe.address,
+        probe_offset: probe.site.file_offset,
+        probe_cost: match probe.site.cost {
+            CostClass::Optimized => ProbeCost::Optimized,
+            CostClass::Emulated => ProbeCost::Emulated,
+            CostClass::SingleStepped => ProbeCost::SingleStepped,
+        },
+        parameters: signature.map(Signature::parameters),
+        returns: if probe.exits.iter().any(|exit| exit.kind == ExitKind::TailCall) {
+            // What the other function returns is not seen.
+            ValueKind::Void
+        } else {
+            signature.map_or(ValueKind::Word, Signature::return_kind)
+        },
+        source: probe.source.clone().unwrap_or_default(),
+    }
+}

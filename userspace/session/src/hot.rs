@@ -1,0 +1,318 @@
+//! Functions that turn out to be called too often: their probes are taken away, so that the program has its speed back.
+//!
+//! Also a call that is not recorded, because of `--max-call-rate`, costs the program its breakpoints. So a function whose probes
+//! take more than `--max-probe-time` for some seconds loses them, for which each such function has links of its own. What is
+//! counted up to then stays in the books; what is called afterwards nobody sees, which the recording says.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    slice, thread,
+    time::{Duration, Instant},
+};
+
+use gputrace_abi::{cookie::Cookie, counters::Heat, domain::Domain};
+use gputrace_capture::meta::Function;
+use gputrace_export::costs;
+use gputrace_probe::{
+    ProbeError,
+    attach::{Failure, Point, Scope},
+    calls::Calls,
+    probes::Probes,
+};
+
+/// Looks in a row, about a second from each other, at which a function's probes took too much: one may be a burst.
+const LOOKS: u32 = 2;
+
+/// Functions that have links of their own. Each link is a file descriptor, and takes the kernel a moment to remove.
+const MOST: usize = 2048;
+
+/// A function that is limited in how often it may be called.
+#[derive(Debug)]
+struct Limited {
+    name: String,
+    /// Its own; none if it shares links with others, or they were taken away.
+    probes: Vec<Probes>,
+    /// What its probes take of a call, ns, roughly.
+    cost: u64,
+    /// Calls at the last look.
+    calls: u64,
+    /// Looks in a row at which its probes took too much.
+    above: u32,
+    /// Whether its probes were taken away.
+    is_cooled: bool,
+}
+
+/// The functions of a file that have links of their own: number, entry, and the instructions that leave it, if its end is
+/// seen there.
+#[derive(Debug, Default)]
+pub(crate) struct Own(Vec<(u32, Point, Vec<Point>)>);
+
+impl Own {
+    /// How many they are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// All functions that are limited.
+#[derive(Debug, Default)]
+pub(crate) struct Hot {
+    functions: HashMap<u32, Limited>,
+    /// How many have links of their own.
+    own: usize,
+    /// When they were looked at.
+    looked: Option<Instant>,
+}
+
+impl Hot {
+    /// Takes note of a limited function.
+    pub(crate) fn limit(&mut self, function: &Function) {
+        let domain = Domain::from_id(function.domain);
+        let cost = costs::of_call(function.probe_cost, domain, costs::step());
+        self.functions.insert(
+            function.id,
+            Limited {
+                name: function.name.clone(),
+                probes: Vec::new(),
+                cost: cost.unwrap_or_default(),
+                calls: 0,
+                above: 0,
+                is_cooled: false,
+            },
+        );
+    }
+
+    /// Takes the limited functions out of the points of a file: those whose returns are probed (`points`), and those that are left at
+    /// `exits`. If there are too many for links of their own, they stay there.
+    pub(crate) fn take(
+        &mut self,
+        points: &mut Vec<Point>,
+        entries: &mut Vec<Point>,
+        exits: &mut Vec<Point>,
+    ) -> Own {
+        let is_limited = |point: &Point| Cookie(point.cookie).is_limited();
+        let count = points
+            .iter()
+            .chain(&*entries)
+            .filter(|point| is_limited(point))
+            .count();
+        if self.own + count > MOST {
+            return Own::default();
+        }
+        self.own += count;
+        let mut leaves: HashMap<u64, Vec<Point>> = HashMap::new();
+        for exit in exits.extract_if(.., |exit| is_limited(exit)) {
+            let entry = Cookie(exit.cookie).of_entry().0;
+            leaves.entry(entry).or_default().push(exit);
+        }
+        let own = points
+            .extract_if(.., |point| is_limited(point))
+            .chain(entries.extract_if(.., |point| is_limited(point)))
+            .map(|entry| {
+                let exits = leaves.remove(&entry.cookie).unwrap_or_default();
+                (Cookie(entry.cookie).function(), entry, exits)
+            });
+        Own(own.collect())
+    }
+
+    /// Probes functions of the file at `path` that have links of their own, for `scope`. Returns what the kernel refused.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::BrokenObject`].
+    pub(crate) fn attach(
+        &mut self,
+        calls: &Calls,
+        path: &Path,
+        scope: Scope,
+        own: &Own,
+    ) -> Result<Vec<Failure>, ProbeError> {
+        let mut failures = Vec::new();
+        for (function, entry, exits) in &own.0 {
+            let limited = self.functions.get_mut(function);
+            let Some(limited) = limited.filter(|limited| !limited.is_cooled) else {
+                continue;
+            };
+            let entry = slice::from_ref(entry);
+            let mut probes = match exits.as_slice() {
+                [] => calls.attach(path, scope, entry)?,
+                exits => calls.attach_with_exits(path, scope, entry, exits)?,
+            };
+            failures.append(&mut probes.failures);
+            limited.probes.push(probes);
+        }
+        Ok(failures)
+    }
+
+    /// Takes away the probes of functions that have taken more than `most` percent of a CPU for too long: to be called about
+    /// once a second, with how often which functions were called. Returns what there is to say.
+    pub(crate) fn cool(&mut self, heat: &[(u32, Heat)], most: u32, now: Instant) -> Vec<String> {
+        let since = self.looked.replace(now);
+        let Some(passed) = since.map(|before| now.duration_since(before)) else {
+            return Vec::new();
+        };
+        let mut told = Vec::new();
+        let mut removed = Vec::new();
+        for (function, heat) in heat {
+            let Some(limited) = self.functions.get_mut(function) else {
+                continue;
+            };
+            let Some(percent) = limited.too_much(heat.calls, most, passed) else {
+                continue;
+            };
+            if limited.probes.is_empty() {
+                continue;
+            }
+            limited.is_cooled = true;
+            removed.append(&mut limited.probes);
+            told.push(format!(
+                "{} was called so often that its probes took about {percent} % of a CPU, so they were taken away: none of its calls \
+                 from here on is recorded or counted. --max-probe-time=0 keeps them, --exclude-functions leaves it out from the start",
+                limited.name
+            ));
+        }
+        if !removed.is_empty() {
+            // The kernel takes its time, and nothing waits for it: at the latest the end of this process ends it.
+            let remove = move || Probes::withdraw(removed);
+            // If there is no thread to be had, dropping the closure has removed them.
+            let _ = thread::Builder::new().name("remover".to_owned()).spawn(remove);
+        }
+        told
+    }
+
+    /// At the end: of which functions calls were lost because there were more than `rate` in a second.
+    pub(crate) fn told(&self, heat: &[(u32, Heat)], rate: u64) -> Vec<String> {
+        let lost = heat.iter().filter(|(_, heat)| heat.dropped > 0);
+        lost.map(|(function, heat)| {
+            let name = self.functions.get(function);
+            let name = name.map_or("a function", |limited| &limited.name);
+            let lost = heat.dropped;
+            format!(
+                "{name} was called more than {rate} times a second; {lost} of its calls are not recorded. Leave it out \
+                 with --exclude-functions, or allow more with --max-call-rate"
+            )
+        })
+        .collect()
+    }
+
+    /// All probes, to be removed.
+    pub(crate) fn into_probes(self) -> impl Iterator<Item = Probes> {
+        self.functions.into_values().flat_map(|limited| limited.probes)
+    }
+}
+
+impl Limited {
+    /// Takes note of how often it has been called so far, some time after the last look. If its probes have been taking more than
+    /// `most` percent of a CPU for too long: how much they take.
+    fn too_much(&mut self, calls: u64, most: u32, passed: Duration) -> Option<u128> {
+        let new = calls.saturating_sub(self.calls);
+        self.calls = calls;
+        let took = u128::from(new) * u128::from(self.cost) * 100;
+        let percent = took.checked_div(passed.as_nanos())?;
+        self.above = match percent > most.into() {
+            true => self.above + 1,
+            false => 0,
+        };
+        (self.above >= LOOKS && !self.is_cooled).then_some(percent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_capture::meta::ProbeCost;
+
+    use super::*;
+
+    fn point(function: u32, offset: u64, is_limited: bool) -> Point {
+        let cookie = Cookie::new(function, 23, 0);
+        let cookie = if is_limited { cookie.limited() } else { cookie };
+        Point {
+            offset,
+            cookie: cookie.0,
+        }
+    }
+
+    #[test]
+    fn limited_functions_are_taken_with_their_exits() {
+        let mut hot = Hot::default();
+        let mut points = vec![point(1, 0x10, false), point(2, 0x20, true)];
+        let mut entries = vec![point(3, 0x30, true), point(4, 0x40, false)];
+        let tail = Point {
+            cookie: Cookie(point(3, 0, true).cookie).at_tail_call().0,
+            ..point(3, 0x38, true)
+        };
+        let mut exits = vec![point(3, 0x34, true), point(4, 0x44, false), tail];
+        let own = hot.take(&mut points, &mut entries, &mut exits);
+        assert_eq!(points, [point(1, 0x10, false)]);
+        assert_eq!(entries, [point(4, 0x40, false)]);
+        assert_eq!(exits, [point(4, 0x44, false)]);
+        let expected = [
+            (2, point(2, 0x20, true), vec![]),
+            (3, point(3, 0x30, true), vec![point(3, 0x34, true), tail]),
+        ];
+        assert_eq!(own.0, expected);
+        // Too many stay together.
+        let mut many: Vec<_> = (0..=MOST as u32).map(|id| point(id, id.into(), true)).collect();
+        let own = hot.take(&mut many, &mut Vec::new(), &mut Vec::new());
+        assert_eq!((own.len(), many.len()), (0, MOST + 1));
+    }
+
+    #[test]
+    fn a_burst_is_no_reason() {
+        let mut hot = Hot::default();
+        hot.limit(&Function {
+            id: 7,
+            name: "busy".to_owned(),
+            domain: Domain::Library.id(),
+            probe_cost: ProbeCost::Emulated,
+            ..Function::default()
+        });
+        let limited = hot.functions.get_mut(&7).unwrap();
+        let cost = limited.cost;
+        assert!(cost > 0);
+        // Calls that take 60 % of a second; of two.
+        let busy = 600_000_000 / cost;
+        let second = Duration::from_secs(1);
+        let mut calls = 0;
+        for (more, passed, expected) in [
+            (busy, second, None),
+            (busy, 2 * second, None),
+            (busy, second, None),
+            (0, second, None),
+            (busy, second, None),
+            (busy, second, Some(59)),
+            (0, Duration::ZERO, None),
+        ] {
+            calls += more;
+            assert_eq!(limited.too_much(calls, 50, passed), expected);
+        }
+        // Nothing to take away, as with too many functions.
+        let now = Instant::now();
+        let heat = |calls| {
+            let dropped = calls / 2;
+            [(
+                7,
+                Heat {
+                    calls,
+                    dropped,
+                    ..Heat::default()
+                },
+            )]
+        };
+        for number in 1..5u32 {
+            let told = hot.cool(
+                &heat(calls + u64::from(number) * 10 * busy),
+                50,
+                now + number * second,
+            );
+            assert_eq!(told, Vec::<String>::new());
+        }
+        let told = hot.told(&heat(40), 100);
+        assert!(
+            told[0].contains("busy") && told[0].contains("20 of its calls"),
+            "{told:?}"
+        );
+        assert_eq!(hot.told(&heat(1), 100), Vec::<String>::new());
+    }
+}
