@@ -357,9 +357,14 @@ fn kokkos_kernels_regions_copies_and_sections_are_the_programs() {
 fn kokkos_itself_is_understood() {
     let Some(bench) = Bench::privileged() else { return };
     if !bench.program("kokkos/real").exists() {
-        return skipped("Kokkos is not installed; apt-get install libtrilinos-kokkos-dev");
+        let missing = "Kokkos is not installed; apt-get install libtrilinos-kokkos-dev";
+        let promised = std::env::var_os("GPUTRACE_REQUIRE_KOKKOS").is_some_and(|value| value == "1");
+        assert!(!promised, "GPUTRACE_REQUIRE_KOKKOS=1, but {missing}");
+        return skipped(missing);
     }
-    let trace = kokkos(&bench, "kokkos/real").trace();
+    let outputs = kokkos(&bench, "kokkos/real");
+    outputs.assert_formats_agree();
+    let trace = outputs.trace();
     trace.assert_lossless();
     let count = |name: &str| {
         let named = |call: &&Call| trace.name(call) == name;
