@@ -20,7 +20,7 @@ struct Check {
 }
 
 /// Quickest first. Clippy and rustdoc share the dependencies that one of them has checked.
-const CHECKS: [Check; 4] = [
+const CHECKS: [Check; 5] = [
     Check {
         what: "rustfmt",
         why: "one layout for all code",
@@ -48,6 +48,17 @@ const CHECKS: [Check; 4] = [
             "--",
             "-D",
             "warnings",
+        ],
+        environment: &[],
+    },
+    Check {
+        what: "fuzz targets",
+        why: "nothing else compiles them, and they must not rot",
+        arguments: &[
+            "check",
+            "--locked",
+            "--manifest-path=tests/fuzz/Cargo.toml",
+            "--target-dir=target/fuzz",
         ],
         environment: &[],
     },

@@ -257,7 +257,11 @@ fn what_takes_too_much_time_loses_its_probes() {
     assert!(total.seen < calls / 10, "{total:?} of {calls}");
     // Those under way when the probes went have ended where that was still seen.
     let lost = total.dropped_for(DropReason::TooOften);
-    assert_eq!((total.seen, total.imbalance()), (total.written + lost, 0), "{total:?}");
+    assert_eq!(
+        (total.seen, total.imbalance()),
+        (total.written + lost, 0),
+        "{total:?}"
+    );
     // The others keep theirs.
     assert_eq!(trace.calls_of("run(long, long)").count(), 3);
 }

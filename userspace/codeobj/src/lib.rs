@@ -42,7 +42,7 @@
 //!
 //! Everything read here comes from processes of other users and is taken for hostile: lists that go in
 //! circles, sizes beyond all memory, URIs of devices, files that end early. All of it is bounded, checked and
-//! answered with typed errors; property tests and fuzz targets (`fuzz/`) feed it nonsense.
+//! answered with typed errors; property tests and fuzz targets (`tests/fuzz`) feed it nonsense.
 //!
 //! What it cannot know: kernels that the runtime makes without its own loader (ROCr's internal copy
 //! kernels); a code object that was unloaded before it was read.

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use gputrace_codeobj::{Contents, Layout, metadata::Metadata, names};
+use gputrace_codeobj::{Contents, Layout, metadata::Metadata};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
