@@ -427,8 +427,12 @@ mod tests {
 
         /// Headers full of large numbers: where sums and products overflow.
         #[test]
-        fn large_numbers(at in 0..0xe8_usize, word in prop_oneof![Just(u64::MAX), Just(1 << 63), any::<u64>()]) {
-            let mut bytes = code_object(true);
+        fn large_numbers(
+            at in 0..0xe8_usize,
+            word in prop_oneof![Just(u64::MAX), Just(1 << 63), any::<u64>()],
+            sections: bool,
+        ) {
+            let mut bytes = code_object(sections);
             let at = at.max(24);
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
             for layout in LAYOUTS {

@@ -145,7 +145,8 @@ impl Image {
 pub(crate) fn constant_hash(elf: &Elf<'_>) -> Option<ContentHash> {
     let mut data = Vec::new();
     for (address, size) in elf.constants() {
-        if data.len() as u64 + size > MAX_CONSTANT {
+        // The size is as the file says: any number.
+        if size > MAX_CONSTANT.checked_sub(data.len() as u64)? {
             return None;
         }
         data.extend(elf.at(address, size)?);
@@ -245,6 +246,32 @@ mod tests {
             memory.parts[3].1[8 * word..8 * word + 8].copy_from_slice(&u64::to_le_bytes(value));
             assert_eq!(Image::find(&memory, &listed()), None, "{word}");
         }
+    }
+
+    /// Found by fuzzing: a second segment of constant data as large as can be.
+    #[test]
+    fn a_segment_of_any_size_is_no_sum() {
+        let mut file = code_object(false);
+        // Of `Elf64_Ehdr` and `Elf64_Phdr`: where headers are, their number, and in each flags and sizes.
+        let headers = u64::from_le_bytes(file[32..40].try_into().unwrap()) as usize;
+        let count = u16::from_le_bytes(file[56..58].try_into().unwrap());
+        let headers: Vec<usize> = (0..usize::from(count))
+            .map(|place| headers + 56 * place)
+            .collect();
+        assert!(headers.len() >= 2);
+        for (place, at) in headers.into_iter().enumerate() {
+            file[at..at + 4].copy_from_slice(&1u32.to_le_bytes());
+            file[at + 4..at + 8].copy_from_slice(&4u32.to_le_bytes());
+            if place > 0 {
+                file[at + 32..at + 40].copy_from_slice(&u64::MAX.to_le_bytes());
+            }
+        }
+        for layout in [Layout::File, Layout::Loaded] {
+            if let Ok(elf) = Elf::parse(&file, layout) {
+                assert_eq!(constant_hash(&elf), None);
+            }
+        }
+        assert!(Elf::parse(&file, Layout::File).is_ok());
     }
 
     proptest! {
