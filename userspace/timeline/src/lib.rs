@@ -35,6 +35,7 @@ pub mod observation;
 mod pasids;
 mod processes;
 mod ranges;
+mod readings;
 pub mod status;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;

@@ -99,6 +99,8 @@ enum State {
     Reading,
     /// All blocks are read; the last group is being emitted.
     Draining,
+    /// What the recording left open is being emitted.
+    Finishing,
     /// The closing events have been queued.
     Closed,
 }
@@ -322,22 +324,32 @@ impl<R: Read + Seek> Timeline<R> {
     fn gives(&mut self, event: &mut Event) -> bool {
         self.deferred.seen(event);
         let is_hidden = self.hides_dispatches && matches!(event, Event::Dispatch(_));
-        !is_hidden && self.ranges.annotate(event)
+        let is_shown = !is_hidden && self.ranges.annotate(event);
+        if is_shown && let Event::Dispatch(dispatch) = event {
+            let node = self.work.node_of(dispatch);
+            self.counters.annotate(dispatch, node);
+        }
+        is_shown
     }
 
-    /// Queues what stands at the end: remarks, the account, the end mark.
-    fn close(&mut self) {
+    /// Queues what is known of all that the recording left open.
+    fn finish(&mut self) {
         let end = self.end.as_ref().map_or(self.collecting.latest(), |end| end.time);
         self.ranges.finish(end, &mut self.ready);
         self.work.finish(&mut self.ready);
         self.tally.duplicate_packets = self.work.duplicates();
         self.tally.nothing_selected = self.ranges.nothing_selected();
+    }
+
+    /// Queues what stands at the end: remarks, the account, the end mark.
+    fn close(&mut self) {
         let time = self.end.as_ref().map_or(self.collecting.latest(), |end| end.time);
         let open = self.driver.finish(time);
         self.ready
             .extend(open.map(|one| Event::Observation(Box::new(one))));
         let mut remarks: Vec<String> = self.work.remarks().chain(self.ranges.remarks()).collect();
         remarks.extend(self.memory.remarks());
+        remarks.extend(self.counters.remarks());
         match (self.reader.truncation(), &self.end) {
             (Some(truncation), _) => remarks.push(format!("{truncation}. The recorder was killed or ran out of disk space, or the file was damaged.")),
             (None, None) => remarks.push(
@@ -470,6 +482,10 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     }
                 }
                 State::Draining => {
+                    self.state = State::Finishing;
+                    self.finish();
+                }
+                State::Finishing => {
                     self.state = State::Closed;
                     self.close();
                 }
