@@ -10,7 +10,7 @@ pub(crate) fn capture(name: &str) -> String {
 }
 
 /// Endings of the files that formats make, and of those beside them.
-const ENDINGS: [&str; 15] = [
+const ENDINGS: [&str; 16] = [
     "_results.pftrace",
     "_results.json",
     "_results.db",
@@ -23,6 +23,7 @@ const ENDINGS: [&str; 15] = [
     "_config.json",
     "_agent_info.csv",
     "_arguments.csv",
+    "_counter_collection.csv",
     "_domain_stats.csv",
     "_loss.csv",
     "_unfinished_calls.csv",

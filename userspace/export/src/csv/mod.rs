@@ -13,6 +13,10 @@
 //! * `NAME_agent_info.csv`: the node's CPUs and GPUs.
 //! * `NAME_counter_trace.csv`, if counters were read and there are any: a row whenever a value changed, and at the
 //!   beginning and the end. A value holds until the next row of the same counter.
+//! * `NAME_counter_collection.csv`, if counters were read: for each dispatch of the kernel trace a row per counter of its agent
+//!   that was read while it ran. The value is the mean of these readings, and of a counter that only grows by how much it
+//!   grew from the first to the last, if there are two. Dispatches that ended before anything was read have no row. The
+//!   driver counts for the whole GPU: what else ran there is in the value, too. The columns are rocprofv3's, with the products of sizes.
 //! * `NAME_…_stats.csv` and `NAME_domain_stats.csv`, if asked for ([`CsvOptions::stats`]).
 //! * `NAME_arguments.csv`, if asked for ([`CsvOptions::arguments`]): arguments and results of calls, a row for each.
 //! * `NAME_unfinished_calls.csv`, only if there are any: calls that had not returned. They also have rows
@@ -45,6 +49,7 @@
 //! | `Engine_Mask` | engine of a copy as one bit; 0 if the runtime chose |
 
 mod arguments;
+mod collection;
 mod counters;
 mod gpu;
 mod memory;
@@ -65,6 +70,7 @@ use gputrace_timeline::{
 use crate::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, group, group_title},
+    gpu::Gpus,
     loss,
     observed::memory_domain,
     output::OutputDir,
@@ -112,6 +118,7 @@ pub struct CsvExporter {
     memory: Option<Table>,
     scratch: Option<Table>,
     counters: Option<Table>,
+    collection: Option<Table>,
     /// Whether arguments are written, and their file.
     with_arguments: bool,
     arguments: Option<Table>,
@@ -141,11 +148,21 @@ impl CsvExporter {
             memory: None,
             scratch: None,
             counters: None,
+            collection: None,
             with_arguments: options.arguments,
             arguments: None,
             stats: options.stats.then(Stats::default),
             ledger: None,
         }
+    }
+
+    /// The table of what was read while kernels ran, and what its rows refer to.
+    fn collection(&mut self) -> Result<(&mut Table, &Gpus), ExportError> {
+        let table = match &mut self.collection {
+            Some(table) => table,
+            none => none.insert(collection::begin(&self.directory, &self.name)?),
+        };
+        Ok((table, self.gpu.gpus()))
     }
 
     fn call(&mut self, call: &Call) -> Result<(), ExportError> {
@@ -258,12 +275,22 @@ impl Exporter for CsvExporter {
                         .insert(counters::begin(&self.directory, &self.name)?),
                 };
                 counters::row(table, self.gpu.gpus(), sample)?;
+                // Older captures do not say when counters were read.
+                if sample.counter.group.is_some() {
+                    self.collection()?;
+                }
             }
             Event::Call(call) => self.call(call)?,
             Event::Ledger(ledger) => self.ledger = Some((**ledger).clone()),
             _ => {}
         }
         self.gpu.event(&self.directory, &self.name, event)?;
+        if let Event::Dispatch(dispatch) = event
+            && !dispatch.readings.is_empty()
+        {
+            let (table, gpus) = self.collection()?;
+            collection::rows(table, gpus, dispatch)?;
+        }
         if let Some(stats) = &mut self.stats {
             match event {
                 Event::Dispatch(dispatch) => {
@@ -318,6 +345,10 @@ impl Exporter for CsvExporter {
         tables.extend(
             self.counters
                 .map(|table| (table, "values of counters".to_owned())),
+        );
+        tables.extend(
+            self.collection
+                .map(|table| (table, "counters that were read while kernels ran".to_owned())),
         );
         tables.extend(self.gpu.finish(&self.directory, &self.name)?);
         if let Some(stats) = &self.stats {
