@@ -21,6 +21,7 @@
 
 pub mod args;
 mod collective;
+mod communicators;
 mod counter;
 mod decode;
 mod deferred;

@@ -39,6 +39,7 @@ use gputrace_capture::{
 };
 
 use crate::{
+    communicators::Communicators,
     counter::Counters,
     deferred::Deferred,
     driver::DriverEvents,
@@ -76,6 +77,7 @@ pub struct Timeline<R> {
     /// Whether queues are followed for their scratch memory only.
     hides_dispatches: bool,
     memory: Memory,
+    communicators: Communicators,
     collecting: Collection,
     group: Group,
     processes: Processes,
@@ -169,6 +171,7 @@ impl<R: Read + Seek> Timeline<R> {
             ranges: Ranges::default(),
             hides_dispatches,
             memory,
+            communicators: Communicators::default(),
             collecting: Collection::default(),
             group: Group::default(),
             processes: Processes::default(),
@@ -266,6 +269,7 @@ impl<R: Read + Seek> Timeline<R> {
                 for info in functions(*library) {
                     self.ranges.function(&info);
                     self.memory.function(&info);
+                    self.communicators.function(&info);
                     // Calls of one that was probed for allocations only are not shown.
                     if info.domain != Some(Domain::MemoryAllocation) {
                         self.ready.push_back(Event::Function(Box::new(info)));
@@ -315,6 +319,7 @@ impl<R: Read + Seek> Timeline<R> {
         if task.pid == task.tid || task.op == task_op::EXEC {
             self.memory.settle(&mut self.ready);
             self.memory.ended(task.pid);
+            self.communicators.ended(task.pid);
         }
         self.ranges
             .ended((task.pid, task.tid), task.time, how, &mut self.ready);
@@ -428,6 +433,7 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                         let function = ioctl::function(request.nr());
                         self.ready.push_back(Event::Function(Box::new(function)));
                     }
+                    self.communicators.call(&mut call);
                     if !self.memory.call(&call, &mut self.ready) {
                         continue;
                     }
