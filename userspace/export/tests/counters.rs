@@ -6,7 +6,7 @@ use std::{fs, io::Cursor, path::Path, sync::Arc};
 
 use gputrace_capture::{CaptureReader, counter::Counter};
 use gputrace_export::{
-    Exporter, OutputDir,
+    Exporter, Output, OutputDir,
     csv::CsvExporter,
     json::JsonExporter,
     synthetic::{self, START},
@@ -52,11 +52,11 @@ fn export(exporter: Box<dyn Exporter>) {
     export_these(&events(), exporter);
 }
 
-fn export_these(events: &[Event], mut exporter: Box<dyn Exporter>) {
+fn export_these(events: &[Event], mut exporter: Box<dyn Exporter>) -> Vec<Output> {
     for event in events {
         exporter.event(event).unwrap();
     }
-    exporter.finish().unwrap();
+    exporter.finish().unwrap()
 }
 
 /// Of [`gpu::counted`].
@@ -114,7 +114,9 @@ fn what_was_read_while_a_kernel_ran_is_in_rocprofv3_s_table_and_document() {
     type Found<'a> = (u64, Vec<(&'a str, f64, u64)>);
     let directory = tempfile::tempdir().unwrap();
     let out = || OutputDir::open(directory.path(), None).unwrap();
-    export_these(&counted(), Box::new(CsvExporter::new(out(), "app")));
+    let outputs = export_these(&counted(), Box::new(CsvExporter::new(out(), "app")));
+    let said = "counters that were read while 2 of 3 kernels ran; --counters=HZ reads more often";
+    assert!(outputs.iter().any(|output| output.content == said), "{outputs:?}");
     assert_eq!(
         read(directory.path(), "app_counter_collection.csv"),
         "\"Correlation_Id\",\"Dispatch_Id\",\"Agent_Id\",\"Queue_Id\",\"Process_Id\",\"Thread_Id\",\"Grid_Size\",\"Kernel_Id\",\

@@ -272,18 +272,24 @@ fn role(info: &FunctionInfo) -> Option<Role> {
     // `pnccl…` are the same functions for profilers.
     let name = info.function.name.as_str();
     match name.strip_prefix('p').unwrap_or(name) {
-        "ncclCommInitRank" | "ncclCommInitRankConfig" | "ncclCommInitRankMulti" => Some(Role::Make {
-            stored: made()?,
-            rank: named("rank").map_or(MadeRank::Unknown, MadeRank::Word),
-            ranks: named("nranks"),
-        }),
+        "ncclCommInitRank"
+        | "ncclCommInitRankConfig"
+        | "ncclCommInitRankMulti"
+        | "ncclCommInitRankScalable" => {
+            let rank = named("rank").or_else(|| named("myrank"));
+            Some(Role::Make {
+                stored: made()?,
+                rank: rank.map_or(MadeRank::Unknown, MadeRank::Word),
+                ranks: named("nranks"),
+            })
+        }
         // The others of the array are not read.
         "ncclCommInitAll" => Some(Role::Make {
             stored: made()?,
             rank: MadeRank::First,
             ranks: named("ndev"),
         }),
-        "ncclCommSplit" => Some(Role::Make {
+        "ncclCommSplit" | "ncclCommShrink" => Some(Role::Make {
             stored: made()?,
             rank: MadeRank::Unknown,
             ranks: None,
@@ -323,6 +329,7 @@ fn word(call: &Call, at: u8) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use gputrace_capture::meta::{ArgSlot, ValueKind};
     use gputrace_catalog::signature;
 
     use super::*;
@@ -518,6 +525,31 @@ mod tests {
         program.destroy(0xa0);
         program.init(0xa0, 0, 2);
         assert_eq!(program.of(0xa0), "0/2");
+    }
+
+    #[test]
+    fn newer_functions_have_their_own_names_for_the_rank() {
+        let parameter = |(name, c_type, word): (&str, &str, u8)| Parameter {
+            name: name.to_owned(),
+            c_type: c_type.to_owned(),
+            kind: ValueKind::Word,
+            at: ArgSlot::Register(word),
+            stored: None,
+        };
+        let parameters = [
+            ("newcomm", "ncclComm_t *", 0),
+            ("nranks", "int", 1),
+            ("myrank", "int", 2),
+        ];
+        let mut info = FunctionInfo::named(1, "pncclCommInitRankScalable", Some(Domain::Rccl));
+        assert_eq!(role(&info), None);
+        info.function.parameters = Some(parameters.into_iter().map(parameter).collect());
+        let made = Role::Make {
+            stored: 0,
+            rank: MadeRank::Word(2),
+            ranks: Some(1),
+        };
+        assert_eq!(role(&info), Some(made));
     }
 
     #[test]

@@ -40,26 +40,70 @@ const TIMES: &[Column<Dispatch>] = &[
     ("End_Timestamp", |row| row.work.time.end.into()),
 ];
 
-/// Begins the table.
-pub(super) fn begin(directory: &OutputDir, name: &str) -> Result<Table, ExportError> {
-    let named = |columns: &'static [Column<Dispatch>]| columns.iter().map(|(name, _)| *name);
-    let columns = named(DISPATCH).chain(COUNTER).chain(named(TIMES));
-    Table::create(directory, &format!("{name}_counter_collection.csv"), columns)
+/// The table, if counters were read.
+#[derive(Debug, Default)]
+pub(super) struct Collection {
+    table: Option<Table>,
+    /// Dispatches whose times are real, and those of them that have rows.
+    kernels: u64,
+    counted: u64,
 }
 
-/// Writes a row for each counter that was read while `dispatch` ran.
-pub(super) fn rows(table: &mut Table, gpus: &Gpus, dispatch: &Dispatch) -> Result<(), ExportError> {
-    let row = Row {
-        work: dispatch,
-        gpus,
-        trace_row: None,
-    };
-    let fields = |columns: &'static [Column<Dispatch>]| columns.iter().map(|(_, value)| value(&row));
-    for reading in &dispatch.readings {
-        let counter = [reading.counter.name.as_str().into(), Field::Real(reading.value)];
-        table.fields(fields(DISPATCH).chain(counter).chain(fields(TIMES)))?;
+impl Collection {
+    /// Begins the table if it is not there yet.
+    pub(super) fn begin(&mut self, directory: &OutputDir, name: &str) -> Result<&mut Table, ExportError> {
+        match &mut self.table {
+            Some(table) => Ok(table),
+            none => {
+                let named = |columns: &'static [Column<Dispatch>]| columns.iter().map(|(name, _)| *name);
+                let columns = named(DISPATCH).chain(COUNTER).chain(named(TIMES));
+                let file = format!("{name}_counter_collection.csv");
+                Ok(none.insert(Table::create(directory, &file, columns)?))
+            }
+        }
     }
-    Ok(())
+
+    /// Writes a row for each counter that was read while `dispatch` ran.
+    pub(super) fn dispatch(
+        &mut self,
+        (directory, name): (&OutputDir, &str),
+        gpus: &Gpus,
+        dispatch: &Dispatch,
+    ) -> Result<(), ExportError> {
+        self.kernels += u64::from(dispatch.time.quality.is_drawn());
+        if dispatch.readings.is_empty() {
+            return Ok(());
+        }
+        self.counted += 1;
+        let table = self.begin(directory, name)?;
+        let row = Row {
+            work: dispatch,
+            gpus,
+            trace_row: None,
+        };
+        let fields = |columns: &'static [Column<Dispatch>]| columns.iter().map(|(_, value)| value(&row));
+        for reading in &dispatch.readings {
+            let counter = [reading.counter.name.as_str().into(), Field::Real(reading.value)];
+            table.fields(fields(DISPATCH).chain(counter).chain(fields(TIMES)))?;
+        }
+        Ok(())
+    }
+
+    /// The table and what is in it.
+    pub(super) fn finish(self) -> Option<(Table, String)> {
+        let Self {
+            table,
+            kernels,
+            counted,
+        } = self;
+        let hint = if counted < kernels {
+            "; --counters=HZ reads more often"
+        } else {
+            ""
+        };
+        let content = format!("counters that were read while {counted} of {kernels} kernels ran{hint}");
+        Some((table?, content))
+    }
 }
 
 fn volume(sizes: [u32; 3]) -> Field<'static> {

@@ -70,11 +70,11 @@ use gputrace_timeline::{
 use crate::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, group, group_title},
-    gpu::Gpus,
     loss,
     observed::memory_domain,
     output::OutputDir,
 };
+use collection::Collection;
 use gpu::GpuTables;
 use observed::Observed;
 use stats::Stats;
@@ -118,7 +118,7 @@ pub struct CsvExporter {
     memory: Option<Table>,
     scratch: Option<Table>,
     counters: Option<Table>,
-    collection: Option<Table>,
+    collection: Collection,
     /// Whether arguments are written, and their file.
     with_arguments: bool,
     arguments: Option<Table>,
@@ -148,21 +148,12 @@ impl CsvExporter {
             memory: None,
             scratch: None,
             counters: None,
-            collection: None,
+            collection: Collection::default(),
             with_arguments: options.arguments,
             arguments: None,
             stats: options.stats.then(Stats::default),
             ledger: None,
         }
-    }
-
-    /// The table of what was read while kernels ran, and what its rows refer to.
-    fn collection(&mut self) -> Result<(&mut Table, &Gpus), ExportError> {
-        let table = match &mut self.collection {
-            Some(table) => table,
-            none => none.insert(collection::begin(&self.directory, &self.name)?),
-        };
-        Ok((table, self.gpu.gpus()))
     }
 
     fn call(&mut self, call: &Call) -> Result<(), ExportError> {
@@ -277,7 +268,7 @@ impl Exporter for CsvExporter {
                 counters::row(table, self.gpu.gpus(), sample)?;
                 // Older captures do not say when counters were read.
                 if sample.counter.group.is_some() {
-                    self.collection()?;
+                    self.collection.begin(&self.directory, &self.name)?;
                 }
             }
             Event::Call(call) => self.call(call)?,
@@ -285,11 +276,9 @@ impl Exporter for CsvExporter {
             _ => {}
         }
         self.gpu.event(&self.directory, &self.name, event)?;
-        if let Event::Dispatch(dispatch) = event
-            && !dispatch.readings.is_empty()
-        {
-            let (table, gpus) = self.collection()?;
-            collection::rows(table, gpus, dispatch)?;
+        if let Event::Dispatch(dispatch) = event {
+            let place = (&self.directory, self.name.as_str());
+            self.collection.dispatch(place, self.gpu.gpus(), dispatch)?;
         }
         if let Some(stats) = &mut self.stats {
             match event {
@@ -346,10 +335,7 @@ impl Exporter for CsvExporter {
             self.counters
                 .map(|table| (table, "values of counters".to_owned())),
         );
-        tables.extend(
-            self.collection
-                .map(|table| (table, "counters that were read while kernels ran".to_owned())),
-        );
+        tables.extend(self.collection.finish());
         tables.extend(self.gpu.finish(&self.directory, &self.name)?);
         if let Some(stats) = &self.stats {
             tables.extend(stats.finish(&self.directory, &self.name)?);
