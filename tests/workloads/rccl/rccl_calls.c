@@ -1,6 +1,9 @@
 // Calls functions of RCCL, also with what makes them fail, and writes down into WORKLOAD_LOG/rccl.txt what it gave and got: a line
 // for each call, `function result name=value ...`, in the form in which gputrace shows them. Declared here as rccl.h has it, because
 // few machines have the header.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +19,7 @@ int ncclBroadcast(const void *, void *, size_t, int, int, ncclComm_t, void *);
 int ncclGroupStart(void);
 int ncclGroupEnd(void);
 int ncclCommInitRank(ncclComm_t *, int, ncclUniqueId, int);
+int ncclCommInitAll(ncclComm_t *, int, const int *);
 int ncclCommCount(ncclComm_t, int *);
 int ncclCommUserRank(ncclComm_t, int *);
 int ncclCommDestroy(ncclComm_t);
@@ -27,24 +31,83 @@ static const char *name_of(int result) {
     return names[result];
 }
 
+static FILE *out;
+static float memory[64];
+
+// What is known of the communicator stands at the end.
+static void all_reduce(ncclComm_t comm, const char *known) {
+    int result = ncclAllReduce(memory, memory, 64, 7, 0, comm, NULL);
+    fprintf(out, "ncclAllReduce %s sendbuff=%p recvbuff=%p count=64 datatype=ncclFloat32 op=ncclSum comm=0x%llx stream=0x0 bytes=256%s\n",
+            name_of(result), (void *)memory, (void *)memory, (unsigned long long)comm, known);
+}
+
+static void destroy(ncclComm_t comm) {
+    fprintf(out, "ncclCommDestroy %s comm=%p\n", name_of(ncclCommDestroy(comm)), comm);
+}
+
+// Two ranks, each a thread with a GPU of its own.
+static ncclUniqueId id;
+static ncclComm_t ranks[2];
+static int results[2];
+
+static void *make(void *index) {
+    int rank = (int)(size_t)index;
+    int (*set_device)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "hipSetDevice");
+    if (!set_device || set_device(rank) != 0) exit(97);
+    results[rank] = ncclCommInitRank(&ranks[rank], 2, id, rank);
+    return NULL;
+}
+
+static void user_rank(ncclComm_t comm) {
+    int number = 0, result = ncclCommUserRank(comm, &number);
+    fprintf(out, "ncclCommUserRank %s comm=%p rank=%d\n", name_of(result), comm, number);
+}
+
+// Within a group, or each rank would wait for the other.
+static void all_reduces(const ncclComm_t *comms, const char *first, const char *second) {
+    fprintf(out, "ncclGroupStart %s\n", name_of(ncclGroupStart()));
+    all_reduce(comms[0], first);
+    all_reduce(comms[1], second);
+    fprintf(out, "ncclGroupEnd %s\n", name_of(ncclGroupEnd()));
+}
+
+static void two_ranks(void) {
+    pthread_t threads[2];
+    fprintf(out, "ncclGetUniqueId %s uniqueId=%p\n", name_of(ncclGetUniqueId(&id)), (void *)&id);
+    for (size_t rank = 0; rank < 2; rank++)
+        if (pthread_create(&threads[rank], NULL, make, (void *)rank) != 0) exit(98);
+    for (int rank = 0; rank < 2; rank++) pthread_join(threads[rank], NULL);
+    for (int rank = 0; rank < 2; rank++)
+        fprintf(out, "ncclCommInitRank %s comm=%p nranks=2 commId=%#llx rank=%d\n", name_of(results[rank]), ranks[rank],
+                *(unsigned long long *)&id, rank);
+    all_reduces(ranks, " rank=0 nranks=2", " rank=1 nranks=2");
+    destroy(ranks[0]);
+    destroy(ranks[1]);
+    // Of several that are made at once the first one is seen.
+    ncclComm_t all[2] = {NULL};
+    int result = ncclCommInitAll(all, 2, NULL);
+    fprintf(out, "ncclCommInitAll %s comm=%p ndev=2 devlist=0x0\n", name_of(result), all[0]);
+    all_reduces(all, " rank=0 nranks=2", "");
+    user_rank(all[1]);
+    all_reduces(all, " rank=0 nranks=2", " rank=1");
+    destroy(all[0]);
+    destroy(all[1]);
+}
+
 int main(void) {
     char path[4096];
     snprintf(path, sizeof path, "%s/rccl.txt", getenv("WORKLOAD_LOG"));
-    FILE *out = fopen(path, "w");
+    out = fopen(path, "w");
     if (!out) return 90;
     int version = 0, result = ncclGetVersion(&version);
     fprintf(out, "ncclGetVersion %s version=%d\n", name_of(result), version);
     result = ncclGetVersion(NULL);
     fprintf(out, "ncclGetVersion %s version=0x0\n", name_of(result));
-    ncclUniqueId id;
     result = ncclGetUniqueId(&id);
     fprintf(out, "ncclGetUniqueId %s uniqueId=%p\n", name_of(result), (void *)&id);
     fprintf(out, "ncclGetErrorString %s result=ncclInvalidArgument\n", ncclGetErrorString(4));
     // Without a communicator.
-    static float memory[64];
-    result = ncclAllReduce(memory, memory, 64, 7, 0, NULL, NULL);
-    fprintf(out, "ncclAllReduce %s sendbuff=%p recvbuff=%p count=64 datatype=ncclFloat32 op=ncclSum comm=0x0 stream=0x0 bytes=256\n",
-            name_of(result), (void *)memory, (void *)memory);
+    all_reduce(NULL, "");
     result = ncclBroadcast(memory, memory, 32, 0, 3, NULL, NULL);
     fprintf(out, "ncclBroadcast %s sendbuff=%p recvbuff=%p count=32 datatype=ncclInt8 root=3 comm=0x0 stream=0x0 bytes=32\n",
             name_of(result), (void *)memory, (void *)memory);
@@ -62,10 +125,36 @@ int main(void) {
             *(unsigned long long *)&id);
     result = ncclCommCount(comm, &number);
     fprintf(out, "ncclCommCount %s comm=%p count=%d\n", name_of(result), comm, number);
-    result = ncclCommUserRank(comm, &number);
-    fprintf(out, "ncclCommUserRank %s comm=%p rank=%d\n", name_of(result), comm, number);
-    result = ncclCommDestroy(comm);
-    fprintf(out, "ncclCommDestroy %s comm=%p\n", name_of(result), comm);
+    user_rank(comm);
+    all_reduce(comm, " rank=0 nranks=1");
+    // A second one beside it, and one of several that has one.
+    ncclComm_t second = NULL, all[1] = {NULL};
+    if ((result = ncclGetUniqueId(&id)) != 0) return 93;
+    fprintf(out, "ncclGetUniqueId %s uniqueId=%p\n", name_of(result), (void *)&id);
+    if ((result = ncclCommInitRank(&second, 1, id, 0)) != 0) return 94;
+    fprintf(out, "ncclCommInitRank %s comm=%p nranks=1 commId=%#llx rank=0\n", name_of(result), second,
+            *(unsigned long long *)&id);
+    if ((result = ncclCommInitAll(all, 1, NULL)) != 0) return 95;
+    fprintf(out, "ncclCommInitAll %s comm=%p ndev=1 devlist=0x0\n", name_of(result), all[0]);
+    all_reduce(all[0], " rank=0 nranks=1");
+    destroy(comm);
+    // Within a group this release stores it at the end, so nobody sees which it is before it is asked for.
+    ncclComm_t grouped = NULL;
+    if ((result = ncclGetUniqueId(&id)) != 0) return 96;
+    fprintf(out, "ncclGetUniqueId %s uniqueId=%p\n", name_of(result), (void *)&id);
+    fprintf(out, "ncclGroupStart %s\n", name_of(ncclGroupStart()));
+    result = ncclCommInitRank(&grouped, 1, id, 0);
+    fprintf(out, "ncclCommInitRank %s comm=0x%llx nranks=1 commId=%#llx rank=0\n", name_of(result), (unsigned long long)grouped,
+            *(unsigned long long *)&id);
+    fprintf(out, "ncclGroupEnd %s\n", name_of(ncclGroupEnd()));
+    all_reduce(grouped, "");
+    user_rank(grouped);
+    all_reduce(grouped, " rank=0");
+    destroy(grouped);
+    all_reduce(second, " rank=0 nranks=1");
+    destroy(second);
+    destroy(all[0]);
+    two_ranks();
     fclose(out);
     return 0;
 }

@@ -107,7 +107,7 @@ fn document(options: &Options, cli: &Cli, request: &Request, finished: &Finished
         regex.as_ref().map_or(default, |regex| regex.as_str()).to_owned()
     };
     let rest = json!({
-        "counter_collection": false,
+        "counter_collection": request.domains.contains(&Domain::Counter),
         "kernel_filter_include": regex(&output.kernels.kernel_include_regex, ".*"),
         "kernel_filter_exclude": regex(&output.kernels.kernel_exclude_regex, ""),
         "demangle": !output.kernels.mangled_kernels,

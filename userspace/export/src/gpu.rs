@@ -10,6 +10,9 @@ use gputrace_timeline::{
     gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelInfo, QueueInfo, Window},
 };
 
+/// rocprofv3 gives LDS in blocks of this many bytes.
+const LDS_BLOCK: u64 = 512;
+
 /// The agents, queues, kernels and streams of a capture. Grows with their number.
 #[derive(Clone, Debug, Default)]
 pub struct Gpus {
@@ -191,6 +194,13 @@ impl Gpus {
             Some(info) if !info.kernel.name.is_empty() => info.kernel.name.as_str().into(),
             _ => format!("(unknown kernel {:#x})", dispatch.kernel_object).into(),
         }
+    }
+
+    /// rocprofv3's `LDS_Block_Size`: bytes that the kernel declares (without what was added for one dispatch), in whole blocks.
+    #[must_use]
+    pub fn lds_block_size(&self, dispatch: &Dispatch) -> u64 {
+        let declared = self.kernel(dispatch).map(|info| info.kernel.group_size);
+        u64::from(declared.unwrap_or(dispatch.group_size)).next_multiple_of(LDS_BLOCK)
     }
 
     /// rocprofv3's `Stream_Id`: streams are numbered from 1 as they come up in calls or in work; no two streams of the

@@ -15,6 +15,9 @@
 //!   or `submitted`) and which therefore are not in `buffer_records`; `threads`; `observations`: what the kernel did;
 //! * of the document: `recording`, `clocks`, `functions`, `notices`, `loss` (the account, per domain and CPU) and `end`.
 //!
+//! `callback_records.counter_collection` has the driver's counters that were read while a kernel ran, as the CSV file of that
+//! name does, and `counters` what they are. Each value has the number of its readings in `gputrace`.
+//!
 //! Markers have the function that was called as their operation and their text in `strings.marker_api`, by correlation id.
 //! `summary` counts what the CSV statistics count, always.
 //!
@@ -48,6 +51,7 @@ use crate::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, UNKNOWN_FUNCTION, group},
     gpu::{Gpus, queue_id},
+    json_counters::{CollectionRecord, CounterIds},
     json_memory::{ALLOCATIONS, AllocationRecord, SCRATCH},
     json_metadata::{agent, code_object, kernel, metadata},
     json_records::{
@@ -93,6 +97,9 @@ const OBSERVATIONS: &str = "observations";
 /// Texts of markers, by correlation id: in a process's `strings`.
 const MARKERS: &str = "marker texts";
 
+/// Counters that were read while kernels ran: in a process's `callback_records`.
+const COLLECTION: &str = "counter_collection";
+
 /// What a process was read to use; of process 0, what the GPUs were: in its `gputrace`.
 const COUNTERS: &str = "counters";
 
@@ -123,6 +130,7 @@ pub struct JsonExporter {
     executed_on: HashMap<u32, u32>,
     summaries: Summaries,
     kernels: BTreeMap<u32, KernelInfo>,
+    counter_ids: CounterIds,
     clocks: Vec<ClockSnapshot>,
     notices: Vec<Notice>,
     ledger: Option<Ledger>,
@@ -160,6 +168,7 @@ impl JsonExporter {
             executed_on: HashMap::new(),
             summaries: Summaries::default(),
             kernels: BTreeMap::new(),
+            counter_ids: CounterIds::default(),
             clocks: Vec::new(),
             notices: Vec::new(),
             ledger: None,
@@ -263,6 +272,7 @@ impl JsonExporter {
             recording,
             gpus,
             executed_on,
+            counter_ids,
             ..
         } = self;
         file.write_all(b"{\"rocprofiler-sdk-tool\": [")?;
@@ -281,7 +291,7 @@ impl JsonExporter {
                 &metadata(recording, &process.info, process.end.or(stopped)),
             )?;
             member(file, "agents", &agents)?;
-            member(file, "counters", &json!([]))?;
+            member(file, "counters", &counter_ids.of(*pid))?;
             file.write_all(b"\"strings\": {")?;
             for (name, value) in &strings {
                 member(file, name, value)?;
@@ -293,7 +303,9 @@ impl JsonExporter {
             member(file, "kernel_symbols", &symbols)?;
             member(file, "host_functions", &json!([]))?;
             member(file, "summary", summaries.get(pid).unwrap_or(&Vec::new()))?;
-            member(file, "callback_records", &json!({"counter_collection": []}))?;
+            file.write_all(b"\"callback_records\": ")?;
+            arrays_of(file, records, *pid, [(COLLECTION, COLLECTION)].into_iter())?;
+            file.write_all(b",\n")?;
             let arrays = ARRAYS.iter().map(|name| (*name, *name));
             file.write_all(b"\"buffer_records\": ")?;
             arrays_of(file, records, *pid, arrays)?;
@@ -404,6 +416,9 @@ impl Exporter for JsonExporter {
                 let record = DispatchRecord::new(dispatch, node, queue_id(dispatch.queue), stream);
                 let array = array("kernel_dispatch", dispatch.time.quality.is_drawn());
                 self.records.push((dispatch.origin.pid, array), &record)?;
+                if let Some(record) = CollectionRecord::new(dispatch, &self.gpus, &mut self.counter_ids) {
+                    self.records.push((dispatch.origin.pid, COLLECTION), &record)?;
+                }
             }
             Event::Copy(copy) => {
                 let stream = self.gpus.stream(copy.origin.pid, copy.origin.stream);

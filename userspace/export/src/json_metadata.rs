@@ -36,7 +36,7 @@ pub(crate) fn metadata(recording: &Recording, info: &ProcessInfo, end: Option<u6
 }
 
 /// Members of rocprofv3's configuration that say what was recorded, by what each is here.
-const TRACES: [(&str, Domain); 14] = [
+const TRACES: [(&str, Domain); 15] = [
     ("kernel_trace", Domain::KernelDispatch),
     ("hsa_core_api_trace", Domain::HsaCore),
     ("hsa_amd_ext_api_trace", Domain::HsaAmdExt),
@@ -46,6 +46,7 @@ const TRACES: [(&str, Domain); 14] = [
     ("memory_copy_trace", Domain::MemoryCopy),
     ("memory_allocation_trace", Domain::MemoryAllocation),
     ("scratch_memory_trace", Domain::ScratchMemory),
+    ("counter_collection", Domain::Counter),
     ("hip_runtime_api_trace", Domain::HipRuntime),
     ("hip_compiler_api_trace", Domain::HipCompiler),
     ("rccl_api_trace", Domain::Rccl),

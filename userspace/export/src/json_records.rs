@@ -3,7 +3,7 @@
 use gputrace_abi::domain::Domain;
 use gputrace_timeline::{
     args::ArgValue,
-    gpu::{Copy, Direction, Dispatch, GpuTime, Window},
+    gpu::{Copy, Direction, Dispatch, GpuTime, Origin, Window},
 };
 use serde::Serialize;
 
@@ -75,6 +75,17 @@ pub(crate) struct Correlation {
     /// The enclosing call; not in records of the GPU's work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ancestor: Option<u64>,
+}
+
+impl Correlation {
+    /// Of work of a GPU.
+    pub(crate) fn of(origin: &Origin) -> Self {
+        Self {
+            internal: origin.innermost,
+            external: origin.external.unwrap_or(0),
+            ancestor: None,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -149,7 +160,7 @@ impl From<[u32; 3]> for Dim3 {
 }
 
 #[derive(Debug, Serialize)]
-struct DispatchInfo {
+pub(crate) struct DispatchInfo {
     size: u64,
     agent_id: Handle,
     queue_id: Handle,
@@ -159,6 +170,23 @@ struct DispatchInfo {
     group_segment_size: u32,
     workgroup_size: Dim3,
     grid_size: Dim3,
+}
+
+impl DispatchInfo {
+    /// `node` is the agent's; `queue` is a number in rocprofv3's way.
+    pub(crate) fn new(dispatch: &Dispatch, node: Option<u32>, queue: u64) -> Self {
+        Self {
+            size: DISPATCH_INFO_SIZE,
+            agent_id: agent_id(node),
+            queue_id: Handle { handle: queue },
+            kernel_id: dispatch.kernel.unwrap_or(0),
+            dispatch_id: dispatch.id,
+            private_segment_size: dispatch.private_size,
+            group_segment_size: dispatch.group_size,
+            workgroup_size: dispatch.workgroup.into(),
+            grid_size: dispatch.grid.into(),
+        }
+    }
 }
 
 /// How well the times of work are known. ns, `CLOCK_BOOTTIME`; null where nothing is proven.
@@ -236,24 +264,10 @@ impl DispatchRecord {
             kind: kind(Some(Domain::KernelDispatch)),
             operation: DISPATCH_OPERATIONS.len() - 1,
             thread_id: dispatch.origin.tid,
-            correlation_id: Correlation {
-                internal: dispatch.origin.innermost,
-                external: dispatch.origin.external.unwrap_or(0),
-                ancestor: None,
-            },
+            correlation_id: Correlation::of(&dispatch.origin),
             start_timestamp: dispatch.time.begin,
             end_timestamp: dispatch.time.end,
-            dispatch_info: DispatchInfo {
-                size: DISPATCH_INFO_SIZE,
-                agent_id: agent_id(node),
-                queue_id: Handle { handle: queue },
-                kernel_id: dispatch.kernel.unwrap_or(0),
-                dispatch_id: dispatch.id,
-                private_segment_size: dispatch.private_size,
-                group_segment_size: dispatch.group_size,
-                workgroup_size: dispatch.workgroup.into(),
-                grid_size: dispatch.grid.into(),
-            },
+            dispatch_info: DispatchInfo::new(dispatch, node, queue),
             stream_id: Handle {
                 handle: stream.into(),
             },
@@ -310,11 +324,7 @@ impl CopyRecord {
             kind: kind(Some(Domain::MemoryCopy)),
             operation: operation.unwrap_or(0),
             thread_id: copy.origin.tid,
-            correlation_id: Correlation {
-                internal: copy.origin.innermost,
-                external: copy.origin.external.unwrap_or(0),
-                ancestor: None,
-            },
+            correlation_id: Correlation::of(&copy.origin),
             start_timestamp: copy.time.begin,
             end_timestamp: copy.time.end,
             dst_agent_id: agent_id(copy.destination_node),

@@ -55,6 +55,7 @@ pub mod functions;
 pub mod gpu;
 pub mod intervals;
 pub mod json;
+mod json_counters;
 mod json_memory;
 mod json_metadata;
 mod json_records;

@@ -23,7 +23,7 @@
 
 use std::{
     fs::File,
-    io::{self, BufWriter, Write},
+    io::{self, BufWriter, Read as _, Write},
     os::fd::OwnedFd,
     path::{Component, Path, PathBuf},
     sync::Arc,
@@ -275,6 +275,21 @@ impl OutputDir {
             Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(OutputError::new("look for", &path, error)),
         }
+    }
+
+    /// The first bytes, `most` at most, of the file called `name`; `None` if there is none that can be read. Links are not
+    /// followed.
+    pub(crate) fn head(&self, name: &str, most: u64) -> Option<Vec<u8>> {
+        // What is no file after all must not be waited for.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&*self.descriptor, name, flags, Mode::empty()).ok()?;
+        let file = File::from(file);
+        if !file.metadata().ok()?.is_file() {
+            return None;
+        }
+        let mut head = Vec::new();
+        file.take(most).read_to_end(&mut head).ok()?;
+        Some(head)
     }
 
     /// Removes the file or link called `name`, if there is one.

@@ -102,6 +102,7 @@ pub fn dispatch(id: u64, submit: u64, time: GpuTime) -> Dispatch {
         barrier: true,
         read_later: false,
         time,
+        readings: Vec::new(),
     }
 }
 

@@ -235,7 +235,10 @@ impl Writer {
                 Ok(())
             }
             Event::Kernel(info) => self.work.kernel(context, info),
-            Event::Dispatch(dispatch) => self.work.dispatch(context, dispatch),
+            Event::Dispatch(dispatch) => match self.work.dispatch(context, dispatch)? {
+                Some(event) => self.observed.readings(context, event, &dispatch.readings),
+                None => Ok(()),
+            },
             Event::Copy(copy) => self.work.copy(context, copy),
             Event::Clocks(clocks) => report::clocks(context, clocks),
             Event::Notice(notice) => report::notice(context, notice),

@@ -1,7 +1,8 @@
 //! What the kernel did, and numbers that were read now and then.
 //!
 //! rocpd has tables for samples of counters, which are used; its own views show only those of kernels and threads, so
-//! there is one of gputrace's, `gputrace_counter`. For what the kernel did it has no place at all.
+//! there is one of gputrace's for all, `gputrace_counter`. What was read while a kernel ran is a value of the kernel's
+//! event besides, so that `pmc_events` and `counters_collection` have it. For what the kernel did it has no place at all.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -10,6 +11,7 @@ use gputrace_capture::{counter::Counter, ledger::Ledger};
 use gputrace_export::ExportError;
 use gputrace_timeline::{
     event::CounterSample,
+    gpu::Reading,
     observation::{FieldValue, Observation},
 };
 use rusqlite::params;
@@ -86,15 +88,35 @@ impl Observed {
         context: &mut Context,
         sample: &CounterSample,
     ) -> Result<(), ExportError> {
-        let counter = match self.counters.get(&sample.counter) {
-            Some(row) => *row,
-            None => self.counter(context, &sample.counter)?,
-        };
+        let counter = self.row(context, &sample.counter)?;
         let event = context.event(Domain::Counter.name(), (0, 0), "{}")?;
         let values = params![counter, int(sample.time), event];
         context.database.insert(&self.sample_sql, values)?;
         let values = params![event, counter, sample.value];
         context.database.insert(&self.value_sql, values)
+    }
+
+    /// Writes what was read while the dispatch with this event ran.
+    pub(crate) fn readings(
+        &mut self,
+        context: &mut Context,
+        event: i64,
+        readings: &[Reading],
+    ) -> Result<(), ExportError> {
+        for reading in readings {
+            let counter = self.row(context, &reading.counter)?;
+            let values = params![event, counter, reading.value];
+            context.database.insert(&self.value_sql, values)?;
+        }
+        Ok(())
+    }
+
+    /// The row of a counter.
+    fn row(&mut self, context: &mut Context, counter: &Arc<Counter>) -> Result<i64, ExportError> {
+        match self.counters.get(counter) {
+            Some(row) => Ok(*row),
+            None => self.counter(context, counter),
+        }
     }
 
     fn counter(&mut self, context: &mut Context, counter: &Arc<Counter>) -> Result<i64, ExportError> {

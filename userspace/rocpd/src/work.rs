@@ -206,7 +206,12 @@ impl Work {
         }
     }
 
-    pub(crate) fn dispatch(&mut self, context: &mut Context, dispatch: &Dispatch) -> Result<(), ExportError> {
+    /// Writes a dispatch; returns the row of its event, if its times are real.
+    pub(crate) fn dispatch(
+        &mut self,
+        context: &mut Context,
+        dispatch: &Dispatch,
+    ) -> Result<Option<i64>, ExportError> {
         let Dispatch { origin, time, .. } = dispatch;
         context.who.seen(origin.pid, origin.tid);
         self.queues.entry(dispatch.queue).or_insert((origin.pid, None));
@@ -282,7 +287,8 @@ impl Work {
             dispatch.barrier,
             dispatch.read_later,
         ];
-        self.all_dispatches_rows.add(&context.database, row)
+        self.all_dispatches_rows.add(&context.database, row)?;
+        Ok(event)
     }
 
     pub(crate) fn copy(&mut self, context: &mut Context, copy: &Copy) -> Result<(), ExportError> {

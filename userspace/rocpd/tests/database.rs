@@ -23,7 +23,7 @@ use gputrace_timeline::{
     Timeline,
     event::{CallEnd, Event},
     observation::{FieldValue, Observation, ObservedField, Whose},
-    synthetic::{Synthetic, call, ledger},
+    synthetic::{Synthetic, call, gpu, ledger},
 };
 use rusqlite::{Connection, OpenFlags};
 
@@ -320,6 +320,38 @@ fn what_the_kernel_did_and_what_was_read_is_there() {
         number(&database, "SELECT count(*) FROM pragma_foreign_key_check"),
         0
     );
+}
+
+#[test]
+fn what_was_read_while_a_kernel_ran_is_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let reader = CaptureReader::new(Cursor::new(gpu::counted().bytes())).unwrap();
+    let events = Timeline::new(reader).unwrap().collect::<Result<Vec<_>, _>>();
+    let path = export(&events.unwrap(), directory.path());
+    check_by_reader("rocpd_check.py", &path);
+    let database = open(&path);
+    for view in [
+        "SELECT dispatch_id, counter_name, counter_value FROM pmc_events",
+        "SELECT dispatch_id, counter_name, value FROM counters_collection",
+    ] {
+        let mut statement = database.prepare(&format!("{view} ORDER BY 1, 3")).unwrap();
+        let rows = statement.query_map((), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+        let rows: Vec<(i64, String, f64)> = rows.unwrap().collect::<Result<_, _>>().unwrap();
+        let row = |dispatch, name: &str, value| (dispatch, name.to_owned(), value);
+        assert_eq!(
+            rows,
+            [
+                row(1, "cu_occupancy", 64.0),
+                row(1, "power1_average", 115.0),
+                row(1, "energy", 600.0),
+                row(3, "power1_average", 90.0)
+            ],
+            "{view}"
+        );
+    }
+    // Each value that was read once, and none of those besides: twelve are in the capture.
+    assert_eq!(number(&database, "SELECT count(*) FROM gputrace_counter"), 12);
+    assert_eq!(number(&database, "SELECT count(*) FROM rocpd_info_pmc"), 4);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Reading now and then what GPUs and traced processes use.
 //!
 //! Only what has changed goes into the capture: most of a GPU's hundreds of numbers stand still most of the time. At the
-//! end everything is written once more, so that the last value reaches to the end.
+//! end everything is written once more, so that the last value reaches to the end. Each reading of a group of files is
+//! noted even if nothing has changed, with when it began and ended: so it is known what was read while a kernel ran.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -12,7 +13,7 @@ use std::{
 
 use gputrace_capture::{
     Meta,
-    counter::{Counter, CounterValues},
+    counter::{Counter, CounterValues, GroupRead},
     meta::Notice,
 };
 use gputrace_collect::{CommandSender, clocks};
@@ -29,6 +30,9 @@ use gputrace_probe::calls::Calls;
 
 /// Descriptors of processes are looked at no more often than this: there may be thousands.
 const DRM_PAUSE: Duration = Duration::from_secs(1);
+
+/// What other threads have read waits no longer than this.
+const LINK_PAUSE: Duration = Duration::from_millis(100);
 
 /// Problems that are told; more have one cause.
 const MOST_TOLD: usize = 20;
@@ -84,17 +88,24 @@ impl Reader {
             book.pmu = PmuCounters::open(&paths, &book.gpus);
             let mut give = |meta| commands.meta(meta);
             let mut drm = Instant::now();
+            let mut due = Instant::now();
             loop {
-                let due = Instant::now() + pause;
-                let with_drm = Instant::now() >= drm;
-                if with_drm {
-                    drm = Instant::now() + DRM_PAUSE;
+                let now = Instant::now();
+                if now >= due {
+                    due = now + pause;
+                    let with_drm = now >= drm;
+                    if with_drm {
+                        drm = now + DRM_PAUSE;
+                    }
+                    book.round(&paths, &whom, with_drm, &mut give);
                 }
-                book.round(&paths, &whom, with_drm, &mut give);
-                for readings in pcie.iter().flat_map(mpsc::Receiver::try_iter) {
-                    book.take(readings, clocks::now(), &mut give);
+                for (gpu, taken) in pcie.iter().flat_map(mpsc::Receiver::try_iter) {
+                    book.take(Group::Link(gpu), taken, &mut give);
                 }
-                let wait = due.saturating_duration_since(Instant::now());
+                let mut wait = due.saturating_duration_since(Instant::now());
+                if !pcie.is_empty() {
+                    wait = wait.min(LINK_PAUSE);
+                }
                 if stopped.recv_timeout(wait) != Err(mpsc::RecvTimeoutError::Timeout) {
                     break;
                 }
@@ -127,7 +138,7 @@ impl Drop for Reader {
 
 /// A thread for each GPU that has `pcie_bw`, which takes a second to be read. They end when nobody listens any more, and
 /// nobody waits for them.
-fn link_readers(paths: &Paths, gpus: &[GpuPlace]) -> Vec<mpsc::Receiver<Readings>> {
+fn link_readers(paths: &Paths, gpus: &[GpuPlace]) -> Vec<mpsc::Receiver<(u32, Taken)>> {
     let has_it = |gpu: &&GpuPlace| paths.device(gpu.drm_render_minor).join("pcie_bw").exists();
     let start = |gpu: &GpuPlace| {
         let (sender, receiver) = mpsc::sync_channel(1);
@@ -135,8 +146,12 @@ fn link_readers(paths: &Paths, gpus: &[GpuPlace]) -> Vec<mpsc::Receiver<Readings
         let read = move || {
             loop {
                 let begin = Instant::now();
-                let readings = pcie_readings(&paths, &gpu);
-                if readings.values.is_empty() && !readings.asleep || sender.send(readings).is_err() {
+                let mut taken = timed(|| pcie_readings(&paths, &gpu));
+                // It is about the second that is over.
+                taken.time = taken.end;
+                let readings = &taken.readings;
+                if readings.values.is_empty() && !readings.asleep || sender.send((gpu.gpu_id, taken)).is_err()
+                {
                     return;
                 }
                 // A GPU that sleeps answers at once.
@@ -152,6 +167,30 @@ fn link_readers(paths: &Paths, gpus: &[GpuPlace]) -> Vec<mpsc::Receiver<Readings
 /// What tells counters apart: GPU, process, name.
 type Key = (u32, u32, String);
 
+/// What is read together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Group {
+    /// Files of a GPU, by KFD's number.
+    Gpu(u32),
+    /// A GPU's link.
+    Link(u32),
+    /// What perf counts, of all GPUs.
+    Pmu,
+    /// What KFD has of a process.
+    Process(u32),
+    /// What the descriptors of a process say.
+    Drm(u32),
+}
+
+/// What the capture has of a group.
+#[derive(Debug)]
+struct Members {
+    /// Its number.
+    number: u32,
+    /// The counters that were read the last time, by number.
+    present: Vec<u32>,
+}
+
 /// What the capture has of counters.
 #[derive(Debug, Default)]
 struct Book {
@@ -159,6 +198,7 @@ struct Book {
     /// Counters of the GPUs that perf has.
     pmu: PmuCounters,
     numbers: HashMap<Key, u32>,
+    groups: HashMap<Group, Members>,
     /// The last value of each counter that was written.
     last: HashMap<u32, f64>,
     told: BTreeSet<String>,
@@ -178,51 +218,97 @@ impl Book {
     fn round(&mut self, paths: &Paths, whom: &impl Whom, with_drm: bool, give: &mut impl FnMut(Meta)) {
         let gpus = std::mem::take(&mut self.gpus);
         for gpu in &gpus {
-            let (readings, time) = timed(|| gpu_readings(paths, gpu));
-            self.missing(gpu, &readings, give);
-            self.take_of(&gpus, readings, time, give);
+            let taken = timed(|| gpu_readings(paths, gpu));
+            self.missing(gpu, &taken.readings, give);
+            self.take_of(&gpus, Group::Gpu(gpu.gpu_id), taken, give);
         }
-        let (readings, time) = timed(|| self.pmu.read());
-        self.take_of(&gpus, readings, time, give);
+        let taken = timed(|| self.pmu.read());
+        self.take_of(&gpus, Group::Pmu, taken, give);
         let listed = processes::pids(paths).unwrap_or_default();
         for pid in whom.pids().unwrap_or_else(|| listed.clone()) {
             if listed.contains(&pid) {
-                let (readings, time) = timed(|| process_readings(paths, pid));
-                self.take_of(&gpus, readings, time, give);
+                let taken = timed(|| process_readings(paths, pid));
+                self.take_of(&gpus, Group::Process(pid), taken, give);
             }
             if with_drm {
-                let (readings, time) = timed(|| drm_readings(paths, &gpus, pid));
-                self.take_of(&gpus, readings, time, give);
+                let taken = timed(|| drm_readings(paths, &gpus, pid));
+                self.take_of(&gpus, Group::Drm(pid), taken, give);
             }
         }
         self.gpus = gpus;
     }
 
-    fn take(&mut self, readings: Readings, time: u64, give: &mut impl FnMut(Meta)) {
+    fn take(&mut self, group: Group, taken: Taken, give: &mut impl FnMut(Meta)) {
         let gpus = std::mem::take(&mut self.gpus);
-        self.take_of(&gpus, readings, time, give);
+        self.take_of(&gpus, group, taken, give);
         self.gpus = gpus;
     }
 
-    fn take_of(&mut self, gpus: &[GpuPlace], readings: Readings, time: u64, give: &mut impl FnMut(Meta)) {
-        let mut values = Vec::new();
-        for reading in readings.values {
-            let value = reading.value;
-            let number = self.number(gpus, reading, give);
-            if self.last.insert(number, value) != Some(value) {
-                values.push((number, value));
-            }
-        }
-        if !values.is_empty() {
-            give(CounterValues { time, values }.into());
-        }
+    fn take_of(&mut self, gpus: &[GpuPlace], group: Group, taken: Taken, give: &mut impl FnMut(Meta)) {
+        let readings = taken.readings;
         for problem in readings.problems {
             self.tell(format!("a counter is not recorded: {problem}"), give);
         }
+        if readings.values.is_empty() && !self.groups.contains_key(&group) {
+            return;
+        }
+        let next = self.groups.len() as u32;
+        let members = self.groups.entry(group).or_insert(Members {
+            number: next,
+            present: Vec::new(),
+        });
+        let (number, before) = (members.number, std::mem::take(&mut members.present));
+        let mut values = Vec::new();
+        let mut present = Vec::with_capacity(before.len());
+        for reading in readings.values {
+            let value = reading.value;
+            let counter = self.number(gpus, number, reading, give);
+            present.push(counter);
+            if self.last.insert(counter, value) != Some(value) {
+                values.push((counter, value));
+            }
+        }
+        let gone: Vec<u32> = if present == before {
+            Vec::new()
+        } else {
+            let now: BTreeSet<u32> = present.iter().copied().collect();
+            before
+                .into_iter()
+                .filter(|counter| !now.contains(counter))
+                .collect()
+        };
+        for counter in &gone {
+            self.last.remove(counter);
+        }
+        // Nothing was read, and nothing had been.
+        if present.is_empty() && gone.is_empty() {
+            return;
+        }
+        if let Some(members) = self.groups.get_mut(&group) {
+            members.present = present;
+        }
+        let read = GroupRead {
+            group: number,
+            before: taken.time.saturating_sub(taken.begin),
+            after: taken.end.saturating_sub(taken.time),
+        };
+        let values = CounterValues {
+            time: taken.time,
+            values,
+            read: Some(read),
+            gone,
+        };
+        give(values.into());
     }
 
     /// The number of what was read, described if it is new.
-    fn number(&mut self, gpus: &[GpuPlace], reading: Reading, give: &mut impl FnMut(Meta)) -> u32 {
+    fn number(
+        &mut self,
+        gpus: &[GpuPlace],
+        group: u32,
+        reading: Reading,
+        give: &mut impl FnMut(Meta),
+    ) -> u32 {
         let key = (reading.gpu_id, reading.pid, reading.name.into_owned());
         if let Some(number) = self.numbers.get(&key) {
             return *number;
@@ -237,6 +323,7 @@ impl Book {
             pid: reading.pid,
             gpu_id: reading.gpu_id,
             node_id: place.map(|gpu| gpu.node_id),
+            group: Some(group),
         };
         give(counter.into());
         self.numbers.insert(key, number);
@@ -278,12 +365,25 @@ fn notice(text: String) -> Meta {
     Notice { time, text }.into()
 }
 
-/// Readings, and the middle of the time in which they were made, ns `CLOCK_BOOTTIME`.
-fn timed(read: impl FnOnce() -> Readings) -> (Readings, u64) {
+/// Readings and when they were made, ns `CLOCK_BOOTTIME`.
+struct Taken {
+    readings: Readings,
+    begin: u64,
+    end: u64,
+    /// The time that the values have: the middle.
+    time: u64,
+}
+
+fn timed(read: impl FnOnce() -> Readings) -> Taken {
     let begin = clocks::now();
     let readings = read();
-    let took = clocks::now().saturating_sub(begin);
-    (readings, begin + took / 2)
+    let end = clocks::now().max(begin);
+    Taken {
+        readings,
+        begin,
+        end,
+        time: begin + (end - begin) / 2,
+    }
 }
 
 #[cfg(test)]
@@ -406,6 +506,58 @@ mod tests {
             "{notices:?}"
         );
         assert_eq!(round(&mut book, root, None).2, Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_reading_of_a_group_is_noted_with_what_is_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let mut book = node(root);
+        let mut reads = || {
+            let (mut counters, mut reads) = (Vec::new(), Vec::new());
+            let before = clocks::now();
+            book.round(&Paths::under(root), &These(None), true, &mut |meta| match meta {
+                Meta::Counter(counter) => counters.push(*counter),
+                Meta::CounterValues(values) => reads.push(*values),
+                _ => {}
+            });
+            let after = clocks::now();
+            for values in &reads {
+                let read = values.read.unwrap();
+                assert!(values.time - read.before >= before && values.time + read.after <= after);
+            }
+            let reads: Vec<_> = reads
+                .into_iter()
+                .map(|values| (values.read.unwrap().group, values.values.len(), values.gone))
+                .collect();
+            (counters, reads)
+        };
+        let (counters, first) = reads();
+        // The GPU's three, KFD's four of the process, one of its descriptors.
+        assert_eq!(first, [(0, 3, vec![]), (1, 4, vec![]), (2, 1, vec![])]);
+        let groups: Vec<_> = counters.iter().map(|counter| counter.group).collect();
+        assert_eq!(
+            groups,
+            [
+                Some(0),
+                Some(0),
+                Some(0),
+                Some(1),
+                Some(1),
+                Some(1),
+                Some(1),
+                Some(2)
+            ]
+        );
+        let unchanged = [(0, 0, vec![]), (1, 0, vec![]), (2, 0, vec![])];
+        assert_eq!(reads().1, unchanged);
+        let used = root.join("sys/class/drm/renderD128/device/mem_info_vram_used");
+        fs::remove_file(&used).unwrap();
+        fs::remove_dir_all(root.join("proc/4711")).unwrap();
+        assert_eq!(reads().1, [(0, 0, vec![1]), (1, 0, vec![]), (2, 0, vec![7])]);
+        // It is back with the value that it had; what nothing is read of is not noted.
+        fs::write(&used, "4096\n").unwrap();
+        assert_eq!(reads().1, [(0, 1, vec![]), (1, 0, vec![])]);
     }
 
     #[test]

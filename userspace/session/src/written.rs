@@ -2,7 +2,7 @@
 //! the old one if that is asked for.
 
 use gputrace_abi::domain::Domain;
-use gputrace_export::{OutputDir, OutputError};
+use gputrace_export::{OutputDir, OutputError, report};
 
 /// The capture.
 pub(crate) fn capture(name: &str) -> String {
@@ -10,7 +10,7 @@ pub(crate) fn capture(name: &str) -> String {
 }
 
 /// Endings of the files that formats make, and of those beside them.
-const ENDINGS: [&str; 15] = [
+const ENDINGS: [&str; 16] = [
     "_results.pftrace",
     "_results.json",
     "_results.db",
@@ -23,6 +23,7 @@ const ENDINGS: [&str; 15] = [
     "_config.json",
     "_agent_info.csv",
     "_arguments.csv",
+    "_counter_collection.csv",
     "_domain_stats.csv",
     "_loss.csv",
     "_unfinished_calls.csv",
@@ -30,6 +31,9 @@ const ENDINGS: [&str; 15] = [
 
 /// Domains of CSV files that are none of the recorder's.
 const OTHER_STEMS: [&str; 2] = ["other_api", "counter"];
+
+/// Ending of the page that `gputrace report` makes. Other pages may have such a name, too.
+const PAGE: &str = ".html";
 
 /// The directory of an OTF2 archive.
 const ARCHIVE: &str = "_results";
@@ -64,6 +68,10 @@ pub(crate) fn must_not_be(
 ) -> Result<(), OutputError> {
     directory.must_not_have(&capture(name))?;
     directory.must_not_have(&format!("{name}{ARCHIVE}"))?;
+    let page = format!("{name}{PAGE}");
+    if report::is_page(directory, &page) {
+        directory.must_not_have(&page)?;
+    }
     files(name, summary_file)
         .iter()
         .try_for_each(|file| directory.must_not_have(file))
@@ -81,6 +89,10 @@ pub(crate) fn remove(
 ) -> Result<(), OutputError> {
     for file in files(name, summary_file) {
         directory.remove(&file)?;
+    }
+    let page = format!("{name}{PAGE}");
+    if report::is_page(directory, &page) {
+        directory.remove(&page)?;
     }
     directory.remove_directory(&format!("{name}{ARCHIVE}"), &IN_ARCHIVE)
 }
@@ -139,6 +151,38 @@ mod tests {
             ["run.gtcap", "run_notes.txt", "running_loss.csv"]
         );
         must_not_be(&directory, "runn", None).unwrap();
+    }
+
+    #[test]
+    fn a_report_belongs_to_its_recording_and_other_pages_do_not() {
+        let temporary = tempfile::tempdir().unwrap();
+        let directory = OutputDir::open(temporary.path(), None).unwrap();
+        let title = "<title>".repeat(100);
+        let mut exporter: Box<dyn gputrace_export::Exporter> =
+            Box::new(report::ReportExporter::new(&directory, "run.html", &title).unwrap());
+        synthetic::events()
+            .iter()
+            .for_each(|event| exporter.event(event).unwrap());
+        exporter.finish().unwrap();
+        fs::write(
+            temporary.path().join("index.html"),
+            "<!DOCTYPE html>\n<title>gputrace</title>",
+        )
+        .unwrap();
+        std::os::unix::fs::symlink(
+            temporary.path().join("run.html"),
+            temporary.path().join("link.html"),
+        )
+        .unwrap();
+        assert!(matches!(
+            must_not_be(&directory, "run", None),
+            Err(OutputError::Exists { .. })
+        ));
+        for name in ["run", "index", "link"] {
+            remove(&directory, name, None).unwrap();
+            must_not_be(&directory, name, None).unwrap();
+        }
+        assert_eq!(names(temporary.path()), ["index.html", "link.html"]);
     }
 
     #[test]

@@ -98,7 +98,8 @@ const REGISTER: &str = "uint64_t";
 /// Names of arguments of functions that the catalogue does not know.
 const RAW_NAMES: [&str; gputrace_abi::REGISTER_ARGS] = ["arg0", "arg1", "arg2", "arg3", "arg4", "arg5"];
 
-/// Names and values of a call's arguments, in order of declaration, then those of what the program has annotated it with.
+/// Names and values of a call's arguments, in order of declaration, then those of what the program has annotated it with; of
+/// RCCL's collectives then rank and size of the communicator (`rank`, `nranks`), as far as they are known.
 /// A function without catalogue entry shows all six argument registers in hex as `arg0` … `arg5`: how many it has is not
 /// known.
 ///
@@ -128,7 +129,7 @@ pub fn typed<'a>(
     }))
 }
 
-/// What the program has annotated a region with, which differs from call to call.
+/// What the program has annotated a region with, and what is known of a communicator, which differs from call to call.
 pub fn annotations(call: &Call) -> impl Iterator<Item = (&str, ArgValue<'_>)> {
     call.pointees.iter().filter_map(|pointee| {
         let PointeeData::Annotation(Annotation { name, value }) = &pointee.data else {
@@ -146,7 +147,7 @@ pub fn annotations(call: &Call) -> impl Iterator<Item = (&str, ArgValue<'_>)> {
     })
 }
 
-/// As [`decoded`], without annotations: the same names for each call of a function that is no request to the driver. Of
+/// As [`decoded`], without annotations and what is known of a communicator: the same names for each call of a function that is no request to the driver. Of
 /// RCCL's collectives the bytes that they are about stand at the end, if the type of the elements is known.
 pub fn declared<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = (&'a str, ArgValue<'a>)> {
     let succeeded = succeeded(info, call);

@@ -7,23 +7,33 @@ use std::{
 
 use gputrace_capture::counter::{Counter, CounterValues};
 
-use crate::event::{CounterSample, Event};
+use crate::{
+    event::{CounterSample, Event},
+    gpu::Dispatch,
+    readings::Readings,
+};
 
 /// The counters of a capture by number.
 #[derive(Debug, Default)]
-pub(crate) struct Counters(HashMap<u32, Arc<Counter>>);
+pub(crate) struct Counters {
+    known: HashMap<u32, Arc<Counter>>,
+    readings: Readings,
+}
 
 impl Counters {
     pub(crate) fn learn(&mut self, counter: Counter) {
-        self.0.insert(counter.number, Arc::new(counter));
+        let counter = Arc::new(counter);
+        self.readings.learn(&counter);
+        self.known.insert(counter.number, counter);
     }
 
     /// Takes what was read at a time. Returns how many values are of counters that the capture does not describe, or no
     /// numbers.
-    pub(crate) fn take(&self, read: &CounterValues, ready: &mut VecDeque<Event>) -> u64 {
+    pub(crate) fn take(&mut self, read: &CounterValues, ready: &mut VecDeque<Event>) -> u64 {
+        self.readings.take(read);
         let mut wrong = 0;
         for (number, value) in &read.values {
-            match self.0.get(number) {
+            match self.known.get(number) {
                 Some(counter) if value.is_finite() => ready.push_back(Event::Counter(CounterSample {
                     counter: Arc::clone(counter),
                     time: read.time,
@@ -33,6 +43,16 @@ impl Counters {
             }
         }
         wrong
+    }
+
+    /// Adds what was read while a dispatch ran; `node` is that of its agent.
+    pub(crate) fn annotate(&mut self, dispatch: &mut Dispatch, node: Option<u32>) {
+        self.readings.annotate(dispatch, node);
+    }
+
+    /// What readers should know.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        self.readings.remarks()
     }
 }
 
@@ -52,6 +72,7 @@ mod tests {
         let read = CounterValues {
             time: 9,
             values: vec![(4, 97.0), (5, 1.0), (4, f64::NAN)],
+            ..CounterValues::default()
         };
         assert_eq!(counters.take(&read, &mut ready), 2);
         let [Event::Counter(sample)] = ready.make_contiguous() else {

@@ -1,7 +1,12 @@
 //! The GPU's part of the event model: agents, queues, kernels, dispatches and copies, with times that say
 //! how well they are known.
 
-use gputrace_capture::gpu::{Agent, Kernel};
+use std::sync::Arc;
+
+use gputrace_capture::{
+    counter::Counter,
+    gpu::{Agent, Kernel},
+};
 
 /// How well the times of a dispatch or copy are known. The order is that of knowledge, least first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -188,8 +193,20 @@ pub struct Origin {
     pub external: Option<u64>,
 }
 
+/// What was read of a counter while a dispatch ran.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// Of the dispatch's agent: its own, or one of the dispatch's process on it. Of merged captures, several counters may
+    /// have the same number.
+    pub counter: Arc<Counter>,
+    /// The mean of the readings; of a counter that only grows, by how much it grew from the first to the last. Finite.
+    pub value: f64,
+    /// Readings that lie within the dispatch; at least two of a counter that only grows.
+    pub readings: u64,
+}
+
 /// A kernel dispatch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dispatch {
     /// Number in this timeline, dense from 1, about in the order of submission.
     pub id: u64,
@@ -223,6 +240,8 @@ pub struct Dispatch {
     pub read_later: bool,
     /// When.
     pub time: GpuTime,
+    /// Counters that were read while it ran, if its times are real ([`Quality::is_drawn`]). Known when the event is emitted.
+    pub readings: Vec<Reading>,
 }
 
 /// Direction of a copy.

@@ -21,6 +21,7 @@
 
 pub mod args;
 mod collective;
+mod communicators;
 mod counter;
 mod decode;
 mod deferred;
@@ -35,6 +36,7 @@ pub mod observation;
 mod pasids;
 mod processes;
 mod ranges;
+mod readings;
 pub mod status;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;

@@ -39,6 +39,7 @@ use gputrace_capture::{
 };
 
 use crate::{
+    communicators::Communicators,
     counter::Counters,
     deferred::Deferred,
     driver::DriverEvents,
@@ -76,6 +77,7 @@ pub struct Timeline<R> {
     /// Whether queues are followed for their scratch memory only.
     hides_dispatches: bool,
     memory: Memory,
+    communicators: Communicators,
     collecting: Collection,
     group: Group,
     processes: Processes,
@@ -99,6 +101,8 @@ enum State {
     Reading,
     /// All blocks are read; the last group is being emitted.
     Draining,
+    /// What the recording left open is being emitted.
+    Finishing,
     /// The closing events have been queued.
     Closed,
 }
@@ -167,6 +171,7 @@ impl<R: Read + Seek> Timeline<R> {
             ranges: Ranges::default(),
             hides_dispatches,
             memory,
+            communicators: Communicators::default(),
             collecting: Collection::default(),
             group: Group::default(),
             processes: Processes::default(),
@@ -264,6 +269,7 @@ impl<R: Read + Seek> Timeline<R> {
                 for info in functions(*library) {
                     self.ranges.function(&info);
                     self.memory.function(&info);
+                    self.communicators.function(&info);
                     // Calls of one that was probed for allocations only are not shown.
                     if info.domain != Some(Domain::MemoryAllocation) {
                         self.ready.push_back(Event::Function(Box::new(info)));
@@ -313,6 +319,7 @@ impl<R: Read + Seek> Timeline<R> {
         if task.pid == task.tid || task.op == task_op::EXEC {
             self.memory.settle(&mut self.ready);
             self.memory.ended(task.pid);
+            self.communicators.ended(task.pid);
         }
         self.ranges
             .ended((task.pid, task.tid), task.time, how, &mut self.ready);
@@ -322,22 +329,32 @@ impl<R: Read + Seek> Timeline<R> {
     fn gives(&mut self, event: &mut Event) -> bool {
         self.deferred.seen(event);
         let is_hidden = self.hides_dispatches && matches!(event, Event::Dispatch(_));
-        !is_hidden && self.ranges.annotate(event)
+        let is_shown = !is_hidden && self.ranges.annotate(event);
+        if is_shown && let Event::Dispatch(dispatch) = event {
+            let node = self.work.node_of(dispatch);
+            self.counters.annotate(dispatch, node);
+        }
+        is_shown
     }
 
-    /// Queues what stands at the end: remarks, the account, the end mark.
-    fn close(&mut self) {
+    /// Queues what is known of all that the recording left open.
+    fn finish(&mut self) {
         let end = self.end.as_ref().map_or(self.collecting.latest(), |end| end.time);
         self.ranges.finish(end, &mut self.ready);
         self.work.finish(&mut self.ready);
         self.tally.duplicate_packets = self.work.duplicates();
         self.tally.nothing_selected = self.ranges.nothing_selected();
+    }
+
+    /// Queues what stands at the end: remarks, the account, the end mark.
+    fn close(&mut self) {
         let time = self.end.as_ref().map_or(self.collecting.latest(), |end| end.time);
         let open = self.driver.finish(time);
         self.ready
             .extend(open.map(|one| Event::Observation(Box::new(one))));
         let mut remarks: Vec<String> = self.work.remarks().chain(self.ranges.remarks()).collect();
         remarks.extend(self.memory.remarks());
+        remarks.extend(self.counters.remarks());
         match (self.reader.truncation(), &self.end) {
             (Some(truncation), _) => remarks.push(format!("{truncation}. The recorder was killed or ran out of disk space, or the file was damaged.")),
             (None, None) => remarks.push(
@@ -416,6 +433,7 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                         let function = ioctl::function(request.nr());
                         self.ready.push_back(Event::Function(Box::new(function)));
                     }
+                    self.communicators.call(&mut call);
                     if !self.memory.call(&call, &mut self.ready) {
                         continue;
                     }
@@ -470,6 +488,10 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                     }
                 }
                 State::Draining => {
+                    self.state = State::Finishing;
+                    self.finish();
+                }
+                State::Finishing => {
                     self.state = State::Closed;
                     self.close();
                 }

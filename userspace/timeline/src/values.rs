@@ -10,7 +10,7 @@ use zerocopy::FromBytes as _;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pointee {
     /// Which word of the call held the pointer: 0 to 5 the argument registers, from 6 on the words of stack arguments,
-    /// then [`gputrace_abi::values::RESULT_WORD`].
+    /// then [`gputrace_abi::values::RESULT_WORD`]; [`u8::MAX`] if no word did.
     pub word: u8,
     /// Whether it was read when the function returned; else when it was called.
     pub at_return: bool,
@@ -36,10 +36,11 @@ pub enum PointeeData {
     Unreadable,
 }
 
-/// What a program has annotated a region with.
+/// What a program has annotated a region with, or what is known of a call besides its arguments: rank and size of a
+/// collective's communicator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotation {
-    /// What the program calls it.
+    /// What it is called, by the program if it is the program's.
     pub name: String,
     /// Its value.
     pub value: AnnotationValue,

@@ -61,7 +61,7 @@ fn read(capture: &mut Synthetic) -> (Vec<Event>, Tally) {
 
 fn dispatches(events: &[Event]) -> Vec<Dispatch> {
     let dispatches = events.iter().filter_map(|event| match event {
-        Event::Dispatch(dispatch) => Some(**dispatch),
+        Event::Dispatch(dispatch) => Some((**dispatch).clone()),
         _ => None,
     });
     dispatches.collect()
@@ -107,7 +107,7 @@ fn everything_that_a_dispatch_refers_to_comes_before_it() {
         position(|event| matches!(event, Event::Dispatch(_))),
     ];
     assert!(order.is_sorted(), "{order:?}");
-    let [dispatch] = dispatches(&events)[..] else {
+    let [ref dispatch] = dispatches(&events)[..] else {
         unreachable!("one dispatch")
     };
     assert_eq!((dispatch.id, dispatch.index, dispatch.kernel), (1, 7, Some(1)));
@@ -126,6 +126,48 @@ fn everything_that_a_dispatch_refers_to_comes_before_it() {
     );
     assert_eq!(dispatch.time.quality, Quality::Exact);
     assert_eq!((dispatch.time.begin, dispatch.time.end), (51 * MS, 52 * MS));
+}
+
+#[test]
+fn what_was_read_while_a_kernel_ran_is_its_own() {
+    let (events, tally) = read(&mut gpu::counted());
+    let found: Vec<Vec<(String, f64, u64)>> = dispatches(&events)
+        .iter()
+        .map(|dispatch| {
+            let readings = dispatch.readings.iter();
+            readings
+                .map(|one| (one.counter.name.clone(), one.value, one.readings))
+                .collect()
+        })
+        .collect();
+    let one = |name: &str, value, readings| (name.to_owned(), value, readings);
+    assert_eq!(
+        found,
+        [
+            vec![
+                one("power1_average", 115.0, 4),
+                one("energy", 600.0, 4),
+                one("cu_occupancy", 64.0, 1)
+            ],
+            vec![],
+            vec![one("power1_average", 90.0, 1)],
+            vec![]
+        ]
+    );
+    let notices: Vec<&str> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Notice(notice) => Some(notice.text.as_str()),
+            _ => None,
+        })
+        .collect();
+    let about = |text: &&str| text.contains("counter");
+    let about: Vec<&str> = notices.into_iter().filter(about).collect();
+    assert!(
+        about.len() == 1 && about[0].starts_with("Of 3 dispatches with known times 1 were over"),
+        "{about:?}"
+    );
+    assert_eq!(tally.malformed_records, 0);
 }
 
 #[test]
@@ -312,7 +354,7 @@ fn a_gpu_without_clock_samples_is_said_to_have_none() {
         ))
         .meta(End::default());
     let (events, _) = read(&mut capture);
-    let [dispatch] = dispatches(&events)[..] else {
+    let [ref dispatch] = dispatches(&events)[..] else {
         unreachable!("one dispatch")
     };
     assert_eq!(

@@ -94,6 +94,8 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make outputs of a capture.
+    ///
+    /// Files of the same names are replaced, as by rocprofv3; those of an earlier export that this one does not make stay.
     Export(Box<ExportArgs>),
     /// Print where the time went in a capture.
     Summary(Box<SummaryCommand>),
@@ -168,7 +170,7 @@ pub(crate) fn forgotten_dashes(error: &clap::Error) -> Option<String> {
 pub(crate) struct ExportArgs {
     /// The capture (.gtcap).
     pub(crate) capture: PathBuf,
-    /// Outputs; by default beside the capture, with its name.
+    /// Outputs; by default beside the capture, with its name. Files that are there already are replaced.
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     /// Part of the recording.

@@ -38,7 +38,8 @@ pub(crate) struct OutputArgs {
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) output_config: bool,
 
-    /// Replace an earlier recording of the same name: all files that gputrace makes under it are removed.
+    /// Replace an earlier recording of the same name: all files that gputrace makes under it are removed, its report (NAME.html)
+    /// among them. Of recordings only: `export` and `merge` replace the files that they make, as rocprofv3 does, and leave others.
     #[arg(long)]
     pub(crate) force: bool,
 

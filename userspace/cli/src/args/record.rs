@@ -90,9 +90,9 @@ pub(crate) struct RecordArgs {
     pub(crate) tracepoint: Vec<String>,
 
     /// Read clocks, power, temperatures, memory and use of the GPUs and of the traced processes on them HZ times a second (1 to
-    /// 10; 1 without a number).
+    /// 100; 1 without a number). Each reading takes a GPU's firmware up to milliseconds. What is read while a kernel runs is in NAME_counter_collection.csv as well.
     #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true, default_missing_value = "1",
-          value_parser = clap::value_parser!(u32).range(1..=10), help_heading = "What to trace")]
+          value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "What to trace")]
     pub(crate) counters: Option<u32>,
 
     /// Outputs.

@@ -11,7 +11,8 @@ use super::{
 
 /// Of options about counters inside the GPU.
 const COUNTERS: &str = "counters inside the GPU can be programmed only by the process that uses it; `--kernel-trace` gives the \
-                        times of every kernel, and `gputrace kfd PID` what the driver counts";
+                        times of every kernel, and `--counters` what the driver counts, with \
+                        NAME_counter_collection.csv for what was read while each kernel ran";
 /// Of options about samples of the GPU's program counter.
 const SAMPLING: &str = "the GPU's program counter can be sampled only from inside the process; `--kernel-trace` gives the times \
                         of every kernel";

@@ -19,18 +19,15 @@ use crate::{
     output::OutputDir,
 };
 
-/// rocprofv3 gives LDS in blocks of this many bytes.
-const LDS_BLOCK: u64 = 512;
-
 /// A column: its name and where its values come from.
-type Column<T> = (&'static str, for<'a> fn(&Row<'a, T>) -> Field<'a>);
+pub(super) type Column<T> = (&'static str, for<'a> fn(&Row<'a, T>) -> Field<'a>);
 
 /// What a row is made of: a dispatch or copy, and what it refers to.
-struct Row<'g, T> {
-    work: &'g T,
-    gpus: &'g Gpus,
+pub(super) struct Row<'g, T> {
+    pub(super) work: &'g T,
+    pub(super) gpus: &'g Gpus,
     /// Number of its row, from 1, in the table with rocprofv3's columns.
-    trace_row: Option<u64>,
+    pub(super) trace_row: Option<u64>,
 }
 
 /// `kernel_trace`, exactly rocprofv3's.
@@ -48,12 +45,7 @@ const DISPATCH: &[Column<Dispatch>] = &[
     ("Correlation_Id", |row| row.work.origin.innermost.into()),
     ("Start_Timestamp", |row| row.work.time.begin.into()),
     ("End_Timestamp", |row| row.work.time.end.into()),
-    ("LDS_Block_Size", |row| {
-        // rocprofv3 shows what the kernel declares; what was added for one dispatch is in the side file.
-        let declared = row.gpus.kernel(row.work).map(|info| info.kernel.group_size);
-        let size = u64::from(declared.unwrap_or(row.work.group_size));
-        size.next_multiple_of(LDS_BLOCK).into()
-    }),
+    ("LDS_Block_Size", |row| row.gpus.lds_block_size(row.work).into()),
     ("Scratch_Size", |row| row.work.private_size.into()),
     ("VGPR_Count", |row| kernel(row, |kernel| kernel.arch_vgpr_count)),
     ("Accum_VGPR_Count", |row| {
@@ -274,7 +266,7 @@ fn stream(gpus: &Gpus, origin: &Origin) -> Field<'static> {
     gpus.stream(origin.pid, origin.stream).into()
 }
 
-fn kernel(row: &Row<'_, Dispatch>, what: fn(&Kernel) -> u32) -> Field<'static> {
+pub(super) fn kernel(row: &Row<'_, Dispatch>, what: fn(&Kernel) -> u32) -> Field<'static> {
     row.gpus
         .kernel(row.work)
         .map_or(0, |info| what(&info.kernel))

@@ -13,6 +13,10 @@
 //! * `NAME_agent_info.csv`: the node's CPUs and GPUs.
 //! * `NAME_counter_trace.csv`, if counters were read and there are any: a row whenever a value changed, and at the
 //!   beginning and the end. A value holds until the next row of the same counter.
+//! * `NAME_counter_collection.csv`, if counters were read: for each dispatch of the kernel trace a row per counter of its agent
+//!   that was read while it ran. The value is the mean of these readings, and of a counter that only grows by how much it
+//!   grew from the first to the last, if there are two. Dispatches that ended before anything was read have no row. The
+//!   driver counts for the whole GPU: what else ran there is in the value, too. The columns are rocprofv3's, with the products of sizes.
 //! * `NAME_…_stats.csv` and `NAME_domain_stats.csv`, if asked for ([`CsvOptions::stats`]).
 //! * `NAME_arguments.csv`, if asked for ([`CsvOptions::arguments`]): arguments and results of calls, a row for each.
 //! * `NAME_unfinished_calls.csv`, only if there are any: calls that had not returned. They also have rows
@@ -45,6 +49,7 @@
 //! | `Engine_Mask` | engine of a copy as one bit; 0 if the runtime chose |
 
 mod arguments;
+mod collection;
 mod counters;
 mod gpu;
 mod memory;
@@ -69,6 +74,7 @@ use crate::{
     observed::memory_domain,
     output::OutputDir,
 };
+use collection::Collection;
 use gpu::GpuTables;
 use observed::Observed;
 use stats::Stats;
@@ -112,6 +118,7 @@ pub struct CsvExporter {
     memory: Option<Table>,
     scratch: Option<Table>,
     counters: Option<Table>,
+    collection: Collection,
     /// Whether arguments are written, and their file.
     with_arguments: bool,
     arguments: Option<Table>,
@@ -141,6 +148,7 @@ impl CsvExporter {
             memory: None,
             scratch: None,
             counters: None,
+            collection: Collection::default(),
             with_arguments: options.arguments,
             arguments: None,
             stats: options.stats.then(Stats::default),
@@ -258,12 +266,20 @@ impl Exporter for CsvExporter {
                         .insert(counters::begin(&self.directory, &self.name)?),
                 };
                 counters::row(table, self.gpu.gpus(), sample)?;
+                // Older captures do not say when counters were read.
+                if sample.counter.group.is_some() {
+                    self.collection.begin(&self.directory, &self.name)?;
+                }
             }
             Event::Call(call) => self.call(call)?,
             Event::Ledger(ledger) => self.ledger = Some((**ledger).clone()),
             _ => {}
         }
         self.gpu.event(&self.directory, &self.name, event)?;
+        if let Event::Dispatch(dispatch) = event {
+            let place = (&self.directory, self.name.as_str());
+            self.collection.dispatch(place, self.gpu.gpus(), dispatch)?;
+        }
         if let Some(stats) = &mut self.stats {
             match event {
                 Event::Dispatch(dispatch) => {
@@ -319,6 +335,7 @@ impl Exporter for CsvExporter {
             self.counters
                 .map(|table| (table, "values of counters".to_owned())),
         );
+        tables.extend(self.collection.finish());
         tables.extend(self.gpu.finish(&self.directory, &self.name)?);
         if let Some(stats) = &self.stats {
             tables.extend(stats.finish(&self.directory, &self.name)?);

@@ -15,6 +15,8 @@ use crate::{
 pub(super) enum Field<'a> {
     /// Not quoted.
     Number(u64),
+    /// With six decimals, not quoted: as rocprofv3 writes values of counters.
+    Real(f64),
     /// `0x` and sixteen digits, as rocprofv3 writes addresses.
     Address(u64),
     Text(Cow<'a, str>),
@@ -102,6 +104,7 @@ impl Table {
             // Writing to a string does not fail.
             let written = match &field {
                 Field::Number(number) => write!(self.text, "{number}"),
+                Field::Real(number) => write!(self.text, "{number:.6}"),
                 Field::Address(address) => write!(self.text, "{address:#018x}"),
                 Field::Text(_) | Field::Unknown => Ok(()),
             };

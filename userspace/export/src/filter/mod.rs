@@ -202,6 +202,9 @@ impl Filter {
                     && self.wants_kernel(dispatch);
                 count(&mut self.out.work, wanted);
                 self.origin(&mut dispatch.origin);
+                if !asked(&self.options.domains, Domain::Counter) {
+                    dispatch.readings.clear();
+                }
                 wanted
             }
             Event::Copy(copy) => {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use gputrace_capture::{gpu::AgentKind, ledger::Ledger};
+use gputrace_capture::{counter::Counter, gpu::AgentKind, ledger::Ledger};
 use gputrace_timeline::{
     event::{Event, LifetimeChange},
     gpu::{GpuTime, Origin, Window},
@@ -132,6 +132,9 @@ impl Names {
                 dispatch.kernel = dispatch.kernel.map(|kernel| self.kernel(kernel, counters));
                 self.origin(&mut dispatch.origin, clock);
                 times(&mut dispatch.time, clock);
+                for reading in &mut dispatch.readings {
+                    self.counter(&mut reading.counter);
+                }
             }
             Event::Copy(copy) => {
                 counters.copies += 1;
@@ -153,11 +156,7 @@ impl Names {
             }
             Event::Counter(sample) => {
                 sample.time = clock.apply(sample.time);
-                let counter = Arc::make_mut(&mut sample.counter);
-                counter.node_id = counter.node_id.map(|node| self.node(node));
-                if counter.pid != 0 {
-                    counter.pid = self.task(counter.pid);
-                }
+                self.counter(&mut sample.counter);
             }
             Event::Lifetime(lifetime) => {
                 lifetime.time = clock.apply(lifetime.time);
@@ -190,6 +189,14 @@ impl Names {
         }
         let hosts = u32::try_from(self.host).unwrap_or(u32::MAX);
         id.saturating_add(hosts.saturating_mul(HOST_IDS))
+    }
+
+    fn counter(&self, counter: &mut Arc<Counter>) {
+        let counter = Arc::make_mut(counter);
+        counter.node_id = counter.node_id.map(|node| self.node(node));
+        if counter.pid != 0 {
+            counter.pid = self.task(counter.pid);
+        }
     }
 
     fn node(&self, node: u32) -> u32 {

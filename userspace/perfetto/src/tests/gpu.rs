@@ -217,7 +217,7 @@ proptest! {
                 })
             })
             .collect();
-        let decoded = trace(&dispatches(works.iter().copied()));
+        let decoded = trace(&dispatches(works.iter().cloned()));
         let shown = decoded.slices.iter().chain(&decoded.instants);
         let drawn = shown.filter(|shown| shown.notes.contains_key("quality")).count();
         prop_assert_eq!(drawn, works.len());

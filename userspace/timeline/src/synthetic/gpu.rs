@@ -4,15 +4,21 @@ use gputrace_abi::{
     domain::Domain,
     gpu::{
         COMPLETION_SIZE, COPY_SIZE, Completion, Copy, PACKET_RECORD_SIZE, Packet, QUEUE_STATE_SIZE,
-        QueueState, role,
+        QueueState, completion_reason, role,
     },
     record::{RecordHeader, kind},
 };
 use gputrace_capture::{
-    gpu::{Agent, AgentHandle, AgentKind, CodeObject, GpuClock, Kernel},
+    counter::{Counter, CounterValues, GroupRead},
+    gpu::{Agent, AgentHandle, AgentKind, CodeObject, GpuClock, Kernel, Queue},
     ledger::{Ledger, LedgerRow},
+    meta::{Epoch, Recording},
 };
 use zerocopy::FromZeros;
+
+use super::Synthetic;
+
+const MS: u64 = 1_000_000;
 
 /// Process of all records here.
 pub const PID: u32 = 100;
@@ -142,6 +148,96 @@ pub fn code_object(time: u64) -> CodeObject {
         }],
         ..CodeObject::default()
     }
+}
+
+/// A capture in which counters were read while kernels ran, ms after the boot:
+///
+/// * from 11 to 52 a kernel, within which power (100 W, from 40 on 130 W) and energy (1000 J, then 1100, 1400, 1600)
+///   were read at 20, 30, 40 and 50, and what the process occupies (64) at 25;
+/// * from 53 to 55 one within which nothing was read;
+/// * from 56 to 64 one within which power (90 W) and energy were read once;
+/// * one of which only the submission is known.
+///
+/// The other GPU's power was read at 20.
+#[must_use]
+pub fn counted() -> Synthetic {
+    let domains = [Domain::KernelDispatch, Domain::Counter];
+    let mut capture = Synthetic::new(&Recording {
+        domains: domains.map(|domain| domain.name().to_owned()).to_vec(),
+        ..Recording::default()
+    });
+    for agent in agents() {
+        capture.meta(agent);
+    }
+    for index in 0..10 {
+        capture.meta(clock(index * 10_000_000, index * 100 * MS));
+    }
+    capture.meta(Queue {
+        pid: PID,
+        address: 0x1000,
+        node_id: Some(GPU_NODE),
+        ..Queue::default()
+    });
+    capture.meta(code_object(0));
+    let counters = [
+        ("power1_average", "W", false, 0, GPU_NODE, 0),
+        ("energy", "J", true, 0, GPU_NODE, 0),
+        ("cu_occupancy", "", false, PID, GPU_NODE, 1),
+        ("power1_average", "W", false, 0, GPU_NODE + 1, 2),
+    ];
+    for ((name, unit, cumulative, pid, node, group), number) in counters.into_iter().zip(0..) {
+        capture.meta(Counter {
+            number,
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            cumulative,
+            pid,
+            gpu_id: node,
+            node_id: Some(node),
+            group: Some(group),
+        });
+    }
+    /// When, of which group, and what has changed.
+    type At<'a> = (u64, u32, &'a [(u32, f64)]);
+    let readings: [At<'_>; 9] = [
+        (10, 0, &[(0, 80.0), (1, 900.0)]),
+        (20, 0, &[(0, 100.0), (1, 1000.0)]),
+        (20, 2, &[(3, 7.0)]),
+        (25, 1, &[(2, 64.0)]),
+        (30, 0, &[(1, 1100.0)]),
+        (40, 0, &[(0, 130.0), (1, 1400.0)]),
+        (50, 0, &[(1, 1600.0)]),
+        (60, 0, &[(0, 90.0), (1, 1700.0)]),
+        (70, 0, &[]),
+    ];
+    for (at, group, values) in readings {
+        let read = GroupRead {
+            group,
+            before: MS / 2,
+            after: MS / 2,
+        };
+        capture.meta(CounterValues {
+            time: at * MS,
+            values: values.to_vec(),
+            read: Some(read),
+            gone: Vec::new(),
+        });
+    }
+    for (index, times) in [Some((11, 52)), Some((53, 55)), Some((56, 64)), None]
+        .into_iter()
+        .enumerate()
+    {
+        let signal = 0x9000 + 0x80 * index as u64;
+        capture.record(&packet(index as u64, 9 * MS, signal));
+        if let Some((begin, end)) = times {
+            let ticks = (begin * MS / 10, end * MS / 10);
+            capture.record(&completion(signal, 70 * MS, completion_reason::REARM, 0, ticks));
+        }
+    }
+    for time in [100, 300, 800] {
+        capture.meta(Epoch { time: time * MS });
+    }
+    capture
 }
 
 /// Adds a record to the account, as seen and written.

@@ -155,6 +155,12 @@ impl Work {
         self.knowledge.only_gpu()
     }
 
+    /// The node that executes a dispatch: its own, or else that of its queue.
+    pub(crate) fn node_of(&self, dispatch: &Dispatch) -> Option<u32> {
+        let of_queue = || self.queues.get(dispatch.queue as usize)?.info.node_id;
+        dispatch.node_id.or_else(of_queue)
+    }
+
     /// Takes back the memory of a dispatch.
     pub(crate) fn take_back(&mut self, dispatch: Box<Dispatch>) {
         if self.spare.len() < MAX_SPARE {
@@ -568,6 +574,7 @@ impl Work {
                 barrier: slot.barrier,
                 read_later: slot.read_later,
                 time,
+                readings: Vec::new(),
             };
             let dispatch = match self.spare.pop() {
                 Some(mut spare) => {

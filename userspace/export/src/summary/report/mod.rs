@@ -83,6 +83,19 @@ impl Exporter for ReportExporter {
     }
 }
 
+/// What every page has near its beginning.
+const GENERATOR: &str = "<meta name=\"generator\" content=\"gputrace\">\n";
+
+/// Bytes in which [`GENERATOR`] is.
+const HEAD: u64 = 256;
+
+/// Whether the file called `name` is a page of a [`ReportExporter`].
+#[must_use]
+pub fn is_page(directory: &OutputDir, name: &str) -> bool {
+    let head = directory.head(name, HEAD).unwrap_or_default();
+    String::from_utf8_lossy(&head).contains(GENERATOR)
+}
+
 /// Writes the page around its data.
 fn page(file: &mut OutputFile, title: &str, json: &str) -> std::io::Result<()> {
     // Only this script runs, whatever got into the page.
@@ -92,7 +105,7 @@ fn page(file: &mut OutputFile, title: &str, json: &str) -> std::io::Result<()> {
     );
     write!(
         file,
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n{GENERATOR}\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{} - gputrace</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{BODY}\
