@@ -10,7 +10,9 @@
 //! types differently, so look at the diff before committing it.
 
 mod declarations;
+mod headers;
 mod packages;
+mod sets;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,6 +26,7 @@ use gputrace_catalog::release::{Release, Releases};
 use gputrace_catalog::table::Table;
 
 use self::declarations::{Declaration, Enums, Functions};
+use self::headers::Headers;
 use crate::progress;
 use crate::workspace::Workspace;
 
@@ -112,11 +115,16 @@ impl Args {
                 "cannot load libclang: {error}\ninstall it with `apt-get install libclang1-15` and try again"
             )
         })?;
-        let enums_file = workspace.root.join("userspace/catalog/data/enums.txt");
-        let mut enums = Enumerations::default();
+        let data = workspace.root.join("userspace/catalog/data");
+        let by_hand = |name| {
+            let file = data.join(name);
+            fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))
+        };
+        let recipes = sets::recipes(&by_hand("sets.txt")?)?;
+        let (mut enums, mut sets) = (Enumerations::default(), sets::Merged::default());
         for library in LIBRARIES {
             let start = Instant::now();
-            let file = workspace.root.join("userspace/catalog/data").join(library.file);
+            let file = data.join(library.file);
             progress::heading(format_args!("{}", workspace.relative(&file).display()));
             let mut releases = committed(&file)?;
             for suite in library.suites {
@@ -126,10 +134,16 @@ impl Args {
                     .map(|package| packages::fetch(&cache, suite, package))
                     .transpose()?;
                 let more = more.map(|(_, include)| include);
-                let (functions, found) =
-                    declarations::declarations(&clang, library, &include, more.as_deref())
-                        .with_context(|| format!("reading the headers of {} {release}", library.package))?;
+                let headers = Headers {
+                    clang: &clang,
+                    library,
+                    include: &include,
+                    more: more.as_deref(),
+                };
+                let reading = || format!("reading the headers of {} {release}", library.package);
+                let (functions, found) = declarations::declarations(&headers).with_context(reading)?;
                 enums.add(found);
+                sets.add(sets::sets(&headers, &recipes).with_context(reading)?);
                 progress::note(format_args!(
                     "{} {release}: {} functions",
                     library.package,
@@ -145,11 +159,14 @@ impl Args {
                 start.elapsed(),
             );
         }
-        fs::write(
-            &enums_file,
-            render_enums(&enums.with(committed_enums(&enums_file)?)),
-        )
-        .with_context(|| format!("writing {}", enums_file.display()))
+        let (masks, values) = sets.by_value(&recipes)?;
+        let file = data.join("enums.txt");
+        let mut all = enums.with(committed_enums(&file)?);
+        all.extend(values);
+        let title = "Enumerations of the types in the other files, with those that extend them";
+        write_enums(&file, title, &all)?;
+        let title = "Bits of masks by name, by the sets of sets.txt";
+        write_enums(&data.join("flags.txt"), title, &masks)
     }
 }
 
@@ -225,9 +242,9 @@ fn committed_enums(file: &Path) -> Result<Enums> {
         .collect())
 }
 
-/// The data file of enumerations.
-fn render_enums(enums: &Enums) -> String {
-    let mut text = "# Enumerations of the types in the other files.\n# Made by `cargo xtask gen-catalog`; do not edit.\n".to_owned();
+/// Writes a data file of named values.
+fn write_enums(file: &Path, title: &str, enums: &Enums) -> Result<()> {
+    let mut text = format!("# {title}.\n# Made by `cargo xtask gen-catalog`; do not edit.\n");
     for (name, values) in enums {
         text.push_str(name);
         for (value, enumerator) in values {
@@ -235,7 +252,7 @@ fn render_enums(enums: &Enums) -> String {
         }
         text.push('\n');
     }
-    text
+    fs::write(file, text).with_context(|| format!("writing {}", file.display()))
 }
 
 /// What the committed file says about each release it was made from.

@@ -162,6 +162,9 @@ pub struct Parameter {
     /// What the function stores where the pointer points to, if the recorder reads that at the return.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored: Option<ValueKind>,
+    /// Which named values it takes, if its C type does not say so: a name of the catalogue, e.g. `hipHostMalloc`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub values: String,
 }
 
 /// Where the first word of an argument lies in a record.

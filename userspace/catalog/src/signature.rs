@@ -4,6 +4,7 @@ use gputrace_abi::{REGISTER_ARGS, STACK_ARGS};
 use gputrace_capture::meta::{ArgSlot, Parameter, ValueKind};
 
 use crate::class::{Class, Eightbyte};
+use crate::flags::values_of;
 use crate::release::Releases;
 
 /// Vector registers that carry arguments: xmm0 to xmm7.
@@ -68,6 +69,7 @@ impl Signature<'_> {
                 Class::Float(bytes) => ValueKind::Real(bytes),
                 class => class.kind(),
             }),
+            values: values_of(self.name, argument.name).unwrap_or_default().to_owned(),
         };
         self.arguments.iter().map(place).collect()
     }

@@ -354,6 +354,7 @@ impl Values<'_> {
             ArgValue::Status { code, name } => Value::Interned(self.status(annotations, code, name)),
             ArgValue::Real(bits) => Value::Real(f64::from_bits(bits)),
             ArgValue::Enumerator { .. }
+            | ArgValue::Flags(_)
             | ArgValue::Named(_)
             | ArgValue::Text { .. }
             | ArgValue::Place(_)

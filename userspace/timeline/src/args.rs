@@ -4,7 +4,10 @@ use std::{fmt, iter};
 
 use gputrace_abi::{domain::Domain, values::RESULT_WORD};
 use gputrace_capture::meta::{ArgSlot, Parameter, ValueKind};
-use gputrace_catalog::enums::enumerator;
+use gputrace_catalog::{
+    enums::enumerator,
+    flags::{Flags, mask},
+};
 
 use crate::{
     collective,
@@ -49,6 +52,8 @@ pub enum ArgValue<'a> {
         /// The name in the public header.
         name: &'static str,
     },
+    /// Bits that have names.
+    Flags(Flags),
     /// A floating-point number: the bits of an `f64`.
     Real(u64),
     /// A string.
@@ -82,6 +87,7 @@ impl fmt::Display for ArgValue<'_> {
             Self::Status { code, name: None } => write!(f, "{code}"),
             Self::Named(value) => value.fmt(f),
             Self::Enumerator { name, .. } => f.write_str(name),
+            Self::Flags(flags) => flags.fmt(f),
             Self::Real(bits) => write!(f, "{}", f64::from_bits(bits)),
             Self::Text { text, cut: false } => f.write_str(text),
             Self::Text { text, cut: true } => write!(f, "{text}…"),
@@ -240,9 +246,25 @@ fn stored<'a>(parameter: &Parameter, kind: ValueKind, call: &'a Call, word: u8) 
         ValueKind::Real(_) => ArgValue::Real(first),
         kind => {
             let pointed = parameter.c_type.strip_suffix('*').unwrap_or_default().trim_end();
-            named(pointed, value(kind, first, words.next()))
+            meant(&parameter.values, pointed, value(kind, first, words.next()))
         }
     })
+}
+
+/// What a number means: a mask or an enumerator of `values`, if that is not empty, else of its C type.
+fn meant<'a>(values: &str, c_type: &str, value: ArgValue<'a>) -> ArgValue<'a> {
+    if values.is_empty() {
+        return named(c_type, value);
+    }
+    let bits = match value {
+        ArgValue::Signed(bits) => bits.cast_unsigned(),
+        ArgValue::Unsigned(bits) => bits,
+        other => return other,
+    };
+    match mask(values) {
+        Some(mask) => ArgValue::Flags(Flags { bits, mask }),
+        None => named(values, value),
+    }
 }
 
 /// The enumerator that a number of this C type stands for, if it is one.
@@ -276,7 +298,7 @@ fn argument<'a>(parameter: &Parameter, call: &'a Call, succeeded: bool) -> ArgVa
             let stored = succeeded.then(|| stored(parameter, kind, call, number)).flatten();
             stored.unwrap_or(ArgValue::Place(first))
         }
-        (kind, _) => named(&parameter.c_type, value(kind, first, word(1))),
+        (kind, _) => meant(&parameter.values, &parameter.c_type, value(kind, first, word(1))),
     }
 }
 
@@ -364,7 +386,7 @@ mod tests {
                     c_type: String::new(),
                     kind,
                     at,
-                    stored: None,
+                    ..Parameter::default()
                 })
                 .collect()
         });
@@ -466,6 +488,7 @@ mod tests {
             kind,
             at,
             stored,
+            ..Parameter::default()
         };
         let pointer = |c_type, at, stored| parameter(c_type, ValueKind::Pointer, at, Some(stored));
         let mut info = info(None, ValueKind::HipError);
@@ -504,6 +527,48 @@ mod tests {
             .push(data(RESULT_WORD, true, text("hipSuccess", false)));
         info.function.returns = ValueKind::CString;
         assert_eq!(returned(&info, &call).unwrap().to_string(), "hipSuccess");
+    }
+
+    #[test]
+    fn flags_are_shown_by_name() {
+        let mut call = call([3, 0x1000, 5, 2, 0, 0], [0; 8]);
+        call.how = CallEnd::Returned(0);
+        call.pointees = vec![Pointee {
+            word: 1,
+            at_return: true,
+            data: PointeeData::Bytes(0x4000_0100_u32.to_le_bytes().to_vec()),
+        }];
+        let flags = |values: &str, register, stored: Option<ValueKind>| Parameter {
+            name: "flags".to_owned(),
+            kind: stored.map_or(ValueKind::Unsigned(4), |_| ValueKind::Pointer),
+            at: ArgSlot::Register(register),
+            stored,
+            values: values.to_owned(),
+            ..Parameter::default()
+        };
+        let mut info = info(None, ValueKind::HipError);
+        info.function.parameters = Some(vec![
+            flags("hipHostMalloc", 0, None),
+            flags("hipHostMalloc", 1, Some(ValueKind::Unsigned(4))),
+            flags("hipStream", 4, None),
+            flags("hsa_queue_type_t", 3, None),
+            flags("hsa_queue_type_t", 2, None),
+            flags("of a newer version", 0, None),
+        ]);
+        let shown: Vec<String> = decoded(&info, &call)
+            .map(|(_, value)| value.to_string())
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                "hipHostMallocPortable|hipHostMallocMapped",
+                "hipHostMallocCoherent|0x100",
+                "hipStreamDefault",
+                "HSA_QUEUE_TYPE_COOPERATIVE",
+                "5",
+                "3",
+            ]
+        );
     }
 
     #[test]
