@@ -6,11 +6,12 @@
 //! traced domain becomes one line per signature in `userspace/catalog/data`.
 //!
 //! Releases that a suite no longer carries stay in the data: what is read is merged into the committed
-//! file, not put in its place. The cached packages are used again; newer versions of libclang may spell
+//! file, not put in its place; only structures are those of the releases that are read. The cached packages are used again; newer versions of libclang may spell
 //! types differently, so look at the diff before committing it.
 
 mod declarations;
 mod headers;
+mod layouts;
 mod packages;
 mod sets;
 
@@ -120,6 +121,8 @@ impl Args {
             let file = data.join(name);
             fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))
         };
+        let wanted = layouts::wanted(&by_hand("layouts.txt")?)?;
+        let mut structures = Vec::new();
         let recipes = sets::recipes(&by_hand("sets.txt")?)?;
         let (mut enums, mut sets) = (Enumerations::default(), sets::Merged::default());
         for library in LIBRARIES {
@@ -127,6 +130,7 @@ impl Args {
             let file = data.join(library.file);
             progress::heading(format_args!("{}", workspace.relative(&file).display()));
             let mut releases = committed(&file)?;
+            let mut laid_out = layouts::Library::default();
             for suite in library.suites {
                 let (release, include) = packages::fetch(&cache, suite, library.package)?;
                 let more = library
@@ -144,6 +148,9 @@ impl Args {
                 let (functions, found) = declarations::declarations(&headers).with_context(reading)?;
                 enums.add(found);
                 sets.add(sets::sets(&headers, &recipes).with_context(reading)?);
+                let (found, types) = layouts::structures(&headers, &wanted).with_context(reading)?;
+                laid_out.0.insert(release, found);
+                enums.add(types);
                 progress::note(format_args!(
                     "{} {release}: {} functions",
                     library.package,
@@ -151,6 +158,7 @@ impl Args {
                 ));
                 releases.insert(release, functions);
             }
+            structures.push(laid_out);
             let text = render(library, &releases);
             fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
             progress::line(
@@ -159,6 +167,9 @@ impl Args {
                 start.elapsed(),
             );
         }
+        let file = data.join("structs.txt");
+        fs::write(&file, layouts::render(&structures, &wanted)?)
+            .with_context(|| format!("writing {}", file.display()))?;
         let (masks, values) = sets.by_value(&recipes)?;
         let file = data.join("enums.txt");
         let mut all = enums.with(committed_enums(&file)?);

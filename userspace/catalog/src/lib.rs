@@ -40,6 +40,7 @@ pub mod markers;
 pub mod memory;
 pub mod release;
 pub mod signature;
+pub mod structs;
 pub mod table;
 mod values;
 

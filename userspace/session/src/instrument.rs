@@ -8,7 +8,7 @@ use std::{
 
 use gputrace_abi::{cookie::Cookie, domain::Domain, gpu::role, values::ReadPlan};
 use gputrace_capture::meta::{Function, Library, Notice, ProbeCost, ValueKind};
-use gputrace_catalog::Signature;
+use gputrace_catalog::{Signature, structs};
 use gputrace_collect::{CollectorHandle, Command, clocks};
 use gputrace_probe::{
     attach::{Point, Scope},
@@ -349,9 +349,10 @@ impl Instruments {
         let (plan, remarks) = self.choose(&file, role)?;
         let left_out = LeftOut::of(&plan);
         let first = self.next_function;
+        let hip = file.elf().soname.as_deref().and_then(structs::hip_major);
         let functions: Vec<Function> = (first..)
             .zip(&plan.probes)
-            .map(|(id, probe)| describe(id, probe))
+            .map(|(id, probe)| describe(id, probe, hip))
             .collect();
         let (mut points, mut entries, mut exits) = (Vec::new(), Vec::new(), Vec::new());
         let is_limited = self.others.max_call_rate.is_some();
@@ -534,7 +535,10 @@ fn hooks(file: &LibraryFile) -> Vec<(Hook, u64)> {
 
 /// What is read of a function's calls besides its registers.
 fn read_plan(function: &Function) -> ReadPlan {
-    gputrace_catalog::signature(&function.name).map_or_else(ReadPlan::default, gputrace_catalog::read_plan)
+    let parameters = function.parameters.as_deref().unwrap_or_default();
+    gputrace_catalog::signature(&function.name).map_or_else(ReadPlan::default, |signature| {
+        gputrace_catalog::read_plan(signature, parameters)
+    })
 }
 
 /// Functions of a library that tell of the GPU's work and are not among those `traced`.
@@ -582,8 +586,8 @@ fn untraced(file: &LibraryFile, plan: &LibraryPlan, domains: &[Domain]) -> Vec<S
     remarks
 }
 
-/// A function as the capture describes it.
-fn describe(id: u32, probe: &PlannedProbe) -> Function {
+/// A function as the capture describes it; `hip` is the major release of HIP whose library it is in.
+fn describe(id: u32, probe: &PlannedProbe, hip: Option<u16>) -> Function {
     let signature = gputrace_catalog::signature(&probe.name);
     let plain = shown_name(probe.domain, &probe.name);
     // The mangled name is kept: it is what the library really exports.
@@ -601,7 +605,7 @@ fn describe(id: u32, probe: &PlannedProbe) -> Function {
             CostClass::Emulated => ProbeCost::Emulated,
             CostClass::SingleStepped => ProbeCost::SingleStepped,
         },
-        parameters: signature.map(Signature::parameters),
+        parameters: signature.map(|signature| signature.parameters_in(hip)),
         returns: if probe.exits.iter().any(|exit| exit.kind == ExitKind::TailCall) {
             // What the other function returns is not seen.
             ValueKind::Void
