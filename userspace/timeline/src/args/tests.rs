@@ -391,6 +391,31 @@ fn structures_that_functions_store_are_known_of_calls_that_succeeded() {
 }
 
 #[test]
+fn launches_of_newer_releases_say_what_is_launched() {
+    let info = catalogued("hipLaunchKernelExC");
+    let mut call = call([0x7000, 0x1234, 0x8000, 0, 0, 0], [0; 8]);
+    call.how = CallEnd::Returned(0);
+    let words: Vec<u8> = [4_u32, 5, 6, 64, 2, 1, 512, 0, 0x5000, 0, 0, 0, 1]
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
+    call.pointees = vec![read(0, false, &words)];
+    assert_eq!(
+        lines(&info, &call),
+        [
+            "config=0x7000",
+            "config.gridDim={4,5,6}",
+            "config.blockDim={64,2,1}",
+            "config.dynamicSmemBytes=512",
+            "config.stream=0x5000",
+            "config.numAttrs=1",
+            "fPtr=0x1234",
+            "args=0x8000",
+        ]
+    );
+}
+
+#[test]
 fn every_argument_has_a_place_among_the_names() {
     let mut call = call([0x7000; 6], [1; 8]);
     for how in [CallEnd::Returned(0), CallEnd::Returned(1)] {
