@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context as _, Result, ensure};
-use clang::{EntityKind, EntityVisitResult, Type, TypeKind};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use clang::{Entity, EntityKind, EntityVisitResult, Type, TypeKind};
 use gputrace_catalog::class::Class;
 use gputrace_catalog::release::{Release, Releases};
 use gputrace_catalog::structs::{Field, Layout, parse};
@@ -81,18 +81,40 @@ pub(super) fn structures(headers: &Headers<'_>, wanted: &Wanted) -> Result<(Stru
     })
 }
 
+/// The member of a structure with this name, also of unions without a name in it, and the bits before it.
+fn member<'t>(structure: Type<'t>, name: &str) -> Result<Option<(Entity<'t>, usize)>> {
+    for field in structure.get_canonical_type().get_fields().unwrap_or_default() {
+        let offset = || {
+            field
+                .get_offset_of_field()
+                .map_err(|error| anyhow!("has no offset: {error}"))
+        };
+        match field.get_name().as_deref().unwrap_or_default() {
+            "" => {
+                let c_type = field.get_type().context("a member without name or type")?;
+                if let Some((found, bits)) = member(c_type, name)? {
+                    return Ok(Some((found, offset()? + bits)));
+                }
+            }
+            own if own == name => {
+                let bits = offset()?;
+                return Ok(Some((field, bits)));
+            }
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
 /// The field at a path in a structure; `None` if there is none.
 fn field(structure: Type<'_>, path: &str, enums: &mut Enums) -> Result<Option<OwnedField>> {
     let (mut c_type, mut bits) = (structure, 0);
     for part in path.split('.') {
-        let fields = c_type.get_canonical_type().get_fields().unwrap_or_default();
-        let named = |field: &clang::Entity<'_>| field.get_name().as_deref() == Some(part);
-        let Some(field) = fields.into_iter().find(named) else {
+        let Some((field, before)) = member(c_type, part).with_context(|| path.to_owned())? else {
             return Ok(None);
         };
         ensure!(!field.is_bit_field(), "{path} is a bit field");
-        let offset = field.get_offset_of_field();
-        bits += offset.map_err(|error| anyhow::anyhow!("{path}: {error}"))?;
+        bits += before;
         c_type = field.get_type().with_context(|| format!("{path} has no type"))?;
     }
     let canonical = c_type.get_canonical_type();
@@ -113,7 +135,7 @@ fn field(structure: Type<'_>, path: &str, enums: &mut Enums) -> Result<Option<Ow
     learn(enums, std::iter::once(c_type));
     let bytes = canonical
         .get_sizeof()
-        .map_err(|error| anyhow::anyhow!("{path}: {error}"))?;
+        .map_err(|error| anyhow!("{path}: {error}"))?;
     Ok(Some(OwnedField {
         name: path.to_owned(),
         c_type: c_type.get_display_name(),
@@ -198,4 +220,95 @@ pub(super) fn render(libraries: &[Library], wanted: &Wanted) -> Result<String> {
     Ok(format!(
         "# Where structures have the fields that layouts.txt names.\n# Made by `cargo xtask gen-catalog`; do not edit.\n{text}"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use clang::Clang;
+
+    use super::*;
+    use crate::gen_catalog::Library as Headed;
+
+    const HEADER: &str = r"
+        #include <stddef.h>
+        typedef enum kind { FIRST, SECOND } kind;
+        typedef struct { size_t x, y; } position;
+        typedef struct whole {
+            char name[16];
+            position at;
+            const char *text;
+            kind of;
+            union { void *pointer; int number; };
+            float ratio;
+            unsigned bit : 1;
+        } whole;
+    ";
+
+    #[test]
+    fn fields_are_where_the_compiler_puts_them() {
+        let clang = match Clang::new() {
+            Ok(clang) => clang,
+            Err(error) => return eprintln!("skipped: libclang cannot be loaded: {error}"),
+        };
+        let include = tempfile::tempdir().unwrap();
+        std::fs::write(include.path().join("api.h"), HEADER).unwrap();
+        let library = Headed {
+            file: "",
+            title: "",
+            package: "",
+            suites: &[],
+            includes: None,
+            headers: &["api.h"],
+            domains: &[],
+        };
+        let headers = Headers {
+            clang: &clang,
+            library: &library,
+            include: include.path(),
+            more: None,
+        };
+        let read = |paths: &str| structures(&headers, &wanted(&format!("whole | {paths}"))?);
+        let (structures, enums) = read("name at.y text of absent number ratio").unwrap();
+        let release: Release = "1.0.0".parse().unwrap();
+        let library = Library(BTreeMap::from([(release, structures)]));
+        let lines: Vec<String> = library.lines().into_iter().map(|(_, _, line)| line).collect();
+        assert_eq!(
+            lines,
+            [
+                "whole | 1.0.0- | name: char[16] = string @ 0+16 | at.y: size_t = uint:8 @ 24+8 | text: const char * = pointer @ 32+8 \
+                 | of: kind = uint:4 @ 40+4 | number: int = int:4 @ 48+4 | ratio: float = float:4 @ 56+4"
+            ]
+        );
+        assert_eq!(enums["kind"][&1], "SECOND");
+        let missing = wanted("whole | absent").unwrap();
+        assert!(render(&[library], &missing).is_err());
+        for (refused, why) in [("at", "name its fields"), ("bit", "bit field")] {
+            let error = format!("{:#}", read(refused).unwrap_err());
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn releases_are_joined_while_the_layout_stays() {
+        let field = |offset| OwnedField {
+            name: "x".to_owned(),
+            c_type: "int".to_owned(),
+            class: Class::Signed(4),
+            offset,
+            bytes: 4,
+        };
+        let releases = [("5.2.3", 0), ("5.7.1", 0), ("6.4.3", 8)].map(|(release, offset)| {
+            let structures = Structures::from([("s".to_owned(), vec![field(offset)])]);
+            (release.parse().unwrap(), structures)
+        });
+        let text = render(&[Library(releases.into())], &Wanted::new()).unwrap();
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            lines,
+            [
+                "s | 5.2.3-5.7.1 | x: int = int:4 @ 0+4",
+                "s | 6.4.3- | x: int = int:4 @ 8+4"
+            ]
+        );
+    }
 }

@@ -356,14 +356,14 @@ fn structures_behind_pointers_follow_them() {
 fn structures_that_functions_store_are_known_of_calls_that_succeeded() {
     let info = catalogued("hipPointerGetAttributes");
     let mut call = call([0x7000, 0x9000, 0, 0, 0, 0], [0; 8]);
-    let attributes = [[10, 0, 0, 0, 1, 0, 0, 0], [0, 0x90, 0, 0, 0, 0, 0, 0], [0; 8]].concat();
+    let attributes = [[2, 0, 0, 0, 1, 0, 0, 0], [0, 0x90, 0, 0, 0, 0, 0, 0], [0; 8]].concat();
     call.pointees = vec![read(0, true, &[&attributes[..], &[1, 0, 0, 0]].concat())];
     call.how = CallEnd::Returned(0);
     assert_eq!(
         lines(&info, &call),
         [
             "attributes=0x7000",
-            "attributes.type=hipMemoryTypeArray",
+            "attributes.type=hipMemoryTypeDevice",
             "attributes.device=1",
             "attributes.devicePointer=0x9000",
             "attributes.hostPointer=0x0",
