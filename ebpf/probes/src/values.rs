@@ -304,7 +304,7 @@ fn structure(order: &Order, counters: Counters) -> u64 {
             order,
             read,
             0,
-        )
+        );
     };
     slot.submit(false);
     0
