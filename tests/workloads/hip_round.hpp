@@ -23,6 +23,7 @@ struct Round {
     hipDeviceProp_t properties = {};
     hipPointerAttribute_t attributes = {};
     unsigned char memory[256] = {};
+    hipMemcpy3DParms copy = {};
 
     template <class T>
     T handle(uint64_t value) const {
@@ -68,11 +69,19 @@ inline bool long_round(Round &round) {
     HIP(hipStreamSynchronize)(nullptr);
     HIP(hipFree)(nullptr);
     HIP(hipStreamCreate)(round.handle<hipStream_t *>(1));
+    round.copy.srcPtr = hipPitchedPtr{memory, 16, 4, i};
+    round.copy.dstPos = hipPos{i, 5, 6};
+    round.copy.extent = hipExtent{i + 1, 2, 3};
+    round.copy.kind = hipMemcpyDeviceToHost;
+    HIP(hipMemcpy3D)(&round.copy);
+    HIP(hipMemcpy3D)(round.handle<const hipMemcpy3DParms *>(1));
+    HIP(hipMemcpy3D)(nullptr);
 
     // Two.
     HIP_AS(hipMalloc, hipError_t(void **, size_t))(&round.host, size_t{1} << (i % 60));
     HIP(hipGetDeviceProperties)(&round.properties, n);
     HIP(hipMemGetInfo)(&round.sizes[0], &round.sizes[1]);
+    HIP(hipStreamCreateWithFlags)(round.handle<hipStream_t *>(1), hipStreamNonBlocking);
     HIP(hipEventCreateWithFlags)(round.handle<hipEvent_t *>(1), 0x80000000u | i);
     HIP(hipPointerGetAttributes)(&round.attributes, memory);
     HIP(hipTexRefSetMipmapLevelBias)(round.handle<textureReference *>(1), 1.5f);
@@ -82,6 +91,8 @@ inline bool long_round(Round &round) {
     // Three.
     HIP(hipDeviceGetAttribute)(&round.integers[0], hipDeviceAttributeWarpSize, n);
     HIP(hipMemset)(memory, n, i);
+    HIP_AS(hipHostMalloc, hipError_t(void **, size_t, unsigned))
+    (&round.host, 4096 + i, hipHostMallocPortable | hipHostMallocMapped | (i % 2 ? 0x100 : 0));
     HIP(hipStreamWaitEvent)(round.handle<hipStream_t>(1), round.handle<hipEvent_t>(2), i);
     HIP(hipMemsetD8)(memory, static_cast<unsigned char>(i), 7);
     HIP(hipMemsetD16)(memory, static_cast<unsigned short>(i), 7);

@@ -6,11 +6,14 @@
 //! traced domain becomes one line per signature in `userspace/catalog/data`.
 //!
 //! Releases that a suite no longer carries stay in the data: what is read is merged into the committed
-//! file, not put in its place. The cached packages are used again; newer versions of libclang may spell
+//! file, not put in its place; only structures are those of the releases that are read. The cached packages are used again; newer versions of libclang may spell
 //! types differently, so look at the diff before committing it.
 
 mod declarations;
+mod headers;
+mod layouts;
 mod packages;
+mod sets;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,6 +27,7 @@ use gputrace_catalog::release::{Release, Releases};
 use gputrace_catalog::table::Table;
 
 use self::declarations::{Declaration, Enums, Functions};
+use self::headers::Headers;
 use crate::progress;
 use crate::workspace::Workspace;
 
@@ -112,13 +116,21 @@ impl Args {
                 "cannot load libclang: {error}\ninstall it with `apt-get install libclang1-15` and try again"
             )
         })?;
-        let enums_file = workspace.root.join("userspace/catalog/data/enums.txt");
-        let mut enums = Enumerations::default();
+        let data = workspace.root.join("userspace/catalog/data");
+        let by_hand = |name| {
+            let file = data.join(name);
+            fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))
+        };
+        let wanted = layouts::wanted(&by_hand("layouts.txt")?)?;
+        let mut structures = Vec::new();
+        let recipes = sets::recipes(&by_hand("sets.txt")?)?;
+        let (mut enums, mut sets) = (Enumerations::default(), sets::Merged::default());
         for library in LIBRARIES {
             let start = Instant::now();
-            let file = workspace.root.join("userspace/catalog/data").join(library.file);
+            let file = data.join(library.file);
             progress::heading(format_args!("{}", workspace.relative(&file).display()));
             let mut releases = committed(&file)?;
+            let mut laid_out = layouts::Library::default();
             for suite in library.suites {
                 let (release, include) = packages::fetch(&cache, suite, library.package)?;
                 let more = library
@@ -126,10 +138,19 @@ impl Args {
                     .map(|package| packages::fetch(&cache, suite, package))
                     .transpose()?;
                 let more = more.map(|(_, include)| include);
-                let (functions, found) =
-                    declarations::declarations(&clang, library, &include, more.as_deref())
-                        .with_context(|| format!("reading the headers of {} {release}", library.package))?;
+                let headers = Headers {
+                    clang: &clang,
+                    library,
+                    include: &include,
+                    more: more.as_deref(),
+                };
+                let reading = || format!("reading the headers of {} {release}", library.package);
+                let (functions, found) = declarations::declarations(&headers).with_context(reading)?;
                 enums.add(found);
+                sets.add(sets::sets(&headers, &recipes).with_context(reading)?);
+                let (found, types) = layouts::structures(&headers, &wanted).with_context(reading)?;
+                laid_out.0.insert(release, found);
+                enums.add(types);
                 progress::note(format_args!(
                     "{} {release}: {} functions",
                     library.package,
@@ -137,6 +158,7 @@ impl Args {
                 ));
                 releases.insert(release, functions);
             }
+            structures.push(laid_out);
             let text = render(library, &releases);
             fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
             progress::line(
@@ -145,11 +167,17 @@ impl Args {
                 start.elapsed(),
             );
         }
-        fs::write(
-            &enums_file,
-            render_enums(&enums.with(committed_enums(&enums_file)?)),
-        )
-        .with_context(|| format!("writing {}", enums_file.display()))
+        let file = data.join("structs.txt");
+        fs::write(&file, layouts::render(&structures, &wanted)?)
+            .with_context(|| format!("writing {}", file.display()))?;
+        let (masks, values) = sets.by_value(&recipes)?;
+        let file = data.join("enums.txt");
+        let mut all = enums.with(committed_enums(&file)?);
+        all.extend(values);
+        let title = "Enumerations of the types in the other files, with those that extend them";
+        write_enums(&file, title, &all)?;
+        let title = "Bits of masks by name, by the sets of sets.txt";
+        write_enums(&data.join("flags.txt"), title, &masks)
     }
 }
 
@@ -225,9 +253,9 @@ fn committed_enums(file: &Path) -> Result<Enums> {
         .collect())
 }
 
-/// The data file of enumerations.
-fn render_enums(enums: &Enums) -> String {
-    let mut text = "# Enumerations of the types in the other files.\n# Made by `cargo xtask gen-catalog`; do not edit.\n".to_owned();
+/// Writes a data file of named values.
+fn write_enums(file: &Path, title: &str, enums: &Enums) -> Result<()> {
+    let mut text = format!("# {title}.\n# Made by `cargo xtask gen-catalog`; do not edit.\n");
     for (name, values) in enums {
         text.push_str(name);
         for (value, enumerator) in values {
@@ -235,7 +263,7 @@ fn render_enums(enums: &Enums) -> String {
         }
         text.push('\n');
     }
-    text
+    fs::write(file, text).with_context(|| format!("writing {}", file.display()))
 }
 
 /// What the committed file says about each release it was made from.

@@ -8,7 +8,7 @@
 use crate::{REGISTER_ARGS, STACK_ARGS, cookie::Cookie, record::RecordHeader};
 
 /// Values that are read of one call.
-pub const READS: usize = 4;
+pub const READS: usize = 6;
 
 /// Where the pointer is: 0 to 5 the argument registers, then the words of stack arguments, then this, the result.
 pub const RESULT_WORD: u8 = (REGISTER_ARGS + STACK_ARGS) as u8;
@@ -134,7 +134,7 @@ pub mod value_flags {
 
 shared! {
     /// What a pointer points to; kind [`crate::record::kind::VALUE`]. `length` bytes follow, and then up to seven that
-    /// mean nothing. In a ring the record has one of two sizes, [`SHORT_SIZE`] and [`LONG_SIZE`].
+    /// mean nothing. In a ring the record has one of three sizes, [`SHORT_SIZE`], [`MEDIUM_SIZE`] and [`LONG_SIZE`].
     pub struct Value {
         /// Domain `ArgumentData`.
         pub header: RecordHeader,
@@ -197,9 +197,13 @@ pub mod touch {
 
 /// Bytes that can be read of what is no string: a number of ones in binary, so that programs can bound it in one step
 /// that the verifier of every kernel understands.
-pub const MOST_BYTES: usize = 31;
+pub const MOST_BYTES: usize = 255;
+/// As many of these, also ones in binary, go into a short record.
+pub const SHORT_MOST: usize = 31;
 /// Bytes that follow a [`Value`] in a short record.
 pub const SHORT_BYTES: usize = 40;
+/// Bytes that follow a [`Value`] in a medium record.
+pub const MEDIUM_BYTES: usize = 256;
 /// Bytes that follow a [`Value`] in a long record. A string of as many or more is cut.
 pub const LONG_BYTES: usize = 1000;
 
@@ -209,6 +213,8 @@ pub const UNREAD_SIZE: usize = size_of::<Unread>();
 pub const VALUE_SIZE: usize = size_of::<Value>();
 /// Size of a short record in a ring.
 pub const SHORT_SIZE: usize = VALUE_SIZE + SHORT_BYTES;
+/// Size of a medium record in a ring.
+pub const MEDIUM_SIZE: usize = VALUE_SIZE + MEDIUM_BYTES;
 /// Size of a long record in a ring.
 pub const LONG_SIZE: usize = VALUE_SIZE + LONG_BYTES;
 
@@ -241,10 +247,12 @@ impl Cookie {
     }
 }
 
-const _: () = assert!(VALUE_SIZE == 24 && MOST_BYTES <= SHORT_BYTES && (MOST_BYTES + 1).is_power_of_two());
+const _: () = assert!(VALUE_SIZE == 24 && SHORT_MOST <= SHORT_BYTES && (SHORT_MOST + 1).is_power_of_two());
+const _: () = assert!(MOST_BYTES <= MEDIUM_BYTES && (MOST_BYTES + 1).is_power_of_two());
 const _: () = assert!(UNREAD_SIZE == 16 && UNREAD_SIZE <= SHORT_BYTES);
-const _: () = assert!(SHORT_SIZE == 64 && LONG_SIZE == 1024 && annotation::TEXT < LONG_BYTES);
-const _: () = assert!(size_of::<ReadPlan>() == 16);
+const _: () =
+    assert!(SHORT_SIZE == 64 && MEDIUM_SIZE == 280 && LONG_SIZE == 1024 && annotation::TEXT < LONG_BYTES);
+const _: () = assert!(size_of::<ReadPlan>() == 24);
 
 #[cfg(test)]
 mod tests {

@@ -85,7 +85,7 @@ pub(crate) struct QueueProgress {
 #[btf_map]
 pub(crate) static QUEUES: LruHashMap<Object, QueueProgress, 4096> = LruHashMap::new();
 
-/// Nothing, as often as packets of one doorbell or copies of one batch are looked at: walking a map is a loop whose body the verifier follows
+/// Nothing, as often as packets of one doorbell, copies of one batch or values of one call are looked at: walking a map is a loop whose body the verifier follows
 /// only once or twice, which Linux has had since 5.13 (`bpf_loop` came with 5.17).
 #[btf_map]
 pub(crate) static STEPS: Array<u8, COPIES_PER_BATCH> = Array::new();

@@ -20,8 +20,8 @@ use gputrace_abi::{
     frame::Frame,
     record::{RecordHeader, kind},
     values::{
-        LONG_BYTES, MOST_BYTES, READS as PLAN_READS, RESULT_WORD, Read, SHORT_BYTES, UNREAD_SIZE, Value,
-        annotation, value_flags, what,
+        LONG_BYTES, MEDIUM_BYTES, MOST_BYTES, READS as PLAN_READS, RESULT_WORD, Read, ReadPlan, SHORT_BYTES,
+        SHORT_MOST, UNREAD_SIZE, Value, annotation, value_flags, what,
     },
 };
 
@@ -70,69 +70,131 @@ pub(crate) unsafe fn at_return(frame: *mut Frame, id: u64, result: u64) {
     }
 }
 
+/// A call whose values are read.
+struct Following {
+    frame: *mut Frame,
+    plan: *const ReadPlan,
+    /// `tgid << 32 | tid`.
+    id: u64,
+    /// Not 0: the function returns with this `result`.
+    at_return: u64,
+    result: u64,
+    /// The frame's, before the first value.
+    flags: u32,
+    /// The bits of [`Frame::flags`] for those that are to be tried again.
+    again: u32,
+}
+
 /// Reads each value of the plan that is due, and keeps in the frame which could not be read and may be later.
 ///
 /// Not inlined, so that it is in the object once and not on the stack of what else its callers call.
 #[inline(never)]
 unsafe fn follow(frame: *mut Frame, id: u64, at_return: u64, result: u64) -> u64 {
     // SAFETY: the caller's promise.
-    let (cookie, flags, correlation) = unsafe { ((*frame).cookie(), (*frame).flags, (*frame).correlation) };
+    let (cookie, flags) = unsafe { ((*frame).cookie(), (*frame).flags) };
     let Some(plan) = READS.get_ptr(cookie.function()) else {
         return 0;
     };
-    let mut again = 0u32;
-    for index in 0..PLAN_READS {
-        // SAFETY: a live map element; the index is below its bound.
-        let read = unsafe { (&raw const (*plan).reads).cast::<Read>().add(index).read() };
-        let due = match read.what {
-            what::STRING | what::BYTES | what::AGENT => at_return == 0 || flags >> AGAIN & 1 << index != 0,
-            what::ANNOTATIONS => at_return == 0,
-            what::STRING_AT_RETURN | what::BYTES_AT_RETURN => at_return != 0,
-            _ => break,
-        };
-        if !due {
-            continue;
-        }
-        // SAFETY: a frame of this thread; the indices are checked.
-        let address = unsafe {
-            let word = usize::from(read.word);
-            if word < REGISTER_ARGS {
-                (&raw const (*frame).args).cast::<u64>().add(word).read()
-            } else if word < REGISTER_ARGS + STACK_ARGS {
-                let stack = &raw const (*frame).stack;
-                stack.cast::<u64>().add(word - REGISTER_ARGS).read()
-            } else if read.word == RESULT_WORD {
-                result
-            } else {
-                0
-            }
-        };
-        let address = if read.what == what::AGENT {
-            agents::of_memory(address)
-        } else {
-            address
-        };
-        if address == 0 {
-            continue;
-        }
-        let is_string = matches!(read.what, what::STRING | what::STRING_AT_RETURN);
-        let order = Order {
-            correlation,
-            address,
-            id,
-            word: read.word,
-            bytes: if is_string { 0 } else { read.bytes },
-            flags: if at_return == 0 { 0 } else { value_flags::AT_RETURN },
-        };
-        if read.what == what::ANNOTATIONS {
-            // SAFETY: the caller's promise.
-            unsafe { annotations(&order, frame) };
-        } else if value(&order) != 0 {
-            again |= 1 << (AGAIN + index as u32);
-        }
+    let mut following = Following {
+        frame,
+        plan,
+        id,
+        at_return,
+        result,
+        flags,
+        again: 0,
+    };
+    // SAFETY: the map is an array, `next_value` has the signature that the helper asks for, and what is handed to it
+    // lives through the call.
+    unsafe {
+        bpf_for_each_map_elem(
+            core::ptr::from_ref(&STEPS).cast_mut().cast(),
+            next_value as *mut c_void,
+            (&raw mut following).cast(),
+            0,
+        )
+    };
+    // SAFETY: the caller's promise; what the steps have written.
+    unsafe {
+        let again = (&raw const following.again).read_volatile();
+        (&raw mut (*frame).flags).write(flags | again);
     }
-    // SAFETY: the caller's promise.
-    unsafe { (&raw mut (*frame).flags).write(flags | again) };
+    0
+}
+
+/// Reads the value of the number of this step, if it is due. Not 0 if the plan has no more.
+extern "C" fn next_value(
+    _map: *mut c_void,
+    step: *const u32,
+    _value: *mut u8,
+    following: *mut Following,
+) -> i64 {
+    // SAFETY: the helper hands over a live key and what was given to it.
+    let (index, plan, frame, id, at_return, result, flags) = unsafe {
+        let Following {
+            frame,
+            plan,
+            id,
+            at_return,
+            result,
+            flags,
+            ..
+        } = *following;
+        (*step as usize, plan, frame, id, at_return, result, flags)
+    };
+    if index >= PLAN_READS {
+        return 1;
+    }
+    // SAFETY: a live map element; the index is below its bound.
+    let read = unsafe { (&raw const (*plan).reads).cast::<Read>().add(index).read() };
+    let due = match read.what {
+        what::STRING | what::BYTES | what::AGENT => at_return == 0 || flags >> AGAIN & 1 << index != 0,
+        what::ANNOTATIONS => at_return == 0,
+        what::STRING_AT_RETURN | what::BYTES_AT_RETURN => at_return != 0,
+        _ => return 1,
+    };
+    if !due {
+        return 0;
+    }
+    // SAFETY: a frame of this thread; the indices are checked.
+    let (address, correlation) = unsafe {
+        let word = usize::from(read.word);
+        let address = if word < REGISTER_ARGS {
+            (&raw const (*frame).args).cast::<u64>().add(word).read()
+        } else if word < REGISTER_ARGS + STACK_ARGS {
+            let stack = &raw const (*frame).stack;
+            stack.cast::<u64>().add(word - REGISTER_ARGS).read()
+        } else if read.word == RESULT_WORD {
+            result
+        } else {
+            0
+        };
+        (address, (*frame).correlation)
+    };
+    let address = if read.what == what::AGENT {
+        agents::of_memory(address)
+    } else {
+        address
+    };
+    if address == 0 {
+        return 0;
+    }
+    let is_string = matches!(read.what, what::STRING | what::STRING_AT_RETURN);
+    let order = Order {
+        correlation,
+        address,
+        id,
+        word: read.word,
+        bytes: if is_string { 0 } else { read.bytes },
+        flags: if at_return == 0 { 0 } else { value_flags::AT_RETURN },
+    };
+    if read.what == what::ANNOTATIONS {
+        // SAFETY: the caller's promise.
+        unsafe { annotations(&order, frame) };
+    } else if value(&order) != 0 {
+        // SAFETY: what was given to the helper lives through the walk.
+        unsafe { (*following).again |= 1 << (AGAIN + index as u32) };
+    }
     0
 }
 
@@ -156,6 +218,9 @@ fn value(order: &Order) -> u64 {
     let Some(counters) = Counters::of(unsafe { bpf_get_smp_processor_id() }) else {
         return 0;
     };
+    if usize::from(order.bytes) > SHORT_MOST {
+        return structure(order, counters);
+    }
     let Some(mut slot) = Slot::<Sized<SHORT_BYTES>>::reserve() else {
         return lost(counters);
     };
@@ -168,7 +233,7 @@ fn value(order: &Order) -> u64 {
             read_user_str(to, SHORT_BYTES as u32, from)
         } else {
             // Linux 6.1 would not see that a comparison bounds the copy of the number that the compiler then uses.
-            let bytes = u32::from(order.bytes) & MOST_BYTES as u32;
+            let bytes = u32::from(order.bytes) & SHORT_MOST as u32;
             if read_user(to, bytes, from) == 0 {
                 i64::from(bytes)
             } else {
@@ -194,6 +259,48 @@ fn value(order: &Order) -> u64 {
         describe(
             record.cast(),
             size_of::<Sized<SHORT_BYTES>>() as u16,
+            order,
+            read,
+            0,
+        );
+    };
+    slot.submit(false);
+    0
+}
+
+/// Writes the record of a structure that is longer than a short record. Not 0 if it cannot be read now and may be when the
+/// function returns.
+#[inline(always)]
+fn structure(order: &Order, counters: Counters) -> u64 {
+    let Some(mut slot) = Slot::<Sized<MEDIUM_BYTES>>::reserve() else {
+        return lost(counters);
+    };
+    let record = slot.as_mut_ptr();
+    // As in `value`.
+    let bytes = u32::from(order.bytes) & MOST_BYTES as u32;
+    // SAFETY: the helper checks the user address, and writes at most as much as is there.
+    let is_read = unsafe {
+        read_user(
+            (&raw mut (*record).bytes).cast(),
+            bytes,
+            order.address as *const c_void,
+        ) == 0
+    };
+    if !is_read {
+        if order.flags & value_flags::AT_RETURN == 0 {
+            slot.discard();
+            return 1;
+        }
+        // SAFETY: there is room for the two words in the slot.
+        unsafe { unread((&raw mut (*record).bytes).cast(), order.address) };
+    }
+    counters.seen(Domain::ArgumentData.id());
+    let read = if is_read { i64::from(bytes) } else { -1 };
+    // SAFETY: the slot is as large as the record, which begins with a `Value`.
+    unsafe {
+        describe(
+            record.cast(),
+            size_of::<Sized<MEDIUM_BYTES>>() as u16,
             order,
             read,
             0,

@@ -177,7 +177,7 @@ fn library() -> Library {
         c_type: "void *".to_owned(),
         kind,
         at: gputrace_capture::meta::ArgSlot::Register(register),
-        stored: None,
+        ..Parameter::default()
     };
     let functions = FUNCTIONS.iter().zip(0..).map(|(name, id)| Function {
         id,

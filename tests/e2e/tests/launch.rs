@@ -59,6 +59,61 @@ fn single_thread() {
     assert_eq!(run.comparison.unlogged("__hipRegisterFatBinary"), 1);
     assert_eq!(run.comparison.unlogged("__hipRegisterFunction"), 1);
     assert_eq!(run.comparison.unlogged("__hipUnregisterFatBinary"), 1);
+    assert_shown(&run.trace);
+}
+
+/// Asserts that flags and structures of the rounds of `hip_calls` are shown as the program gave them.
+fn assert_shown(trace: &Trace) {
+    let of = |function: &'static str| trace.calls_of(function).map(|call| trace.arguments(call));
+    let has = |arguments: &[String], wanted: &str| {
+        assert!(
+            arguments.iter().any(|one| one == wanted),
+            "{wanted}: {arguments:?}"
+        );
+    };
+    for (round, arguments) in of("hipHostMalloc").enumerate() {
+        let rest = if round % 2 == 1 { "|0x100" } else { "" };
+        has(
+            &arguments,
+            &format!("flags=hipHostMallocPortable|hipHostMallocMapped{rest}"),
+        );
+    }
+    for arguments in of("hipStreamCreateWithFlags") {
+        has(&arguments, "flags=hipStreamNonBlocking");
+    }
+    for (round, arguments) in of("hipMalloc3D").enumerate() {
+        has(&arguments, &format!("extent.width={}", round + 1));
+        has(&arguments, "extent.depth=3");
+        // It failed, for want of a GPU.
+        let pointer = arguments.first().expect("arguments");
+        assert!(pointer.starts_with("pitchedDevPtr=(at 0x"), "{arguments:?}");
+    }
+    for (round, arguments) in of("hipMemset3D").enumerate() {
+        has(&arguments, "pitchedDevPtr.pitch=16");
+        has(&arguments, &format!("extent.depth={round}"));
+    }
+    let copies: Vec<_> = of("hipMemcpy3D").collect();
+    let (threes, rest) = copies.as_chunks::<3>();
+    assert!(!threes.is_empty() && rest.is_empty());
+    for (round, [given, unmapped, null]) in threes.iter().enumerate() {
+        assert_eq!(given.len(), 21, "{given:?}");
+        for wanted in [
+            "p.srcPtr.pitch=16".to_owned(),
+            format!("p.srcPtr.ysize={round}"),
+            format!("p.dstPos.x={round}"),
+            "p.dstPos.z=6".to_owned(),
+            format!("p.extent.width={}", round + 1),
+            "p.kind=hipMemcpyDeviceToHost".to_owned(),
+        ] {
+            has(given, &wanted);
+        }
+        let place = unmapped.first().filter(|_| unmapped.len() == 1);
+        assert!(
+            place.is_some_and(|one| one.starts_with("p=(at 0x5a5a")),
+            "{unmapped:?}"
+        );
+        assert_eq!(null, &["p=0x0"]);
+    }
 }
 
 #[test]

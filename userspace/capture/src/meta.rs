@@ -162,6 +162,31 @@ pub struct Parameter {
     /// What the function stores where the pointer points to, if the recorder reads that at the return.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored: Option<ValueKind>,
+    /// Which named values it takes, if its C type does not say so: a name of the catalogue, e.g. `hipHostMalloc`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub values: String,
+    /// What is shown of a structure: of the parameter itself, or, if that is a pointer, of what it points to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<Field>,
+}
+
+/// A field of a structure.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Field {
+    /// Name with that of the parameter before it, e.g. `extent.width`.
+    pub name: String,
+    /// C type as written in the header.
+    #[serde(rename = "type")]
+    pub c_type: String,
+    /// How to show it. A [`ValueKind::CString`] is text in the structure itself, up to a NUL.
+    pub kind: ValueKind,
+    /// Bytes before it in the structure.
+    pub offset: u16,
+    /// Its size in bytes.
+    pub bytes: u16,
+    /// As [`Parameter::values`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub values: String,
 }
 
 /// Where the first word of an argument lies in a record.

@@ -45,6 +45,12 @@ pub fn plain_type(c_type: &str) -> &str {
     c_type.strip_prefix("enum ").unwrap_or(c_type)
 }
 
+/// Whether there are enumerators of this C type.
+#[must_use]
+pub fn is_enumeration(c_type: &str) -> bool {
+    ENUMS.contains_key(plain_type(c_type))
+}
+
 /// The enumerator of a C type with this value; `None` if there is none, or the type is no enumeration.
 ///
 /// ```
@@ -79,6 +85,15 @@ mod tests {
         );
         assert_eq!(enumerator("hipMemcpyKind", -5), None);
         assert_eq!(enumerator("hsa_agent_info_t", 17), Some("HSA_AGENT_INFO_DEVICE"));
+        // Of AMD's and of the image extension.
+        assert_eq!(
+            enumerator("hsa_agent_info_t", 0xa002),
+            Some("HSA_AMD_AGENT_INFO_COMPUTE_UNIT_COUNT")
+        );
+        assert_eq!(
+            enumerator("hsa_agent_info_t", 0x3000),
+            Some("HSA_EXT_AGENT_INFO_IMAGE_1D_MAX_ELEMENTS")
+        );
         assert_eq!(enumerator("hipDeviceAttribute_t", i64::MAX), None);
     }
 

@@ -13,6 +13,8 @@
 //!   a probe has to copy ([`Signature::stack_words`]). A function without a signature is traced all
 //!   the same; its argument registers are shown raw.
 //!
+//! Numbers with names are shown by them: [`enums`] are known by their C types, [`flags`] by function and parameter.
+//!
 //! Some functions also tell of the GPU's own work: [`gpu_role`] says which, and how.
 //!
 //! To add a release or a function: run `cargo xtask gen-catalog` and commit what it changed.
@@ -30,6 +32,7 @@
 pub mod class;
 mod domains;
 pub mod enums;
+pub mod flags;
 mod gpu;
 pub mod hip_memory;
 pub mod launch;
@@ -37,6 +40,7 @@ pub mod markers;
 pub mod memory;
 pub mod release;
 pub mod signature;
+pub mod structs;
 pub mod table;
 mod values;
 

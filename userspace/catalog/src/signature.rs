@@ -4,7 +4,9 @@ use gputrace_abi::{REGISTER_ARGS, STACK_ARGS};
 use gputrace_capture::meta::{ArgSlot, Parameter, ValueKind};
 
 use crate::class::{Class, Eightbyte};
+use crate::flags::values_of;
 use crate::release::Releases;
+use crate::structs::recorded;
 
 /// Vector registers that carry arguments: xmm0 to xmm7.
 const VECTOR_ARGS: usize = 8;
@@ -58,6 +60,12 @@ impl Signature<'_> {
     /// ```
     #[must_use]
     pub fn parameters(&self) -> Vec<Parameter> {
+        self.parameters_in(None)
+    }
+
+    /// As [`Self::parameters`], for a library of this major release of HIP, if it is known: some structures differ between them.
+    #[must_use]
+    pub fn parameters_in(&self, hip: Option<u16>) -> Vec<Parameter> {
         let mut layout = Layout::of(self.returns.class);
         let place = |argument: &Argument<'_>| Parameter {
             name: argument.name.to_owned(),
@@ -68,6 +76,11 @@ impl Signature<'_> {
                 Class::Float(bytes) => ValueKind::Real(bytes),
                 class => class.kind(),
             }),
+            values: values_of(self.name, argument.name).unwrap_or_default().to_owned(),
+            fields: match argument.c_type.class {
+                Class::Pointer | Class::Memory(_) => recorded(argument.name, argument.c_type.spelling, hip),
+                _ => Vec::new(),
+            },
         };
         self.arguments.iter().map(place).collect()
     }

@@ -2,7 +2,7 @@
 
 use gputrace_abi::{
     REGISTER_ARGS,
-    values::{MOST_BYTES, READS, RESULT_WORD, Read, ReadPlan, what},
+    values::{MOST_BYTES, READS, RESULT_WORD, Read, ReadPlan, SHORT_MOST, what},
 };
 use gputrace_capture::meta::{ArgSlot, Parameter, ValueKind};
 
@@ -20,9 +20,10 @@ const NOT_READ: &[&str] = &["__hipPopCallConfiguration"];
 /// Types of parameters that point to annotations, the number of which is the next parameter.
 const ANNOTATIONS: &[&str] = &["rocprofsys_annotation_t *", "omnitrace_annotation_t *"];
 
-/// Which strings and results of a function's calls are to be read, the first [`READS`] of them.
+/// Which strings, results and structures of a function's calls are to be read, the first [`READS`] of them. `parameters` are the
+/// signature's, as the capture stores them.
 #[must_use]
-pub fn read_plan(signature: &Signature<'_>) -> ReadPlan {
+pub fn read_plan(signature: &Signature<'_>, parameters: &[Parameter]) -> ReadPlan {
     let mut plan = ReadPlan::default();
     if NOT_READ.contains(&signature.name) {
         return plan;
@@ -35,15 +36,21 @@ pub fn read_plan(signature: &Signature<'_>) -> ReadPlan {
     let owner = owner.then_some(Read {
         word: 0,
         what: what::AGENT,
-        bytes: MOST_BYTES as u16,
+        bytes: SHORT_MOST as u16,
     });
-    let parameters = signature.parameters();
+    let allocated = hip_allocation(signature.name).and_then(HipAllocation::structure);
     let arguments = parameters.iter().enumerate().filter_map(|(place, parameter)| {
         let word = word(parameter.at)?;
         annotations(word, parameter, parameters.get(place + 1))
+            .or_else(|| structure(word, parameter, allocated))
             .or_else(|| read(word, parameter.kind, parameter.stored))
     });
-    let structure = hip_allocation(signature.name).and_then(HipAllocation::structure);
+    let is_shown = |read: &Read| {
+        parameters
+            .iter()
+            .any(|parameter| !parameter.fields.is_empty() && word(parameter.at) == Some(read.word))
+    };
+    let structure = allocated.filter(|read| !is_shown(read));
     let result = (signature.returns.class == Class::CString).then_some(Read {
         word: RESULT_WORD,
         what: what::STRING_AT_RETURN,
@@ -87,6 +94,25 @@ fn annotations(word: u8, parameter: &Parameter, count: Option<&Parameter>) -> Op
     })
 }
 
+/// How a structure is read that the parameter points to, as far as fields of it are shown. When the function returns, if it is to
+/// store it or if it is `allocated`, which is looked at then.
+fn structure(word: u8, parameter: &Parameter, allocated: Option<Read>) -> Option<Read> {
+    let end = parameter
+        .fields
+        .iter()
+        .map(|field| field.offset.saturating_add(field.bytes))
+        .max();
+    let end = end
+        .filter(|_| parameter.kind == ValueKind::Pointer)?
+        .min(MOST_BYTES as u16);
+    let (what, bytes) = match allocated.filter(|read| read.word == word) {
+        Some(read) => (read.what, end.max(read.bytes)),
+        None if parameter.c_type.starts_with("const ") => (what::BYTES, end),
+        None => (what::BYTES_AT_RETURN, end),
+    };
+    Some(Read { word, what, bytes })
+}
+
 fn read(word: u8, kind: ValueKind, stored: Option<ValueKind>) -> Option<Read> {
     let (what, bytes) = match (kind, stored) {
         (ValueKind::CString, _) => (what::STRING, 0),
@@ -117,7 +143,8 @@ mod tests {
     use crate::{signature, signatures};
 
     fn reads(name: &str) -> Vec<(u8, u8, u16)> {
-        let plan = read_plan(signature(name).expect("in the catalogue"));
+        let signature = signature(name).expect("in the catalogue");
+        let plan = read_plan(signature, &signature.parameters_in(Some(6)));
         let used = plan.reads.iter().filter(|read| read.what != what::NOTHING);
         used.map(|read| (read.word, read.what, read.bytes)).collect()
     }
@@ -145,6 +172,16 @@ mod tests {
             reads("hipGetErrorName"),
             [(RESULT_WORD, what::STRING_AT_RETURN, 0)]
         );
+        // The array's format is what the size of the memory is computed from.
+        assert_eq!(
+            reads("hipMallocArray"),
+            [(0, what::BYTES_AT_RETURN, 8), (1, what::BYTES_AT_RETURN, 20)]
+        );
+        assert_eq!(reads("hipMalloc3D"), [(0, what::BYTES_AT_RETURN, 32)]);
+        assert_eq!(reads("hipMemcpy3DAsync"), [(0, what::BYTES, 156)]);
+        assert_eq!(reads("hipPointerGetAttributes"), [(0, what::BYTES_AT_RETURN, 28)]);
+        // Two pointers with pitch, three times where.
+        assert_eq!(reads("hsa_amd_memory_async_copy_rect").len(), 5);
         for nothing in [
             "hipFree",
             "hipMemcpy",
@@ -158,8 +195,10 @@ mod tests {
 
     #[test]
     fn plans_are_within_their_bounds() {
+        let most = signatures().map(|signature| reads(signature.name).len()).max();
+        assert!(most <= Some(READS));
         for signature in signatures() {
-            for read in read_plan(signature).reads {
+            for read in read_plan(signature, &signature.parameters_in(Some(6))).reads {
                 assert!(read.word <= RESULT_WORD && usize::from(read.bytes) <= MOST_BYTES);
             }
         }

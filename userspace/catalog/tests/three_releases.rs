@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use gputrace_catalog::{plain_name, release::Release, variants};
 
-use support::{declarations, declared_parameters, exported_functions, read};
+use support::{cache, declarations, declared_parameters, exported_functions, lacking, read};
 
 const HIP: &[&str] = &[
     "hip/hip_runtime_api.h",
@@ -68,23 +68,6 @@ const CASES: &[Case] = &[
 /// From 6.0 on the header gives these another name by a macro (`…R0600`); the library still exports the old one for older programs,
 /// which is in the catalogue as those were told of it.
 const RENAMED: &[&str] = &["hipChooseDevice", "hipGetDeviceProperties"];
-
-/// What this test needs is not there: a reason to skip it, but where it was promised.
-fn lacking(what: &str) {
-    let promised = std::env::var_os("GPUTRACE_REQUIRE_ROCM").is_some_and(|value| value == "1");
-    assert!(!promised, "{what}; `cargo xtask test` fetches it");
-    eprintln!("skipped: {what}; `cargo xtask test` fetches it");
-}
-
-/// The directory of what was fetched, by the XDG rules.
-fn cache() -> Option<PathBuf> {
-    let absolute = |name| {
-        let value = std::env::var_os(name).map(PathBuf::from);
-        value.filter(|path| path.is_absolute())
-    };
-    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    Some(base?.join("gputrace"))
-}
 
 /// Type and name of a parameter in a header, if it has a name: `const char* name[]`, `int flags = 0`.
 fn type_and_name(parameter: &str) -> Option<(String, &str)> {

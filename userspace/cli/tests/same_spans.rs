@@ -77,7 +77,7 @@ fn capture() -> Vec<u8> {
                 c_type: "hipStream_t".to_owned(),
                 kind: ValueKind::Pointer,
                 at: ArgSlot::Register(0),
-                stored: None,
+                ..Parameter::default()
             }]),
             ..Function::default()
         }],

@@ -8,7 +8,7 @@ use gputrace_abi::{
     record::{LONG_SPAN_SIZE, RecordHeader, SPAN_SIZE, TASK_SIZE, kind},
     sched::OFF_CPU_SIZE,
     trace::{LONG_TRACE_SIZE, SHORT_TRACE_SIZE},
-    values::{LONG_SIZE, SHORT_SIZE},
+    values::{LONG_SIZE, MEDIUM_SIZE, SHORT_SIZE},
 };
 use gputrace_probe::Ring;
 use zerocopy::FromBytes as _;
@@ -44,7 +44,7 @@ pub(crate) fn check(cpu: u32, bytes: &[u8]) -> Checked<'_> {
         kind::SPAN | kind::UNFINISHED if whole && (size == SPAN_SIZE || size == LONG_SPAN_SIZE) => {
             Checked::Call(header, bytes)
         }
-        kind::VALUE if whole && (size == SHORT_SIZE || size == LONG_SIZE) => Checked::Value(bytes),
+        kind::VALUE if whole && matches!(size, SHORT_SIZE | MEDIUM_SIZE | LONG_SIZE) => Checked::Value(bytes),
         kind::PACKET if whole && size == PACKET_RECORD_SIZE => Checked::Gpu(header, bytes),
         kind::COMPLETION if whole && size == COMPLETION_SIZE => Checked::Gpu(header, bytes),
         kind::COPY if whole && size == COPY_SIZE => Checked::Gpu(header, bytes),

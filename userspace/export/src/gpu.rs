@@ -272,7 +272,7 @@ mod tests {
                     c_type: c_type.to_owned(),
                     kind: ValueKind::Pointer,
                     at,
-                    stored: None,
+                    ..Parameter::default()
                 }]),
                 ..Function::default()
             },

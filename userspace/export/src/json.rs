@@ -505,7 +505,11 @@ fn marker_text<'a>(info: &'a FunctionInfo, call: &'a Call) -> Option<&'a str> {
 fn arguments<'a>(info: &'a FunctionInfo, call: &'a Call) -> Vec<Argument<'a>> {
     let typed = args::typed(info, call);
     typed
-        .map(|(c_type, name, value)| Argument { c_type, name, value })
+        .map(|argument| Argument {
+            c_type: argument.c_type,
+            name: argument.name,
+            value: argument.value,
+        })
         .collect()
 }
 

@@ -62,6 +62,7 @@ impl Serialize for Shown<'_> {
             | ArgValue::Dim3 { .. }
             | ArgValue::Status { .. }
             | ArgValue::Enumerator { .. }
+            | ArgValue::Flags(_)
             | ArgValue::Named(_)
             | ArgValue::Text { .. } => serializer.collect_str(&self.0),
         }

@@ -252,7 +252,7 @@ fn arguments_and_results_have_a_file_of_their_own_on_request() {
         c_type: format!("{name}_t"),
         kind,
         at: ArgSlot::Register(word),
-        stored: None,
+        ..Parameter::default()
     };
     let mut capture = Synthetic::new(&recording(&[Domain::HipRuntime]));
     capture.meta(Library {

@@ -181,7 +181,7 @@ fn function(id: u32, name: &str, domain: Domain) -> FunctionInfo {
         c_type: String::new(),
         kind: *kind,
         at: ArgSlot::Register(slot),
-        stored: None,
+        ..Parameter::default()
     });
     FunctionInfo {
         function: Function {

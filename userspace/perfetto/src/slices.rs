@@ -63,7 +63,7 @@ struct Function {
     category: u64,
     name: u64,
     kind: u64,
-    /// In the order of [`args::declared`].
+    /// In the order of [`args::names`].
     arguments: Vec<u64>,
 }
 
@@ -89,12 +89,11 @@ impl Function {
         self.name = interner.number(Table::EventNames, &self.info.function.name);
         self.kind = interner.number(Table::AnnotationStrings, &Ledger::domain_name(call.domain));
         self.arguments.clear();
-        self.arguments.extend(
-            args::declared(&self.info, call).map(|(name, _)| interner.number(Table::AnnotationNames, name)),
-        );
-        if call.request.is_some() {
-            // Which fields a request to the driver has differs from one to the next: they go by their names.
-            self.arguments.clear();
+        // Which fields a request to the driver has differs from one to the next: they go by their names.
+        if call.request.is_none() {
+            let names = args::names(&self.info);
+            self.arguments
+                .extend(names.map(|name| interner.number(Table::AnnotationNames, name)));
         }
     }
 }
@@ -198,10 +197,9 @@ impl Slices {
                 });
             } else if is_annotated || !function.arguments.is_empty() {
                 annotations.dictionary(names.args, |entries| {
-                    let mut numbers = function.arguments.iter();
                     // The iterator is a chain, which walks itself faster than it can be asked for one after the other.
-                    args::declared(&function.info, call).for_each(|(_, value)| {
-                        if let Some(name) = numbers.next() {
+                    args::placed(&function.info, call).for_each(|(slot, value)| {
+                        if let Some(name) = function.arguments.get(slot) {
                             values.put(entries, *name, value);
                         }
                     });
@@ -354,6 +352,7 @@ impl Values<'_> {
             ArgValue::Status { code, name } => Value::Interned(self.status(annotations, code, name)),
             ArgValue::Real(bits) => Value::Real(f64::from_bits(bits)),
             ArgValue::Enumerator { .. }
+            | ArgValue::Flags(_)
             | ArgValue::Named(_)
             | ArgValue::Text { .. }
             | ArgValue::Place(_)

@@ -294,7 +294,7 @@ fn function(id: u32, name: &str, domain: Domain) -> Event {
                 c_type: "int".to_owned(),
                 kind: ValueKind::Signed(4),
                 at: ArgSlot::Register(0),
-                stored: None,
+                ..Parameter::default()
             }]),
             returns: ValueKind::HipError,
             ..Function::default()

@@ -4,7 +4,7 @@ use std::{borrow::Cow, fmt::Write as _};
 
 use gputrace_export::{ExportError, functions::UNKNOWN_FUNCTION};
 use gputrace_timeline::{
-    args::{self, ArgValue},
+    args::{self, ArgValue, Argument},
     event::Call,
 };
 use rusqlite::params;
@@ -113,7 +113,14 @@ impl Calls {
         let Some(info) = functions.get(call.function) else {
             return Ok(());
         };
-        for (position, (kind, name, value)) in args::typed(info, call).enumerate() {
+        for Argument {
+            position,
+            c_type,
+            name,
+            value,
+            ..
+        } in args::typed(info, call)
+        {
             self.text.clear();
             let _ = write!(self.text, "{value}");
             let position = position as i64;
@@ -124,7 +131,7 @@ impl Calls {
                 }
                 _ => Cow::Borrowed("{}"),
             };
-            let row = cells![event, position, kind, name, self.text.as_str(), &*extdata];
+            let row = cells![event, position, c_type, name, self.text.as_str(), &*extdata];
             self.argument_rows.add(database, row)?;
         }
         Ok(())

@@ -153,7 +153,7 @@ fn calls_have_arguments_results_and_streams() {
         c_type: c_type.to_owned(),
         kind,
         at: ArgSlot::Register(at),
-        stored: None,
+        ..Parameter::default()
     };
     let mut capture = Synthetic::new(&Recording {
         main_pid: Some(100),

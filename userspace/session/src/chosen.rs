@@ -67,7 +67,10 @@ pub(crate) fn hooks(file: &LibraryFile) -> Vec<(Hook, u64)> {
 
 /// What is read of a function's calls besides its registers.
 pub(crate) fn read_plan(function: &Function) -> ReadPlan {
-    gputrace_catalog::signature(&function.name).map_or_else(ReadPlan::default, gputrace_catalog::read_plan)
+    let parameters = function.parameters.as_deref().unwrap_or_default();
+    gputrace_catalog::signature(&function.name).map_or_else(ReadPlan::default, |signature| {
+        gputrace_catalog::read_plan(signature, parameters)
+    })
 }
 
 /// Functions of a library that tell of the GPU's work and are not among those `traced`.
@@ -119,8 +122,8 @@ pub(crate) fn untraced(file: &LibraryFile, plan: &LibraryPlan, domains: &[Domain
     remarks
 }
 
-/// A function as the capture describes it.
-pub(crate) fn describe(id: u32, probe: &PlannedProbe) -> Function {
+/// A function as the capture describes it; `hip` is the major release of HIP whose library it is in.
+pub(crate) fn describe(id: u32, probe: &PlannedProbe, hip: Option<u16>) -> Function {
     let signature = gputrace_catalog::signature(&probe.name);
     let plain = shown_name(probe.domain, &probe.name);
     // The mangled name is kept: it is what the library really exports.
@@ -138,7 +141,7 @@ pub(crate) fn describe(id: u32, probe: &PlannedProbe) -> Function {
             CostClass::Emulated => ProbeCost::Emulated,
             CostClass::SingleStepped => ProbeCost::SingleStepped,
         },
-        parameters: signature.map(Signature::parameters),
+        parameters: signature.map(|signature| signature.parameters_in(hip)),
         returns: if probe.exits.iter().any(|exit| exit.kind == ExitKind::TailCall) {
             // What the other function returns is not seen.
             ValueKind::Void

@@ -9,6 +9,7 @@ use std::{
 
 use gputrace_abi::{domain::Domain, values::ReadPlan};
 use gputrace_capture::meta::{Function, Library, Notice};
+use gputrace_catalog::structs;
 use gputrace_collect::{CollectorHandle, Command, clocks};
 use gputrace_probe::{
     attach::{Point, Scope},
@@ -368,9 +369,10 @@ impl Instruments {
         let (plan, remarks) = self.choose(&file, role)?;
         let left_out = LeftOut::of(&plan);
         let first = self.next_function;
+        let hip = file.elf().soname.as_deref().and_then(structs::hip_major);
         let functions: Vec<Function> = (first..)
             .zip(&plan.probes)
-            .map(|(id, probe)| describe(id, probe))
+            .map(|(id, probe)| describe(id, probe, hip))
             .collect();
         let (mut points, mut entries, mut exits) = (Vec::new(), Vec::new(), Vec::new());
         let is_limited = self.others.is_limited();

@@ -4,14 +4,19 @@ use std::{fmt, iter};
 
 use gputrace_abi::{domain::Domain, values::RESULT_WORD};
 use gputrace_capture::meta::{ArgSlot, Parameter, ValueKind};
-use gputrace_catalog::enums::enumerator;
+use gputrace_catalog::{
+    enums::enumerator,
+    flags::{Flags, mask},
+};
 
 use crate::{
     collective,
     event::{Call, CallEnd, FunctionInfo},
     status,
-    values::{Annotation, AnnotationValue, PointeeData},
+    values::{Annotation, AnnotationValue, Pointee, PointeeData},
 };
+
+mod structure;
 
 /// A decoded value. `Display` gives the form for people; exporters with typed attributes match on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +54,8 @@ pub enum ArgValue<'a> {
         /// The name in the public header.
         name: &'static str,
     },
+    /// Bits that have names.
+    Flags(Flags),
     /// A floating-point number: the bits of an `f64`.
     Real(u64),
     /// A string.
@@ -82,6 +89,7 @@ impl fmt::Display for ArgValue<'_> {
             Self::Status { code, name: None } => write!(f, "{code}"),
             Self::Named(value) => value.fmt(f),
             Self::Enumerator { name, .. } => f.write_str(name),
+            Self::Flags(flags) => flags.fmt(f),
             Self::Real(bits) => write!(f, "{}", f64::from_bits(bits)),
             Self::Text { text, cut: false } => f.write_str(text),
             Self::Text { text, cut: true } => write!(f, "{text}…"),
@@ -95,6 +103,9 @@ impl fmt::Display for ArgValue<'_> {
 /// The C type of a word of which nothing is known.
 const REGISTER: &str = "uint64_t";
 
+/// The name of what collectives are about.
+const BYTES: &str = "bytes";
+
 /// Names of arguments of functions that the catalogue does not know.
 const RAW_NAMES: [&str; gputrace_abi::REGISTER_ARGS] = ["arg0", "arg1", "arg2", "arg3", "arg4", "arg5"];
 
@@ -103,21 +114,35 @@ const RAW_NAMES: [&str; gputrace_abi::REGISTER_ARGS] = ["arg0", "arg1", "arg2", 
 /// A function without catalogue entry shows all six argument registers in hex as `arg0` … `arg5`: how many it has is not
 /// known.
 ///
-/// A string is shown as text, and a pointer through which the function has stored a value as that value.
+/// A string is shown as text, and a pointer through which the function has stored a value as that value. Fields of structures
+/// follow the pointer to them, and stand in place of a structure that is passed by value: `extent.width`.
 pub fn decoded<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = (&'a str, ArgValue<'a>)> {
     declared(info, call).chain(annotations(call))
 }
 
-/// As [`decoded`], each with its C type before it.
-pub fn typed<'a>(
-    info: &'a FunctionInfo,
-    call: &'a Call,
-) -> impl Iterator<Item = (&'a str, &'a str, ArgValue<'a>)> {
-    let types = info.function.parameters.as_deref().unwrap_or_default();
-    let types = types.iter().map(|parameter| parameter.c_type.as_str());
-    let declared = iter::zip(types.chain(iter::repeat(REGISTER)), declared(info, call));
-    let declared = declared.map(|(c_type, (name, value))| (c_type, name, value));
-    declared.chain(annotations(call).map(|(name, value)| {
+/// An argument, or a field of a structure that is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Argument<'a> {
+    /// Which argument of the function, from 0; of a field that of its structure.
+    pub position: usize,
+    /// Which of the function's [`names`].
+    slot: usize,
+    /// Its C type.
+    pub c_type: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its value.
+    pub value: ArgValue<'a>,
+}
+
+/// As [`decoded`], with C types.
+pub fn typed<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = Argument<'a>> {
+    let annotated = info
+        .function
+        .parameters
+        .as_ref()
+        .map_or(RAW_NAMES.len(), Vec::len);
+    arguments(info, call).chain(annotations(call).enumerate().map(move |(index, (name, value))| {
         let c_type = match value {
             ArgValue::Text { .. } => "const char *",
             ArgValue::Signed(_) => "int64_t",
@@ -125,7 +150,14 @@ pub fn typed<'a>(
             ArgValue::Hex(_) => "void *",
             _ => REGISTER,
         };
-        (c_type, name, value)
+        let position = annotated + index;
+        Argument {
+            position,
+            slot: position,
+            c_type,
+            name,
+            value,
+        }
     }))
 }
 
@@ -147,13 +179,33 @@ pub fn annotations(call: &Call) -> impl Iterator<Item = (&str, ArgValue<'_>)> {
     })
 }
 
-/// As [`decoded`], without annotations and what is known of a communicator: the same names for each call of a function that is no request to the driver. Of
-/// RCCL's collectives the bytes that they are about stand at the end, if the type of the elements is known.
+/// As [`decoded`], without annotations and what is known of a communicator. Of RCCL's collectives the bytes that they are about stand
+/// at the end, if the type of the elements is known.
 pub fn declared<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = (&'a str, ArgValue<'a>)> {
+    arguments(info, call).map(|argument| (argument.name, argument.value))
+}
+
+/// As [`declared`], with the places of the names among the function's [`names`]. Not of requests to the driver.
+pub fn placed<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = (usize, ArgValue<'a>)> {
+    arguments(info, call).map(|argument| (argument.slot, argument.value))
+}
+
+/// Every name that an argument of a function's calls may have, but for annotations and requests to the driver.
+pub fn names(info: &FunctionInfo) -> impl Iterator<Item = &str> {
+    let parameters = info.function.parameters.as_deref();
+    let registers = parameters.map_or(&RAW_NAMES[..], |_| &[]);
+    let known = parameters.unwrap_or_default().iter().flat_map(|parameter| {
+        let fields = parameter.fields.iter().map(|field| field.name.as_str());
+        iter::once(parameter.name.as_str()).chain(fields)
+    });
+    let bytes = collective::is_collective(info).then_some(BYTES);
+    known.chain(registers.iter().copied()).chain(bytes)
+}
+
+fn arguments<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = Argument<'a>> {
     let succeeded = succeeded(info, call);
     let parameters = info.function.parameters.as_deref();
     let request = call.request.as_deref();
-    let known = parameters.unwrap_or_default();
     let registers = if parameters.is_none() && request.is_none() {
         &RAW_NAMES[..]
     } else {
@@ -161,14 +213,65 @@ pub fn declared<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Ite
     };
     let fields = request.map_or(&[][..], |request| &request.arguments);
     let fields = fields.iter().map(|field| (field.name.as_ref(), field.value));
-    let arguments = iter::chain(
-        known
-            .iter()
-            .map(move |parameter| (parameter.name.as_str(), argument(parameter, call, succeeded))),
-        iter::zip(registers, call.args).map(|(name, word)| (*name, ArgValue::Hex(word))),
-    );
-    let bytes = collective::bytes(info, call).map(|bytes| ("bytes", ArgValue::Unsigned(bytes)));
-    arguments.chain(fields).chain(bytes)
+    let registers = iter::zip(registers, call.args).map(|(name, word)| (*name, ArgValue::Hex(word)));
+    let nameless = registers.chain(fields).enumerate();
+    let nameless = nameless.map(|(position, (name, value))| Argument {
+        position,
+        slot: position,
+        c_type: REGISTER,
+        name,
+        value,
+    });
+    let known = parameters.unwrap_or_default();
+    let mut slot = 0;
+    let declared = known.iter().enumerate().flat_map(move |(position, parameter)| {
+        let first = slot;
+        slot += 1 + parameter.fields.len();
+        shown(parameter, (position, first), call, succeeded)
+    });
+    let bytes = collective::bytes(info, call).map(|bytes| Argument {
+        position: known.len(),
+        slot: known.iter().map(|parameter| 1 + parameter.fields.len()).sum(),
+        c_type: REGISTER,
+        name: BYTES,
+        value: ArgValue::Unsigned(bytes),
+    });
+    declared.chain(nameless).chain(bytes)
+}
+
+/// What is shown of a parameter: its value, then the fields of a structure that it points to; of one passed by value only
+/// these.
+fn shown<'a>(
+    parameter: &'a Parameter,
+    (position, slot): (usize, usize),
+    call: &'a Call,
+    succeeded: bool,
+) -> impl Iterator<Item = Argument<'a>> {
+    let structure = structure::of(parameter, call, succeeded);
+    let itself = (structure.is_none() || parameter.kind == ValueKind::Pointer).then(|| Argument {
+        position,
+        slot,
+        c_type: &parameter.c_type,
+        name: &parameter.name,
+        value: match argument(parameter, call, succeeded) {
+            // What it points to is not known.
+            ArgValue::Hex(address) if address != 0 && !parameter.fields.is_empty() && structure.is_none() => {
+                ArgValue::Place(address)
+            }
+            value => value,
+        },
+    });
+    let fields = structure.into_iter().flat_map(move |structure| {
+        let fields = parameter.fields.iter().zip(slot + 1..);
+        fields.map(move |(field, slot)| Argument {
+            position,
+            slot,
+            c_type: &field.c_type,
+            name: &field.name,
+            value: structure.field(field),
+        })
+    });
+    itself.into_iter().chain(fields)
 }
 
 /// The return value; `None` if the call did not return or returns nothing.
@@ -209,14 +312,13 @@ fn succeeded(info: &FunctionInfo, call: &Call) -> bool {
     }
 }
 
-fn pointee(call: &Call, word: u8) -> Option<&PointeeData> {
-    let found = call.pointees.iter().find(|pointee| pointee.word == word);
-    found.map(|pointee| &pointee.data)
+fn pointee(call: &Call, word: u8) -> Option<&Pointee> {
+    call.pointees.iter().find(|pointee| pointee.word == word)
 }
 
 /// The string that a word points to, if it was read.
 fn text(call: &Call, word: u8) -> Option<ArgValue<'_>> {
-    match pointee(call, word)? {
+    match &pointee(call, word)?.data {
         PointeeData::Text { text, cut } => Some(ArgValue::Text { text, cut: *cut }),
         PointeeData::Bytes(_) | PointeeData::Annotation(_) | PointeeData::Unreadable => None,
     }
@@ -227,9 +329,15 @@ fn stored<'a>(parameter: &Parameter, kind: ValueKind, call: &'a Call, word: u8) 
     if kind == ValueKind::CString {
         return text(call, word);
     }
-    let PointeeData::Bytes(bytes) = pointee(call, word)? else {
+    let PointeeData::Bytes(bytes) = &pointee(call, word)?.data else {
         return None;
     };
+    let pointed = parameter.c_type.strip_suffix('*').unwrap_or_default().trim_end();
+    Some(meant(&parameter.values, pointed, in_memory(kind, bytes)?))
+}
+
+/// The value of a kind in memory; `None` if there is nothing.
+fn in_memory(kind: ValueKind, bytes: &[u8]) -> Option<ArgValue<'static>> {
     let mut words = bytes.chunks(8).map(|chunk| {
         let mut word = [0; 8];
         iter::zip(&mut word, chunk).for_each(|(to, from)| *to = *from);
@@ -239,11 +347,24 @@ fn stored<'a>(parameter: &Parameter, kind: ValueKind, call: &'a Call, word: u8) 
     Some(match kind {
         ValueKind::Real(4) => ArgValue::Real(f64::from(f32::from_bits(first as u32)).to_bits()),
         ValueKind::Real(_) => ArgValue::Real(first),
-        kind => {
-            let pointed = parameter.c_type.strip_suffix('*').unwrap_or_default().trim_end();
-            named(pointed, value(kind, first, words.next()))
-        }
+        kind => value(kind, first, words.next()),
     })
+}
+
+/// What a number means: a mask or an enumerator of `values`, if that is not empty, else of its C type.
+fn meant<'a>(values: &str, c_type: &str, value: ArgValue<'a>) -> ArgValue<'a> {
+    if values.is_empty() {
+        return named(c_type, value);
+    }
+    let bits = match value {
+        ArgValue::Signed(bits) => bits.cast_unsigned(),
+        ArgValue::Unsigned(bits) => bits,
+        other => return other,
+    };
+    match mask(values) {
+        Some(mask) => ArgValue::Flags(Flags { bits, mask }),
+        None => named(values, value),
+    }
 }
 
 /// The enumerator that a number of this C type stands for, if it is one.
@@ -277,7 +398,7 @@ fn argument<'a>(parameter: &Parameter, call: &'a Call, succeeded: bool) -> ArgVa
             let stored = succeeded.then(|| stored(parameter, kind, call, number)).flatten();
             stored.unwrap_or(ArgValue::Place(first))
         }
-        (kind, _) => named(&parameter.c_type, value(kind, first, word(1))),
+        (kind, _) => meant(&parameter.values, &parameter.c_type, value(kind, first, word(1))),
     }
 }
 
@@ -327,217 +448,4 @@ fn unused_bits(bytes: u8) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use gputrace_capture::meta::Function;
-
-    use super::*;
-    use crate::values::Pointee;
-
-    fn call(args: [u64; 6], stack: [u64; 8]) -> Call {
-        Call {
-            function: 0,
-            domain: 0,
-            pid: 1,
-            tid: 1,
-            begin: 0,
-            end: 1,
-            correlation: 1,
-            parent: 0,
-            depth: 0,
-            cpu: 0,
-            how: CallEnd::Returned(0xffff_ffff_0000_0064),
-            stack_readable: true,
-            args,
-            stack,
-            request: None,
-            range: 0,
-            external: None,
-            pointees: Vec::new(),
-        }
-    }
-
-    fn info(parameters: Option<Vec<(ValueKind, ArgSlot)>>, returns: ValueKind) -> FunctionInfo {
-        let parameters = parameters.map(|list| {
-            list.into_iter()
-                .enumerate()
-                .map(|(index, (kind, at))| Parameter {
-                    name: format!("p{index}"),
-                    c_type: String::new(),
-                    kind,
-                    at,
-                    stored: None,
-                })
-                .collect()
-        });
-        FunctionInfo {
-            function: Function {
-                parameters,
-                returns,
-                ..Function::default()
-            },
-            domain: None,
-            library: String::new(),
-            build_id: String::new(),
-            range: None,
-        }
-    }
-
-    #[test]
-    fn each_kind_is_read_and_shown() {
-        use ArgSlot::{Register, Stack, Unrecorded};
-        let call = call(
-            [
-                0xffff_ffff_ffff_fffe,
-                0x0000_0002_0000_0010,
-                0xdead_beef_0000_0003,
-                0x101,
-                0,
-                7,
-            ],
-            {
-                let mut stack = [0; 8];
-                stack[7] = 0x7fff_0000_1000;
-                stack
-            },
-        );
-        let cases = [
-            (ValueKind::Signed(4), Register(0), "-2"),
-            (ValueKind::Signed(1), Register(3), "1"),
-            (ValueKind::Signed(8), Register(0), "-2"),
-            (ValueKind::Signed(0), Register(0), "-2"),
-            (ValueKind::Unsigned(1), Register(0), "254"),
-            (ValueKind::Unsigned(4), Register(0), "4294967294"),
-            (ValueKind::Unsigned(200), Register(5), "7"),
-            (ValueKind::Bool, Register(3), "true"),
-            (ValueKind::Bool, Register(4), "false"),
-            (ValueKind::Dim3, Register(1), "{16,2,3}"),
-            (ValueKind::Dim3, Register(5), "(not recorded)"),
-            (
-                ValueKind::HipError,
-                Register(5),
-                "7 hipErrorProfilerAlreadyStarted",
-            ),
-            (ValueKind::HsaStatus, Register(5), "7"),
-            (ValueKind::Pointer, Stack(7), "0x7fff00001000"),
-            (ValueKind::Pointer, Stack(8), "(not recorded)"),
-            (ValueKind::Float, Register(0), "(not recorded)"),
-            (ValueKind::CString, Unrecorded, "(not recorded)"),
-            (ValueKind::Word, Register(200), "(not recorded)"),
-        ];
-        let info = info(
-            Some(cases.iter().map(|(kind, at, _)| (*kind, *at)).collect()),
-            ValueKind::HipError,
-        );
-        let shown: Vec<String> = decoded(&info, &call)
-            .map(|(_, value)| value.to_string())
-            .collect();
-        assert_eq!(shown, cases.map(|(_, _, expected)| expected));
-        assert_eq!(
-            returned(&info, &call).unwrap().to_string(),
-            "100 hipErrorNoDevice"
-        );
-    }
-
-    #[test]
-    fn pointers_are_followed_if_the_call_succeeded() {
-        use ArgSlot::{Register, Stack};
-        let data = |word, at_return, data| Pointee {
-            word,
-            at_return,
-            data,
-        };
-        let bytes = |bytes: &[u8]| PointeeData::Bytes(bytes.to_vec());
-        let text = |text: &str, cut| PointeeData::Text {
-            text: text.to_owned(),
-            cut,
-        };
-        let mut call = call([0x1000, 0x2000, 0x3000, 0, 0x5000, 3], [0x7000; 8]);
-        call.how = CallEnd::Returned(0);
-        call.pointees = vec![
-            data(0, true, bytes(&0x7f12_3456_7000_u64.to_le_bytes())),
-            data(1, false, text("vector_add", false)),
-            data(2, true, bytes(&1.5_f32.to_le_bytes())),
-            data(4, true, PointeeData::Unreadable),
-            data(6, true, bytes(&2_u32.to_le_bytes())),
-            data(7, false, text("cut", true)),
-        ];
-        let parameter = |c_type: &str, kind, at, stored| Parameter {
-            name: "p".to_owned(),
-            c_type: c_type.to_owned(),
-            kind,
-            at,
-            stored,
-        };
-        let pointer = |c_type, at, stored| parameter(c_type, ValueKind::Pointer, at, Some(stored));
-        let mut info = info(None, ValueKind::HipError);
-        info.function.parameters = Some(vec![
-            pointer("void **", Register(0), ValueKind::Pointer),
-            parameter("const char *", ValueKind::CString, Register(1), None),
-            pointer("float *", Register(2), ValueKind::Real(4)),
-            pointer("int *", Register(3), ValueKind::Signed(4)),
-            pointer("int *", Register(4), ValueKind::Signed(4)),
-            parameter("hipMemcpyKind", ValueKind::Unsigned(4), Register(5), None),
-            pointer("hipMemcpyKind *", Stack(0), ValueKind::Unsigned(4)),
-            parameter("const char *", ValueKind::CString, Stack(1), None),
-            parameter("const char *", ValueKind::CString, Stack(2), None),
-        ]);
-        let shown = |call: &Call| -> Vec<String> {
-            decoded(&info, call).map(|(_, value)| value.to_string()).collect()
-        };
-        assert_eq!(
-            shown(&call),
-            [
-                "0x7f1234567000",
-                "vector_add",
-                "1.5",
-                "0x0",
-                "(at 0x5000)",
-                "hipMemcpyDeviceToDevice",
-                "hipMemcpyDeviceToHost",
-                "cut…",
-                "0x7000",
-            ]
-        );
-        call.how = CallEnd::Returned(2);
-        let failed = shown(&call);
-        assert_eq!(failed[..2], ["(at 0x1000)", "vector_add"]);
-        call.pointees
-            .push(data(RESULT_WORD, true, text("hipSuccess", false)));
-        info.function.returns = ValueKind::CString;
-        assert_eq!(returned(&info, &call).unwrap().to_string(), "hipSuccess");
-    }
-
-    #[test]
-    fn an_unreadable_stack_is_not_shown_as_zero() {
-        let mut call = call([1; 6], [0; 8]);
-        call.stack_readable = false;
-        let info = info(
-            Some(vec![
-                (ValueKind::Word, ArgSlot::Register(0)),
-                (ValueKind::Word, ArgSlot::Stack(0)),
-            ]),
-            ValueKind::Void,
-        );
-        let values: Vec<ArgValue> = decoded(&info, &call).map(|(_, value)| value).collect();
-        assert_eq!(values, [ArgValue::Hex(1), ArgValue::Unreadable]);
-        assert_eq!(returned(&info, &call), None);
-    }
-
-    #[test]
-    fn without_catalogue_entry_the_registers_are_shown() {
-        let mut call = call([1, 2, 3, 4, 5, 6], [0; 8]);
-        let unknown = info(None, ValueKind::Word);
-        let shown: Vec<String> = decoded(&unknown, &call)
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
-        assert_eq!(
-            shown,
-            [
-                "arg0=0x1", "arg1=0x2", "arg2=0x3", "arg3=0x4", "arg4=0x5", "arg5=0x6"
-            ]
-        );
-        assert_eq!(decoded(&info(Some(vec![]), ValueKind::Void), &call).count(), 0);
-        call.how = CallEnd::ThreadExited;
-        assert_eq!(returned(&unknown, &call), None);
-    }
-}
+mod tests;

@@ -18,6 +18,12 @@ fn size(data_type: u32) -> Option<u64> {
     SIZES.get(usize::try_from(data_type).ok()?).copied()
 }
 
+/// Whether calls of a function may have [`bytes`].
+pub(crate) fn is_collective(info: &FunctionInfo) -> bool {
+    let parameters = info.function.parameters.as_deref().unwrap_or_default();
+    info.domain == Some(Domain::Rccl) && parameters.iter().any(|parameter| parameter.c_type == TYPE)
+}
+
 /// The bytes that a call is about, as far as one rank's count says; `None` for what is no collective, or of a type that is
 /// not known.
 pub(crate) fn bytes(info: &FunctionInfo, call: &Call) -> Option<u64> {

@@ -535,6 +535,7 @@ mod tests {
             kind: ValueKind::Word,
             at: ArgSlot::Register(word),
             stored: None,
+            ..Parameter::default()
         };
         let parameters = [
             ("newcomm", "ncclComm_t *", 0),

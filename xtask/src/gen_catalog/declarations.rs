@@ -1,16 +1,15 @@
 //! Function declarations of C++ headers, read by libclang.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use clang::{Clang, Entity, EntityKind, EntityVisitResult, Index, Type, TypeKind, Unsaved};
+use clang::{Entity, EntityKind, EntityVisitResult, Type, TypeKind};
 use gputrace_catalog::class::{Class, Eightbyte};
 use gputrace_catalog::enums::plain_type;
 use gputrace_catalog::release::Releases;
 use gputrace_catalog::signature::{Argument, CType, Signature};
 
-use super::Library;
+use super::headers::Headers;
 
 /// A function as one release declares it.
 #[derive(Clone)]
@@ -82,67 +81,33 @@ impl OwnedType {
     }
 }
 
-/// Every function of the library's domains that its headers declare. `more` is a directory with headers that those
-/// include.
+/// Every function of the library's domains that its headers declare, with the enumerations of their types.
 ///
 /// # Errors
 ///
 /// Headers that do not compile, or a type that this program does not know how to pass: better no data
 /// than wrong places of arguments.
-pub(super) fn declarations(
-    clang: &Clang,
-    library: &Library,
-    include: &Path,
-    more: Option<&Path>,
-) -> Result<(Functions, Enums)> {
-    let index = Index::new(clang, false, false);
-    let include_all = |text: String, header: &&str| {
-        text + &format!("#if __has_include(<{header}>)\n#include <{header}>\n#endif\n")
-    };
-    let umbrella = library.headers.iter().fold(String::new(), include_all);
-    let mut arguments = vec![
-        "-xc++".to_owned(),
-        "-std=c++17".to_owned(),
-        "-target".to_owned(),
-        "x86_64-linux-gnu".to_owned(),
-        "-D__HIP_PLATFORM_AMD__=1".to_owned(),
-        format!("-isystem{}", include.display()),
-    ];
-    arguments.extend(more.map(|more| format!("-isystem{}", more.display())));
-    let unit = index
-        .parser("umbrella.cpp")
-        .arguments(&arguments)
-        .unsaved(&[Unsaved::new("umbrella.cpp", umbrella)])
-        .skip_function_bodies(true)
-        .parse()
-        .map_err(|error| anyhow!("libclang: {error}"))?;
-    for diagnostic in unit.get_diagnostics() {
-        ensure!(
-            diagnostic.get_severity() < clang::diagnostic::Severity::Error,
-            "{diagnostic}"
-        );
-    }
-
-    let mut reader = Reader {
-        library,
-        include,
-        functions: Functions::new(),
-        table_types: Functions::new(),
-        enums: Enums::new(),
-    };
-    let mut failure = None;
-    unit.get_entity()
-        .visit_children(|entity, _| match reader.visit(&entity) {
+pub(super) fn declarations(headers: &Headers<'_>) -> Result<(Functions, Enums)> {
+    headers.read("", |unit| {
+        let mut reader = Reader {
+            headers,
+            functions: Functions::new(),
+            table_types: Functions::new(),
+            enums: Enums::new(),
+        };
+        let mut failure = None;
+        unit.visit_children(|entity, _| match reader.visit(&entity) {
             Ok(next) => next,
             Err(error) => {
                 failure = Some(error);
                 EntityVisitResult::Break
             }
         });
-    match failure {
-        Some(error) => Err(error),
-        None => Ok(reader.finish()),
-    }
+        match failure {
+            Some(error) => Err(error),
+            None => Ok(reader.finish()),
+        }
+    })
 }
 
 /// Parameters that point to what the caller gives, although their types would let functions store there: lists of
@@ -159,8 +124,7 @@ const INPUTS: &[&str] = &[
 ];
 
 struct Reader<'a> {
-    library: &'a Library,
-    include: &'a Path,
+    headers: &'a Headers<'a>,
     /// From function declarations.
     functions: Functions,
     /// From the types of dispatch-table entries, `t_NAME`.
@@ -178,7 +142,7 @@ impl Reader<'_> {
                 if self.wants(entity, &name) {
                     let parameters = entity.get_arguments().unwrap_or_default();
                     let types = parameters.iter().filter_map(Entity::get_type);
-                    self.learn(types.chain(entity.get_result_type()));
+                    learn(&mut self.enums, types.chain(entity.get_result_type()));
                     let declaration = function(entity).with_context(|| name.clone())?;
                     self.functions.insert(name, declaration);
                 }
@@ -195,15 +159,10 @@ impl Reader<'_> {
         Ok(EntityVisitResult::Continue)
     }
 
-    /// Whether a name belongs to the library's domains and comes from these headers, not from others
-    /// that are installed on this machine.
+    /// Whether a name belongs to the library's domains and comes from these headers.
     fn wants(&self, entity: &Entity<'_>, name: &str) -> bool {
-        let ours = || {
-            let file = entity.get_location()?.get_file_location().file?;
-            Some(file.get_path().starts_with(self.include))
-        };
-        gputrace_catalog::classify(name).is_some_and(|domain| self.library.domains.contains(&domain))
-            && ours().unwrap_or(false)
+        gputrace_catalog::classify(name).is_some_and(|domain| self.headers.library.domains.contains(&domain))
+            && self.headers.have(entity)
     }
 
     fn finish(mut self) -> (Functions, Enums) {
@@ -212,32 +171,36 @@ impl Reader<'_> {
         }
         (self.functions, self.enums)
     }
+}
 
-    /// Learns the enumerators of the types in a declaration.
-    fn learn<'t>(&mut self, types: impl Iterator<Item = Type<'t>>) {
-        for c_type in types {
-            let c_type = stored_type(c_type).unwrap_or(c_type);
-            let canonical = c_type.get_canonical_type();
-            let name = plain_type(&c_type.get_display_name()).to_owned();
-            if canonical.get_kind() != TypeKind::Enum || self.enums.contains_key(&name) {
-                continue;
-            }
-            let mut values = BTreeMap::new();
-            for entry in canonical
-                .get_declaration()
-                .map(|entity| entity.get_children())
-                .unwrap_or_default()
+/// Whether an enumerator only marks a range of others, and shares its value with the first of them.
+pub(super) fn marks_range(name: &str) -> bool {
+    name.ends_with("Begin") || name == "HSA_AMD_FIRST_EXTENSION"
+}
+
+/// Learns the enumerators of types.
+pub(super) fn learn<'t>(enums: &mut Enums, types: impl Iterator<Item = Type<'t>>) {
+    for c_type in types {
+        let c_type = stored_type(c_type).unwrap_or(c_type);
+        let canonical = c_type.get_canonical_type();
+        let name = plain_type(&c_type.get_display_name()).to_owned();
+        if canonical.get_kind() != TypeKind::Enum || enums.contains_key(&name) {
+            continue;
+        }
+        let mut values = BTreeMap::new();
+        for entry in canonical
+            .get_declaration()
+            .map(|entity| entity.get_children())
+            .unwrap_or_default()
+        {
+            if let (Some((value, _)), Some(name)) = (entry.get_enum_constant_value(), entry.get_name())
+                && !marks_range(&name)
             {
-                if let (Some((value, _)), Some(name)) = (entry.get_enum_constant_value(), entry.get_name())
-                    // Marks of ranges, which share their value with the first that is in them.
-                    && !name.ends_with("Begin")
-                {
-                    values.entry(value).or_insert(name);
-                }
+                values.entry(value).or_insert(name);
             }
-            if !values.is_empty() {
-                self.enums.insert(name, values);
-            }
+        }
+        if !values.is_empty() {
+            enums.insert(name, values);
         }
     }
 }
@@ -336,7 +299,7 @@ fn stored_class(c_type: Type<'_>) -> Option<Class> {
     }
 }
 
-fn class_of(c_type: Type<'_>) -> Result<Class> {
+pub(super) fn class_of(c_type: Type<'_>) -> Result<Class> {
     let canonical = c_type.get_canonical_type();
     let size = || {
         canonical
@@ -460,9 +423,11 @@ fn eightbytes(c_type: Type<'_>, offset: usize, found: &mut [Option<Eightbyte>; 2
 
 #[cfg(test)]
 mod tests {
+    use clang::Clang;
     use gputrace_abi::domain::Domain;
 
     use super::*;
+    use crate::gen_catalog::Library;
 
     const HEADER: &str = r#"
         #include <stddef.h>
@@ -512,7 +477,12 @@ hipStructs | 1.0.0- | signed_enum = int:4 | a: agent = handle | m: mixed = struc
             headers: &["api.h", "absent.h"],
             domains: &[Domain::HipRuntime, Domain::HipCompiler],
         };
-        let (functions, enums) = declarations(clang, &library, include.path(), None)?;
+        let (functions, enums) = declarations(&Headers {
+            clang,
+            library: &library,
+            include: include.path(),
+            more: None,
+        })?;
         let signed = enums
             .get("signed_enum")
             .map(|values| values.iter().collect::<Vec<_>>());

@@ -9,7 +9,7 @@ use gputrace_timeline::{
 use super::table::{Field, Table};
 use crate::{exporter::ExportError, output::OutputDir};
 
-/// `Position` counts arguments from 0; a result has none, and is called `return`. `Type` is that of the public header, empty for
+/// `Position` counts arguments from 0, fields of a structure have that of the structure; a result has none, and is called `return`. `Type` is that of the public header, empty for
 /// functions that are not in the catalogue, whose registers are shown in hex.
 const COLUMNS: [&str; 8] = [
     "Process_Id",
@@ -42,8 +42,13 @@ pub(super) fn rows(table: &mut Table, info: &FunctionInfo, call: &Call) -> Resul
             Field::from(value),
         ])
     };
-    for (position, (c_type, name, value)) in (0..).zip(args::typed(info, call)) {
-        row(Some(position), c_type, name, value.to_string())?;
+    for argument in args::typed(info, call) {
+        row(
+            Some(argument.position as u64),
+            argument.c_type,
+            argument.name,
+            argument.value.to_string(),
+        )?;
     }
     match args::returned(info, call).filter(|_| info.range.is_none()) {
         Some(value) => row(None, "", "return", value.to_string()),

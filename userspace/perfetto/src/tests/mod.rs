@@ -37,7 +37,7 @@ fn function(id: u32, name: &str, domain: Domain, parameters: &[(&str, ValueKind,
         c_type: String::new(),
         kind: *kind,
         at: *at,
-        stored: None,
+        ..Parameter::default()
     });
     Event::Function(Box::new(FunctionInfo {
         function: Function {

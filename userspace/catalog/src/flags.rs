@@ -1,0 +1,143 @@
+//! Masks whose bits have names, and which parameters take them: `hipHostMallocPortable|hipHostMallocMapped`.
+//!
+//! Bits and their names are in `data/flags.txt`, in the form of [`crate::enums`], made from the headers. That `flags` of
+//! `hipHostMalloc` are such a mask is in no declaration: `data/parameters.txt` says so, by hand.
+
+use std::{collections::HashMap, fmt, sync::LazyLock};
+
+use crate::enums::{Enumerators, parse};
+
+static SETS: LazyLock<HashMap<&'static str, Mask>> = LazyLock::new(|| {
+    let sets = parse(include_str!("../data/flags.txt")).into_iter();
+    sets.map(|(name, values)| (name, Mask(values))).collect()
+});
+
+static PARAMETERS: LazyLock<HashMap<(&'static str, &'static str), &'static str>> =
+    LazyLock::new(|| parameters(include_str!("../data/parameters.txt")).collect());
+
+/// The lines of `data/parameters.txt`. What is no line of it is passed over: then numbers are shown.
+fn parameters(text: &str) -> impl Iterator<Item = ((&str, &str), &str)> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| {
+        let (function, rest) = line.split_once(" | ")?;
+        let (parameter, set) = rest.split_once(" | ")?;
+        Some(((function, parameter), set))
+    })
+}
+
+/// Which named values a parameter of a function (or a field of a structure) takes, where its C type does not say so: the name
+/// of a [`mask`] or of an enumeration.
+///
+/// ```
+/// assert_eq!(gputrace_catalog::flags::values_of("hipHostMalloc", "flags"), Some("hipHostMalloc"));
+/// ```
+#[must_use]
+pub fn values_of(function: &str, parameter: &str) -> Option<&'static str> {
+    PARAMETERS.get(&(function, parameter)).copied()
+}
+
+/// Bits with names, of all releases.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mask(Enumerators<'static>);
+
+/// The mask of this name.
+#[must_use]
+pub fn mask(name: &str) -> Option<&'static Mask> {
+    SETS.get(name)
+}
+
+/// A value of a [`Mask`]. `Display` joins the names of its bits by `|`, with what has no name in hex behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags {
+    /// The number.
+    pub bits: u64,
+    /// What its bits mean.
+    pub mask: &'static Mask,
+}
+
+impl fmt::Display for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Mask(names) = self.mask;
+        let named = |(value, name): &(i64, &'static str)| (value.cast_unsigned(), *name);
+        if let Some((_, name)) = names.iter().map(named).find(|(value, _)| *value == self.bits) {
+            return f.write_str(name);
+        }
+        let (mut rest, mut separator) = (self.bits, "");
+        for (value, name) in names.iter().map(named) {
+            // A name of several bits is for the value that is only these.
+            if value.is_power_of_two() && rest & value != 0 {
+                rest &= !value;
+                write!(f, "{separator}{name}")?;
+                separator = "|";
+            }
+        }
+        match (rest, separator) {
+            (0, "") => f.write_str("0"),
+            (0, _) => Ok(()),
+            (rest, separator) => write!(f, "{separator}{rest:#x}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{enums::is_enumeration, signatures, structs};
+
+    fn shown(name: &str, bits: u64) -> String {
+        let mask = mask(name).unwrap();
+        Flags { bits, mask }.to_string()
+    }
+
+    #[test]
+    fn bits_have_names() {
+        for (set, bits, expected) in [
+            ("hipHostMalloc", 0, "hipHostMallocDefault"),
+            ("hipHostMalloc", 3, "hipHostMallocPortable|hipHostMallocMapped"),
+            (
+                "hipHostMalloc",
+                0x8000_0001,
+                "hipHostMallocPortable|hipHostMallocNonCoherent",
+            ),
+            ("hipHostMalloc", 0x102, "hipHostMallocMapped|0x100"),
+            ("hipHostMalloc", 0x100, "0x100"),
+            ("hipMemAttach", 0, "0"),
+            ("hipMemAttach", 1, "hipMemAttachGlobal"),
+            ("hipDeviceMalloc", 3, "hipDeviceMallocUncached"),
+            (
+                "hipDeviceMalloc",
+                6,
+                "hipMallocSignalMemory|hipDeviceMallocContiguous",
+            ),
+            // `hipHostRegisterReadOnly` and `hipExtHostRegisterCoarseGrained` are one number.
+            ("hipHostRegister", 9, "hipHostRegisterPortable|0x8"),
+            ("hsa_amd_signal_attribute_t", 1, "HSA_AMD_SIGNAL_AMD_GPU_ONLY"),
+        ] {
+            assert_eq!(shown(set, bits), expected, "{set} {bits:#x}");
+        }
+        assert_eq!(mask("hipMemcpyKind"), None);
+    }
+
+    #[test]
+    fn every_line_names_a_parameter_and_a_set() {
+        let text = include_str!("../data/parameters.txt");
+        let lines: Vec<_> = parameters(text).collect();
+        assert_eq!(
+            lines.len(),
+            text.lines().filter(|line| !line.starts_with('#')).count()
+        );
+        assert!(lines.is_sorted() && lines.len() > 50);
+        for ((function, parameter), set) in lines {
+            let of_functions = signatures().filter(|signature| signature.name == function);
+            let declared = of_functions
+                .flat_map(|signature| &signature.arguments)
+                .any(|argument| argument.name == parameter);
+            let of_structures = structs::layouts().filter(|layout| layout.name == function);
+            let is_field = of_structures
+                .flat_map(|layout| layout.fields)
+                .any(|field| field.name == parameter);
+            assert!(declared || is_field, "{function} has no {parameter}");
+            assert!(mask(set).is_some() || is_enumeration(set), "{function}: no {set}");
+        }
+    }
+}
