@@ -6,8 +6,9 @@
 
 mod support;
 
-use std::{collections::BTreeMap, path::Path, process::Command};
+use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
+use gputrace_capture::meta::Notice;
 use gputrace_catalog::memory::{Allocation, allocation};
 use gputrace_e2e::{Running, Trace};
 use gputrace_fidelity::{
@@ -30,11 +31,13 @@ fn record(release: &Release, place: &Path, options: &[&str]) {
         place,
         options,
         workload.expect("the workload that copies"),
+        "",
     );
 }
 
-/// Records another.
-fn record_program(release: &Release, place: &Path, options: &[&str], workload: &Workload) {
+/// Records another, on a software GPU with these settings.
+fn record_program(release: &Release, place: &Path, options: &[&str], workload: &Workload, settings: &str) {
+    fs::write(place.join("softgpu.toml"), settings).expect("the settings");
     let program = release.program(workload, workload.arguments);
     let mut command = Command::new(gputrace());
     command
@@ -45,6 +48,7 @@ fn record_program(release: &Release, place: &Path, options: &[&str], workload: &
         .arg(program.get_program())
         .args(program.get_args())
         .env("LD_PRELOAD", preload().expect("the software GPU"))
+        .env("SOFTGPU_CONFIG", place.join("softgpu.toml"))
         .env("SOFTGPU_LOG", place.join("truth"))
         .env("WORKLOAD_LOG", place.join("said"));
     Running::start("gputrace", &mut command).finish();
@@ -201,6 +205,7 @@ fn hip_ledger(name: &str, program: &'static str, arguments: &'static [&'static s
         place.path(),
         &["--hip-trace", "--memory-allocation-trace"],
         &workload,
+        "",
     );
     let trace = Trace::read(&place.path().join("out/run.gtcap"));
     trace.assert_lossless();
@@ -271,4 +276,59 @@ fn all_kinds_of_memory_are_in_the_ledger_of_hip() {
     for name in ["5.2.3", "5.7.1", "6.4.3"] {
         hip_ledger(name, "features", &["{objects}/module.hsaco"], &kinds);
     }
+}
+
+/// What the program said of itself: handle and bytes of each allocation, the first two of which it released, in the other order.
+fn handles(place: &Path) -> Vec<(u64, u64)> {
+    let said = fs::read_to_string(place.join("said")).expect("what the program said");
+    let lines = said.lines().map(|line| {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        (number(&line, "handle"), number(&line, "bytes"))
+    });
+    lines.collect()
+}
+
+#[test]
+fn pages_without_addresses_are_allocations() {
+    let Some(release) = release("6.4.3") else { return };
+    let place = tempfile::tempdir().expect("a directory");
+    let place = place.path();
+    let workload = Workload {
+        program: "hsa_vmem",
+        arguments: &[],
+        ..*WORKLOADS.first().expect("a workload")
+    };
+    let options = ["--memory-allocation-trace"];
+    // From there on ROCr has them.
+    record_program(&release, place, &options, &workload, "kfd_minor = 15\n");
+    let said = handles(place);
+    let [first, second, third] = said[..] else {
+        panic!("{said:?}")
+    };
+    let found: Vec<_> = rows(place, VIEW)
+        .iter()
+        .filter(|row| word(row, "level") == "VIRTUAL")
+        .map(|row| {
+            let frees = word(row, "type") == "FREE";
+            assert_eq!(word(row, "agent_type") == "GPU", !frees, "{row}");
+            (frees, number(row, "address"), number(row, "size"))
+        })
+        .collect();
+    let expected = [
+        (false, first.0, first.1),
+        (false, second.0, second.1),
+        (false, third.0, third.1),
+        (true, second.0, 0),
+        (true, first.0, 0),
+    ];
+    assert_eq!(found, expected);
+    let trace = Trace::read(&place.join("out/run.gtcap"));
+    trace.assert_lossless();
+    let told = |notice: &&Notice| notice.text.contains("hsa_amd_vmem_handle_create");
+    let notices = &trace.notices;
+    let told = notices.iter().find(told).unwrap_or_else(|| panic!("{notices:?}"));
+    assert!(
+        told.text.contains("6.0 MiB") || told.text.contains("6291456"),
+        "{told:?}"
+    );
 }

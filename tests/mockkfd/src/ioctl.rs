@@ -152,10 +152,9 @@ fn with<T: FromBytes + IntoBytes + Immutable>(
     result
 }
 
-fn get_version(_: &Kfd, version: &mut uapi::GetVersion) -> Result<(), Errno> {
+fn get_version(kfd: &Kfd, version: &mut uapi::GetVersion) -> Result<(), Errno> {
     version.major_version = 1;
-    // 14 and later have event ages, with which ROCr 6.4's event thread spins (72 000 waits instead of 70).
-    version.minor_version = 13;
+    version.minor_version = kfd.config.kfd_minor;
     Ok(())
 }
 

@@ -37,6 +37,9 @@ pub const LOG_VARIABLE: &str = "SOFTGPU_LOG";
 pub struct Config {
     /// Seed of every random draw. Draws depend on it and on the packet's place only, never on timing.
     pub seed: u64,
+    /// Minor version of KFD's interface (the major is 1). From 14 on there are ages of events, with which the event thread of ROCr 6.4 spins
+    /// (72 000 waits instead of 70); from 15 on ROCr offers virtual memory.
+    pub kfd_minor: u32,
     /// The GPUs, in the order of their KFD nodes.
     pub agent: Vec<AgentConfig>,
     /// How queues behave.
@@ -55,6 +58,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             seed: 1,
+            kfd_minor: 13,
             agent: vec![AgentConfig::default()],
             queue: QueueConfig::default(),
             copy: CopyConfig::default(),

@@ -63,7 +63,7 @@ for source in *.cpp; do
     case $name in
     hsa_*)
         make "$object" $self "$source" hsa.hpp -- $cxx -c "$source"
-        make "$out/$name" "$object" "$hsa" -- g++ "$object" "$hsa" $elsewhere
+        make "$out/$name" "$object" "$hsa" -- g++ "$object" "$hsa" -ldl $elsewhere
         ;;
     gemm)
         # rocBLAS is an optional part of a release.

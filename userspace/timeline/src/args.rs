@@ -90,7 +90,15 @@ impl fmt::Display for ArgValue<'_> {
             Self::Named(value) => value.fmt(f),
             Self::Enumerator { name, .. } => f.write_str(name),
             Self::Flags(flags) => flags.fmt(f),
-            Self::Real(bits) => write!(f, "{}", f64::from_bits(bits)),
+            Self::Real(bits) => {
+                // One that came from a `float` in the digits that a `float` has.
+                let (double, float) = (f64::from_bits(bits), f64::from_bits(bits) as f32);
+                if f64::from(float) == double {
+                    write!(f, "{float}")
+                } else {
+                    write!(f, "{double}")
+                }
+            }
             Self::Text { text, cut: false } => f.write_str(text),
             Self::Text { text, cut: true } => write!(f, "{text}…"),
             Self::Place(address) => write!(f, "(at {address:#x})"),

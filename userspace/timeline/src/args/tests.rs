@@ -126,7 +126,7 @@ fn pointers_are_followed_if_the_call_succeeded() {
     call.pointees = vec![
         data(0, true, bytes(&0x7f12_3456_7000_u64.to_le_bytes())),
         data(1, false, text("vector_add", false)),
-        data(2, true, bytes(&1.5_f32.to_le_bytes())),
+        data(2, true, bytes(&0.002_f32.to_le_bytes())),
         data(4, true, PointeeData::Unreadable),
         data(6, true, bytes(&2_u32.to_le_bytes())),
         data(7, false, text("cut", true)),
@@ -159,7 +159,7 @@ fn pointers_are_followed_if_the_call_succeeded() {
         [
             "0x7f1234567000",
             "vector_add",
-            "1.5",
+            "0.002",
             "0x0",
             "(at 0x5000)",
             "hipMemcpyDeviceToDevice",
