@@ -7,7 +7,7 @@
     reason = "a failure is what a test is for"
 )]
 
-use std::{collections::BTreeMap, fs, process::Command};
+use std::{collections::BTreeMap, fs, process::Command, time::Duration};
 
 use gputrace_abi::{counters::DropReason, domain::Domain, frame::MAX_DEPTH};
 use gputrace_capture::meta::EndReason;
@@ -21,6 +21,9 @@ const ALL: &str = "^(fib|run|work::)";
 const ROUNDS: u64 = 240;
 const CASE: u64 = ROUNDS / 8;
 const DEEP: u64 = 41;
+
+/// What millions of calls may take where single-stepping is slow.
+const LONG: Duration = Duration::from_secs(300);
 
 /// Rows of a graph of the report: label, depth, calls, sum and own time, ns.
 fn graph(value: &Value) -> Vec<(String, u64, u64, u64, u64)> {
@@ -68,19 +71,14 @@ fn assert_sums(rows: &[(String, u64, u64, u64, u64)]) {
     assert_eq!(own, outermost);
 }
 
-/// Checks report and trace of a run of `fib THREADS …`.
-fn assert_right(outputs: &Outputs, stdout: &str, threads: u64) {
-    let trace = outputs.trace();
-    let expected = told(stdout);
-    assert!(!expected.is_empty(), "{stdout}");
-    let rank = report(outputs);
-    let all = graph(&rank);
-    assert_sums(&all);
-    let runners = threads + 1;
+/// Checks what a report has of `fib`: each thread called it as `expected`, by depth.
+fn assert_counted(rank: &Value, expected: &BTreeMap<(String, u64), u64>, runners: u64) {
     let counted = |rows: &[(String, u64, u64, u64, u64)]| -> BTreeMap<(String, u64), u64> {
         let fib = rows.iter().filter(|row| row.0 == "fib(long)");
         fib.map(|row| ((row.0.clone(), row.1), row.2)).collect()
     };
+    let all = graph(rank);
+    assert_sums(&all);
     let together = expected
         .iter()
         .map(|(key, count)| (key.clone(), count * runners))
@@ -90,9 +88,20 @@ fn assert_right(outputs: &Outputs, stdout: &str, threads: u64) {
     assert_eq!(each.len() as u64, runners);
     for thread in each {
         let rows = graph(thread);
-        assert_eq!(counted(&rows), expected);
+        assert_eq!(&counted(&rows), expected);
         assert_sums(&rows);
     }
+}
+
+/// Checks report and trace of a run of `fib THREADS …`.
+fn assert_right(outputs: &Outputs, stdout: &str, threads: u64) {
+    let trace = outputs.trace();
+    let expected = told(stdout);
+    assert!(!expected.is_empty(), "{stdout}");
+    let rank = report(outputs);
+    let all = graph(&rank);
+    let runners = threads + 1;
+    assert_counted(&rank, &expected, runners);
     let calls = |label: &str| {
         all.iter()
             .filter(|row| row.0 == label)
@@ -131,7 +140,8 @@ fn launched(bench: &Bench, options: &[&str], workload: &[&str]) -> (Outputs, Run
         .arg(bench.program(workload[0]))
         .args(&workload[1..]);
     let mut gputrace = Running::start("gputrace", &mut command);
-    gputrace.finish();
+    let status = gputrace.wait_within(LONG);
+    assert!(status.success(), "{status}: {}", gputrace.describe());
     (outputs, gputrace)
 }
 
@@ -161,6 +171,33 @@ fn of_a_launched_program() {
     let function = &trace.function(fib).function;
     assert!(function.source.contains("fib.cpp:"), "{}", function.source);
     assert_eq!(Domain::from_id(function.domain), Some(Domain::Function));
+}
+
+/// As rocprofiler-systems' example: twelve threads, a thousand times `fib(10)` each (and the main thread).
+#[test]
+fn as_many_calls_as_in_the_example_of_others() {
+    let Some(bench) = Bench::privileged() else { return };
+    let options = [
+        "--functions",
+        "^fib",
+        "--max-call-rate",
+        "0",
+        "--max-probe-time",
+        "0",
+        "--ring-size",
+        "64MiB",
+    ];
+    let (outputs, gputrace) = launched(&bench, &options, &["functions/fib", "12", "1000", "10"]);
+    let expected = told(&gputrace.stdout());
+    let calls = 13 * expected.values().sum::<u64>();
+    let account = format!("{calls} calls seen, {calls} recorded, 0 of them unfinished, none lost");
+    assert!(gputrace.stderr().contains(&account), "{}", gputrace.stderr());
+    // Below the thread's own function, which is not traced here, `fib` is one level further out.
+    let expected = expected
+        .into_iter()
+        .map(|((label, depth), count)| ((label, depth - 1), count))
+        .collect();
+    assert_counted(&report(&outputs), &expected, 13);
 }
 
 #[test]
