@@ -34,7 +34,13 @@ pub mod what {
     /// Annotations ([`super::annotation`]), when the function is called: the word points to the first of as many as the argument
     /// register with the number [`super::Read::bytes`] says.
     pub const ANNOTATIONS: u8 = 6;
+    /// Pointers that the function stores one behind the other, when it returns: as many as the argument register with the
+    /// number [`super::Read::bytes`] says, the first [`super::MOST_POINTERS`] of them.
+    pub const POINTERS_AT_RETURN: u8 = 7;
 }
+
+/// See [`what::POINTERS_AT_RETURN`].
+pub const MOST_POINTERS: usize = MOST_BYTES / 8;
 
 /// What programs annotate regions with (`rocprofsys_annotation_t` of `rocprofiler-systems/categories.h`): name, type and value,
 /// of eight bytes each. The value is a pointer to a number, or itself a string or any other pointer.
@@ -101,7 +107,7 @@ shared! {
         pub word: u8,
         /// One of [`what`].
         pub what: u8,
-        /// Bytes, at most [`MOST_BYTES`]; of strings 0; see [`what::ANNOTATIONS`].
+        /// Bytes, at most [`MOST_BYTES`]; of strings 0; see [`what::ANNOTATIONS`] and [`what::POINTERS_AT_RETURN`].
         pub bytes: u16,
     }
 }
@@ -228,7 +234,7 @@ impl Cookie {
     pub fn with_plan(self, plan: &ReadPlan) -> Self {
         let bits = plan.reads.iter().map(|read| match read.what {
             what::STRING | what::BYTES | what::AGENT | what::ANNOTATIONS => Self::AT_ENTRY,
-            what::STRING_AT_RETURN | what::BYTES_AT_RETURN => Self::AT_RETURN,
+            what::STRING_AT_RETURN | what::BYTES_AT_RETURN | what::POINTERS_AT_RETURN => Self::AT_RETURN,
             _ => 0,
         });
         Self(bits.fold(self.0, |all, bit| all | bit))

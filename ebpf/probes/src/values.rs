@@ -20,8 +20,8 @@ use gputrace_abi::{
     frame::Frame,
     record::{RecordHeader, kind},
     values::{
-        LONG_BYTES, MEDIUM_BYTES, MOST_BYTES, READS as PLAN_READS, RESULT_WORD, Read, ReadPlan, SHORT_BYTES,
-        SHORT_MOST, UNREAD_SIZE, Value, annotation, value_flags, what,
+        LONG_BYTES, MEDIUM_BYTES, MOST_BYTES, MOST_POINTERS, READS as PLAN_READS, RESULT_WORD, Read,
+        ReadPlan, SHORT_BYTES, SHORT_MOST, UNREAD_SIZE, Value, annotation, value_flags, what,
     },
 };
 
@@ -33,6 +33,8 @@ use crate::{
 
 /// The lowest of the bits in [`Frame::flags`] that say which reads of the plan are to be tried again at the return.
 const AGAIN: u32 = 17;
+
+const _: () = assert!(core::mem::offset_of!(Frame, args) + 8 * 8 <= size_of::<Frame>());
 
 /// Size of a long record.
 const LONG_RECORD: u16 = size_of::<Sized<LONG_BYTES>>() as u16;
@@ -150,7 +152,7 @@ extern "C" fn next_value(
     let due = match read.what {
         what::STRING | what::BYTES | what::AGENT => at_return == 0 || flags >> AGAIN & 1 << index != 0,
         what::ANNOTATIONS => at_return == 0,
-        what::STRING_AT_RETURN | what::BYTES_AT_RETURN => at_return != 0,
+        what::STRING_AT_RETURN | what::BYTES_AT_RETURN | what::POINTERS_AT_RETURN => at_return != 0,
         _ => return 1,
     };
     if !due {
@@ -179,13 +181,31 @@ extern "C" fn next_value(
     if address == 0 {
         return 0;
     }
-    let is_string = matches!(read.what, what::STRING | what::STRING_AT_RETURN);
+    let bytes = match read.what {
+        what::STRING | what::STRING_AT_RETURN => 0,
+        what::POINTERS_AT_RETURN => {
+            // Linux 6.1 loses a bound that is found by comparison; two words behind the registers are the frame's, too.
+            let register = usize::from(read.bytes) & 7;
+            // SAFETY: a frame of this thread; the index is within it.
+            let count = unsafe { (&raw const (*frame).args).cast::<u32>().add(2 * register).read() };
+            let count = if count > MOST_POINTERS as u32 {
+                MOST_POINTERS as u32
+            } else {
+                count
+            };
+            if count == 0 {
+                return 0;
+            }
+            (8 * count) as u16
+        }
+        _ => read.bytes,
+    };
     let order = Order {
         correlation,
         address,
         id,
         word: read.word,
-        bytes: if is_string { 0 } else { read.bytes },
+        bytes,
         flags: if at_return == 0 { 0 } else { value_flags::AT_RETURN },
     };
     if read.what == what::ANNOTATIONS {

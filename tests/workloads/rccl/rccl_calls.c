@@ -83,13 +83,13 @@ static void two_ranks(void) {
     all_reduces(ranks, " rank=0 nranks=2", " rank=1 nranks=2");
     destroy(ranks[0]);
     destroy(ranks[1]);
-    // Of several that are made at once the first one is seen.
+    // Of several that are made at once each has the rank of its place.
     ncclComm_t all[2] = {NULL};
     int result = ncclCommInitAll(all, 2, NULL);
     fprintf(out, "ncclCommInitAll %s comm=%p ndev=2 devlist=0x0\n", name_of(result), all[0]);
-    all_reduces(all, " rank=0 nranks=2", "");
+    all_reduces(all, " rank=0 nranks=2", " rank=1 nranks=2");
     user_rank(all[1]);
-    all_reduces(all, " rank=0 nranks=2", " rank=1");
+    all_reduces(all, " rank=0 nranks=2", " rank=1 nranks=2");
     destroy(all[0]);
     destroy(all[1]);
 }

@@ -17,6 +17,9 @@ use crate::{
 /// and what it gets is what its other half was given.
 const NOT_READ: &[&str] = &["__hipPopCallConfiguration"];
 
+/// Functions that store several pointers one behind the other: parameter, and the one that says how many.
+const POINTERS: &[(&str, &str, &str)] = &[("ncclCommInitAll", "comm", "ndev")];
+
 /// Types of parameters that point to annotations, the number of which is the next parameter.
 const ANNOTATIONS: &[&str] = &["rocprofsys_annotation_t *", "omnitrace_annotation_t *"];
 
@@ -42,6 +45,7 @@ pub fn read_plan(signature: &Signature<'_>, parameters: &[Parameter]) -> ReadPla
     let arguments = parameters.iter().enumerate().filter_map(|(place, parameter)| {
         let word = word(parameter.at)?;
         annotations(word, parameter, parameters.get(place + 1))
+            .or_else(|| pointers(signature.name, word, parameter, parameters))
             .or_else(|| structure(word, parameter, allocated))
             .or_else(|| read(word, parameter.kind, parameter.stored))
     });
@@ -90,6 +94,22 @@ fn annotations(word: u8, parameter: &Parameter, count: Option<&Parameter>) -> Op
     Some(Read {
         word,
         what: what::ANNOTATIONS,
+        bytes: count.into(),
+    })
+}
+
+/// How several pointers are read.
+fn pointers(function: &str, pointer: u8, parameter: &Parameter, all: &[Parameter]) -> Option<Read> {
+    let (_, _, count) = POINTERS
+        .iter()
+        .find(|(known, name, _)| (*known, *name) == (function, parameter.name.as_str()))?;
+    let count = all.iter().find(|parameter| parameter.name == *count)?;
+    let ArgSlot::Register(count) = count.at else {
+        return None;
+    };
+    Some(Read {
+        word: pointer,
+        what: what::POINTERS_AT_RETURN,
         bytes: count.into(),
     })
 }
@@ -167,6 +187,7 @@ mod tests {
             reads("rocprofsys_user_push_annotated_region"),
             [(0, what::STRING, 0), (1, what::ANNOTATIONS, 2)]
         );
+        assert_eq!(reads("ncclCommInitAll"), [(0, what::POINTERS_AT_RETURN, 1)]);
         assert_eq!(reads("hipDeviceGetName"), [(0, what::STRING_AT_RETURN, 0)]);
         assert_eq!(
             reads("hipGetErrorName"),

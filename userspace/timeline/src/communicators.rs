@@ -4,8 +4,8 @@
 //! (`ncclCommInitRank` and its kin) or asked for (`ncclCommUserRank`, `ncclCommCount`), and hold until it is destroyed. What was
 //! made before the recording and never asked for is not known, and nothing is shown then.
 //!
-//! `ncclCommInitAll` stores several, of which only the first is read; a communicator that is made within a group
-//! (`ncclGroupStart`) is stored when the group ends by older releases (seen with 5.7.1). The others are known when they are asked for.
+//! A communicator that is made within a group (`ncclGroupStart`) is stored when the group ends by older releases (seen with 5.7.1);
+//! then it is known when it is asked for. Of the many that `ncclCommInitAll` stores the first 31 are read.
 //!
 //! Communicators are addresses, which are used again. Calls of several threads come in an order that is not quite that in which
 //! things happened, so what is known of a communicator holds for calls that began after it became known, and an end
@@ -76,8 +76,8 @@ enum Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MadeRank {
     Word(u8),
-    /// The first of several.
-    First,
+    /// Several are stored, in order.
+    Each,
     Unknown,
 }
 
@@ -141,16 +141,21 @@ impl Process {
         };
         match role {
             Role::Make { stored, rank, ranks } if status.is_some_and(|status| MADE.contains(&status)) => {
-                let Some(address) = call.stored(stored).filter(|address| *address != 0) else {
-                    return;
-                };
-                let rank = match rank {
-                    MadeRank::Word(at) => word(call, at).map(|rank| rank as u32),
-                    MadeRank::First => Some(0),
-                    MadeRank::Unknown => None,
-                };
                 let ranks = ranks.and_then(|at| word(call, at)).map(|ranks| ranks as u32);
-                self.make(call, address, rank, ranks);
+                let several = match rank {
+                    MadeRank::Each => usize::MAX,
+                    _ => 1,
+                };
+                for (place, address) in (0..).zip(addresses(call, stored).take(several)) {
+                    let rank = match rank {
+                        MadeRank::Word(at) => word(call, at).map(|rank| rank as u32),
+                        MadeRank::Each => Some(place),
+                        MadeRank::Unknown => None,
+                    };
+                    if address != 0 {
+                        self.make(call, address, rank, ranks);
+                    }
+                }
             }
             Role::AskRank { communicator, stored } if status == Some(SUCCESS) => {
                 self.ask(call, communicator, stored, |known| &mut known.rank);
@@ -283,10 +288,9 @@ fn role(info: &FunctionInfo) -> Option<Role> {
                 ranks: named("nranks"),
             })
         }
-        // The others of the array are not read.
         "ncclCommInitAll" => Some(Role::Make {
             stored: made()?,
-            rank: MadeRank::First,
+            rank: MadeRank::Each,
             ranks: named("ndev"),
         }),
         "ncclCommSplit" | "ncclCommShrink" => Some(Role::Make {
@@ -325,6 +329,20 @@ fn word(call: &Call, at: u8) -> Option<u64> {
         None => call.args.get(at).copied(),
         Some(at) => call.stack.get(at).copied().filter(|_| call.stack_readable),
     }
+}
+
+/// The pointers that a call has stored where the argument word points to.
+fn addresses(call: &Call, stored: u8) -> impl Iterator<Item = u64> {
+    let found = call
+        .pointees
+        .iter()
+        .find(|pointee| pointee.word == stored && pointee.at_return);
+    let bytes = match found.map(|found| &found.data) {
+        Some(PointeeData::Bytes(bytes)) => bytes.as_slice(),
+        _ => &[],
+    };
+    let (words, _) = bytes.as_chunks();
+    words.iter().map(|word| u64::from_le_bytes(*word))
 }
 
 #[cfg(test)]
@@ -464,9 +482,14 @@ mod tests {
         assert_eq!(program.of(0xa0), "2/?");
         program.call("ncclCommCount", [0xa0, 0x5000, 0, 0, 0, 0], Some((1, 16)));
         assert_eq!(program.of(0xa0), "2/16");
-        // The first of several is rank 0; what a split makes is not known.
-        program.call("ncclCommInitAll", [0x5000, 4, 0, 0, 0, 0], Some((0, 0xb0)));
-        assert_eq!(program.of(0xb0), "0/4");
+        // Of several each has the rank of its place; what a split makes is not known.
+        let mut all = program.make("ncclCommInitAll", [0x5000, 4, 0, 0, 0, 0], Some((0, 0xb0)), 0);
+        if let PointeeData::Bytes(bytes) = &mut all.pointees[0].data {
+            bytes.extend([0xb1_u64, 0, 0xb3].map(u64::to_le_bytes).as_flattened());
+        }
+        program.communicators.call(&mut all);
+        let ranks = [0xb0, 0xb1, 0, 0xb3].map(|one| program.of(one));
+        assert_eq!(ranks, ["0/4", "1/4", "?/?", "3/4"]);
         program.call("ncclCommSplit", [0xa0, 0, 0, 0x5000, 0, 0], Some((3, 0xb0)));
         assert_eq!(program.of(0xb0), "?/?");
         program.call("ncclCommUserRank", [0xb0, 0x5000, 0, 0, 0, 0], Some((1, 1)));
