@@ -66,6 +66,11 @@ pub(crate) struct Hot {
 }
 
 impl Hot {
+    /// Whether any function has links of its own.
+    pub(crate) fn any(&self) -> bool {
+        self.own > 0
+    }
+
     /// Takes note of a limited function.
     pub(crate) fn limit(&mut self, function: &Function) {
         let domain = Domain::from_id(function.domain);

@@ -231,7 +231,8 @@ impl Instruments {
     ///
     /// [`SessionError::Probe`].
     pub(crate) fn cool(&mut self) -> Result<Vec<String>, SessionError> {
-        let Some(most) = self.others.max_probe_time else {
+        let most = self.others.max_probe_time.filter(|_| self.hot.any());
+        let Some(most) = most else {
             return Ok(Vec::new());
         };
         let heat = self.calls.heat(self.next_function)?;
