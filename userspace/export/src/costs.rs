@@ -1,6 +1,6 @@
 //! What the probes cost the programs, estimated: for telling that a program was much slower than without.
 
-use std::{collections::HashMap, fmt, io::Write as _, time::Duration};
+use std::{collections::HashMap, fmt, io::Write as _, sync::LazyLock, time::Duration};
 
 use foldhash::fast::RandomState;
 use gputrace_abi::domain::Domain;
@@ -29,17 +29,16 @@ const EMULATED: u64 = 400;
 const RETURN: u64 = 250;
 
 /// What an instruction under the debug exception costs on this machine, ns.
-#[must_use]
-pub fn step() -> u64 {
+pub static MACHINE_STEP: LazyLock<u64> = LazyLock::new(|| {
     let is_virtual = std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| {
         let flags = text.lines().find(|line| line.starts_with("flags"));
         flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
     });
     if is_virtual { VIRTUAL_STEP } else { STEP }
-}
+});
 
-/// What the probes of a function take of one call, ns, roughly; `None` if it is not known how it is probed. `step` is that of
-/// the machine.
+/// What the probes of a function take of one call, ns, roughly; `None` if it is not known how it is probed. `step` is what an
+/// instruction under the debug exception costs, e.g. [`MACHINE_STEP`].
 #[must_use]
 pub fn of_call(cost: ProbeCost, domain: Option<Domain>, step: u64) -> Option<u64> {
     let entry = match cost {
@@ -80,7 +79,7 @@ impl CostExporter {
     /// Of a recording that was made on this machine.
     #[must_use]
     pub fn new(to: SharedText) -> Self {
-        Self::with_step(to, step())
+        Self::with_step(to, *MACHINE_STEP)
     }
 
     fn with_step(to: SharedText, step: u64) -> Self {

@@ -74,7 +74,7 @@ impl Hot {
     /// Takes note of a limited function.
     pub(crate) fn limit(&mut self, function: &Function) {
         let domain = Domain::from_id(function.domain);
-        let cost = costs::of_call(function.probe_cost, domain, costs::step());
+        let cost = costs::of_call(function.probe_cost, domain, *costs::MACHINE_STEP);
         self.functions.insert(
             function.id,
             Limited {
