@@ -269,6 +269,19 @@ fn value(order: &Order) -> u64 {
         slot.discard();
         return long_string(order, counters);
     }
+    complete(slot, order, counters, read, 0)
+}
+
+/// Completes and submits the record of a value of which `read` bytes were read; below 0 if none could be.
+#[inline(always)]
+fn complete<const BYTES: usize>(
+    mut slot: Slot<Sized<BYTES>>,
+    order: &Order,
+    counters: Counters,
+    read: i64,
+    flags: u8,
+) -> u64 {
+    let record = slot.as_mut_ptr();
     if read < 0 {
         // SAFETY: there is room for the two words in the slot.
         unsafe { unread((&raw mut (*record).bytes).cast(), order.address) };
@@ -278,11 +291,11 @@ fn value(order: &Order) -> u64 {
     unsafe {
         describe(
             record.cast(),
-            size_of::<Sized<SHORT_BYTES>>() as u16,
+            size_of::<Sized<BYTES>>() as u16,
             order,
             read,
-            0,
-        );
+            flags,
+        )
     };
     slot.submit(false);
     0
@@ -306,28 +319,12 @@ fn structure(order: &Order, counters: Counters) -> u64 {
             order.address as *const c_void,
         ) == 0
     };
-    if !is_read {
-        if order.flags & value_flags::AT_RETURN == 0 {
-            slot.discard();
-            return 1;
-        }
-        // SAFETY: there is room for the two words in the slot.
-        unsafe { unread((&raw mut (*record).bytes).cast(), order.address) };
+    if !is_read && order.flags & value_flags::AT_RETURN == 0 {
+        slot.discard();
+        return 1;
     }
-    counters.seen(Domain::ArgumentData.id());
     let read = if is_read { i64::from(bytes) } else { -1 };
-    // SAFETY: the slot is as large as the record, which begins with a `Value`.
-    unsafe {
-        describe(
-            record.cast(),
-            size_of::<Sized<MEDIUM_BYTES>>() as u16,
-            order,
-            read,
-            0,
-        );
-    };
-    slot.submit(false);
-    0
+    complete(slot, order, counters, read, 0)
 }
 
 /// Writes the record of a string that is longer than a short record.
@@ -345,22 +342,12 @@ fn long_string(order: &Order, counters: Counters) -> u64 {
             order.address as *const c_void,
         )
     };
-    if read < 0 {
-        // SAFETY: there is room for the two words in the slot.
-        unsafe { unread((&raw mut (*record).bytes).cast(), order.address) };
-    }
     // As much as there is room for: the helper has put a NUL in the place of the last byte, which may be one.
     let cut = read == LONG_BYTES as i64
         // SAFETY: the helper checks the address.
         && unsafe { bpf_probe_read_user((order.address + LONG_BYTES as u64 - 1) as *const u8) } != Ok(0);
-    counters.seen(Domain::ArgumentData.id());
     let flags = if cut { value_flags::CUT } else { 0 };
-    // SAFETY: the slot is as large as the record, which begins with a `Value`.
-    unsafe {
-        describe(record.cast(), LONG_RECORD, order, read, flags);
-    };
-    slot.submit(false);
-    0
+    complete(slot, order, counters, read, flags)
 }
 
 /// Annotations of a call.
