@@ -133,6 +133,21 @@ impl Release {
     }
 }
 
+/// Has a command see the software GPU, with the settings in `softgpu.toml` of a directory, and write there what happened
+/// (`truth`) and what the program says of itself (`said`).
+///
+/// # Errors
+///
+/// As [`preload`].
+pub fn equip(command: &mut Command, place: &Path) -> Result<()> {
+    command
+        .env("LD_PRELOAD", preload()?)
+        .env("SOFTGPU_CONFIG", place.join("softgpu.toml"))
+        .env("SOFTGPU_LOG", place.join("truth"))
+        .env("WORKLOAD_LOG", place.join("said"));
+    Ok(())
+}
+
 /// The library that makes a process see the software GPU as KFD's.
 ///
 /// # Errors

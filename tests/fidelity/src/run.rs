@@ -19,7 +19,7 @@ use crate::{
     compare::{Evidence, compare},
     cut::Cut,
     figures::{Cost, Figures, Flaw},
-    release::{Release, preload},
+    release::{Release, equip},
     scenario::{Mode, Moment, Scenario},
     truth::Truth,
 };
@@ -88,12 +88,8 @@ impl Place {
 
     /// Has a command see the software GPU and write logs here.
     fn prepare(&self, command: &mut Command) -> Result<()> {
-        command
-            .env("LD_PRELOAD", preload()?)
-            .env("SOFTGPU_CONFIG", self.at("softgpu.toml"))
-            .env("SOFTGPU_LOG", self.at("truth"))
-            .env("WORKLOAD_LOG", self.at("said"))
-            .current_dir(self.directory.path());
+        equip(command, self.directory.path())?;
+        command.current_dir(self.directory.path());
         Ok(())
     }
 

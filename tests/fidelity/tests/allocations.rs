@@ -12,7 +12,7 @@ use gputrace_capture::meta::Notice;
 use gputrace_catalog::memory::{Allocation, allocation};
 use gputrace_e2e::{Running, Trace};
 use gputrace_fidelity::{
-    release::{Release, preload},
+    release::{Release, equip},
     scenario::{WORKLOADS, Workload},
 };
 use gputrace_timeline::event::{Call, CallEnd};
@@ -46,11 +46,8 @@ fn record_program(release: &Release, place: &Path, options: &[&str], workload: &
         .args(options)
         .arg("--")
         .arg(program.get_program())
-        .args(program.get_args())
-        .env("LD_PRELOAD", preload().expect("the software GPU"))
-        .env("SOFTGPU_CONFIG", place.join("softgpu.toml"))
-        .env("SOFTGPU_LOG", place.join("truth"))
-        .env("WORKLOAD_LOG", place.join("said"));
+        .args(program.get_args());
+    equip(&mut command, place).expect("the software GPU");
     Running::start("gputrace", &mut command).finish();
 }
 

@@ -15,7 +15,7 @@ use std::{fs, path::Path, process::Command};
 use gputrace_capture::{Block, CaptureReader, Meta};
 use gputrace_e2e::Running;
 use gputrace_fidelity::{
-    release::preload,
+    release::equip,
     scenario::{WORKLOADS, Workload},
 };
 use serde_json::Value;
@@ -77,11 +77,8 @@ fn kernels_have_what_was_read_while_they_ran() {
         .arg(place.join("out"))
         .arg("--")
         .arg(program.get_program())
-        .args(program.get_args())
-        .env("LD_PRELOAD", preload().expect("the software GPU"))
-        .env("SOFTGPU_CONFIG", place.join("softgpu.toml"))
-        .env("SOFTGPU_LOG", place.join("truth"))
-        .env("WORKLOAD_LOG", place.join("said"));
+        .args(program.get_args());
+    equip(&mut command, place).expect("the software GPU");
     Running::start("gputrace", &mut command).finish();
 
     let reads = reads(&place.join("out/run.gtcap"));

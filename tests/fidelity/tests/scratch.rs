@@ -14,7 +14,7 @@ use std::{fs, path::Path, process::Command};
 
 use gputrace_e2e::{Running, Trace, formats};
 use gputrace_fidelity::{
-    release::{Release, preload},
+    release::{Release, equip},
     scenario::{WORKLOADS, Workload},
     truth::Truth,
 };
@@ -42,11 +42,8 @@ fn record(release: &Release, place: &Path, option: &str) {
         .arg(place.join("out"))
         .arg("--")
         .arg(program.get_program())
-        .args(program.get_args())
-        .env("LD_PRELOAD", preload().expect("the software GPU"))
-        .env("SOFTGPU_CONFIG", place.join("softgpu.toml"))
-        .env("SOFTGPU_LOG", place.join("truth"))
-        .env("WORKLOAD_LOG", place.join("said"));
+        .args(program.get_args());
+    equip(&mut command, place).expect("the software GPU");
     Running::start("gputrace", &mut command).finish();
 }
 
