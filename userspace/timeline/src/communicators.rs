@@ -333,14 +333,7 @@ fn word(call: &Call, at: u8) -> Option<u64> {
 
 /// The pointers that a call has stored where the argument word points to.
 fn addresses(call: &Call, stored: u8) -> impl Iterator<Item = u64> {
-    let found = call
-        .pointees
-        .iter()
-        .find(|pointee| pointee.word == stored && pointee.at_return);
-    let bytes = match found.map(|found| &found.data) {
-        Some(PointeeData::Bytes(bytes)) => bytes.as_slice(),
-        _ => &[],
-    };
+    let bytes = call.stored_bytes(stored).unwrap_or_default();
     let (words, _) = bytes.as_chunks();
     words.iter().map(|word| u64::from_le_bytes(*word))
 }

@@ -209,19 +209,26 @@ impl Call {
         if self.range == 0 { self.parent } else { self.range }
     }
 
-    /// The number of four or eight bytes that the call has stored where an argument word points to; `None` if it was not read.
+    /// The bytes that the call has stored where an argument word points to; `None` if they were not read.
     #[must_use]
-    pub fn stored(&self, word: u8) -> Option<u64> {
+    pub fn stored_bytes(&self, word: u8) -> Option<&[u8]> {
         let found = self
             .pointees
             .iter()
             .find(|pointee| pointee.word == word && pointee.at_return)?;
         match &found.data {
-            PointeeData::Bytes(bytes) => match bytes.first_chunk() {
-                Some(bytes) => Some(u64::from_le_bytes(*bytes)),
-                None => Some(u32::from_le_bytes(*bytes.first_chunk()?).into()),
-            },
+            PointeeData::Bytes(bytes) => Some(bytes),
             PointeeData::Text { .. } | PointeeData::Annotation(_) | PointeeData::Unreadable => None,
+        }
+    }
+
+    /// The number of four or eight bytes that the call has stored where an argument word points to; `None` if it was not read.
+    #[must_use]
+    pub fn stored(&self, word: u8) -> Option<u64> {
+        let bytes = self.stored_bytes(word)?;
+        match bytes.first_chunk() {
+            Some(bytes) => Some(u64::from_le_bytes(*bytes)),
+            None => Some(u32::from_le_bytes(*bytes.first_chunk()?).into()),
         }
     }
 }
