@@ -22,6 +22,8 @@ const ROUNDS: u64 = 240;
 const CASE: u64 = ROUNDS / 8;
 const DEEP: u64 = 41;
 
+/// No guard: every call counts.
+const UNLIMITED: [&str; 4] = ["--max-call-rate", "0", "--max-probe-time", "0"];
 /// What millions of calls may take where single-stepping is slow.
 const LONG: Duration = Duration::from_secs(300);
 
@@ -150,16 +152,7 @@ fn of_a_launched_program() {
     let Some(bench) = Bench::privileged() else { return };
     let mut plain = bench.start(&["functions/fib", "1", "2", "3"]);
     plain.finish();
-    let options = [
-        "--functions",
-        ALL,
-        "--max-call-rate",
-        "0",
-        "--max-probe-time",
-        "0",
-        "-f",
-        "csv",
-    ];
+    let options = [&["--functions", ALL, "-f", "csv"][..], &UNLIMITED].concat();
     let (outputs, gputrace) = launched(&bench, &options, &["functions/fib", "12", "20", "10"]);
     assert_eq!(result(&gputrace.stdout()), result(&plain.stdout()));
     outputs.assert_formats_agree();
@@ -177,16 +170,7 @@ fn of_a_launched_program() {
 #[test]
 fn as_many_calls_as_in_the_example_of_others() {
     let Some(bench) = Bench::privileged() else { return };
-    let options = [
-        "--functions",
-        "^fib",
-        "--max-call-rate",
-        "0",
-        "--max-probe-time",
-        "0",
-        "--ring-size",
-        "64MiB",
-    ];
+    let options = [&["--functions", "^fib", "--ring-size", "64MiB"][..], &UNLIMITED].concat();
     let (outputs, gputrace) = launched(&bench, &options, &["functions/fib", "12", "1000", "10"]);
     let expected = told(&gputrace.stdout());
     let calls = 13 * expected.values().sum::<u64>();
@@ -203,14 +187,7 @@ fn as_many_calls_as_in_the_example_of_others() {
 #[test]
 fn of_a_stripped_program_with_a_debug_file() {
     let Some(bench) = Bench::privileged() else { return };
-    let options = [
-        "--functions",
-        ALL,
-        "--max-call-rate",
-        "0",
-        "--max-probe-time",
-        "0",
-    ];
+    let options = [&["--functions", ALL][..], &UNLIMITED].concat();
     let (outputs, gputrace) = launched(&bench, &options, &["functions/fib_stripped", "2", "10", "6"]);
     assert_right(&outputs, &gputrace.stdout(), 2);
 }
