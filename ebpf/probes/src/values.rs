@@ -295,7 +295,7 @@ fn complete<const BYTES: usize>(
             order,
             read,
             flags,
-        )
+        );
     };
     slot.submit(false);
     0
