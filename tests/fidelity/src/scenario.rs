@@ -196,13 +196,16 @@ pub const WORKLOADS: [Workload; 13] = [
     },
     Workload {
         arguments: &["50", "40"],
-        attach_arguments: &["50", "400"],
+        // More than a queue holds here, too: else all may be submitted before it is stopped.
+        attach_arguments: &["50", "700"],
         graph_nodes: 50,
         ..workload("graph, captured and replayed", "graph", Moment::Dispatches(100))
     },
     Workload {
         gpus: 2,
         one_thread: false,
+        // Most of the copies of runs that are attached to: however late that is, enough of them follow.
+        attach_arguments: &["500"],
         ..workload("two GPUs, a thread each", "devices", Moment::Dispatches(4))
     },
     Workload {

@@ -29,7 +29,10 @@ fn all_true(name: &str, mode: Mode) {
         if scenario.mode == mode && release.runs(scenario.workload) {
             let figures = measure(&scenario, &release, &gputrace());
             // Shown with the failure of a test.
-            eprintln!("{scenario}: {:?}", figures.flaws);
+            eprintln!(
+                "{scenario}: {} dispatches, {} copies, {:?}",
+                figures.dispatches.found, figures.copies.found, figures.flaws
+            );
             sum.add(&figures, &scenario.to_string());
         }
     }
