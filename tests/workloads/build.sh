@@ -99,14 +99,14 @@ for library in roctx64=ROCTX rocprofiler-sdk-roctx=ROCTX rocprofiler-sdk=SDK roc
             -o "$out/markers/lib$name.so.99"
     fi
 done
-if stale "$out/markers/librocdecode.so.99" markers/decoders.c; then
+if stale "$out/markers/librocdecode.so.99" markers/decoders.c markers/decoders.h; then
     for name in rocdecode rocjpeg; do
         kind=
         [ $name = rocjpeg ] && kind=-DJPEG
         $c $kind -fPIC -shared -Wl,-soname,"lib$name.so.99" -Wl,--build-id markers/decoders.c -o "$out/markers/lib$name.so.99"
     done
 fi
-if stale "$out/markers/markers" markers/markers.c call_log.h "$log"; then
+if stale "$out/markers/markers" markers/markers.c markers/decoders.h call_log.h "$log"; then
     $c -D__HIP_PLATFORM_AMD__ -Wno-strict-prototypes markers/markers.c "$log" "$out/markers/libroctx64.so.99" \
         "$out/markers/libroctracer64.so.99" "$out/markers/librocprof-sys-user.so.99" \
         "$out/markers/librccl.so.99" "$out/markers/librocdecode.so.99" \

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "../call_log.h"
+#include "decoders.h"
 
 void roctxMarkA(const char *);
 int roctxRangePushA(const char *);
@@ -28,10 +29,6 @@ int rocprofsys_user_push_region(const char *);
 int rocprofsys_user_pop_region(const char *);
 int ncclAllReduce(const void *, void *, size_t, int, int, void *, void *);
 int ncclCommCount(const void *, int *);
-int rocDecGetDecoderCaps(void *);
-int rocDecDecodeFrame(void *, void *);
-int rocJpegStreamCreate(void **);
-int rocJpegStreamDestroy(void *);
 
 enum { THREADS = 4, RANGES = 50 };
 
@@ -139,6 +136,20 @@ static void identities(void) {
     roctracer_activity_pop_external_correlation_id(&last);
 }
 
+static void decode(void) {
+    struct capabilities capabilities = {.codec = CODEC_HEVC, .chroma = CHROMA_420};
+    struct packet packet = {.flags = END_OF_STREAM | TIMESTAMP, .time = 40};
+    struct decoding decoding = {.format = OUTPUT_RGB, .left = -1};
+    void *stream = NULL;
+    rocDecGetDecoderCaps(NULL);
+    rocDecGetDecoderCaps(&capabilities);
+    rocDecParseVideoData((void *)0x1234, &packet);
+    rocDecDecodeFrame((void *)0x1234, (void *)0x5678);
+    rocJpegStreamCreate(&stream);
+    rocJpegDecode(NULL, stream, &decoding, NULL);
+    rocJpegStreamDestroy(stream);
+}
+
 int main(void) {
     char path[4096];
     snprintf(path, sizeof path, "%s/markers.txt", getenv("WORKLOAD_LOG"));
@@ -168,11 +179,7 @@ int main(void) {
     ncclAllReduce(NULL, NULL, 1024, 7, 0, (void *)0x1000, NULL);
     int ranks = 0;
     ncclCommCount((void *)0x1000, &ranks);
-    void *stream = NULL;
-    rocDecGetDecoderCaps(NULL);
-    rocDecDecodeFrame((void *)0x1234, (void *)0x5678);
-    rocJpegStreamCreate(&stream);
-    rocJpegStreamDestroy(stream);
+    decode();
     roctxProfilerResume(0);
     mark("selected");
     call("-");

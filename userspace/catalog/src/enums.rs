@@ -1,4 +1,4 @@
-//! Names of enumerators: the text form is `data/enums.txt`, one line per type.
+//! Names of enumerators: the text form is `data/enums.txt` (and `data/decoder_enums.txt`, by hand), one line per type.
 //!
 //! ```text
 //! # A comment.
@@ -10,12 +10,20 @@
 use std::{collections::HashMap, sync::LazyLock};
 
 /// The committed data.
-const DATA: &str = include_str!("../data/enums.txt");
+const DATA: [&str; 2] = [
+    include_str!("../data/enums.txt"),
+    include_str!("../data/decoder_enums.txt"),
+];
 
 /// Enumerators of one type, by value.
 pub type Enumerators<'a> = Vec<(i64, &'a str)>;
 
-static ENUMS: LazyLock<HashMap<&'static str, Enumerators<'static>>> = LazyLock::new(|| parse(DATA));
+static ENUMS: LazyLock<HashMap<&'static str, Enumerators<'static>>> = LazyLock::new(|| committed(&DATA));
+
+/// What several texts say together.
+pub(crate) fn committed(texts: &[&'static str]) -> HashMap<&'static str, Enumerators<'static>> {
+    texts.iter().flat_map(|text| parse(text)).collect()
+}
 
 /// Reads the text form. What is no line of it is passed over: then numbers are shown.
 #[must_use]
@@ -61,7 +69,7 @@ pub fn is_enumeration(c_type: &str) -> bool {
 pub fn enumerator(c_type: &str, value: i64) -> Option<&'static str> {
     let c_type = plain_type(c_type);
     // Every enumeration of these libraries has a name that says whose it is; other types need no look-up.
-    if !c_type.starts_with(['h', 'n', 'r', 'H']) {
+    if !c_type.starts_with(['h', 'n', 'r', 'H', 'R']) {
         return None;
     }
     let enumerators = ENUMS.get(c_type)?;
@@ -95,12 +103,18 @@ mod tests {
             Some("HSA_EXT_AGENT_INFO_IMAGE_1D_MAX_ELEMENTS")
         );
         assert_eq!(enumerator("hipDeviceAttribute_t", i64::MAX), None);
+        assert_eq!(enumerator("rocDecStatus", -5), Some("ROCDEC_INVALID_PARAMETER"));
+        assert_eq!(
+            enumerator("RocJpegStatus", -12),
+            Some("ROCJPEG_STATUS_NOT_IMPLEMENTED")
+        );
     }
 
     #[test]
     fn committed_data_is_whole() {
-        let lines = DATA.lines().filter(|line| !line.starts_with('#')).count();
-        assert_eq!(parse(DATA).len(), lines);
+        let lines = DATA.iter().flat_map(|text| text.lines());
+        let lines = lines.filter(|line| !line.starts_with('#')).count();
+        assert_eq!(committed(&DATA).len(), lines);
         assert!(lines > 30, "{lines}");
     }
 

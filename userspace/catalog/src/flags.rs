@@ -1,15 +1,22 @@
 //! Masks whose bits have names, and which parameters take them: `hipHostMallocPortable|hipHostMallocMapped`.
 //!
-//! Bits and their names are in `data/flags.txt`, in the form of [`crate::enums`], made from the headers. That `flags` of
-//! `hipHostMalloc` are such a mask is in no declaration: `data/parameters.txt` says so, by hand.
+//! Bits and their names are in `data/flags.txt`, in the form of [`crate::enums`], made from the headers, and those of decoders in
+//! `data/decoder_flags.txt`, by hand. That `flags` of `hipHostMalloc` are such a mask is in no declaration: `data/parameters.txt`
+//! says so, by hand.
 
 use std::{collections::HashMap, fmt, sync::LazyLock};
 
-use crate::enums::{Enumerators, parse};
+use crate::enums::{Enumerators, committed};
 
 static SETS: LazyLock<HashMap<&'static str, Mask>> = LazyLock::new(|| {
-    let sets = parse(include_str!("../data/flags.txt")).into_iter();
-    sets.map(|(name, values)| (name, Mask(values))).collect()
+    let sets = [
+        include_str!("../data/flags.txt"),
+        include_str!("../data/decoder_flags.txt"),
+    ];
+    committed(&sets)
+        .into_iter()
+        .map(|(name, values)| (name, Mask(values)))
+        .collect()
 });
 
 static PARAMETERS: LazyLock<HashMap<(&'static str, &'static str), &'static str>> =

@@ -44,6 +44,9 @@ const HEADERS: &[&str] = &[
     "hsa/hsa_ext_image.h",
 ];
 
+/// What is made from these headers.
+const LAYOUTS: &str = include_str!("../data/structs.txt");
+
 /// Names of flags with their values.
 fn flags() -> impl Iterator<Item = (&'static str, i64)> {
     let sets = enums::parse(include_str!("../data/flags.txt")).into_values();
@@ -67,7 +70,7 @@ fn program(case: &Case, code: &str) -> String {
         let _ = writeln!(text, "#if __has_include(<{header}>)\n#include <{header}>\n#endif");
     }
     text += "int main() {\n";
-    for layout in structs::layouts().filter(|layout| layout.releases.contains(release(layout.name))) {
+    for layout in structs::parse(LAYOUTS).filter(|layout| layout.releases.contains(release(layout.name))) {
         let name = layout.name;
         for field in &layout.fields {
             let field = field.name;
@@ -144,7 +147,7 @@ fn layouts_and_flags_are_as_a_compiler_sees_them() {
                         case.hip
                     };
                     let release: Release = release.parse().expect("a release");
-                    let mut layouts = structs::layouts().filter(|layout| layout.name == name);
+                    let mut layouts = structs::parse(LAYOUTS).filter(|layout| layout.name == name);
                     let layout = layouts
                         .find(|layout| layout.releases.contains(release))
                         .expect("asked for");
