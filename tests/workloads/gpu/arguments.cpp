@@ -67,6 +67,15 @@ int main() {
     argument("hipFuncGetAttributes", "attr.maxThreadsPerBlock", std::to_string(function.maxThreadsPerBlock));
     argument("hipFuncGetAttributes", "attr.sharedSizeBytes", std::to_string(function.sharedSizeBytes));
 
+    // Where there may be several structures, the first is shown.
+    hipMemPool_t pool;
+    HIP(hipDeviceGetDefaultMemPool(&pool, 0));
+    const hipMemAccessDesc access{{hipMemLocationTypeDevice, 0}, hipMemAccessFlagsProtReadWrite};
+    HIP(hipMemPoolSetAccess(pool, &access, 1));
+    argument("hipMemPoolSetAccess", "desc_list[0].location.type", "hipMemLocationTypeDevice");
+    argument("hipMemPoolSetAccess", "desc_list[0].location.id", "0");
+    argument("hipMemPoolSetAccess", "desc_list[0].flags", "hipMemAccessFlagsProtReadWrite");
+
     HIP(hipFree(memory.ptr));
     HIP(hipEventDestroy(event));
     HIP(hipStreamDestroy(stream));

@@ -78,7 +78,7 @@ impl Signature<'_> {
             }),
             values: values_of(self.name, argument.name).unwrap_or_default().to_owned(),
             fields: match argument.c_type.class {
-                Class::Pointer | Class::Memory(_) => recorded(argument.name, argument.c_type.spelling, hip),
+                Class::Pointer | Class::Memory(_) => recorded(self.name, argument, hip),
                 _ => Vec::new(),
             },
         };

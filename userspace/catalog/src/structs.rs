@@ -8,11 +8,15 @@
 //! type, [`Class`], offset and size in bytes. A field of a structure in it has a dot in its name. A `string` is text in the
 //! structure itself.
 
-use std::{collections::HashMap, fmt, sync::LazyLock};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::LazyLock,
+};
 
 use gputrace_capture::meta;
 
-use crate::{class::Class, enums::plain_type, flags::values_of, release::Releases};
+use crate::{class::Class, enums::plain_type, flags::values_of, release::Releases, signature::Argument};
 
 /// A field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,11 +169,29 @@ pub fn fields(c_type: &str, hip: Option<u16>) -> Vec<Field<'static>> {
     fields
 }
 
-/// The fields of the parameter `name` as a capture stores them.
-pub(crate) fn recorded(name: &str, c_type: &str, hip: Option<u16>) -> Vec<meta::Field> {
-    let structure = structure_of(c_type);
+/// Parameters that point to several structures, by function.
+static ARRAYS: LazyLock<HashSet<(&'static str, &'static str)>> = LazyLock::new(|| {
+    let lines = include_str!("../data/arrays.txt").lines();
+    lines
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_once(" | "))
+        .collect()
+});
+
+/// The fields of the parameter `name` of a function as a capture stores them; of several structures, those of the first.
+pub(crate) fn recorded(
+    function: &str,
+    Argument { name, c_type }: &Argument<'_>,
+    hip: Option<u16>,
+) -> Vec<meta::Field> {
+    let structure = structure_of(c_type.spelling);
+    let place = if ARRAYS.contains(&(function, *name)) {
+        "[0]"
+    } else {
+        ""
+    };
     let field = |field: &Field<'_>| meta::Field {
-        name: format!("{name}.{}", field.name),
+        name: format!("{name}{place}.{}", field.name),
         c_type: field.c_type.to_owned(),
         kind: match field.class {
             Class::Float(bytes) => meta::ValueKind::Real(bytes),
@@ -179,7 +201,7 @@ pub(crate) fn recorded(name: &str, c_type: &str, hip: Option<u16>) -> Vec<meta::
         bytes: field.bytes,
         values: values_of(structure, field.name).unwrap_or_default().to_owned(),
     };
-    fields(c_type, hip).iter().map(field).collect()
+    fields(c_type.spelling, hip).iter().map(field).collect()
 }
 
 #[cfg(test)]
@@ -231,6 +253,20 @@ mod tests {
         );
         assert_eq!(names("hipDeviceProp_t *", Some(6)), ["name"]);
         assert!(names("hipMemcpyKind", None).is_empty());
+    }
+
+    #[test]
+    fn of_several_structures_the_first_is_shown() {
+        for (function, parameter) in ARRAYS.iter() {
+            let signature = crate::signature(function).expect("in the catalogue");
+            let parameters = signature.parameters_in(Some(6));
+            let mut parameters = parameters.iter().filter(|known| known.name == *parameter);
+            let fields = &parameters.next().expect("its parameter").fields;
+            let first = format!("{parameter}[0].");
+            assert!(!fields.is_empty(), "{function}");
+            assert!(fields.iter().all(|field| field.name.starts_with(&first)));
+        }
+        assert!(ARRAYS.len() > 3);
     }
 
     #[test]
