@@ -1,0 +1,239 @@
+//! What the call-tracing programs are told through their maps, and what is read there.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use aya::maps::{Map, MapData};
+use gputrace_abi::{
+    config::{EVERY_PROCESS, state},
+    counters::{CpuCounters, Heat},
+    frame::Thread,
+    values::ReadPlan,
+};
+use libbpf_rs::{MapCore as _, MapFlags, OpenObject};
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+use super::{Calls, STOP_FLAG};
+use crate::{ProbeError, Ring, libbpf::refused};
+
+impl Calls {
+    /// Makes `pid` a traced process, with bits of [`gputrace_abi::config::target_flags`].
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the map is full (16384 processes).
+    pub fn add_target(&self, pid: u32, flags: u32) -> Result<(), ProbeError> {
+        self.map("TARGETS")?
+            .update(pid.as_bytes(), flags.as_bytes(), MapFlags::ANY)
+            .map_err(|error| refused(format!("trace process {pid}"), &error))
+    }
+
+    /// Makes every process a traced one.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the kernel refuses.
+    pub fn add_every_process(&self) -> Result<(), ProbeError> {
+        self.add_target(EVERY_PROCESS, 0)
+    }
+
+    /// Forgets a process that is gone; it is no error if it was not traced.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::BrokenObject`].
+    pub fn remove_target(&self, pid: u32) -> Result<(), ProbeError> {
+        match self.map("TARGETS")?.delete(pid.as_bytes()) {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(refused(format!("stop tracing process {pid}"), &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has values read of the calls of `function` (its number in cookies), whose cookies must say so: see
+    /// [`gputrace_abi::cookie::Cookie::with_plan`].
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the map is full ([`gputrace_abi::values::MAX_PLANS`] functions).
+    pub fn set_plan(&self, function: u32, plan: &ReadPlan) -> Result<(), ProbeError> {
+        if let Some(touch) = &self.touch {
+            touch.set_plan(function, plan);
+        }
+        self.map("READS")?
+            .update(function.as_bytes(), plan.as_bytes(), MapFlags::ANY)
+            .map_err(|error| refused("say which values are to be read", &error))
+    }
+
+    /// The traced processes.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::BrokenObject`].
+    pub fn targets(&self) -> Result<Vec<u32>, ProbeError> {
+        Ok(self
+            .map("TARGETS")?
+            .keys()
+            .filter_map(|key| u32::read_from_bytes(&key).ok())
+            .collect())
+    }
+
+    /// Descriptors of the map of traced processes and of the map of the stop flag (key 0, value not 0:
+    /// stopped), for a helper that outlives this process.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::BrokenObject`], or no descriptor left.
+    pub fn guarded_maps(&self) -> Result<(OwnedFd, OwnedFd), ProbeError> {
+        let duplicate = |name| {
+            let map = self.map(name)?;
+            let fd: BorrowedFd<'_> = map.as_fd();
+            fd.try_clone_to_owned().map_err(|error| ProbeError::Refused {
+                action: "duplicate a file descriptor".to_owned(),
+                cause: error.to_string(),
+                log: Vec::new(),
+            })
+        };
+        Ok((duplicate("TARGETS")?, duplicate(STOP_FLAG)?))
+    }
+
+    /// Gives the programs of another object, still to be loaded, these programs' maps in place of its own
+    /// of the same names: for programs that feed the rings without any function being called, as those of
+    /// the benchmarks do.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when a map does not fit.
+    pub fn share_maps(&self, other: &mut OpenObject) -> Result<(), ProbeError> {
+        for mut map in other.maps_mut() {
+            let name = map.name().to_string_lossy().into_owned();
+            // A data section's map has the object's name before that of the section.
+            let key = name.find('.').and_then(|at| name.get(at..)).unwrap_or(&name);
+            if let Ok(mine) = self.map(key) {
+                map.reuse_fd(mine.as_fd())
+                    .map_err(|error| refused(format!("share map {name}"), &error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rings, with their CPUs. Each must be read by one reader only.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when a ring cannot be mapped.
+    pub fn rings(&self) -> Result<Vec<(u32, Ring)>, ProbeError> {
+        self.rings
+            .iter()
+            .map(|(cpu, handle)| {
+                let ring = handle
+                    .as_fd()
+                    .try_clone_to_owned()
+                    .map_err(aya::maps::MapError::from)
+                    .and_then(MapData::from_fd)
+                    .and_then(Map::from_map_data)
+                    .and_then(Ring::try_from)
+                    .map_err(|error| ProbeError::Refused {
+                        action: format!("map the ring buffer of CPU {cpu}"),
+                        cause: error.to_string(),
+                        log: Vec::new(),
+                    })?;
+                Ok((*cpu, ring))
+            })
+            .collect()
+    }
+
+    /// Reads the counters of every CPU; the index is the CPU.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the map cannot be read.
+    pub fn counters(&self) -> Result<Vec<CpuCounters>, ProbeError> {
+        let map = self.map("COUNTERS")?;
+        (0..self.cpus)
+            .map(|cpu| {
+                map.lookup(cpu.as_bytes(), MapFlags::ANY)
+                    .map_err(|error| refused("read the counters", &error))?
+                    .and_then(|bytes| CpuCounters::read_from_bytes(&bytes).ok())
+                    .ok_or_else(|| ProbeError::BrokenObject {
+                        part: "counters of every CPU".to_owned(),
+                    })
+            })
+            .collect()
+    }
+
+    /// Reads the open calls of every thread: `tgid << 32 | tid` and its frames. Exact after [`Self::stop`].
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the map cannot be read.
+    pub fn threads(&self) -> Result<Vec<(u64, Box<Thread>)>, ProbeError> {
+        let map = self.map("THREADS")?;
+        let mut threads = Vec::new();
+        for key in map.keys() {
+            let Ok(id) = u64::read_from_bytes(&key) else {
+                continue;
+            };
+            let value = map
+                .lookup(&key, MapFlags::ANY)
+                .map_err(|error| refused("read the open calls", &error))?;
+            // A thread that ended in the meantime is not there any more.
+            if let Some(thread) = value.and_then(|bytes| Thread::read_from_bytes(&bytes).ok()) {
+                threads.push((id, Box::new(thread)));
+            }
+        }
+        Ok(threads)
+    }
+
+    /// Freezes the books: once this returns true, no program changes a counter, a frame or a ring any
+    /// more, although the probes are still there. False if the kernel cannot tell when programs that
+    /// were running at this moment are done; the probes must then be removed before reading.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the flag cannot be set.
+    pub fn stop(&self) -> Result<bool, ProbeError> {
+        self.set_state(state::STOPPED)
+    }
+
+    /// Makes the programs pass over what begins from now on, or record it again. Once a pause is set and this returns
+    /// true, nothing begins to be recorded any more.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the flag cannot be set.
+    pub fn pause(&self, pause: bool) -> Result<bool, ProbeError> {
+        self.set_state(if pause { state::PAUSED } else { state::RECORDING })
+    }
+
+    /// Tells the programs what to do. False if the kernel cannot tell when those that were running have ended.
+    fn set_state(&self, state: u32) -> Result<bool, ProbeError> {
+        self.map(STOP_FLAG)?
+            .update(0u32.as_bytes(), state.as_bytes(), MapFlags::ANY)
+            .map_err(|error| refused("stop, pause or resume the programs", &error))?;
+        // MEMBARRIER_CMD_GLOBAL waits for an RCU grace period, and programs run inside RCU read-side
+        // critical sections.
+        const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+        // SAFETY: a system call that takes integers only.
+        let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
+        Ok(result == 0)
+    }
+
+    /// How often limited functions with ids below `functions` were called, of those that were.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the map cannot be read.
+    pub fn heat(&self, functions: u32) -> Result<Vec<(u32, Heat)>, ProbeError> {
+        let map = self.map("HEAT")?;
+        let mut found = Vec::new();
+        for function in 0..self.limited.min(functions) {
+            let value = map
+                .lookup(function.as_bytes(), MapFlags::ANY)
+                .map_err(|error| refused("read how often functions were called", &error))?;
+            let heat = value.and_then(|bytes| Heat::read_from_bytes(&bytes).ok());
+            found.extend(heat.filter(|heat| heat.calls != 0).map(|heat| (function, heat)));
+        }
+        Ok(found)
+    }
+}
