@@ -48,14 +48,17 @@ const SYSTEM: &[Domain] = &[
     ScratchMemory,
 ];
 
-/// The domains that the options select: those of every option given as true (`--runtime-trace` if there is
-/// none), without those of every option given as false.
+/// An option and what it is about.
+type Given = (Option<bool>, &'static [Domain]);
+
+/// The domains that the options select. Of the options given that have a domain among theirs, the narrowest decide
+/// (`--hsa-core-trace` before `--hsa-trace` before `-s`), as in rocprofv3, where an aggregate option only sets what nothing else
+/// has set: `--hsa-trace=False --hsa-core-trace` is the core API. Without any option given as true the rest is that of
+/// `--runtime-trace`.
 pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
-    let options: [(Option<bool>, &[Domain]); 23] = [
-        (args.hip_trace, &[HipRuntime, HipCompiler]),
+    let single: [Given; 19] = [
         (args.hip_runtime_trace, &[HipRuntime]),
         (args.hip_compiler_trace, &[HipCompiler]),
-        (args.hsa_trace, &[HsaCore, HsaAmdExt, HsaImageExt, HsaFinalizeExt]),
         (args.hsa_core_trace, &[HsaCore]),
         (args.hsa_amd_trace, &[HsaAmdExt]),
         (args.hsa_image_trace, &[HsaImageExt]),
@@ -74,19 +77,39 @@ pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
         (args.rocdecode_trace, &[RocDecode]),
         (args.rocjpeg_trace, &[RocJpeg]),
         (args.kfd_events, &[KfdEvent]),
-        (args.runtime_trace, RUNTIME),
-        (args.sys_trace, SYSTEM),
     ];
-    let given = |wanted| options.iter().filter(move |(value, _)| *value == Some(wanted));
-    let mut domains: Vec<Domain> = given(true)
+    let group: [Given; 2] = [
+        (args.hip_trace, &[HipRuntime, HipCompiler]),
+        (args.hsa_trace, &[HsaCore, HsaAmdExt, HsaImageExt, HsaFinalizeExt]),
+    ];
+    let aggregate: [Given; 2] = [(args.runtime_trace, RUNTIME), (args.sys_trace, SYSTEM)];
+    let all = || [&single[..], &group, &aggregate].into_iter().flatten();
+    let asked = all().any(|(value, _)| *value == Some(true));
+    let values = |level: &[Given], domain: &Domain| -> Vec<bool> {
+        let of_it = level.iter().filter(|(_, domains)| domains.contains(domain));
+        of_it.filter_map(|(value, _)| *value).collect()
+    };
+    let is_selected = |domain: &Domain| {
+        for level in [&single[..], &group] {
+            let values = values(level, domain);
+            if !values.is_empty() {
+                // What is both wanted and unwanted is not.
+                return values.iter().all(|on| *on);
+            }
+        }
+        // An aggregate that is off takes nothing away from the other.
+        match values(&aggregate, domain)
+            .into_iter()
+            .reduce(|one, other| one | other)
+        {
+            Some(on) => on,
+            None => !asked && RUNTIME.contains(domain),
+        }
+    };
+    let mut domains: Vec<Domain> = all()
         .flat_map(|(_, domains)| domains.iter().copied())
+        .filter(is_selected)
         .collect();
-    if given(true).next().is_none() {
-        domains.extend(RUNTIME);
-    }
-    for (_, without) in given(false) {
-        domains.retain(|domain| !without.contains(domain));
-    }
     domains.sort_unstable();
     domains.dedup();
     domains
@@ -145,5 +168,30 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(selected(&args), []);
+    }
+    #[test]
+    fn the_narrowest_option_decides() {
+        let args = DomainArgs {
+            sys_trace: Some(false),
+            hsa_trace: Some(false),
+            hsa_core_trace: Some(true),
+            kernel_trace: Some(true),
+            ..Default::default()
+        };
+        assert_eq!(selected(&args), [HsaCore, KernelDispatch]);
+        let args = DomainArgs {
+            runtime_trace: Some(true),
+            sys_trace: Some(false),
+            ..Default::default()
+        };
+        assert_eq!(selected(&args), RUNTIME);
+        let args = DomainArgs {
+            marker_trace: Some(false),
+            kokkos_trace: Some(true),
+            hip_trace: Some(false),
+            hip_compiler_trace: Some(true),
+            ..Default::default()
+        };
+        assert_eq!(selected(&args), [HipCompiler]);
     }
 }
