@@ -28,7 +28,7 @@ ARRAYS = (
 DOMAINS = {array: "KERNEL_DISPATCH" if array == "kernel_dispatch" else array.upper() for array in ARRAYS}
 # Calls that stay calls although the program gives a text: it names something else.
 LABELLED = ("kokkosp_allocate_data", "kokkosp_deallocate_data", "roctxName")
-NULL_AGENT = 2**64 - 1
+NULL_AGENT = 0
 ADDRESS = re.compile("0x[0-9a-f]{16}")
 
 
@@ -139,7 +139,8 @@ def problems(document: dict[str, Any], counts: Counter[str]) -> Iterator[str]:
                 elif array in ("memory_allocation", "scratch_memory"):
                     if array == "memory_allocation" and not ADDRESS.fullmatch(record["address"]):
                         yield f"{what} has the address {record['address']}"
-                    if record["agent_id"]["handle"] not in agents:
+                    frees = array == "memory_allocation" and operation.endswith("_FREE")
+                    if record["agent_id"]["handle"] not in ({NULL_AGENT} if frees else agents):
                         yield f"{what} has an unknown agent {record['agent_id']}"
                 else:
                     yield from work(record, what, agents, kernels, timed=True)

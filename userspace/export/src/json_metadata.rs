@@ -103,7 +103,7 @@ pub(crate) fn agent(info: &AgentInfo) -> Value {
     let agent = &info.agent;
     let mut members = Map::new();
     members.insert("size".to_owned(), 0.into());
-    members.insert("id".to_owned(), json!({"handle": agent.node_id}));
+    members.insert("id".to_owned(), json!(agent_id(Some(agent.node_id))));
     // `rocprofiler_agent_type_t`.
     let kind = match agent.kind {
         AgentKind::Cpu => 1,
@@ -264,9 +264,10 @@ mod tests {
                 ..CodeObject::default()
             },
         };
-        let of = |gpus: &Gpus, node| code_object(&object, node, gpus)["rocp_agent"]["handle"].clone();
-        assert_eq!(of(&gpus, None), u64::MAX);
-        for (node_id, seen) in [(4, 4), (5, u64::MAX)] {
+        let of = |gpus: &Gpus, node| code_object(&object, node, gpus)["rocp_agent"].clone();
+        let agent = |node| json!(agent_id(node));
+        assert_eq!(of(&gpus, None), json!({"handle": 0}));
+        for (node_id, seen) in [(4, Some(4)), (5, None)] {
             gpus.learn(&Event::Agent(Box::new(AgentInfo {
                 agent: Agent {
                     node_id,
@@ -276,9 +277,9 @@ mod tests {
                 },
                 ..AgentInfo::default()
             })));
-            assert_eq!(of(&gpus, None), seen);
+            assert_eq!(of(&gpus, None), agent(seen));
         }
-        assert_eq!(of(&gpus, Some(5)), 5);
+        assert_eq!(of(&gpus, Some(5)), agent(Some(5)));
         let shown = code_object(&object, None, &gpus);
         assert_eq!(
             (&shown["memory_base"], &shown["memory_size"]),

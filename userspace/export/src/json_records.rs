@@ -61,10 +61,15 @@ pub(crate) struct Handle {
     pub(crate) handle: u64,
 }
 
+/// What is added to an agent's topology node for its id. rocprofiler-sdk adds a number of 255 to 65535 to its logical node, another
+/// one in each process: nobody is to take ids for indices, and 0 is left for its null, which in records stands for an
+/// agent that is not known, or that frees memory.
+const FIRST_AGENT: u64 = 256;
+
 /// An agent's id; rocprofiler-sdk's null if it is not known.
 pub(crate) fn agent_id(node: Option<u32>) -> Handle {
     Handle {
-        handle: node.map_or(u64::MAX, u64::from),
+        handle: node.map_or(0, |node| FIRST_AGENT + u64::from(node)),
     }
 }
 

@@ -142,7 +142,9 @@ fn what_was_read_while_a_kernel_ran_is_in_rocprofv3_s_table_and_document() {
     let name = |id: &Value| {
         let mut counters = process["counters"].as_array().unwrap().iter();
         let counter = counters.find(|counter| counter["id"]["handle"] == *id).unwrap();
-        assert_eq!(counter["agent_id"]["handle"], gpu::GPU_NODE);
+        let mut agents = process["agents"].as_array().unwrap().iter();
+        let agent = agents.find(|agent| agent["id"] == counter["agent_id"]).unwrap();
+        assert_eq!(agent["node_id"], gpu::GPU_NODE);
         counter["name"].as_str().unwrap()
     };
     let collection = process["callback_records"]["counter_collection"]
