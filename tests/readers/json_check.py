@@ -71,6 +71,8 @@ def summary(process: dict[str, Any]) -> Iterator[str]:
     """The sums must be those of the records."""
     texts = marker_texts(process)
     kernels = {kernel["kernel_id"]: kernel["formatted_kernel_name"] for kernel in process["kernel_symbols"]}
+    # Kernels that are called after ranges.
+    renames = {entry["key"]: entry["value"] for entry in process["strings"]["correlation_id"]["external"]}
     expected: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for array, records in process["buffer_records"].items():
         for record in records:
@@ -80,6 +82,7 @@ def summary(process: dict[str, Any]) -> Iterator[str]:
             if array == "kernel_dispatch":
                 unknown = f"(unknown kernel {record['gputrace']['kernel_object']:#x})"
                 operation = kernels.get(record["dispatch_info"]["kernel_id"], unknown)
+                operation = renames.get(record["correlation_id"]["external"], operation)
             elif array == "marker_api" and not operation.startswith(LABELLED):
                 operation = texts.get(record["correlation_id"]["internal"], operation)
             expected[DOMAINS[array]][operation].append(record["end_timestamp"] - record["start_timestamp"])

@@ -25,7 +25,8 @@ pub(crate) struct KernelArgs {
     #[arg(long, value_name = "RANGES", value_parser = str::parse::<Iterations>)]
     pub(crate) kernel_iteration_range: Vec<Iterations>,
 
-    /// Call kernels as the innermost range (roctxRangePush) in which they were launched.
+    /// Call kernels as the innermost range (roctxRangePush) in which they were launched, or the last mark in it. Recordings see ranges
+    /// for that also without --marker-trace.
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) kernel_rename: bool,
@@ -53,6 +54,7 @@ impl KernelArgs {
         }
         KernelOptions {
             rename: self.kernel_rename,
+            hide_markers: false,
             agents,
             names: if self.truncate_kernels {
                 KernelNames::Truncated(gputrace_names::truncate)

@@ -146,12 +146,18 @@ fn request(args: &RecordArgs) -> Request {
     let mut output = export::request(&args.output, directory, name);
     // As rocprofv3 has it: what Kokkos calls its kernels says more than their own names.
     output.formats.kernels.rename |= kokkos;
+    let mut domains = domains::selected(&args.domains);
+    // As rocprofv3 has it: the ranges that kernels are called after need not be asked for, and are not shown then.
+    if output.formats.kernels.rename && !domains.is_empty() && !domains.contains(&Domain::MarkerCore) {
+        domains.push(Domain::MarkerCore);
+        output.formats.kernels.hide_markers = true;
+    }
     let named = !args.tracepoint.is_empty() && args.domains.driver_trace.is_none();
     let tracepoints = named.then_some(Domain::Tracepoint);
     Request {
         targets,
         follow_forks: args.follow_forks,
-        domains: domains::selected(&args.domains)
+        domains: domains
             .into_iter()
             .chain(others.domains())
             .chain(tracepoints)

@@ -7,7 +7,7 @@ use gputrace_abi::REGISTER_ARGS;
 use gputrace_capture::meta::ArgSlot;
 use gputrace_timeline::{
     event::{Call, Event, FunctionInfo},
-    gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelInfo, QueueInfo, Window},
+    gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelInfo, QueueInfo, Renamed, Window},
 };
 
 /// rocprofv3 gives LDS in blocks of this many bytes.
@@ -184,6 +184,20 @@ impl Gpus {
     #[must_use]
     pub fn kernel(&self, dispatch: &Dispatch) -> Option<&KernelInfo> {
         self.kernels.get(&dispatch.kernel?)
+    }
+
+    /// Number of the kernel that a dispatch ran, whatever outputs call it.
+    #[must_use]
+    pub fn kernel_id(&self, dispatch: &Dispatch) -> Option<u32> {
+        self.renamed(dispatch)
+            .map(|renamed| renamed.kernel)
+            .or(dispatch.kernel)
+    }
+
+    /// After which range outputs call the kernel of a dispatch, if they do.
+    #[must_use]
+    pub fn renamed(&self, dispatch: &Dispatch) -> Option<Renamed> {
+        self.kernel(dispatch)?.renamed
     }
 
     /// The kernel's name as outputs show it; its address if it has none.

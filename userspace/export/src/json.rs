@@ -50,7 +50,7 @@ use crate::{
     counters::CounterRecord,
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, UNKNOWN_FUNCTION, group},
-    gpu::{Gpus, queue_id},
+    gpu::Gpus,
     json_counters::{CollectionRecord, CounterIds},
     json_memory::{ALLOCATIONS, AllocationRecord, SCRATCH},
     json_metadata::{agent, code_object, kernel, metadata},
@@ -130,6 +130,8 @@ pub struct JsonExporter {
     executed_on: HashMap<u32, u32>,
     summaries: Summaries,
     kernels: BTreeMap<u32, KernelInfo>,
+    /// Names of ranges after which kernels are called, by process and number of the range's text.
+    renames: BTreeMap<(u32, u32), String>,
     counter_ids: CounterIds,
     clocks: Vec<ClockSnapshot>,
     notices: Vec<Notice>,
@@ -168,6 +170,7 @@ impl JsonExporter {
             executed_on: HashMap::new(),
             summaries: Summaries::default(),
             kernels: BTreeMap::new(),
+            renames: BTreeMap::new(),
             counter_ids: CounterIds::default(),
             clocks: Vec::new(),
             notices: Vec::new(),
@@ -269,6 +272,7 @@ impl JsonExporter {
             processes,
             code_objects,
             kernels,
+            renames,
             recording,
             gpus,
             executed_on,
@@ -296,6 +300,11 @@ impl JsonExporter {
             for (name, value) in &strings {
                 member(file, name, value)?;
             }
+            let renames: Vec<Value> = renames
+                .range((*pid, 0)..=(*pid, u32::MAX))
+                .map(|((_, range), name)| json!({"key": range, "value": name}))
+                .collect();
+            member(file, "correlation_id", &json!({"external": renames}))?;
             file.write_all(b"\"marker_api\": ")?;
             records.write(&(*pid, MARKERS), file)?;
             file.write_all(b"},\n")?;
@@ -327,8 +336,8 @@ impl JsonExporter {
         file.write_all(b"}\n")
     }
 
-    /// Members of `strings` of each process but for its markers: names by number.
-    fn strings(&self) -> [(&'static str, Value); 8] {
+    /// Members of `strings` that all processes have alike: names by number.
+    fn strings(&self) -> [(&'static str, Value); 7] {
         let kinds = KINDS.iter().zip(&self.operations);
         let names: Vec<Value> = kinds
             .map(|(kind, operations)| json!({"kind": kind, "operations": operations}))
@@ -336,7 +345,6 @@ impl JsonExporter {
         [
             ("callback_records", json!([])),
             ("buffer_records", names.into()),
-            ("correlation_id", json!({"external": []})),
             ("counters", json!({"dimension_ids": []})),
             ("pc_sample_instructions", json!([])),
             ("pc_sample_comments", json!([])),
@@ -401,9 +409,15 @@ impl Exporter for JsonExporter {
             Event::CodeObject(info) => {
                 self.code_objects.insert(info.id, (**info).clone());
             }
-            Event::Kernel(info) => {
-                self.kernels.insert(info.id, (**info).clone());
-            }
+            Event::Kernel(info) => match info.renamed {
+                Some(renamed) => {
+                    let key = (info.pid, renamed.range);
+                    self.renames.entry(key).or_insert_with(|| info.shown.clone());
+                }
+                None => {
+                    self.kernels.insert(info.id, (**info).clone());
+                }
+            },
             Event::Dispatch(dispatch) => {
                 let node = self.gpus.node_of(dispatch);
                 if let (Some(node), Some(kernel)) = (node, self.gpus.kernel(dispatch)) {
@@ -412,8 +426,7 @@ impl Exporter for JsonExporter {
                 let name = self.gpus.kernel_name(dispatch);
                 self.summaries
                     .work(dispatch.origin.pid, Domain::KernelDispatch, &name, &dispatch.time);
-                let stream = self.gpus.stream(dispatch.origin.pid, dispatch.origin.stream);
-                let record = DispatchRecord::new(dispatch, node, queue_id(dispatch.queue), stream);
+                let record = DispatchRecord::new(dispatch, &self.gpus);
                 let array = array("kernel_dispatch", dispatch.time.quality.is_drawn());
                 self.records.push((dispatch.origin.pid, array), &record)?;
                 if let Some(record) = CollectionRecord::new(dispatch, &self.gpus, &mut self.counter_ids) {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
-    gpu::{Gpus, queue_id},
+    gpu::Gpus,
     json_records::{Correlation, DispatchInfo, Handle, agent_id},
 };
 
@@ -128,10 +128,10 @@ impl CollectionRecord {
         Some(Self {
             dispatch_data: DispatchData {
                 size: DISPATCH_DATA_SIZE,
-                correlation_id: Correlation::of(&dispatch.origin),
+                correlation_id: Correlation::of_dispatch(dispatch, gpus),
                 start_timestamp: dispatch.time.begin,
                 end_timestamp: dispatch.time.end,
-                dispatch_info: DispatchInfo::new(dispatch, gpus.node_of(dispatch), queue_id(dispatch.queue)),
+                dispatch_info: DispatchInfo::new(dispatch, gpus),
             },
             records: dispatch.readings.iter().map(counted).collect(),
             thread_id: dispatch.origin.tid,

@@ -7,7 +7,7 @@ use gputrace_timeline::{
 };
 use serde::Serialize;
 
-use crate::gpu::uncertainty;
+use crate::gpu::{Gpus, queue_id, uncertainty};
 
 /// rocprofiler-sdk's buffer tracing kinds by number (`rocprofiler_buffer_tracing_kind_t`, without the prefix).
 pub(crate) const KINDS: &[&str] = &[
@@ -90,6 +90,16 @@ impl Correlation {
             external: origin.external.unwrap_or(0),
             ancestor: None,
         }
+    }
+
+    /// Of a dispatch. As in rocprofv3, the kernel that it names is the one that ran; if it is called after a range, the external id
+    /// leads to the name, in `strings.correlation_id.external`.
+    pub(crate) fn of_dispatch(dispatch: &Dispatch, gpus: &Gpus) -> Self {
+        let mut ids = Self::of(&dispatch.origin);
+        if let Some(renamed) = gpus.renamed(dispatch) {
+            ids.external = renamed.range.into();
+        }
+        ids
     }
 }
 
@@ -178,13 +188,14 @@ pub(crate) struct DispatchInfo {
 }
 
 impl DispatchInfo {
-    /// `node` is the agent's; `queue` is a number in rocprofv3's way.
-    pub(crate) fn new(dispatch: &Dispatch, node: Option<u32>, queue: u64) -> Self {
+    pub(crate) fn new(dispatch: &Dispatch, gpus: &Gpus) -> Self {
         Self {
             size: DISPATCH_INFO_SIZE,
-            agent_id: agent_id(node),
-            queue_id: Handle { handle: queue },
-            kernel_id: dispatch.kernel.unwrap_or(0),
+            agent_id: agent_id(gpus.node_of(dispatch)),
+            queue_id: Handle {
+                handle: queue_id(dispatch.queue),
+            },
+            kernel_id: gpus.kernel_id(dispatch).unwrap_or(0),
             dispatch_id: dispatch.id,
             private_segment_size: dispatch.private_size,
             group_segment_size: dispatch.group_size,
@@ -262,17 +273,17 @@ pub(crate) struct DispatchRecord {
 }
 
 impl DispatchRecord {
-    /// `node` is the agent's; `queue` and `stream` are numbers in rocprofv3's way.
-    pub(crate) fn new(dispatch: &Dispatch, node: Option<u32>, queue: u64, stream: u32) -> Self {
+    pub(crate) fn new(dispatch: &Dispatch, gpus: &Gpus) -> Self {
+        let stream = gpus.stream(dispatch.origin.pid, dispatch.origin.stream);
         Self {
             size: DISPATCH_SIZE,
             kind: kind(Some(Domain::KernelDispatch)),
             operation: DISPATCH_OPERATIONS.len() - 1,
             thread_id: dispatch.origin.tid,
-            correlation_id: Correlation::of(&dispatch.origin),
+            correlation_id: Correlation::of_dispatch(dispatch, gpus),
             start_timestamp: dispatch.time.begin,
             end_timestamp: dispatch.time.end,
-            dispatch_info: DispatchInfo::new(dispatch, node, queue),
+            dispatch_info: DispatchInfo::new(dispatch, gpus),
             stream_id: Handle {
                 handle: stream.into(),
             },

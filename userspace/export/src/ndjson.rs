@@ -328,7 +328,7 @@ impl<W: Write> NdjsonWriter<W> {
             r#type: "dispatch",
             dispatch_id: dispatch.id,
             kernel: &self.gpus.kernel_name(dispatch),
-            kernel_id: dispatch.kernel,
+            kernel_id: self.gpus.kernel_id(dispatch),
             kernel_object: dispatch.kernel_object,
             pid: dispatch.origin.pid,
             tid: dispatch.origin.tid,

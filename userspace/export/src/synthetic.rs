@@ -277,6 +277,7 @@ fn kernel((id, name, demangled, group_size): (u32, &str, &str, u32)) -> Event {
         demangled: demangled.to_owned(),
         shown: demangled.to_owned(),
         runtime: None,
+        renamed: None,
     }))
 }
 

@@ -124,6 +124,10 @@ impl Work {
     }
 
     pub(crate) fn kernel(&mut self, context: &mut Context, info: &KernelInfo) -> Result<(), ExportError> {
+        // As in rocprofv3, the range after which a kernel is called is in the dispatch's row.
+        if info.renamed.is_some() {
+            return Ok(());
+        }
         let kernel = &info.kernel;
         let [shown, demangled] = [&info.shown, &info.demangled].map(|name| match name.as_str() {
             "" => &kernel.name,
@@ -160,7 +164,7 @@ impl Work {
     /// The row of a dispatch's kernel.
     fn kernel_row(&mut self, context: &mut Context, dispatch: &Dispatch) -> Result<i64, ExportError> {
         if let Some(info) = context.gpus.kernel(dispatch) {
-            return Ok(info.id.into());
+            return Ok(info.renamed.map_or(info.id, |renamed| renamed.kernel).into());
         }
         let object = dispatch.kernel_object;
         if let Some(row) = self.unknown_kernels.get(&object) {
@@ -226,7 +230,12 @@ impl Work {
         let event = if time.quality.is_drawn() {
             let stack = (origin.innermost, origin.innermost);
             let event = context.event(Domain::KernelDispatch.name(), stack, "{}")?;
-            let region = context.strings.id(&context.database, "")?;
+            let range = context
+                .gpus
+                .kernel(dispatch)
+                .filter(|info| info.renamed.is_some());
+            let range = range.map_or("", |info| info.shown.as_str());
+            let region = context.strings.id(&context.database, range)?;
             let [workgroup_x, workgroup_y, workgroup_z] = dispatch.workgroup;
             let [grid_x, grid_y, grid_z] = dispatch.grid;
             let extdata = text(&Ext::new(time));

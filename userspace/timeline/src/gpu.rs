@@ -116,6 +116,17 @@ pub struct KernelInfo {
     pub shown: String,
     /// What it does if it is one of HIP's own (`blitcl.cpp` of ROCclr); `None` for a kernel of the program's.
     pub runtime: Option<RuntimeKernel>,
+    /// Of which kernel this is another name; `None`, but where outputs call kernels after ranges.
+    pub renamed: Option<Renamed>,
+}
+
+/// A kernel that is called after the range in which it was launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Renamed {
+    /// Number of the kernel itself.
+    pub kernel: u32,
+    /// Number of the function that is the range's text (see [`Origin::range`]).
+    pub range: u32,
 }
 
 /// What a kernel of HIP's own does. HIP copies and fills by kernels what is small, what stays on a GPU, and all
@@ -186,8 +197,8 @@ pub struct Origin {
     /// Whether a thread of HIP's submitted it later than the call that asked for it (`AMD_DIRECT_DISPATCH=0`): that is the
     /// outermost, of another thread, and was found by the order of its stream.
     pub deferred: bool,
-    /// The innermost range of the thread (see [`crate::event::RangeKind::Nested`]): number of the function that is its
-    /// text. Known when the event is emitted.
+    /// The innermost range of the thread (see [`crate::event::RangeKind::Nested`]), or the last mark directly inside it or
+    /// outside of all: number of the function that is its text. Known when the event is emitted.
     pub range: Option<u32>,
     /// As in [`crate::event::Call`].
     pub external: Option<u64>,

@@ -48,7 +48,7 @@ type ThreadId = (u32, u32);
 struct Thread {
     /// Nested ranges.
     open: Nesting,
-    /// Text of the innermost, as a function.
+    /// Text of the innermost, or of the last mark inside it, as a function.
     innermost: History<Option<u32>>,
     /// External correlation ids, outermost first.
     ids: Vec<u64>,
@@ -130,12 +130,19 @@ impl Ranges {
     pub(crate) fn call(&mut self, mut call: Call, ready: &mut impl Extend<Event>) {
         let thread = (call.pid, call.tid);
         call.range = self.around(&call);
-        let Some((marker, _)) = self.markers.get(&call.function) else {
+        let Some((marker, info)) = self.markers.get(&call.function) else {
             return self.emit(call, ready);
         };
         match *marker {
             Marker::Mark | Marker::MarkAs(_) => {
-                let (function, _) = self.text(&call, RangeKind::Mark, ready);
+                // Others tell of progress, or stand for calls.
+                let names_kernels = info.function.name == "roctxMarkA";
+                let (function, said) = self.text(&call, RangeKind::Mark, ready);
+                if said && names_kernels {
+                    let known = self.threads.entry(thread).or_default();
+                    known.open.mark(function);
+                    known.innermost.add(call.begin, Some(function));
+                }
                 let end = call.begin;
                 self.emit(
                     Call {
@@ -158,6 +165,7 @@ impl Ranges {
                     call,
                     function,
                     level,
+                    mark: None,
                 });
             }
             Marker::Pop { level } => {
@@ -254,6 +262,7 @@ impl Ranges {
             function,
             level: None,
             call,
+            mark: None,
         };
         if let Some(before) = self.free.insert(key, open) {
             self.skipped += 1;

@@ -248,7 +248,7 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                 "kernel-rename",
                 Bool,
                 Works,
-                "Goes for all outputs; the capture has both names.",
+                "In JSON and rocpd the range is beside the kernel; the capture has both names.",
             ),
         ],
     ),

@@ -23,7 +23,9 @@ const DISPATCH: &[Column<Dispatch>] = &[
     ("Process_Id", |row| row.work.origin.pid.into()),
     ("Thread_Id", |row| row.work.origin.tid.into()),
     ("Grid_Size", |row| volume(row.work.grid)),
-    ("Kernel_Id", |row| row.work.kernel.unwrap_or(0).into()),
+    ("Kernel_Id", |row| {
+        row.gpus.kernel_id(row.work).unwrap_or(0).into()
+    }),
     ("Kernel_Name", |row| Field::Text(row.gpus.kernel_name(row.work))),
     ("Workgroup_Size", |row| volume(row.work.workgroup)),
     ("LDS_Block_Size", |row| row.gpus.lds_block_size(row.work).into()),

@@ -40,7 +40,9 @@ const DISPATCH: &[Column<Dispatch>] = &[
     ("Stream_Id", |row| stream(row.gpus, &row.work.origin)),
     ("Thread_Id", |row| row.work.origin.tid.into()),
     ("Dispatch_Id", |row| row.work.id.into()),
-    ("Kernel_Id", |row| row.work.kernel.unwrap_or(0).into()),
+    ("Kernel_Id", |row| {
+        row.gpus.kernel_id(row.work).unwrap_or(0).into()
+    }),
     ("Kernel_Name", |row| Field::Text(row.gpus.kernel_name(row.work))),
     ("Correlation_Id", |row| row.work.origin.innermost.into()),
     ("Start_Timestamp", |row| row.work.time.begin.into()),
@@ -78,7 +80,9 @@ const DISPATCH_QUALITY: &[Column<Dispatch>] = &[
     ("Stream_Handle", |row| {
         row.work.origin.stream.map(Field::Address).into()
     }),
-    ("Kernel_Id", |row| row.work.kernel.unwrap_or(0).into()),
+    ("Kernel_Id", |row| {
+        row.gpus.kernel_id(row.work).unwrap_or(0).into()
+    }),
     ("Kernel_Name", |row| Field::Text(row.gpus.kernel_name(row.work))),
     ("Mangled_Name", |row| {
         row.gpus

@@ -5,9 +5,9 @@
 //! not let through; so all formats agree. What was left out is counted: a remark among the events says so in every output, and
 //! [`LeftOut`] in the [`Report`](crate::Report).
 //!
-//! As in rocprofv3, regular expressions look for a match anywhere in the name as it is shown, and iterations
-//! count the dispatches of one kernel from 1 on. Here a kernel is a name in a process, and only
-//! dispatches count: API calls, copies and the kernels themselves stay.
+//! As in rocprofv3, regular expressions look for a match anywhere in the name as it is shown, but not in the
+//! range after which a kernel is called, and iterations count the dispatches of one kernel from 1 on. Here a
+//! kernel is a name in a process, and only dispatches count: API calls, copies and the kernels themselves stay.
 
 mod iterations;
 mod rename;
@@ -17,6 +17,7 @@ use std::{
     fmt,
 };
 
+use gputrace_abi::domain::Domain;
 use gputrace_capture::{gpu::AgentKind, meta::Notice};
 use gputrace_timeline::{
     event::Event,
@@ -28,11 +29,16 @@ use crate::{gpu::Gpus, intervals::Intervals};
 pub use iterations::{Iterations, IterationsError};
 use rename::Rename;
 
+/// What programs tell profilers.
+const MARKERS: [Domain; 3] = [Domain::MarkerCore, Domain::MarkerControl, Domain::MarkerName];
+
 /// What to do with kernels and their dispatches.
 #[derive(Clone, Debug, Default)]
 pub struct KernelOptions {
     /// Whether a kernel within a range of its thread is called as the range is.
     pub rename: bool,
+    /// Whether markers and ranges are left out: they were recorded for the names of kernels alone.
+    pub hide_markers: bool,
     /// How kernels are called.
     pub names: KernelNames,
     /// Which dispatches there are.
@@ -184,7 +190,8 @@ impl KernelStage {
     pub(crate) fn passes(&self, event: &Event) -> bool {
         match event {
             Event::Dispatch(_) => !self.options.rename && self.options.filter.is_empty(),
-            Event::Call(_) | Event::Copy(_) | Event::Observation(_) | Event::Counter(_) => true,
+            Event::Call(_) => !self.options.hide_markers,
+            Event::Copy(_) | Event::Observation(_) | Event::Counter(_) => true,
             _ => false,
         }
     }
@@ -211,18 +218,20 @@ impl KernelStage {
                 info.label = self.options.agents.label(&info);
                 give(Event::Agent(info));
             }
-            Event::Dispatch(mut dispatch) => {
-                if self.options.rename
-                    && let Some(kernel) = self.rename.rename(&mut dispatch)
-                {
-                    let event = Event::Kernel(Box::new(kernel));
-                    self.kernels.learn(&event);
-                    give(event);
-                }
+            Event::Dispatch(dispatch) => {
                 if self.options.filter.is_empty() {
-                    give(Event::Dispatch(dispatch));
+                    self.release(dispatch, give);
                 } else {
                     self.dispatch(dispatch, give);
+                }
+            }
+            Event::Call(mut call) => {
+                let is_marker = MARKERS.iter().any(|domain| domain.id() == call.domain);
+                if !(self.options.hide_markers && is_marker) {
+                    if self.options.hide_markers {
+                        call.range = 0;
+                    }
+                    give(Event::Call(call));
                 }
             }
             Event::Function(info) => {
@@ -255,12 +264,22 @@ impl KernelStage {
         }
     }
 
+    /// Gives a dispatch that is shown, after its kernel if that has a new name.
+    fn release(&mut self, mut dispatch: Box<Dispatch>, give: &mut impl FnMut(Event)) {
+        if self.options.rename
+            && let Some(kernel) = self.rename.rename(&mut dispatch)
+        {
+            give(Event::Kernel(Box::new(kernel)));
+        }
+        give(Event::Dispatch(dispatch));
+    }
+
     fn dispatch(&mut self, dispatch: Box<Dispatch>, give: &mut impl FnMut(Event)) {
         self.left_out.of += 1;
         let id = dispatch.id;
         match (self.instances_of(&dispatch), &self.options.filter.iterations) {
             (None, _) => self.left_out.dispatches += 1,
-            (Some(_), None) => give(Event::Dispatch(dispatch)),
+            (Some(_), None) => self.release(dispatch, give),
             (Some(number), Some(iterations)) => {
                 let last = iterations.last();
                 if let Some(instances) = self.instances.get_mut(number) {
@@ -297,7 +316,7 @@ impl KernelStage {
             instances.before += 1;
             let iterations = self.options.filter.iterations.as_ref();
             if iterations.is_none_or(|iterations| iterations.contains(instances.before)) {
-                give(Event::Dispatch(dispatch));
+                self.release(dispatch, give);
             } else {
                 self.left_out.dispatches += 1;
             }

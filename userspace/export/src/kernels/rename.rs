@@ -1,20 +1,21 @@
-//! Kernels under the names of the ranges in which programs launched them: rocprofv3's `--kernel-rename`.
+//! Kernels under the names of the ranges in which programs launched them: rocprofv3's `--kernel-rename`. As there, a mark
+//! (`roctxMark`) stands for a range that begins with it.
 
 use std::collections::HashMap;
 
 use gputrace_timeline::{
     event::{Event, RangeKind},
-    gpu::{Dispatch, KernelInfo},
+    gpu::{Dispatch, KernelInfo, Renamed},
 };
 
 /// Number of the first kernel that is made here; those of a timeline are far below.
 const FIRST: u32 = 1 << 31;
 
-/// Gives dispatches within a nested range a kernel of their own, which is called as the range is and is otherwise the
+/// Gives dispatches within a nested range, or after a mark, a kernel of their own, which is called as the range is and is otherwise the
 /// one that they ran. Grows with the number of ranges' texts and kernels in them.
 #[derive(Debug, Default)]
 pub(super) struct Rename {
-    /// Texts of ranges, by the number of the function that stands for each.
+    /// Texts of ranges and marks, by the number of the function that stands for each.
     texts: HashMap<u32, String>,
     kernels: HashMap<u32, KernelInfo>,
     /// By kernel and text.
@@ -25,7 +26,7 @@ impl Rename {
     /// Takes note of ranges and kernels.
     pub(super) fn learn(&mut self, event: &Event) {
         match event {
-            Event::Function(info) if info.range == Some(RangeKind::Nested) => {
+            Event::Function(info) if matches!(info.range, Some(RangeKind::Nested | RangeKind::Mark)) => {
                 self.texts.insert(info.function.id, info.function.name.clone());
             }
             Event::Kernel(info) => {
@@ -49,6 +50,10 @@ impl Rename {
                 id,
                 demangled: text.clone(),
                 shown: text.clone(),
+                renamed: Some(Renamed {
+                    kernel: kernel.id,
+                    range,
+                }),
                 ..kernel.clone()
             });
             id

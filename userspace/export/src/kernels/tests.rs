@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use gputrace_capture::meta::{End, EndReason};
+use gputrace_timeline::event::{Call, RangeKind};
 use proptest::prelude::*;
 
 use super::*;
@@ -198,4 +199,88 @@ proptest! {
         prop_assert_eq!(left_out.unwrap().dispatches, all - expected.len() as u64);
         prop_assert_eq!(ids(&given), expected);
     }
+}
+
+/// A range, a dispatch in it, and calls of both kinds: one within the range, and the range itself.
+fn launched_in_a_range() -> Vec<Event> {
+    let within = |event| match event {
+        Event::Function(mut info) => {
+            info.range = Some(RangeKind::Nested);
+            (info.function.id, info.function.name) = (77, "solve".to_owned());
+            Event::Function(info)
+        }
+        Event::Dispatch(mut dispatch) => {
+            dispatch.origin.range = Some(77);
+            Event::Dispatch(dispatch)
+        }
+        Event::Call(mut call) => {
+            call.range = 5;
+            Event::Call(call)
+        }
+        other => other,
+    };
+    let mut events: Vec<Event> = events().into_iter().map(within).collect();
+    let call = events.iter().find_map(|event| match event {
+        Event::Call(call) => Some(call.clone()),
+        _ => None,
+    });
+    events.push(Event::Call(Call {
+        domain: Domain::MarkerCore.id(),
+        correlation: 5,
+        range: 0,
+        ..call.unwrap()
+    }));
+    events
+}
+
+#[test]
+fn filters_look_at_kernels_not_at_their_ranges() {
+    let plain = apply(filter("^add", "", ""), events()).0;
+    let renamed = |include| {
+        let options = KernelOptions {
+            rename: true,
+            ..filter(include, "", "")
+        };
+        apply(options, launched_in_a_range()).0
+    };
+    assert_ne!(ids(&plain), [0; 0]);
+    assert_eq!(ids(&renamed("^add")), ids(&plain));
+    assert_eq!(ids(&renamed("solve")), [0; 0]);
+    // Every dispatch comes after the kernel of the new name, which leads to its own.
+    let mut names = HashMap::new();
+    for event in renamed("^add") {
+        match event {
+            Event::Kernel(info) => {
+                names.insert(info.id, (info.shown.clone(), info.renamed));
+            }
+            Event::Dispatch(dispatch) => {
+                let (shown, renamed) = &names[&dispatch.kernel.unwrap()];
+                assert_eq!((shown.as_str(), renamed.unwrap().range), ("solve", 77));
+                assert!(names.contains_key(&renamed.unwrap().kernel));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn markers_recorded_for_names_alone_are_not_shown() {
+    let ranges = |hide_markers| -> Vec<(u64, u64)> {
+        let options = KernelOptions {
+            rename: true,
+            hide_markers,
+            ..KernelOptions::default()
+        };
+        let (given, _) = apply(options, launched_in_a_range());
+        let calls = given.iter().filter_map(|event| match event {
+            Event::Call(call) => Some((call.correlation, call.range)),
+            _ => None,
+        });
+        calls.collect()
+    };
+    let mut shown = ranges(false);
+    assert_eq!(shown.pop(), Some((5, 0)));
+    assert!(shown.iter().all(|(_, range)| *range == 5) && !shown.is_empty());
+    let unranged: Vec<(u64, u64)> = shown.iter().map(|(call, _)| (*call, 0)).collect();
+    assert_eq!(ranges(true), unranged);
 }

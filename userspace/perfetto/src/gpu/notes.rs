@@ -275,7 +275,10 @@ fn kernel(annotations: &mut Annotations<'_>, info: &KernelInfo) {
         annotations.named_text("runtime_kernel", runtime.name());
     }
     for (name, value) in [
-        ("kernel_id", info.id),
+        (
+            "kernel_id",
+            info.renamed.map_or(info.id, |renamed| renamed.kernel),
+        ),
         ("code_object_id", info.code_object),
         ("vgpr_count", info.kernel.arch_vgpr_count),
         ("accum_vgpr_count", info.kernel.accum_vgpr_count),

@@ -15,6 +15,8 @@ pub(super) struct Open {
     pub(super) function: u32,
     /// Ranges around it, as the library counts them.
     pub(super) level: Option<u64>,
+    /// The function that the last mark directly inside it is shown as.
+    pub(super) mark: Option<u32>,
 }
 
 impl Open {
@@ -33,6 +35,8 @@ impl Open {
 #[derive(Debug, Default)]
 pub(super) struct Nesting {
     open: Vec<Open>,
+    /// The function that the last mark outside of all is shown as.
+    mark: Option<u32>,
 }
 
 impl Nesting {
@@ -41,9 +45,21 @@ impl Nesting {
         self.open.push(open);
     }
 
-    /// What the innermost is shown as.
+    /// A mark, shown as this function.
+    pub(super) fn mark(&mut self, function: u32) {
+        match self.open.last_mut() {
+            Some(open) => open.mark = Some(function),
+            None => self.mark = Some(function),
+        }
+    }
+
+    /// What kernels are called after: the last mark directly inside the innermost range, or else that range. rocprofv3 puts
+    /// marks onto its stack of ranges and takes one entry off at the end of a range, so that a mark's range goes on for it.
     pub(super) fn innermost(&self) -> Option<u32> {
-        self.open.last().map(|open| open.function)
+        match self.open.last() {
+            Some(open) => open.mark.or(Some(open.function)),
+            None => self.mark,
+        }
     }
 
     /// The range directly around a call of the thread, 0 if there is none.

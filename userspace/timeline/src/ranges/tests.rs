@@ -275,6 +275,42 @@ fn work_gets_the_range_and_the_id_of_its_thread() {
 }
 
 #[test]
+fn kernels_after_a_mark_are_called_after_it_until_its_range_ends() {
+    let (mut ranges, mut events) = (ranges(), Vec::new());
+    for call in [
+        text(call("roctxMarkA", 10, 0), "begin"),
+        text(call("roctxRangePushA", 20, 0), "solve"),
+        text(call("roctxMarkA", 30, 0), "half"),
+        text(call("roctxRangePushA", 40, 0), "inner"),
+        call("roctxRangePop", 50, 0),
+        call("roctxRangePop", 60, 0),
+    ] {
+        ranges.call(call, &mut events);
+    }
+    let names: HashMap<u32, String> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Function(info) => Some((info.function.id, info.function.name.clone())),
+            _ => None,
+        })
+        .collect();
+    let at = |time| {
+        let mut dispatch = Dispatch::default();
+        (dispatch.origin.pid, dispatch.origin.tid, dispatch.origin.time) = (1, 2, time);
+        let mut event = Event::Dispatch(Box::new(dispatch));
+        ranges.annotate(&mut event);
+        match event {
+            Event::Dispatch(dispatch) => dispatch.origin.range.map_or("", |range| names[&range].as_str()),
+            _ => panic!("it is a dispatch"),
+        }
+    };
+    assert_eq!(
+        [5, 15, 25, 35, 45, 55, 65].map(at),
+        ["", "begin", "solve", "half", "inner", "half", "begin"]
+    );
+}
+
+#[test]
 fn too_many_texts_are_arguments_and_counted() {
     let (mut ranges, mut events) = (ranges(), Vec::new());
     for number in 0..=MOST_TEXTS + 1 {

@@ -81,6 +81,7 @@ impl Kernels {
                 shown: demangled.clone(),
                 demangled,
                 runtime: RuntimeKernel::of(&known.kernel.name),
+                renamed: None,
             })));
         }
         known.id
