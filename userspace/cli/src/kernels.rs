@@ -64,12 +64,17 @@ impl KernelArgs {
                 KernelNames::Demangled
             },
             filter: KernelFilter {
-                include: self.kernel_include_regex.clone(),
-                exclude: self.kernel_exclude_regex.clone(),
+                include: given(&self.kernel_include_regex),
+                exclude: given(&self.kernel_exclude_regex),
                 iterations,
             },
         }
     }
+}
+
+/// An empty expression is as good as none, as in rocprofv3: files of options write `kernel_exclude_regex: ""`.
+fn given(regex: &Option<Regex>) -> Option<Regex> {
+    regex.clone().filter(|regex| !regex.as_str().is_empty())
 }
 
 /// A regular expression. What is wrong with one is shown where it is.
@@ -131,6 +136,15 @@ mod tests {
 
     #[test]
     fn nothing_is_left_out_by_default() {
+        let empty = [
+            "--kernel-include-regex",
+            "",
+            "--kernel-exclude-regex",
+            "",
+            "-p",
+            "1",
+        ];
+        assert!(parse(&empty).unwrap().filter.is_empty());
         let options = parse(&["-p", "1"]).unwrap();
         assert!(options.filter.is_empty());
         assert!(matches!(options.names, KernelNames::Demangled));
