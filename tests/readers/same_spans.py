@@ -169,6 +169,7 @@ def of_otf2(path: Path) -> Counter[str] | None:
         return None
     counts = Counter(found)
     counts["other_api"] += sum(counts.pop(kind, 0) for kind in OTHERS)
+    counts["marker_api"] += counts.pop("mark", 0)
     return counts
 
 

@@ -18,7 +18,7 @@ use gputrace_export::{
 };
 use gputrace_timeline::{
     driver::EVICTED,
-    event::{Call, CallEnd, CounterSample, Event, ProcessInfo},
+    event::{Call, CallEnd, CounterSample, Event, ProcessInfo, RangeKind},
     gpu::{Copy, Dispatch, GpuTime, Origin},
     observation::Observation,
 };
@@ -58,6 +58,9 @@ pub(crate) struct Location {
     pub(crate) tid: u32,
     pub(crate) place: Place,
 }
+
+/// Category of marks.
+const MARK: &str = "mark";
 
 /// The name of a domain of observations.
 pub(crate) fn stem(domain: u8) -> &'static str {
@@ -153,10 +156,10 @@ impl Otf2Exporter {
 
     fn call(&mut self, call: &Call) -> Result<(), ExportError> {
         let name = self.functions.name(call.function);
-        let region = self
-            .content
-            .definitions
-            .region(name, group(call.domain), ROLE_FUNCTION);
+        let function = self.functions.get(call.function);
+        let is_mark = function.is_some_and(|info| info.range == Some(RangeKind::Mark));
+        let category = if is_mark { MARK } else { group(call.domain) };
+        let region = self.content.definitions.region(name, category, ROLE_FUNCTION);
         let location = Location {
             pid: call.pid,
             tid: call.tid,

@@ -11,6 +11,9 @@
 //! `memory_copy`), and besides `correlation_id`, `quality`, `start_uncertainty`, `end_uncertainty` (ns) and
 //! `unfinished` where they say anything.
 //!
+//! Marks (`roctxMark`) are regions without duration in category `mark`: rocprofv3's archives have none, so what counts
+//! their `marker_api` finds ranges alone.
+//!
 //! Regions of a location are nested, as readers demand. Kernels of a queue that overlap, which they do where
 //! neither waits for the other, are on further locations whose names end in `(overlapping 2)` and so on.
 //!

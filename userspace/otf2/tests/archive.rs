@@ -10,6 +10,7 @@ use std::{
     process::Command,
 };
 
+use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::Function;
 use gputrace_export::{
     ExportError, Exporter, FileOwner, OutputDir, OutputError, synthetic,
@@ -17,7 +18,7 @@ use gputrace_export::{
 };
 use gputrace_otf2::Otf2Exporter;
 use gputrace_timeline::{
-    event::{Call, Event, FunctionInfo},
+    event::{Call, Event, FunctionInfo, RangeKind},
     synthetic::call,
 };
 
@@ -173,6 +174,39 @@ fn what_overlaps_gets_another_location() {
         assert!(text.contains("Queue 0 (overlapping 3)"), "{text}");
         assert!(!text.contains("(overlapping 4)"), "{text}");
         assert!(text.contains("Thread 100 (overlapping 2)"), "{text}");
+    }
+}
+
+#[test]
+fn marks_have_a_category_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut events = Vec::new();
+    for (id, kind) in [(70, RangeKind::Mark), (71, RangeKind::Nested)] {
+        events.push(Event::Function(Box::new(FunctionInfo {
+            function: Function {
+                id,
+                name: format!("{kind:?}"),
+                domain: Domain::MarkerCore.id(),
+                ..Function::default()
+            },
+            domain: Some(Domain::MarkerCore),
+            library: String::new(),
+            build_id: String::new(),
+            range: Some(kind),
+        })));
+        let begin = synthetic::START + u64::from(id);
+        events.push(Event::Call(Call {
+            function: id,
+            domain: Domain::MarkerCore.id(),
+            ..call(id.into(), begin, begin)
+        }));
+    }
+    let Some(path) = export(&events, directory.path()) else {
+        return;
+    };
+    if let Some(counts) = check(&path) {
+        assert!(counts.contains("\"mark\": 1"), "{counts}");
+        assert!(counts.contains("\"marker_api\": 1"), "{counts}");
     }
 }
 
