@@ -7,7 +7,7 @@ use gputrace_timeline::{
 };
 use serde::Serialize;
 
-use crate::gpu::uncertainty;
+use crate::gpu::{Gpus, queue_id, uncertainty};
 
 /// rocprofiler-sdk's buffer tracing kinds by number (`rocprofiler_buffer_tracing_kind_t`, without the prefix).
 pub(crate) const KINDS: &[&str] = &[
@@ -146,7 +146,7 @@ const DISPATCH_INFO_SIZE: u64 = 72;
 /// Bytes of its record of a copy.
 const COPY_SIZE: u64 = 96;
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Dim3 {
     x: u32,
     y: u32,
@@ -159,12 +159,12 @@ impl From<[u32; 3]> for Dim3 {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct DispatchInfo {
     size: u64,
     agent_id: Handle,
     queue_id: Handle,
-    kernel_id: u32,
+    kernel_id: usize,
     dispatch_id: u64,
     private_segment_size: u32,
     group_segment_size: u32,
@@ -173,13 +173,15 @@ pub(crate) struct DispatchInfo {
 }
 
 impl DispatchInfo {
-    /// `node` is the agent's; `queue` is a number in rocprofv3's way.
-    pub(crate) fn new(dispatch: &Dispatch, node: Option<u32>, queue: u64) -> Self {
+    /// `kernel` is the number in `kernel_symbols`.
+    pub(crate) fn new(dispatch: &Dispatch, kernel: usize, gpus: &Gpus) -> Self {
         Self {
             size: DISPATCH_INFO_SIZE,
-            agent_id: agent_id(node),
-            queue_id: Handle { handle: queue },
-            kernel_id: dispatch.kernel.unwrap_or(0),
+            agent_id: agent_id(gpus.node_of(dispatch)),
+            queue_id: Handle {
+                handle: queue_id(dispatch.queue),
+            },
+            kernel_id: kernel,
             dispatch_id: dispatch.id,
             private_segment_size: dispatch.private_size,
             group_segment_size: dispatch.group_size,
@@ -257,8 +259,8 @@ pub(crate) struct DispatchRecord {
 }
 
 impl DispatchRecord {
-    /// `node` is the agent's; `queue` and `stream` are numbers in rocprofv3's way.
-    pub(crate) fn new(dispatch: &Dispatch, node: Option<u32>, queue: u64, stream: u32) -> Self {
+    /// `stream` is a number in rocprofv3's way.
+    pub(crate) fn new(dispatch: &Dispatch, info: DispatchInfo, stream: u32) -> Self {
         Self {
             size: DISPATCH_SIZE,
             kind: kind(Some(Domain::KernelDispatch)),
@@ -267,7 +269,7 @@ impl DispatchRecord {
             correlation_id: Correlation::of(&dispatch.origin),
             start_timestamp: dispatch.time.begin,
             end_timestamp: dispatch.time.end,
-            dispatch_info: DispatchInfo::new(dispatch, node, queue),
+            dispatch_info: info,
             stream_id: Handle {
                 handle: stream.into(),
             },

@@ -61,6 +61,7 @@ mod json_metadata;
 mod json_records;
 mod json_spill;
 mod json_summary;
+mod json_symbols;
 pub mod kernels;
 pub mod levels;
 mod lines;

@@ -125,14 +125,16 @@ impl Work {
 
     pub(crate) fn kernel(&mut self, context: &mut Context, info: &KernelInfo) -> Result<(), ExportError> {
         let kernel = &info.kernel;
-        let [shown, demangled] = [&info.shown, &info.demangled].map(|name| match name.as_str() {
+        let shown = match info.shown.as_str() {
             "" => &kernel.name,
-            _ => name,
-        });
+            shown => shown,
+        };
+        let demangled = info.demangled_symbol();
         let extdata = json!({
             "kernel_id": info.id,
             "formatted_kernel_name": shown,
             "demangled_kernel_name": demangled,
+            "truncated_kernel_name": gputrace_names::truncate(&demangled),
             "kernel_address": {"handle": kernel.object},
         });
         context.who.process(info.pid);
@@ -142,7 +144,7 @@ impl Work {
             context.node,
             info.pid,
             info.code_object,
-            kernel.name,
+            info.symbol(),
             shown,
             int(kernel.object),
             kernel.kernarg_size,
