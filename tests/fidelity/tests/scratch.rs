@@ -18,8 +18,13 @@ use serde_json::Value;
 
 use support::{gputrace, program, release};
 
-/// Long enough for the recorder to look while the kernel has its memory, also on a busy machine.
-const SETTINGS: &str = "[[kernel]]\nname = \"uses_scratch\"\nduration = { fixed_ns = 200_000_000 }\n";
+/// Long enough for the recorder to look while the kernel has its memory, and while its queue has none afterwards, also on a busy
+/// machine.
+const SETTINGS: &str = "default_duration = { fixed_ns = 50_000_000 }
+[[kernel]]
+name = \"uses_scratch\"
+duration = { fixed_ns = 200_000_000 }
+";
 
 const COLUMNS: &str = r#""Kind","Operation","Agent_Id","Queue_Id","Thread_Id","Alloc_Flags","Start_Timestamp","End_Timestamp","Allocation_Size""#;
 
