@@ -13,7 +13,12 @@ use gputrace_timeline::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{gpu::Gpus, json_records::agent_id, json_symbols::Registered};
+use crate::{
+    gpu::Gpus,
+    json_records::agent_id,
+    json_symbols::Registered,
+    node::{node_hash, node_number},
+};
 
 /// `metadata` of a process that was there until `end`; `outputs` are members of `config` that say how outputs are made.
 pub(crate) fn metadata(
@@ -26,6 +31,8 @@ pub(crate) fn metadata(
     config.extend(outputs.clone());
     json!({
         "node": {
+            "id": node_number(recording),
+            "hash": node_hash(recording),
             "machine_id": recording.hostname,
             "system_name": "Linux",
             "hostname": recording.hostname,
@@ -147,6 +154,7 @@ pub(crate) fn agent(info: &AgentInfo) -> Value {
         "node_id": agent.node_id,
         "logical_node_id": info.absolute_index,
         "logical_node_type_id": info.type_index,
+        "gpu_index": if agent.kind == AgentKind::Gpu { i64::from(info.type_index) } else { -1 },
     });
     if let Value::Object(rest) = rest {
         members.extend(rest);

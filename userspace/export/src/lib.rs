@@ -69,6 +69,7 @@ pub mod loss;
 pub mod merge;
 mod moments;
 pub mod ndjson;
+pub mod node;
 mod observed;
 pub mod output;
 mod run;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use gputrace_export::kernels::KernelNames;
+use gputrace_export::{kernels::KernelNames, summary::tables::DomainGroup};
 use gputrace_perfetto::GpuGrouping;
 use serde_json::{Map, Value, json};
 
@@ -18,7 +18,7 @@ pub fn output_config(formats: &Formats, directory: &Path, name: &str) -> Map<Str
         let given = regex.as_ref().map(regex::Regex::as_str);
         given.unwrap_or(default).to_owned()
     };
-    let groups: Vec<&str> = tables.groups.iter().map(|group| group.given()).collect();
+    let groups: Vec<&str> = tables.groups.iter().map(DomainGroup::given).collect();
     let members = json!({
         "output_path": directory.to_string_lossy(),
         "output_file": name,
