@@ -28,6 +28,8 @@ ARRAYS = (
 DOMAINS = {array: "KERNEL_DISPATCH" if array == "kernel_dispatch" else array.upper() for array in ARRAYS}
 # Calls that stay calls although the program gives a text: it names something else.
 LABELLED = ("kokkosp_allocate_data", "kokkosp_deallocate_data", "roctxName")
+# Arrays in which readers look by number, and where entries have it.
+INDEXED = {"code_objects": "code_object_id", "kernel_symbols": "kernel_id", "host_functions": "host_function_id"}
 NULL_AGENT = 0
 ADDRESS = re.compile("0x[0-9a-f]{16}")
 
@@ -57,9 +59,19 @@ def metadata(process: dict[str, Any], agents: set[int]) -> Iterator[str]:
         for member, parts in (("fw_version", ["uCode", "Major", "Minor", "Stepping"]), ("sdma_fw_version", ["uCodeSDMA", "uCodeRes"])):
             if member in agent and set(agent[member]) != set(parts):
                 yield f"agent {agent['id']} has {member} {agent[member]}"
-    for kernel in process["kernel_symbols"]:
+    for array, number in INDEXED.items():
+        numbers = [entry[number] for entry in process[array]]
+        if numbers != list(range(len(numbers))) or not numbers:
+            yield f"{array} are not where their numbers say: {numbers}"
+    for kernel in process["kernel_symbols"][1:]:
+        if not kernel["kernel_name"].endswith(".kd"):
+            yield f"kernel {kernel['kernel_id']} has the symbol {kernel['kernel_name']}"
         if kernel["truncated_kernel_name"] not in kernel["demangled_kernel_name"] or not kernel["truncated_kernel_name"]:
             yield f"kernel {kernel['kernel_id']} has the short name {kernel['truncated_kernel_name']}"
+    for host in process["host_functions"]:
+        kernel = process["kernel_symbols"][host["kernel_id"]]
+        if host["kernel_id"] and host["device_function"] + ".kd" != kernel["kernel_name"]:
+            yield f"host function {host['host_function_id']} is {kernel['kernel_name']}"
     for found in process["code_objects"]:
         if found["rocp_agent"]["handle"] not in agents:
             yield f"code object {found['code_object_id']} has an unknown agent"
@@ -70,7 +82,7 @@ def metadata(process: dict[str, Any], agents: set[int]) -> Iterator[str]:
 def summary(process: dict[str, Any]) -> Iterator[str]:
     """The sums must be those of the records."""
     texts = marker_texts(process)
-    kernels = {kernel["kernel_id"]: kernel["formatted_kernel_name"] for kernel in process["kernel_symbols"]}
+    kernels = {kernel["kernel_id"]: kernel["formatted_kernel_name"] for kernel in process["kernel_symbols"][1:]}
     # Kernels that are called after ranges.
     renames = {entry["key"]: entry["value"] for entry in process["strings"]["correlation_id"]["external"]}
     expected: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -107,6 +119,8 @@ def summary(process: dict[str, Any]) -> Iterator[str]:
 
 def problems(document: dict[str, Any], counts: Counter[str]) -> Iterator[str]:
     calls: set[int] = set()
+    if list(document) != ["rocprofiler-sdk-tool"]:
+        yield f"the document has {list(document)}"
     for process in document["rocprofiler-sdk-tool"]:
         pid = process.get("metadata", {}).get("pid")
         yield from (f"process {pid} has no {member}" for member in MEMBERS if member not in process)
@@ -116,8 +130,8 @@ def problems(document: dict[str, Any], counts: Counter[str]) -> Iterator[str]:
         objects = {found["code_object_id"] for found in process["code_objects"]}
         yield from (
             f"kernel {kernel['kernel_id']} is of no code object"
-            for kernel in process["kernel_symbols"]
-            if objects and kernel["code_object_id"] not in objects
+            for kernel in process["kernel_symbols"][1:]
+            if len(objects) > 1 and kernel["code_object_id"] not in objects
         )
         texts = marker_texts(process)
         if len(texts) != len(process["strings"]["marker_api"]):
@@ -155,7 +169,7 @@ def problems(document: dict[str, Any], counts: Counter[str]) -> Iterator[str]:
             counts[f"untimed {array}"] += len(records)
             for record in records:
                 yield from work(record, f"untimed {array}", agents, kernels, timed=False)
-    loss = document["gputrace"]["loss"]
+    loss = document["rocprofiler-sdk-tool"][0]["gputrace"]["document"]["loss"]
     if loss and loss["complete"]:
         for row in loss["rows"]:
             counts["lost"] += row["lost"]

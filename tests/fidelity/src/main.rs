@@ -6,11 +6,12 @@ use anyhow::{Context as _, Result, anyhow};
 use clap::Parser;
 use gputrace_fidelity::{
     Figures,
-    release::{NAMES, Release, SIMROCM, SIMROCM_NEWER},
+    release::{Release, SIMROCM, SIMROCM_NEWER},
     report::Report,
     run::measure,
     scenario::Scenario,
 };
+use gputrace_runs::rocm::NAMES;
 
 /// Compare recordings with what the software GPU really did.
 #[derive(Parser)]

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gputrace_e2e::Trace;
+use gputrace_runs::{Launch, is_own, launch_of};
 use gputrace_timeline::{event::Call, gpu::Origin};
 
 use crate::{
     compare::Evidence,
     dispatches::{Matched, describe},
     figures::{Figures, Flaw},
-    truth::{Launch, is_own, launch_of},
 };
 
 /// Functions that launch one kernel, `_spt` forms aside, and where their arguments are.

@@ -5,21 +5,16 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
+use gputrace_runs::rocm::{self, LIBRARIES};
 
 use crate::scenario::Workload;
-
-/// Releases of `cargo xtask rocm`, oldest first.
-pub const NAMES: [&str; 3] = ["5.2.3", "5.7.1", "6.4.3"];
 
 /// The stand-ins' name.
 pub const SIMROCM: &str = "simrocm";
 
 /// The stand-ins with all ways of newer releases.
 pub const SIMROCM_NEWER: &str = "simrocm-7";
-
-/// Where Debian has libraries, seen from a root.
-const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 /// A ROCm that workloads can run on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,24 +32,13 @@ pub struct Release {
 }
 
 impl Release {
-    /// Finds a release in the cache of `cargo xtask rocm`, and builds the workloads for it. The ROCm of this machine's
-    /// own Debian 12 stands for 5.2.3 where that was not fetched.
+    /// Finds a release ([`rocm::root`]), and builds the workloads for it.
     ///
     /// # Errors
     ///
     /// When it is not there, or the workloads cannot be built; says what to do.
     pub fn find(name: &str) -> Result<Self> {
-        let cached = cache().map(|cache| cache.join(name).join("root"));
-        // Written last: without it the root is not whole.
-        let cached = cached.filter(|root| root.join("PACKAGES").is_file());
-        let machine = || {
-            let root = PathBuf::from("/");
-            let is_there = root.join(LIBRARIES).join("libamdhip64.so.5").exists();
-            (name == "5.2.3" && is_there).then_some(root)
-        };
-        let Some(root) = cached.or_else(machine) else {
-            bail!("ROCm {name} is not there; `cargo xtask rocm --release {name} --fetch` gets it");
-        };
+        let root = rocm::root(name).with_context(|| rocm::missing(name))?;
         let workloads = built().join(name);
         let objects = built().join("objects");
         build(&workloads, &root, &objects)?;
@@ -140,11 +124,8 @@ impl Release {
 ///
 /// As [`preload`].
 pub fn equip(command: &mut Command, place: &Path) -> Result<()> {
-    command
-        .env("LD_PRELOAD", preload()?)
-        .env("SOFTGPU_CONFIG", place.join("softgpu.toml"))
-        .env("SOFTGPU_LOG", place.join("truth"))
-        .env("WORKLOAD_LOG", place.join("said"));
+    command.env("LD_PRELOAD", preload()?);
+    gputrace_runs::equip(command, place);
     Ok(())
 }
 
@@ -164,17 +145,6 @@ pub fn preload() -> Result<PathBuf> {
     libraries
         .next()
         .context("libgputrace_mockkfd.so is not built: `cargo build -p gputrace-mockkfd`")
-}
-
-/// The directory of `cargo xtask rocm`, by the XDG rules.
-fn cache() -> Option<PathBuf> {
-    let absolute = |name| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(cache.join("gputrace/rocm"))
 }
 
 fn checkout() -> PathBuf {

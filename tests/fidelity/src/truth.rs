@@ -5,31 +5,12 @@ use std::{
     path::Path,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
+use gputrace_runs::{
+    is_own, launch_of,
+    said::{self, Launch, Said},
+};
 use gputrace_softgpu::truth::{Copy, Dispatch, QueueKind, Record, Scratch, read_directory};
-use serde::Deserialize;
-
-/// A kernel that a workload launched, by its own account.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-pub struct Launch {
-    /// Name in the code object.
-    pub kernel: String,
-    /// GPU, counted from 0.
-    pub device: u32,
-    /// Work-items.
-    pub grid: [u32; 3],
-    /// Work-items of a workgroup.
-    pub workgroup: [u32; 3],
-}
-
-/// One line of a workload's log, as far as it matters here.
-#[derive(Deserialize)]
-#[serde(tag = "said", rename_all = "snake_case")]
-enum Said {
-    Kernel(Launch),
-    #[serde(other)]
-    Other,
-}
 
 /// An AQL queue that the software GPU was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,15 +80,13 @@ impl Truth {
             }
         }
         truth.internal = internal(&truth.dispatches);
-        if said.exists() {
-            let text = std::fs::read_to_string(said).context("the workload's log")?;
-            for line in text.lines() {
-                match serde_json::from_str(line).with_context(|| line.to_owned())? {
-                    Said::Kernel(launch) => truth.launches.push(launch),
-                    Said::Other => {}
-                }
-            }
-        }
+        truth.launches = said::read(said)?
+            .into_iter()
+            .filter_map(|said| match said {
+                Said::Kernel(launch) => Some(launch),
+                _ => None,
+            })
+            .collect();
         Ok(truth)
     }
 
@@ -137,24 +116,6 @@ impl Truth {
     pub fn is_internal(&self, dispatch: &Dispatch) -> bool {
         self.internal
             .contains(&(dispatch.place.pid, dispatch.place.queue))
-    }
-}
-
-/// Whether a kernel is the program's own, by its name: HIP's names for its kernels begin with two underscores, and
-/// those of ROCr's are unknown.
-#[must_use]
-pub fn is_own(kernel: &str) -> bool {
-    !kernel.is_empty() && !kernel.starts_with("__")
-}
-
-/// A dispatch in the words of a workload's log.
-#[must_use]
-pub fn launch_of(dispatch: &Dispatch) -> Launch {
-    Launch {
-        kernel: dispatch.kernel.to_string(),
-        device: dispatch.place.agent,
-        grid: dispatch.grid,
-        workgroup: dispatch.workgroup.map(u32::from),
     }
 }
 

@@ -6,49 +6,31 @@
 
 mod support;
 
-use std::{collections::BTreeMap, fs, path::Path, process::Command};
+use std::{collections::BTreeMap, path::Path, process::Command};
 
 use gputrace_capture::meta::Notice;
 use gputrace_catalog::memory::{Allocation, allocation};
-use gputrace_e2e::{Running, Trace};
-use gputrace_fidelity::{
-    release::{Release, equip},
-    scenario::{WORKLOADS, Workload},
-};
+use gputrace_e2e::Trace;
+use gputrace_fidelity::{release::Release, scenario::WORKLOADS};
+use gputrace_runs::said::{self, Said};
 use gputrace_timeline::event::{Call, CallEnd};
 use serde_json::Value;
 
-use support::{gputrace, release};
+use support::{gputrace, record, release};
 
 const VIEW: &str = "SELECT type, level, agent_type, address, size, stack_id, pid, tid, start, \"end\" FROM memory_allocations \
                     ORDER BY stack_id";
 
-/// Records a program that copies; the capture is `out/run.gtcap` in `place`.
-fn record(release: &Release, place: &Path, options: &[&str]) {
+/// Records a program that copies.
+fn record_copies(release: &Release, place: &Path, options: &[&str]) {
     let workload = WORKLOADS.iter().find(|workload| workload.title == "copies");
-    record_program(
-        release,
-        place,
-        options,
-        workload.expect("the workload that copies"),
-        "",
-    );
+    let workload = workload.expect("the workload that copies");
+    record_for_rocpd(&release.program(workload, workload.arguments), place, "", options);
 }
 
-/// Records another, on a software GPU with these settings.
-fn record_program(release: &Release, place: &Path, options: &[&str], workload: &Workload, settings: &str) {
-    fs::write(place.join("softgpu.toml"), settings).expect("the settings");
-    let program = release.program(workload, workload.arguments);
-    let mut command = Command::new(gputrace());
-    command
-        .args(["-o", "run", "-f", "rocpd", "-d"])
-        .arg(place.join("out"))
-        .args(options)
-        .arg("--")
-        .arg(program.get_program())
-        .args(program.get_args());
-    equip(&mut command, place).expect("the software GPU");
-    Running::start("gputrace", &mut command).finish();
+/// Records a program with an output that has rocpd's views.
+fn record_for_rocpd(program: &Command, place: &Path, settings: &str, options: &[&str]) {
+    record(program, place, settings, &[&["-f", "rocpd"], options].concat());
 }
 
 /// The rows of a question.
@@ -97,7 +79,7 @@ fn expected(trace: &Trace, call: &Call) -> Option<(&'static str, &'static str, u
 fn on(name: &str) {
     let Some(release) = release(name) else { return };
     let place = tempfile::tempdir().expect("a directory");
-    record(&release, place.path(), &["-s", "--memory-allocation-trace"]);
+    record_copies(&release, place.path(), &["-s", "--memory-allocation-trace"]);
     let trace = Trace::read(&place.path().join("out/run.gtcap"));
     trace.assert_lossless();
     let found = rows(place.path(), VIEW);
@@ -158,7 +140,7 @@ fn on_rocm_6_4_3() {
 fn agents_are_known_without_their_kernels() {
     let Some(release) = release("5.2.3") else { return };
     let place = tempfile::tempdir().expect("a directory");
-    record(&release, place.path(), &["--memory-allocation-trace"]);
+    record_copies(&release, place.path(), &["--memory-allocation-trace"]);
     let unknown = rows(
         place.path(),
         "SELECT * FROM memory_allocations WHERE type = 'ALLOC' AND agent_type IS NULL",
@@ -192,18 +174,9 @@ fn hip_call(trace: &Trace, call: &Call) -> Option<Done> {
 fn hip_ledger(name: &str, program: &'static str, arguments: &'static [&'static str], functions: &[&str]) {
     let Some(release) = release(name) else { return };
     let place = tempfile::tempdir().expect("a directory");
-    let workload = Workload {
-        program,
-        arguments,
-        ..*WORKLOADS.first().expect("a workload")
-    };
-    record_program(
-        &release,
-        place.path(),
-        &["--hip-trace", "--memory-allocation-trace"],
-        &workload,
-        "",
-    );
+    let command = support::program(&release, program, arguments);
+    let options = ["--hip-trace", "--memory-allocation-trace"];
+    record_for_rocpd(&command, place.path(), "", &options);
     let trace = Trace::read(&place.path().join("out/run.gtcap"));
     trace.assert_lossless();
     for function in functions {
@@ -277,10 +250,10 @@ fn all_kinds_of_memory_are_in_the_ledger_of_hip() {
 
 /// What the program said of itself: handle and bytes of each allocation, the first two of which it released, in the other order.
 fn handles(place: &Path) -> Vec<(u64, u64)> {
-    let said = fs::read_to_string(place.join("said")).expect("what the program said");
-    let lines = said.lines().map(|line| {
-        let line: Value = serde_json::from_str(line).expect("JSON");
-        (number(&line, "handle"), number(&line, "bytes"))
+    let said = said::read(&place.join("said")).expect("what the program said");
+    let lines = said.into_iter().map(|said| match said {
+        Said::Handle { handle, bytes } => (handle, bytes),
+        other => panic!("{other:?}"),
     });
     lines.collect()
 }
@@ -290,14 +263,10 @@ fn pages_without_addresses_are_allocations() {
     let Some(release) = release("6.4.3") else { return };
     let place = tempfile::tempdir().expect("a directory");
     let place = place.path();
-    let workload = Workload {
-        program: "hsa_vmem",
-        arguments: &[],
-        ..*WORKLOADS.first().expect("a workload")
-    };
-    let options = ["--memory-allocation-trace"];
+    let command = support::program(&release, "hsa_vmem", &[]);
     // From there on ROCr has them.
-    record_program(&release, place, &options, &workload, "kfd_minor = 15\n");
+    let settings = "kfd_minor = 15\n";
+    record_for_rocpd(&command, place, settings, &["--memory-allocation-trace"]);
     let said = handles(place);
     let [first, second, third] = said[..] else {
         panic!("{said:?}")

@@ -6,57 +6,39 @@
 
 mod support;
 
-use std::{fs, process::Command};
+use gputrace_e2e::Trace;
+use gputrace_runs::said::{self, Said};
 
-use gputrace_e2e::{Running, Trace};
-use gputrace_fidelity::{
-    release::preload,
-    scenario::{WORKLOADS, Workload},
-};
-use serde_json::Value;
-
-use support::{gputrace, release};
+use support::{program, record, release};
 
 fn on(name: &str) {
     let Some(release) = release(name) else { return };
     let place = tempfile::tempdir().expect("a directory");
-    let said = place.path().join("said");
-    let workload = Workload {
-        program: "arguments",
-        arguments: &[],
-        ..*WORKLOADS.first().expect("a workload")
-    };
-    let program = release.program(&workload, workload.arguments);
-    let mut command = Command::new(gputrace());
-    command
-        .args(["--hip-trace", "-f", "csv", "-o", "run", "-d"])
-        .arg(place.path().join("out"))
-        .arg("--")
-        .arg(program.get_program())
-        .args(program.get_args())
-        .env("LD_PRELOAD", preload().expect("the software GPU"))
-        .env("SOFTGPU_LOG", place.path().join("truth"))
-        .env("WORKLOAD_LOG", &said);
-    Running::start("gputrace", &mut command).finish();
+    let place = place.path();
+    let options = ["--hip-trace", "-f", "csv"];
+    record(&program(&release, "arguments", &[]), place, "", &options);
 
-    let trace = Trace::read(&place.path().join("out/run.gtcap"));
+    let trace = Trace::read(&place.join("out/run.gtcap"));
     trace.assert_lossless();
-    let lines = fs::read_to_string(&said).expect("what the program says");
-    let mut checked = 0;
-    for line in lines.lines() {
-        let line: Value = serde_json::from_str(line).expect("an object");
-        let word = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
-        let wanted = format!("{}={}", word("name"), word("value"));
-        let of_function = trace.calls_of(word("function"));
+    let said = said::read(&place.join("said")).expect("what the program says");
+    for said in &said {
+        let Said::Argument {
+            function,
+            name: parameter,
+            value,
+        } = said
+        else {
+            panic!("ROCm {name}: {said:?}");
+        };
+        let wanted = format!("{parameter}={value}");
+        let of_function = trace.calls_of(function);
         let shown: Vec<_> = of_function.map(|call| trace.arguments(call)).collect();
         assert!(
             shown.iter().flatten().any(|argument| *argument == wanted),
-            "ROCm {name}: {}: no {wanted} in {shown:?}",
-            word("function")
+            "ROCm {name}: {function}: no {wanted} in {shown:?}"
         );
-        checked += 1;
     }
-    assert!(checked > 20, "only {checked} arguments");
+    assert!(said.len() > 20, "only {} arguments", said.len());
 }
 
 #[test]

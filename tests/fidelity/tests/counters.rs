@@ -13,14 +13,9 @@ mod support;
 use std::{fs, path::Path, process::Command};
 
 use gputrace_capture::{Block, CaptureReader, Meta};
-use gputrace_e2e::Running;
-use gputrace_fidelity::{
-    release::equip,
-    scenario::{WORKLOADS, Workload},
-};
 use serde_json::Value;
 
-use support::{gputrace, release};
+use support::{gputrace, program, record_by, release};
 
 /// Long enough for several readings, also on a busy machine.
 const SETTINGS: &str = "default_duration = { fixed_ns = 200_000_000 }\n";
@@ -60,26 +55,15 @@ fn reads(capture: &Path) -> Vec<(u64, u64)> {
 #[test]
 fn kernels_have_what_was_read_while_they_ran() {
     let Some(release) = release("5.7.1") else { return };
-    let workload = Workload {
-        program: "many_kernels",
-        arguments: &["6"],
-        ..*WORKLOADS.first().expect("a workload")
-    };
     let place = tempfile::tempdir().expect("a directory");
     let place = place.path();
-    fs::write(place.join("softgpu.toml"), SETTINGS).expect("the settings");
-    let program = release.program(&workload, workload.arguments);
-    let mut command = Command::new("unshare");
-    command
+    let mut recorder = Command::new("unshare");
+    recorder
         .args(["-m", "/bin/sh", "-c", FILES, "sh"])
-        .arg(gputrace())
-        .args(["-r", "--counters=100", "-o", "run", "-f", "csv,json,rocpd", "-d"])
-        .arg(place.join("out"))
-        .arg("--")
-        .arg(program.get_program())
-        .args(program.get_args());
-    equip(&mut command, place).expect("the software GPU");
-    Running::start("gputrace", &mut command).finish();
+        .arg(gputrace());
+    let program = program(&release, "many_kernels", &["6"]);
+    let options = ["-r", "--counters=100", "-f", "csv,json,rocpd"];
+    record_by(recorder, &program, place, SETTINGS, &options);
 
     let reads = reads(&place.join("out/run.gtcap"));
     let text = fs::read_to_string(place.join("out/run_results.json")).expect("the document");

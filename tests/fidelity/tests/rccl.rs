@@ -3,26 +3,17 @@
 
 mod support;
 
-use std::{env, fs, path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
-use gputrace_e2e::{Running, Trace, bench::skipped, formats};
-use gputrace_fidelity::{
-    release::preload,
-    scenario::{WORKLOADS, Workload},
-};
+use gputrace_e2e::{Trace, bench::skipped, formats};
 use gputrace_timeline::args;
 
-use support::{gputrace, release};
+use support::{gputrace, record, release};
 
 #[test]
 fn arguments_and_results_are_the_programs() {
     let Some(release) = release("5.7.1") else { return };
-    let workload = Workload {
-        program: "rccl_calls",
-        arguments: &[],
-        ..*WORKLOADS.first().expect("a workload")
-    };
-    let command = release.program(&workload, &[]);
+    let command = support::program(&release, "rccl_calls", &[]);
     let arguments: Vec<String> = command
         .get_args()
         .map(|argument| argument.to_string_lossy().into_owned())
@@ -51,23 +42,14 @@ fn arguments_and_results_are_the_programs() {
         .status();
     assert!(built.expect("gcc").success(), "the program cannot be built");
 
-    let gpus = place.join("softgpu.toml");
-    fs::write(&gpus, "[[agent]]\n[[agent]]\n").expect("the software GPUs");
-
-    let mut command = Command::new(gputrace());
+    // By env, as other programs of another release.
+    let mut command = Command::new("env");
     command
-        .args(["--rccl-trace", "-o", "run", "-f", "csv", "-d"])
-        .arg(place.join("out"))
-        .arg("--")
-        // By env, as other programs of another release.
-        .arg("env")
         .arg(format!("LD_LIBRARY_PATH={}", libraries.display()))
-        .arg(&program)
-        .env("LD_PRELOAD", preload().expect("the software GPU"))
-        .env("SOFTGPU_CONFIG", &gpus)
-        .env("SOFTGPU_LOG", place.join("truth"))
-        .env("WORKLOAD_LOG", place);
-    Running::start("gputrace", &mut command).finish();
+        .arg(format!("WORKLOAD_LOG={}", place.display()))
+        .arg(&program);
+    let options = ["--rccl-trace", "-f", "csv"];
+    record(&command, place, "[[agent]]\n[[agent]]\n", &options);
 
     let trace = Trace::read(&place.join("out/run.gtcap"));
     trace.assert_lossless();

@@ -12,39 +12,26 @@ mod support;
 
 use std::{fs, path::Path, process::Command};
 
-use gputrace_e2e::{Running, Trace, formats};
-use gputrace_fidelity::{
-    release::{Release, equip},
-    scenario::{WORKLOADS, Workload},
-    truth::Truth,
-};
+use gputrace_e2e::{Trace, formats};
+use gputrace_fidelity::{release::Release, truth::Truth};
 use serde_json::Value;
 
-use support::{gputrace, release};
+use support::{gputrace, program, release};
 
-/// Long enough for the recorder to look while the kernel has its memory, also on a busy machine.
-const SETTINGS: &str = "[[kernel]]\nname = \"uses_scratch\"\nduration = { fixed_ns = 200_000_000 }\n";
+/// Long enough for the recorder to look while the kernel has its memory, and while its queue has none afterwards, also on a busy
+/// machine.
+const SETTINGS: &str = "default_duration = { fixed_ns = 50_000_000 }
+[[kernel]]
+name = \"uses_scratch\"
+duration = { fixed_ns = 200_000_000 }
+";
 
 const COLUMNS: &str = r#""Kind","Operation","Agent_Id","Queue_Id","Thread_Id","Alloc_Flags","Start_Timestamp","End_Timestamp","Allocation_Size""#;
 
 /// Records a program with a kernel that needs scratch memory; the outputs are `out/run_…` in `place`.
 fn record(release: &Release, place: &Path, option: &str) {
-    let workload = Workload {
-        program: "features",
-        arguments: &["{objects}/module.hsaco"],
-        ..*WORKLOADS.first().expect("a workload")
-    };
-    let program = release.program(&workload, workload.arguments);
-    fs::write(place.join("softgpu.toml"), SETTINGS).expect("the settings");
-    let mut command = Command::new(gputrace());
-    command
-        .args([option, "-o", "run", "-f", "csv,json,rocpd", "-d"])
-        .arg(place.join("out"))
-        .arg("--")
-        .arg(program.get_program())
-        .args(program.get_args());
-    equip(&mut command, place).expect("the software GPU");
-    Running::start("gputrace", &mut command).finish();
+    let program = program(release, "features", &["{objects}/module.hsaco"]);
+    support::record(&program, place, SETTINGS, &[option, "-f", "csv,json,rocpd"]);
 }
 
 /// A change of the scratch memory of a queue.

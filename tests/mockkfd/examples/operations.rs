@@ -25,10 +25,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use gputrace_runs::rocm::NAMES;
+use gputrace_runs::said::{self, Said};
 use gputrace_softgpu::truth::{Record, read_directory};
 use serde::Deserialize;
-use support::releases::{NAMES, Release, release};
-use support::{Said, library, read_said};
+use support::library;
+use support::releases::{Release, release};
 
 /// A row of rocprofv3's API traces.
 #[derive(Debug, Deserialize)]
@@ -172,7 +174,11 @@ fn measure(release: &Release, profiling: bool) -> Measured {
     };
     Measured {
         title: format!("{}{}", release.name, if profiling { ", forced" } else { "" }),
-        phases: read_said(&at("said")).into_iter().filter_map(phase).collect(),
+        phases: said::read(&at("said"))
+            .unwrap()
+            .into_iter()
+            .filter_map(phase)
+            .collect(),
         truth: read_directory(&at("truth")).unwrap(),
         hsa: read_calls(&at("run_hsa_api_trace.csv")),
         hip: read_calls(&at("run_hip_api_trace.csv")),

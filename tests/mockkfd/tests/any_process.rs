@@ -4,10 +4,11 @@ mod support;
 
 use std::process::Command;
 
+use gputrace_runs::Run;
 use gputrace_softgpu::clock::GpuClock;
 use gputrace_softgpu::truth::Record;
 use support::releases::{code_object, on_each_release};
-use support::{Run, run_until};
+use support::run_until;
 
 /// Runs `kfd-caller`, which needs no ROCm, on a software GPU.
 fn kfd_caller(what: &str, toml: &str) -> Run {

@@ -2,11 +2,12 @@
 
 mod support;
 
+use gputrace_runs::{Direction, Said};
 use gputrace_softgpu::clock::GpuClock;
 use gputrace_softgpu::fault::Fault;
 use gputrace_softgpu::truth::Record;
 use support::releases::{code_object, on_each_release};
-use support::{Direction, Said, launch_of, run_until, sorted};
+use support::run_until;
 
 /// Copies that SDMA does, wherever the memory on the host is.
 const BY_SDMA: [Direction; 2] = [Direction::H2d, Direction::D2h];
@@ -29,11 +30,8 @@ fn kernels_of_a_stream_run_in_its_order() {
             "default_duration = { uniform_ns = [0, 5_000] }",
         );
         run.assert_success();
+        run.assert_all_ran_in_order();
         let dispatches = run.dispatches();
-        assert_eq!(
-            dispatches.iter().map(launch_of).collect::<Vec<_>>(),
-            run.launches()
-        );
         let ends_before_the_next = dispatches
             .windows(2)
             .all(|pair| pair[0].end.unwrap() <= pair[1].begin);
@@ -87,11 +85,8 @@ fn streams_wait_for_each_other() {
         const DURATION_NS: u64 = 300_000;
         let run = release.run("streams", &[], "default_duration = { fixed_ns = 300_000 }");
         run.assert_success();
+        run.assert_all_ran_in_order();
         let dispatches = run.dispatches();
-        assert_eq!(
-            dispatches.iter().map(launch_of).collect::<Vec<_>>(),
-            run.launches()
-        );
         assert!(
             dispatches
                 .windows(2)
@@ -102,10 +97,7 @@ fn streams_wait_for_each_other() {
         queues.sort_unstable();
         queues.dedup();
         assert_eq!(queues.len(), 4);
-        let elapsed = run.said.iter().find_map(|said| match said {
-            Said::ElapsedMs { value } => Some(*value),
-            _ => None,
-        });
+        let elapsed = run.elapsed_ms();
         // Both events are barriers around all kernels: at least the kernels' time, at most all of the program's.
         let (first, last) = (run.packets()[0].begin.ns, run.packets().last().unwrap().end.ns);
         let least = (DURATION_NS * 32) as f64 / 1e6 - 0.01;
@@ -145,11 +137,8 @@ fn two_gpus_work_at_the_same_time() {
         let run = release.run("devices", &[], TWO_AGENTS);
         run.assert_success();
         assert!(run.said.contains(&Said::Devices { value: 2.0 }));
+        run.assert_all_ran();
         let dispatches = run.dispatches();
-        assert_eq!(
-            sorted(dispatches.iter().map(launch_of).collect()),
-            sorted(run.launches())
-        );
         assert_eq!(run.bytes_copied(), run.bytes_said(&BY_SDMA).iter().sum::<u64>());
         let clocks = clocks(&run.truth);
         for dispatch in dispatches {
@@ -173,16 +162,10 @@ fn one_of_each() {
             "default_duration = { fixed_ns = 750_000 }",
         );
         run.assert_success();
-        assert_eq!(
-            run.dispatches().iter().map(launch_of).collect::<Vec<_>>(),
-            run.launches()
-        );
+        run.assert_all_ran_in_order();
         // An extended launch's events take their times from the kernel's own signal and from the host; ROCr converts them
         // by clock samples, so that some nanoseconds may be missing.
-        let elapsed = run.said.iter().find_map(|said| match said {
-            Said::ElapsedMs { value } => Some(*value),
-            _ => None,
-        });
+        let elapsed = run.elapsed_ms();
         assert!(
             elapsed.is_some_and(|elapsed| (0.745..1_000.0).contains(&elapsed)),
             "{elapsed:?}"
@@ -201,11 +184,8 @@ fn processes_have_logs_of_their_own() {
     on_each_release(|release| {
         let run = release.run("processes", &["3"], "");
         run.assert_success();
+        run.assert_all_ran();
         let dispatches = run.dispatches();
-        assert_eq!(
-            sorted(dispatches.iter().map(launch_of).collect()),
-            sorted(run.launches())
-        );
         let mut processes: Vec<u32> = dispatches.iter().map(|dispatch| dispatch.place.pid).collect();
         processes.dedup();
         assert_eq!(processes.len(), 4, "each in one piece");
@@ -229,41 +209,7 @@ fn signals_hold_exactly_the_logged_ticks() {
                 format!("[[agent]]\nclock = {{ drift_ppb = {drift}, offset_ticks = 123_456_789_012 }}");
             let run = release.run("hsa_ticks", &[], &toml);
             run.assert_success();
-            let (packets, copies) = (run.packets(), run.copies());
-            let mut compared = 0;
-            for said in &run.said {
-                let (found, ticks) = match said {
-                    Said::Barrier { ticks } => {
-                        let packet = packets
-                            .iter()
-                            .find(|packet| packet.signal == ticks.signal)
-                            .unwrap();
-                        ((packet.begin, packet.end), ticks)
-                    }
-                    Said::Copy {
-                        bytes,
-                        ticks: Some(ticks),
-                        ..
-                    } => {
-                        let copy = copies.iter().rfind(|copy| copy.signal == ticks.signal).unwrap();
-                        assert_eq!(copy.bytes, *bytes);
-                        ((copy.begin, copy.end), ticks)
-                    }
-                    other => panic!("{other:?}"),
-                };
-                assert_eq!(
-                    (found.0.ticks, found.1.ticks),
-                    (ticks.begin_ticks, ticks.end_ticks)
-                );
-                // ROCr extrapolates between its samples of the clocks.
-                assert!(
-                    found.0.ns.abs_diff(ticks.begin_ns) < 100_000,
-                    "{found:?} {ticks:?}"
-                );
-                assert!(found.1.ns.abs_diff(ticks.end_ns) < 100_000, "{found:?} {ticks:?}");
-                compared += 1;
-            }
-            assert_eq!(compared, 210);
+            assert_eq!(run.assert_ticks(), 210);
         }
     });
 }

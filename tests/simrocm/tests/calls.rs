@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Run, Runner};
+use gputrace_runs::Run;
+use support::Runner;
 
 /// Runs a program with the counting library.
 fn counted(runner: Runner<'_>, newer: &str) -> (Run, BTreeMap<String, u64>) {

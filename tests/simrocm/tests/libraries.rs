@@ -10,6 +10,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use gputrace_runs::rocm;
 use gputrace_simrocm::HipSoname;
 use object::LittleEndian;
 use object::elf::FileHeader64;
@@ -44,19 +45,12 @@ fn exports(path: &Path) -> BTreeMap<String, (String, u64)> {
 
 /// A library of the real ROCm 6.4.3, if `cargo xtask rocm` has fetched it.
 fn real(name: &str) -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
-    let path = cache
-        .join("gputrace/rocm/6.4.3/root/usr/lib/x86_64-linux-gnu")
-        .join(name);
-    if !path.exists() {
-        eprintln!(
-            "skipped: {} is not there; cargo xtask rocm --release 6.4.3 fetches it",
-            path.display()
-        );
-        return None;
+    let path = rocm::root("6.4.3").map(|root| root.join(rocm::LIBRARIES).join(name));
+    let path = path.filter(|path| path.exists());
+    if path.is_none() {
+        eprintln!("skipped: {name}: {}", rocm::missing("6.4.3"));
     }
-    Some(path)
+    path
 }
 
 /// Names that only releases after 6.4 have.

@@ -7,7 +7,8 @@
 
 mod support;
 
-use support::{Run, Runner, code_object};
+use gputrace_runs::Run;
+use support::{Runner, code_object};
 
 /// Runs the programs that launch in every way.
 fn run_all(newer: &str) -> [Run; 3] {

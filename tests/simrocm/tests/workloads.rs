@@ -7,9 +7,10 @@
 
 mod support;
 
+use gputrace_runs::{Direction, Said};
 use gputrace_softgpu::fault::Fault;
 use gputrace_softgpu::truth::Record;
-use support::{Run, Runner, Said, code_object, launch_of};
+use support::{Runner, code_object};
 
 const TWO_AGENTS: &str = "
     [[agent]]
@@ -19,17 +20,11 @@ const TWO_AGENTS: &str = "
     clock = { frequency_hz = 25_000_000, offset_ticks = 99, drift_ppb = 30_000 }
 ";
 
-/// Launch for launch, in the program's order.
-fn assert_in_order(run: &Run) {
-    let ran: Vec<_> = run.dispatches().iter().map(launch_of).collect();
-    assert_eq!(ran, run.launches());
-}
-
 #[test]
 fn vector_add() {
     let run = Runner::new("vector_add").run();
     run.assert_success();
-    assert_in_order(&run);
+    run.assert_all_ran_in_order();
     let copied: Vec<u64> = run.copies().iter().map(|copy| copy.bytes).collect();
     assert_eq!(copied, [4 << 20; 4]);
 }
@@ -42,7 +37,7 @@ fn kernels_of_a_stream_run_in_its_order() {
         .gpu("default_duration = { uniform_ns = [0, 2_000] }")
         .run();
     run.assert_success();
-    assert_in_order(&run);
+    run.assert_all_ran_in_order();
     // An ordinary kernel has no signal; a barrier with one ends each batch.
     assert!(run.dispatches().iter().all(|dispatch| dispatch.signal == 0));
     assert!(run.packets().len() >= 40);
@@ -54,7 +49,7 @@ fn streams_wait_for_each_other() {
         .gpu("default_duration = { fixed_ns = 300_000 }")
         .run();
     run.assert_success();
-    assert_in_order(&run);
+    run.assert_all_ran_in_order();
     let dispatches = run.dispatches();
     let chained = |pair: &[_]| {
         let [first, second]: &[gputrace_softgpu::truth::Dispatch; 2] = pair.try_into().unwrap();
@@ -76,8 +71,8 @@ fn copies_of_all_sizes_arrive() {
     // The program verifies the data.
     let run = Runner::new("copies").env("GPU_FORCE_BLIT_COPY_SIZE", "0").run();
     run.assert_success();
-    let copied: u64 = run.copies().iter().map(|copy| copy.bytes).sum();
-    assert_eq!(copied, run.bytes_said());
+    let said = run.bytes_said(&[Direction::H2d, Direction::D2h]);
+    assert_eq!(run.bytes_copied(), said.iter().sum::<u64>());
 }
 
 #[test]
@@ -87,11 +82,9 @@ fn small_copies_are_done_by_kernels() {
     // What is larger goes by SDMA, unless it stays on the GPU.
     const MOST: u64 = 16 << 10;
     let small = |said: &&Said| match said {
-        Said::Copy {
-            direction: Some(direction),
-            bytes,
-            ..
-        } => direction == "d2d" || direction != "h2h" && *bytes <= MOST,
+        Said::Copy { direction, bytes, .. } => {
+            *direction == Direction::D2d || *direction != Direction::H2h && *bytes <= MOST
+        }
         _ => false,
     };
     let kernels = run.all_dispatches();
@@ -108,7 +101,7 @@ fn small_copies_are_done_by_kernels() {
 fn a_graph_is_replayed_node_by_node() {
     let run = Runner::new("graph").arguments(&["100", "20"]).run();
     run.assert_success();
-    assert_in_order(&run);
+    run.assert_all_ran_in_order();
 }
 
 #[test]
@@ -127,7 +120,7 @@ fn one_of_each() {
         .gpu("default_duration = { fixed_ns = 750_000 }")
         .run();
     run.assert_success();
-    assert_in_order(&run);
+    run.assert_all_ran_in_order();
     assert!(
         run.elapsed_ms()
             .is_some_and(|elapsed| (0.749..1_000.0).contains(&elapsed))
@@ -178,7 +171,7 @@ fn forced_profiling_gives_every_packet_a_signal() {
         .env("GPU_FORCE_QUEUE_PROFILING", "1")
         .run();
     run.assert_success();
-    assert_in_order(&run);
+    run.assert_all_ran_in_order();
     let signalled = |dispatch: &gputrace_softgpu::truth::Dispatch| dispatch.stamped && dispatch.signal != 0;
     assert!(run.dispatches().iter().all(signalled));
 }
@@ -189,31 +182,7 @@ fn signals_hold_exactly_the_logged_ticks() {
         let toml = format!("[[agent]]\nclock = {{ drift_ppb = {drift}, offset_ticks = 123_456_789_012 }}");
         let run = Runner::new("hsa_ticks").gpu(&toml).run();
         run.assert_success();
-        let (packets, copies) = (run.packets(), run.copies());
-        let mut compared = 0;
-        for said in &run.said {
-            let ((begin, end), ticks) = match said {
-                Said::Barrier { ticks } => {
-                    let packet = packets.iter().find(|packet| packet.signal == ticks.signal);
-                    (packet.map(|packet| (packet.begin, packet.end)).unwrap(), ticks)
-                }
-                Said::Copy {
-                    bytes,
-                    ticks: Some(ticks),
-                    ..
-                } => {
-                    let copy = copies.iter().find(|copy| copy.signal == ticks.signal).unwrap();
-                    assert_eq!(copy.bytes, *bytes);
-                    ((copy.begin, copy.end), ticks)
-                }
-                other => panic!("{other:?}"),
-            };
-            assert_eq!((begin.ticks, end.ticks), (ticks.begin_ticks, ticks.end_ticks));
-            assert!(begin.ns.abs_diff(ticks.begin_ns) < 100_000, "{begin:?} {ticks:?}");
-            assert!(end.ns.abs_diff(ticks.end_ns) < 100_000, "{end:?} {ticks:?}");
-            compared += 1;
-        }
-        assert_eq!(compared, 210);
+        assert_eq!(run.assert_ticks(), 210);
     }
 }
 

@@ -7,8 +7,9 @@ mod support;
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf, process::Command};
 
 use gputrace_catalog::{enums, release::Release, structs};
+use gputrace_runs::rocm::cache;
 
-use support::{cache, lacking};
+use support::lacking;
 
 /// Headers of a release of HIP and of one of HSA, by the Debian suite that has both.
 struct Case {

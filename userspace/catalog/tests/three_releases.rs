@@ -8,8 +8,9 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use gputrace_catalog::{plain_name, release::Release, variants};
+use gputrace_runs::rocm::cache;
 
-use support::{cache, declarations, declared_parameters, exported_functions, lacking, read};
+use support::{declarations, declared_parameters, exported_functions, lacking, read};
 
 const HIP: &[&str] = &[
     "hip/hip_runtime_api.h",

@@ -117,7 +117,27 @@ pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
     use super::*;
+    use crate::args::Cli;
+
+    #[test]
+    fn the_last_of_an_options_values_counts() {
+        let of = |options: &[&str]| {
+            let words = ["gputrace", "-p", "1"].iter().chain(options);
+            selected(&Cli::try_parse_from(words).unwrap().record.domains)
+        };
+        assert_eq!(of(&["--kernel-trace=False", "--kernel-trace"]), [KernelDispatch]);
+        assert_eq!(of(&["--sched", "--kernel-trace", "--kernel-trace=no"]), [Sched]);
+        let events = [
+            "--kfd-page-migration-trace",
+            "--kfd-page-mapping-trace",
+            "--kfd-queue-trace",
+            "--kfd-dropped-events-trace",
+        ];
+        assert_eq!(of(&events), [KfdEvent]);
+    }
 
     #[test]
     fn options_add_and_take_away() {

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::{ArgAction, ArgMatches, Command, parser::ValueSource};
 use gputrace_abi::domain::Domain;
 use gputrace_export::Output;
-use gputrace_session::{Finished, Format, Request};
+use gputrace_session::{Finished, Request, output_config};
 use serde_json::{Map, Value, json};
 
 use crate::args::{Cli, boolean};
@@ -88,39 +88,16 @@ pub(crate) fn write(options: &Options, cli: &Cli, request: &Request, finished: &
 }
 
 fn document(options: &Options, cli: &Cli, request: &Request, finished: &Finished) -> Value {
-    let output = &cli.record.output;
     let mut config: Map<String, Value> = DOMAINS
         .iter()
         .map(|(name, domain)| ((*name).to_owned(), request.domains.contains(domain).into()))
         .collect();
-    for (name, format) in [
-        ("csv_output", Format::Csv),
-        ("json_output", Format::Json),
-        ("pftrace_output", Format::Pftrace),
-        ("otf2_output", Format::Otf2),
-        ("rocpd_output", Format::Rocpd),
-    ] {
-        let wanted = request.output.formats.list.contains(&format);
-        config.insert(name.to_owned(), wanted.into());
-    }
-    let regex = |regex: &Option<regex::Regex>, default: &str| {
-        regex.as_ref().map_or(default, |regex| regex.as_str()).to_owned()
-    };
+    let formats = &request.output.formats;
+    config.extend(output_config(formats, finished.directory.path(), &finished.name));
     let rest = json!({
         "counter_collection": request.domains.contains(&Domain::Counter),
-        "kernel_filter_include": regex(&output.kernels.kernel_include_regex, ".*"),
-        "kernel_filter_exclude": regex(&output.kernels.kernel_exclude_regex, ""),
-        "demangle": !output.kernels.mangled_kernels,
-        "truncate": output.kernels.truncate_kernels,
-        "minimum_output_bytes": request.output.formats.minimum_bytes,
-        "output_path": finished.directory.path().to_string_lossy(),
-        "output_file": finished.name,
         "raw_output_path": request.output.directory.to_string_lossy(),
         "raw_output_file": request.output.name,
-        "summary": output.summary.summary,
-        "summary_per_domain": output.summary.summary_per_domain,
-        "summary_unit": options.0.get("summary_units"),
-        "summary_file": output.summary.summary_output_file,
         "gputrace": options.0,
     });
     if let Value::Object(rest) = rest {

@@ -1,6 +1,7 @@
 //! JSON in rocprofv3's shape: `NAME_results.json`, for programs that read its document.
 //!
-//! The document is `{"rocprofiler-sdk-tool": [PROCESS, …], "gputrace": {…}}`. Each process has `metadata`,
+//! The document is `{"rocprofiler-sdk-tool": [PROCESS, …]}`, and nothing is beside that array, because readers of rocprofv3's
+//! documents look whether it is alone. Each process has `metadata`,
 //! `agents`, `counters`, `strings`, `code_objects`, `kernel_symbols`, `host_functions`, `summary`,
 //! `callback_records` and `buffer_records`; names of kinds and operations are found as
 //! `strings.buffer_records[kind].operations[operation]`. Kinds have rocprofiler-sdk's numbers;
@@ -13,7 +14,8 @@
 //! * of a record: how well its times are known and in which windows they lie; whether a call had not returned;
 //! * of a process: `untimed`, with the dispatches and copies whose times are not real (quality `bounded`
 //!   or `submitted`) and which therefore are not in `buffer_records`; `threads`; `observations`: what the kernel did;
-//! * of the document: `recording`, `clocks`, `functions`, `notices`, `loss` (the account, per domain and CPU) and `end`.
+//! * of the first process: `document`, with what is not of one process: `recording`, `clocks`, `functions`, `notices`, `loss` (the
+//!   account, per domain and CPU) and `end`. A document without any process has one with the number 0.
 //!
 //! `callback_records.counter_collection` has the driver's counters that were read while a kernel ran, as the CSV file of that
 //! name does, and `counters` what they are. Each value has the number of its readings in `gputrace`.
@@ -22,7 +24,8 @@
 //! `summary` counts what the CSV statistics count, always.
 //!
 //! An agent's `handle` is its KFD topology node; one that is not known has rocprofiler-sdk's null, 2^64 - 1.
-//! A kernel that was not found has `kernel_id` 0. `size` is that of rocprofiler-sdk's struct in records, and 0
+//! A kernel that was not found has `kernel_id` 0; `kernel_symbols`, `code_objects` and `host_functions` are indexed by number, and
+//! their entry 0 is empty. `size` is that of rocprofiler-sdk's struct in records, and 0
 //! elsewhere. A code object's `rocp_agent` is the agent that executed a kernel of it, or else the only one of its kind;
 //! its `hsa_agent`, a handle within the program, is not known and 0. `metadata.config` says which domains were recorded.
 //!
@@ -41,7 +44,7 @@ use gputrace_capture::{
 use gputrace_timeline::{
     args::{self, ArgValue},
     event::{Call, CallEnd, Event, FunctionInfo, LifetimeChange, ProcessInfo},
-    gpu::{CodeObjectInfo, Direction, KernelInfo},
+    gpu::Direction,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -53,13 +56,14 @@ use crate::{
     gpu::Gpus,
     json_counters::{CollectionRecord, CounterIds},
     json_memory::{ALLOCATIONS, AllocationRecord, SCRATCH},
-    json_metadata::{agent, code_object, kernel, metadata},
+    json_metadata::{agent, metadata},
     json_records::{
         Argument, CALL_SIZE, CallNotes, CallRecord, CopyRecord, Correlation, DIRECTIONS, DISPATCH_OPERATIONS,
-        DispatchRecord, KINDS, MarkerText, Returned, kind,
+        DispatchInfo, DispatchRecord, KINDS, MarkerText, Returned, kind,
     },
     json_spill::Spill,
     json_summary::Summaries,
+    json_symbols::Symbols,
     observed::ObservationRecord,
     output::{OutputDir, OutputFile},
 };
@@ -116,6 +120,8 @@ struct Process {
 #[derive(Debug)]
 pub struct JsonExporter {
     file: OutputFile,
+    /// How outputs are made: members of `metadata.config`.
+    config: Map<String, Value>,
     records: Spill<(u32, &'static str)>,
     recording: Recording,
     functions: Functions,
@@ -125,13 +131,8 @@ pub struct JsonExporter {
     operation_of: HashMap<u32, usize>,
     processes: BTreeMap<u32, Process>,
     gpus: Gpus,
-    code_objects: BTreeMap<u32, CodeObjectInfo>,
-    /// Nodes that were seen executing a kernel of a code object.
-    executed_on: HashMap<u32, u32>,
+    symbols: Symbols,
     summaries: Summaries,
-    kernels: BTreeMap<u32, KernelInfo>,
-    /// Names of ranges after which kernels are called, by process and number of the range's text.
-    renames: BTreeMap<(u32, u32), String>,
     counter_ids: CounterIds,
     clocks: Vec<ClockSnapshot>,
     notices: Vec<Notice>,
@@ -159,6 +160,7 @@ impl JsonExporter {
         }
         Ok(Self {
             file: directory.file(file_name)?,
+            config: Map::new(),
             records: Spill::new(directory)?,
             recording: Recording::default(),
             functions: Functions::default(),
@@ -166,17 +168,21 @@ impl JsonExporter {
             operation_of: HashMap::new(),
             processes: BTreeMap::new(),
             gpus: Gpus::default(),
-            code_objects: BTreeMap::new(),
-            executed_on: HashMap::new(),
+            symbols: Symbols::default(),
             summaries: Summaries::default(),
-            kernels: BTreeMap::new(),
-            renames: BTreeMap::new(),
             counter_ids: CounterIds::default(),
             clocks: Vec::new(),
             notices: Vec::new(),
             ledger: None,
             end: None,
         })
+    }
+
+    /// Has `metadata.config` tell how outputs are made, too: members of rocprofv3's configuration.
+    #[must_use]
+    pub fn with_config(mut self, config: Map<String, Value>) -> Self {
+        self.config = config;
+        self
     }
 
     fn process(&mut self, pid: u32) -> &mut Process {
@@ -215,6 +221,9 @@ impl JsonExporter {
         };
         self.summaries.call(call);
         let info = self.functions.get(call.function);
+        if let Some(info) = info {
+            self.symbols.call(info, call);
+        }
         if let Some(value) = info.and_then(|info| marker_text(info, call)) {
             let text = MarkerText {
                 key: call.correlation,
@@ -262,37 +271,33 @@ impl JsonExporter {
         for pid in pids {
             self.process(pid);
         }
+        if self.processes.is_empty() {
+            // What is known of the recording needs a place.
+            self.process(0);
+        }
         let strings = self.strings();
         let summaries = self.summaries.finish(&self.functions);
         let agents: Vec<Value> = self.gpus.agents().iter().map(agent).collect();
-        let tail = self.about();
+        let document = self.about();
         let Self {
             file,
+            config,
             records,
             processes,
-            code_objects,
-            kernels,
-            renames,
+            symbols,
             recording,
             gpus,
-            executed_on,
             counter_ids,
             ..
         } = self;
         file.write_all(b"{\"rocprofiler-sdk-tool\": [")?;
         for (index, (pid, process)) in processes.iter().enumerate() {
             file.write_all(if index == 0 { b"\n{" } else { b",\n{" })?;
-            let objects = code_objects.values().filter(|info| info.code_object.pid == *pid);
-            let objects: Vec<Value> = objects
-                .map(|info| code_object(info, executed_on.get(&info.id).copied(), gpus))
-                .collect();
-            let symbols = kernels.values().filter(|info| info.pid == *pid);
-            let symbols: Vec<Value> = symbols.map(kernel).collect();
             let stopped = self.end.as_ref().map(|end| end.time);
             member(
                 file,
                 "metadata",
-                &metadata(recording, &process.info, process.end.or(stopped)),
+                &metadata(recording, &process.info, process.end.or(stopped), config),
             )?;
             member(file, "agents", &agents)?;
             member(file, "counters", &counter_ids.of(*pid))?;
@@ -300,17 +305,17 @@ impl JsonExporter {
             for (name, value) in &strings {
                 member(file, name, value)?;
             }
-            let renames: Vec<Value> = renames
-                .range((*pid, 0)..=(*pid, u32::MAX))
-                .map(|((_, range), name)| json!({"key": range, "value": name}))
-                .collect();
-            member(file, "correlation_id", &json!({"external": renames}))?;
+            member(
+                file,
+                "correlation_id",
+                &json!({"external": symbols.renames(*pid)}),
+            )?;
             file.write_all(b"\"marker_api\": ")?;
             records.write(&(*pid, MARKERS), file)?;
             file.write_all(b"},\n")?;
-            member(file, "code_objects", &objects)?;
-            member(file, "kernel_symbols", &symbols)?;
-            member(file, "host_functions", &json!([]))?;
+            for (name, entries) in symbols.arrays(*pid, gpus) {
+                member(file, name, &entries)?;
+            }
             member(file, "summary", summaries.get(pid).unwrap_or(&Vec::new()))?;
             file.write_all(b"\"callback_records\": ")?;
             arrays_of(file, records, *pid, [(COLLECTION, COLLECTION)].into_iter())?;
@@ -319,6 +324,9 @@ impl JsonExporter {
             file.write_all(b"\"buffer_records\": ")?;
             arrays_of(file, records, *pid, arrays)?;
             file.write_all(b",\n\"gputrace\": {")?;
+            if index == 0 {
+                member(file, "document", &document)?;
+            }
             member(file, "name", &process.info.name)?;
             member(file, "threads", &process.threads)?;
             file.write_all(b"\"other_api\": ")?;
@@ -331,9 +339,7 @@ impl JsonExporter {
             arrays_of(file, records, *pid, UNTIMED.iter().copied())?;
             file.write_all(b"}}")?;
         }
-        file.write_all(b"\n],\n\"gputrace\": ")?;
-        serde_json::to_writer(&mut *file, &tail)?;
-        file.write_all(b"}\n")
+        file.write_all(b"\n]}\n")
     }
 
     /// Members of `strings` that all processes have alike: names by number.
@@ -353,7 +359,7 @@ impl JsonExporter {
         ]
     }
 
-    /// The document's own `gputrace`.
+    /// What is not of one process.
     fn about(&self) -> Value {
         let loss = self.ledger.as_ref().map(loss);
         let mut functions: Vec<&FunctionInfo> = self.functions.iter().collect();
@@ -370,7 +376,7 @@ impl JsonExporter {
             })
             .collect();
         json!({
-            "format_version": 1,
+            "format_version": 2,
             "recording": self.recording,
             "clocks": self.clocks,
             "functions": functions,
@@ -406,30 +412,23 @@ impl Exporter for JsonExporter {
                 }
             }
             Event::Call(call) => self.call(call)?,
-            Event::CodeObject(info) => {
-                self.code_objects.insert(info.id, (**info).clone());
-            }
-            Event::Kernel(info) => match info.renamed {
-                Some(renamed) => {
-                    let key = (info.pid, renamed.range);
-                    self.renames.entry(key).or_insert_with(|| info.shown.clone());
-                }
-                None => {
-                    self.kernels.insert(info.id, (**info).clone());
-                }
-            },
+            Event::CodeObject(info) => self.symbols.code_object(info),
+            Event::Kernel(info) => self.symbols.kernel(info),
             Event::Dispatch(dispatch) => {
                 let node = self.gpus.node_of(dispatch);
                 if let (Some(node), Some(kernel)) = (node, self.gpus.kernel(dispatch)) {
-                    self.executed_on.insert(kernel.code_object, node);
+                    self.symbols.executed(kernel.code_object, node);
                 }
                 let name = self.gpus.kernel_name(dispatch);
                 self.summaries
                     .work(dispatch.origin.pid, Domain::KernelDispatch, &name, &dispatch.time);
-                let record = DispatchRecord::new(dispatch, &self.gpus);
+                let kernel = self.symbols.kernel_id(self.gpus.kernel_id(dispatch));
+                let info = DispatchInfo::new(dispatch, kernel, &self.gpus);
+                let record = DispatchRecord::new(dispatch, info, &self.gpus);
                 let array = array("kernel_dispatch", dispatch.time.quality.is_drawn());
                 self.records.push((dispatch.origin.pid, array), &record)?;
-                if let Some(record) = CollectionRecord::new(dispatch, &self.gpus, &mut self.counter_ids) {
+                if let Some(record) = CollectionRecord::new(dispatch, info, &self.gpus, &mut self.counter_ids)
+                {
                     self.records.push((dispatch.origin.pid, COLLECTION), &record)?;
                 }
             }

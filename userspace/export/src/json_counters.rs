@@ -111,7 +111,12 @@ pub(crate) struct CollectionRecord {
 
 impl CollectionRecord {
     /// `None` if nothing was read while the dispatch ran.
-    pub(crate) fn new(dispatch: &Dispatch, gpus: &Gpus, ids: &mut CounterIds) -> Option<Self> {
+    pub(crate) fn new(
+        dispatch: &Dispatch,
+        info: DispatchInfo,
+        gpus: &Gpus,
+        ids: &mut CounterIds,
+    ) -> Option<Self> {
         if dispatch.readings.is_empty() {
             return None;
         }
@@ -131,7 +136,7 @@ impl CollectionRecord {
                 correlation_id: Correlation::of_dispatch(dispatch, gpus),
                 start_timestamp: dispatch.time.begin,
                 end_timestamp: dispatch.time.end,
-                dispatch_info: DispatchInfo::new(dispatch, gpus),
+                dispatch_info: info,
             },
             records: dispatch.readings.iter().map(counted).collect(),
             thread_id: dispatch.origin.tid,

@@ -13,12 +13,26 @@ use gputrace_timeline::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{gpu::Gpus, json_records::agent_id};
+use crate::{
+    gpu::Gpus,
+    json_records::agent_id,
+    json_symbols::Registered,
+    node::{node_hash, node_number},
+};
 
-/// `metadata` of a process that was there until `end`.
-pub(crate) fn metadata(recording: &Recording, info: &ProcessInfo, end: Option<u64>) -> Value {
+/// `metadata` of a process that was there until `end`; `outputs` are members of `config` that say how outputs are made.
+pub(crate) fn metadata(
+    recording: &Recording,
+    info: &ProcessInfo,
+    end: Option<u64>,
+    outputs: &Map<String, Value>,
+) -> Value {
+    let mut config = config(recording);
+    config.extend(outputs.clone());
     json!({
         "node": {
+            "id": node_number(recording),
+            "hash": node_hash(recording),
             "machine_id": recording.hostname,
             "system_name": "Linux",
             "hostname": recording.hostname,
@@ -31,7 +45,7 @@ pub(crate) fn metadata(recording: &Recording, info: &ProcessInfo, end: Option<u6
         "init_time": if info.start == 0 { recording.clocks.boottime } else { info.start },
         "fini_time": end.unwrap_or(0),
         "command": info.command,
-        "config": config(recording),
+        "config": config,
     })
 }
 
@@ -54,10 +68,10 @@ const TRACES: [(&str, Domain); 15] = [
     ("rocjpeg_api_trace", Domain::RocJpeg),
 ];
 
-fn config(recording: &Recording) -> Value {
+fn config(recording: &Recording) -> Map<String, Value> {
     let is_on = |domain: Domain| recording.domains.iter().any(|name| name == domain.name());
     let members = TRACES.map(|(name, domain)| (name.to_owned(), is_on(domain).into()));
-    Value::Object(members.into_iter().collect())
+    members.into_iter().collect()
 }
 
 /// The bits of `HSA_CAPABILITY` (`hsakmttypes.h`), from the lowest: how many each has.
@@ -140,6 +154,7 @@ pub(crate) fn agent(info: &AgentInfo) -> Value {
         "node_id": agent.node_id,
         "logical_node_id": info.absolute_index,
         "logical_node_type_id": info.type_index,
+        "gpu_index": if agent.kind == AgentKind::Gpu { i64::from(info.type_index) } else { -1 },
     });
     if let Value::Object(rest) = rest {
         members.extend(rest);
@@ -147,9 +162,10 @@ pub(crate) fn agent(info: &AgentInfo) -> Value {
     Value::Object(members)
 }
 
-/// A code object; `node` is the agent that was seen executing a kernel of it. Otherwise it is the only GPU of its target,
+/// A code object with its number; `node` is the agent that was seen executing a kernel of it. Otherwise it is the only GPU of its target,
 /// or null. The program's own handle of the agent is not known: 0.
-pub(crate) fn code_object(info: &CodeObjectInfo, node: Option<u32>, gpus: &Gpus) -> Value {
+pub(crate) fn code_object(info: &CodeObjectInfo, id: usize, node: Option<u32>, gpus: &Gpus) -> Value {
+    let agent = agent_id(node.or_else(|| only_gpu(gpus, &info.code_object.target)));
     let object = &info.code_object;
     // `rocprofiler_code_object_storage_type_t`.
     let storage = match object.uri.split_once("://") {
@@ -159,8 +175,10 @@ pub(crate) fn code_object(info: &CodeObjectInfo, node: Option<u32>, gpus: &Gpus)
     };
     let mut members = json!({
         "size": 0,
-        "code_object_id": info.id,
-        "rocp_agent": agent_id(node.or_else(|| only_gpu(gpus, &object.target))),
+        "code_object_id": id,
+        // As it is called from ROCm 7 on.
+        "agent_id": agent,
+        "rocp_agent": agent,
         "hsa_agent": {"handle": 0},
         "uri": object.uri,
         "load_base": object.load_base,
@@ -200,18 +218,19 @@ fn range(uri: &str) -> Option<(u64, u64)> {
     Some((number("offset")?, number("size")?))
 }
 
-/// A kernel.
-pub(crate) fn kernel(info: &KernelInfo) -> Value {
+/// A kernel, with its number and that of its code object.
+pub(crate) fn kernel(info: &KernelInfo, id: usize, code_object: usize) -> Value {
     let kernel = &info.kernel;
-    let [shown, demangled] = [&info.shown, &info.demangled].map(|name| match name.as_str() {
+    let demangled = info.demangled_symbol();
+    let shown = match info.shown.as_str() {
         "" => &kernel.name,
-        _ => name,
-    });
+        shown => shown,
+    };
     json!({
         "size": 0,
-        "kernel_id": info.id,
-        "code_object_id": info.code_object,
-        "kernel_name": kernel.name,
+        "kernel_id": id,
+        "code_object_id": code_object,
+        "kernel_name": info.symbol(),
         "kernel_object": kernel.object,
         "kernarg_segment_size": kernel.kernarg_size,
         "kernarg_segment_alignment": kernel.kernarg_alignment,
@@ -222,7 +241,36 @@ pub(crate) fn kernel(info: &KernelInfo) -> Value {
         "accum_vgpr_count": kernel.accum_vgpr_count,
         "formatted_kernel_name": shown,
         "demangled_kernel_name": demangled,
-        "truncated_kernel_name": gputrace_names::truncate(demangled),
+        "truncated_kernel_name": gputrace_names::truncate(&demangled),
+    })
+}
+
+/// A host function with its number, and its kernel with its own and that of the code object. Where the launch's indices are
+/// to go, which the runtime does not use, is not kept.
+pub(crate) fn host_function(
+    one: &Registered,
+    id: usize,
+    kernel: Option<(&KernelInfo, usize, usize)>,
+) -> Value {
+    let device = &one.device_function;
+    let demangled = gputrace_names::demangle(device).unwrap_or_else(|| device.clone());
+    // As the kernel is shown: mangled or truncated names may have been asked for.
+    let shown = kernel.map(|(info, ..)| match info.shown == info.symbol() {
+        true => device,
+        false => &info.shown,
+    });
+    json!({
+        "size": 0,
+        "host_function_id": id,
+        "kernel_id": kernel.map_or(0, |(_, kernel, _)| kernel),
+        "code_object_id": kernel.map_or(0, |(.., code_object)| code_object),
+        "host_function": {"handle": one.host_function},
+        "modules": {"handle": one.modules},
+        "device_function": device,
+        "thread_limit": one.thread_limit,
+        "formatted_host_function_name": shown.unwrap_or(&demangled),
+        "demangled_host_function_name": demangled,
+        "truncated_host_function_name": gputrace_names::truncate(&demangled),
     })
 }
 
@@ -264,7 +312,7 @@ mod tests {
                 ..CodeObject::default()
             },
         };
-        let of = |gpus: &Gpus, node| code_object(&object, node, gpus)["rocp_agent"].clone();
+        let of = |gpus: &Gpus, node| code_object(&object, 1, node, gpus)["rocp_agent"].clone();
         let agent = |node| json!(agent_id(node));
         assert_eq!(of(&gpus, None), json!({"handle": 0}));
         for (node_id, seen) in [(4, Some(4)), (5, None)] {
@@ -280,7 +328,7 @@ mod tests {
             assert_eq!(of(&gpus, None), agent(seen));
         }
         assert_eq!(of(&gpus, Some(5)), agent(Some(5)));
-        let shown = code_object(&object, None, &gpus);
+        let shown = code_object(&object, 1, None, &gpus);
         assert_eq!(
             (&shown["memory_base"], &shown["memory_size"]),
             (&0x7f00.into(), &4096.into())

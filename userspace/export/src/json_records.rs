@@ -161,7 +161,7 @@ const DISPATCH_INFO_SIZE: u64 = 72;
 /// Bytes of its record of a copy.
 const COPY_SIZE: u64 = 96;
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Dim3 {
     x: u32,
     y: u32,
@@ -174,12 +174,12 @@ impl From<[u32; 3]> for Dim3 {
     }
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct DispatchInfo {
     size: u64,
     agent_id: Handle,
     queue_id: Handle,
-    kernel_id: u32,
+    kernel_id: usize,
     dispatch_id: u64,
     private_segment_size: u32,
     group_segment_size: u32,
@@ -188,14 +188,15 @@ pub(crate) struct DispatchInfo {
 }
 
 impl DispatchInfo {
-    pub(crate) fn new(dispatch: &Dispatch, gpus: &Gpus) -> Self {
+    /// `kernel` is the number in `kernel_symbols`.
+    pub(crate) fn new(dispatch: &Dispatch, kernel: usize, gpus: &Gpus) -> Self {
         Self {
             size: DISPATCH_INFO_SIZE,
             agent_id: agent_id(gpus.node_of(dispatch)),
             queue_id: Handle {
                 handle: queue_id(dispatch.queue),
             },
-            kernel_id: gpus.kernel_id(dispatch).unwrap_or(0),
+            kernel_id: kernel,
             dispatch_id: dispatch.id,
             private_segment_size: dispatch.private_size,
             group_segment_size: dispatch.group_size,
@@ -273,7 +274,7 @@ pub(crate) struct DispatchRecord {
 }
 
 impl DispatchRecord {
-    pub(crate) fn new(dispatch: &Dispatch, gpus: &Gpus) -> Self {
+    pub(crate) fn new(dispatch: &Dispatch, info: DispatchInfo, gpus: &Gpus) -> Self {
         let stream = gpus.stream(dispatch.origin.pid, dispatch.origin.stream);
         Self {
             size: DISPATCH_SIZE,
@@ -283,7 +284,7 @@ impl DispatchRecord {
             correlation_id: Correlation::of_dispatch(dispatch, gpus),
             start_timestamp: dispatch.time.begin,
             end_timestamp: dispatch.time.end,
-            dispatch_info: DispatchInfo::new(dispatch, gpus),
+            dispatch_info: info,
             stream_id: Handle {
                 handle: stream.into(),
             },

@@ -8,7 +8,10 @@ use std::{
 };
 
 use gputrace_abi::domain::Domain;
-use gputrace_capture::meta::Function;
+use gputrace_capture::{
+    gpu::{CodeObject, Kernel},
+    meta::Function,
+};
 use gputrace_export::{
     ExportError, Exporter, OutputDir, OutputError,
     json::JsonExporter,
@@ -17,6 +20,7 @@ use gputrace_export::{
 };
 use gputrace_timeline::{
     event::{Call, Event, FunctionInfo, RangeKind, ThreadInfo},
+    gpu::{CodeObjectInfo, GpuTime, KernelInfo, Quality},
     observation::{FieldValue, Observation, ObservedField, Whose},
     synthetic::call,
 };
@@ -99,13 +103,16 @@ fn the_document_has_rocprofv3s_shape() {
     assert!(records["hip_api"][1].get("retval").is_none());
     assert_eq!(process["agents"][1]["type"], 2);
     assert_eq!(
-        process["kernel_symbols"][0]["formatted_kernel_name"],
+        process["kernel_symbols"][1]["formatted_kernel_name"],
         "add(float*, float*)"
     );
-    assert_eq!(process["kernel_symbols"][0]["truncated_kernel_name"], "add");
+    assert_eq!(process["kernel_symbols"][1]["truncated_kernel_name"], "add");
     assert_eq!(process["metadata"]["config"]["kernel_trace"], true);
     assert_eq!(process["metadata"]["config"]["rccl_api_trace"], false);
-    assert_eq!(document["gputrace"]["loss"]["complete"], true);
+    assert_eq!(
+        document["rocprofiler-sdk-tool"][0]["gputrace"]["document"]["loss"]["complete"],
+        true
+    );
 }
 
 /// Markers, an allocation and its end, in the document as rocprofv3 writes them; what each sums up to.
@@ -240,7 +247,10 @@ fn each_process_has_its_own_records() {
                 .all(|call| 100 + call["correlation_id"]["internal"].as_u64().unwrap() % 3 == pid)
         );
     }
-    assert_eq!(document["gputrace"]["loss"], Value::Null);
+    assert_eq!(
+        document["rocprofiler-sdk-tool"][0]["gputrace"]["document"]["loss"],
+        Value::Null
+    );
 }
 
 #[test]
@@ -248,7 +258,9 @@ fn a_recording_without_events_is_a_document_too() {
     let directory = tempfile::tempdir().unwrap();
     let (path, document) = export(&[], directory.path());
     check_by_reader("json_check.py", &path);
-    assert_eq!(document["rocprofiler-sdk-tool"], json!([]));
+    let processes = document["rocprofiler-sdk-tool"].as_array().unwrap();
+    assert_eq!(processes.len(), 1);
+    assert_eq!(processes[0]["metadata"]["pid"], 0);
 }
 
 #[test]
@@ -280,4 +292,85 @@ fn fill(directory: &Path) {
             "{error:?}"
         );
     }
+}
+
+#[test]
+fn kernels_and_code_objects_are_found_by_number_in_each_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |id: u32, pid: u32, name: &str| {
+        let kernel = Kernel {
+            name: name.to_owned(),
+            ..Kernel::default()
+        };
+        Event::Kernel(Box::new(KernelInfo {
+            id,
+            pid,
+            code_object: id,
+            kernel,
+            demangled: gputrace_names::demangle(name).unwrap_or_else(|| name.to_owned()),
+            ..KernelInfo::default()
+        }))
+    };
+    let object = |id: u32, pid: u32| {
+        let code_object = CodeObject {
+            pid,
+            ..CodeObject::default()
+        };
+        Event::CodeObject(Box::new(CodeObjectInfo { id, code_object }))
+    };
+    let launched = |pid: u32, kernel: u32| {
+        let mut dispatch = synthetic::dispatch(
+            u64::from(kernel),
+            10,
+            GpuTime {
+                quality: Quality::Exact,
+                ..GpuTime::default()
+            },
+        );
+        dispatch.origin.pid = pid;
+        dispatch.kernel = Some(kernel);
+        Event::Dispatch(Box::new(dispatch))
+    };
+    let (_, document) = export(
+        &[
+            object(1, 7),
+            of(1, 7, "_Z5scalePf"),
+            object(2, 8),
+            of(2, 8, "small"),
+            of(3, 7, "_Z5otherPf"),
+            launched(8, 2),
+            launched(7, 3),
+            launched(7, 9),
+        ],
+        directory.path(),
+    );
+    let processes = document["rocprofiler-sdk-tool"].as_array().unwrap();
+    let shown: Vec<Vec<(&str, &str, &str)>> = processes
+        .iter()
+        .map(|process| {
+            let kernels = process["kernel_symbols"].as_array().unwrap();
+            let dispatches = process["buffer_records"]["kernel_dispatch"].as_array().unwrap();
+            let launched = dispatches.iter().map(|dispatch| {
+                let id = dispatch["dispatch_info"]["kernel_id"].as_u64().unwrap();
+                let kernel = &kernels[id as usize];
+                assert_eq!(kernel["kernel_id"], id);
+                let object = kernel["code_object_id"].as_u64().unwrap() as usize;
+                assert!(process["code_objects"].as_array().unwrap().len() > object);
+                ["kernel_name", "demangled_kernel_name", "truncated_kernel_name"]
+                    .map(|name| kernel[name].as_str().unwrap())
+                    .into()
+            });
+            launched.collect()
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            vec![
+                ("_Z5otherPf.kd", "other(float*) [clone .kd]", "other"),
+                ("", "", "")
+            ],
+            vec![("small.kd", "small.kd", "small.kd")],
+        ]
+    );
 }

@@ -48,9 +48,9 @@
 //!   | `mangled_name`, `demangled_name`, `kernel_id`, `kernel_object`, `code_object_id` | the kernel |
 //!   | `runtime_kernel` | what a kernel of HIP's own does: `copy`, `fill` or `other` |
 //!   | `deferred` | a thread of HIP's submitted it later; the call was found by the order of its stream |
-//!   | `vgpr_count`, `accum_vgpr_count`, `sgpr_count` | its registers |
+//!   | `VGPR_Count`, `Accum_VGPR_Count`, `SGPR_Count` | its registers |
 //!   | `grid`, `workgroup`, `grid_size`, `workgroup_size` | work-items by dimension, and in all |
-//!   | `group_segment_size`, `private_segment_size`, `static_group_segment_size` | bytes of memory |
+//!   | `LDS_Block_Size`, `Scratch_Size`, `static_group_segment_size` | bytes of memory: what the dispatch has of both, and what the kernel declares |
 //!   | `agent`, `queue`, `hsa_queue_id`, `packet_index`, `dispatch_id`, `stream` | where it ran |
 //!   | `kernarg`, `completion_signal`, `barrier`, `read_later` | the packet |
 //!   | `src_agent`, `dst_agent`, `src_address`, `dst_address`, `copy_bytes`, `engine_mask`, `mb_per_s` | a copy |

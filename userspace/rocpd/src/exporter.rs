@@ -177,7 +177,7 @@ impl Writer {
             who: Who::default(),
             functions: Functions::default(),
             gpus: Gpus::default(),
-            node: report::node_number(recording),
+            node: gputrace_export::node::node_number(recording),
             main: recording.main_pid.unwrap_or(0),
             events: 0,
             event_rows,

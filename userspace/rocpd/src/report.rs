@@ -5,11 +5,10 @@ use gputrace_capture::{
     ledger::Ledger,
     meta::{ClockSnapshot, End, EndReason, Mode, Notice, Recording},
 };
-use gputrace_export::ExportError;
+use gputrace_export::{ExportError, node::node_hash};
 use gputrace_timeline::event::FunctionInfo;
 use rusqlite::params;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::{
     exporter::{Context, int},
@@ -22,16 +21,6 @@ use crate::{
 pub(crate) struct Ending {
     pub(crate) time: Option<u64>,
     pub(crate) ledger: bool,
-}
-
-/// Number of the node's row: a hash, so that databases of several nodes can be used together.
-pub(crate) fn node_number(recording: &Recording) -> i64 {
-    node_hash(recording) % i64::from(u32::MAX)
-}
-
-fn node_hash(recording: &Recording) -> i64 {
-    let [a, b, c, d, e, f, g, h, ..] = <[u8; 32]>::from(Sha256::digest(&recording.hostname));
-    i64::from_be_bytes([a, b, c, d, e, f, g, h]) & i64::MAX
 }
 
 /// Writes metadata, the node and how the recording was made.

@@ -129,14 +129,16 @@ impl Work {
             return Ok(());
         }
         let kernel = &info.kernel;
-        let [shown, demangled] = [&info.shown, &info.demangled].map(|name| match name.as_str() {
+        let shown = match info.shown.as_str() {
             "" => &kernel.name,
-            _ => name,
-        });
+            shown => shown,
+        };
+        let demangled = info.demangled_symbol();
         let extdata = json!({
             "kernel_id": info.id,
             "formatted_kernel_name": shown,
             "demangled_kernel_name": demangled,
+            "truncated_kernel_name": gputrace_names::truncate(&demangled),
             "kernel_address": {"handle": kernel.object},
         });
         context.who.process(info.pid);
@@ -146,7 +148,7 @@ impl Work {
             context.node,
             info.pid,
             info.code_object,
-            kernel.name,
+            info.symbol(),
             shown,
             int(kernel.object),
             kernel.kernarg_size,

@@ -16,6 +16,7 @@
 
 mod chosen;
 mod closing;
+mod config;
 mod counters;
 mod descriptors;
 mod detach;
@@ -50,6 +51,7 @@ mod user;
 mod written;
 
 pub use chosen::plan;
+pub use config::output_config;
 pub use error::SessionError;
 pub use names::Names;
 pub use others::{LibraryName, Others, ProgramFunctions};

@@ -25,6 +25,7 @@ use gputrace_timeline::Timeline;
 
 use crate::{
     SessionError,
+    config::output_config,
     request::{Format, Formats, LiveFormat},
 };
 
@@ -162,7 +163,10 @@ pub(crate) fn begin(
         }
         Format::Text => Box::new(TextExporter::new(directory, &file("txt"))?),
         Format::Ndjson => Box::new(NdjsonExporter::new(directory, &file("ndjson"))?),
-        Format::Json => Box::new(JsonExporter::new(directory, &file("json"))?),
+        Format::Json => {
+            let config = output_config(formats, directory.path(), name);
+            Box::new(JsonExporter::new(directory, &file("json"))?.with_config(config))
+        }
         Format::Rocpd => Box::new(RocpdExporter::new(directory, &file("db"))?),
         Format::Otf2 => Box::new(Otf2Exporter::new(directory, &format!("{name}_results"))?),
     })

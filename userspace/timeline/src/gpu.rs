@@ -129,6 +129,31 @@ pub struct Renamed {
     pub range: u32,
 }
 
+impl KernelInfo {
+    /// Suffix of the symbol of a kernel's descriptor (LLVM's `AMDGPUUsage`).
+    const DESCRIPTOR: &str = ".kd";
+
+    /// The name of its descriptor's symbol: rocprofv3's `kernel_name`, and what `--mangled-kernels` shows. Empty if it has no name.
+    #[must_use]
+    pub fn symbol(&self) -> String {
+        match self.kernel.name.as_str() {
+            "" => String::new(),
+            name => format!("{name}{}", Self::DESCRIPTOR),
+        }
+    }
+
+    /// That symbol demangled, as binutils and rocprofv3 (`demangled_kernel_name`) write it: `scale(float*) [clone .kd]`, but
+    /// `small.kd` for a function of C.
+    #[must_use]
+    pub fn demangled_symbol(&self) -> String {
+        if self.demangled == self.kernel.name || self.demangled.is_empty() {
+            self.symbol()
+        } else {
+            format!("{} [clone {}]", self.demangled, Self::DESCRIPTOR)
+        }
+    }
+}
+
 /// What a kernel of HIP's own does. HIP copies and fills by kernels what is small, what stays on a GPU, and all
 /// where SDMA engines are off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

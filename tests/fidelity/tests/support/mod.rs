@@ -1,12 +1,18 @@
 //! What the tests on real runtimes share.
+#![allow(dead_code, reason = "not every test file uses all of it")]
+#![allow(clippy::expect_used, reason = "test code outside of #[test] functions")]
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
-use gputrace_e2e::{bench::skipped, kernel::bpf_usable};
-use gputrace_fidelity::release::{Release, SIMROCM_NEWER};
+use gputrace_e2e::{Running, bench::skipped, kernel::bpf_usable};
+use gputrace_fidelity::{
+    release::{Release, SIMROCM_NEWER, equip},
+    scenario::{WORKLOADS, Workload},
+};
 use gputrace_simrocm::HipSoname;
 
 /// A release to test on, unless the test has to be skipped: then says why. Fails where it was promised.
@@ -35,6 +41,46 @@ fn stand_ins() -> anyhow::Result<Release> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fidelity-stand-ins");
     let libraries = gputrace_simrocm::stage(&directory, HipSoname::Five)?;
     Release::simrocm(SIMROCM_NEWER, &libraries)
+}
+
+/// A command that runs a program of `tests/workloads/gpu`, also one that the fidelity matrix does not have.
+pub(crate) fn program(
+    release: &Release,
+    program: &'static str,
+    arguments: &'static [&'static str],
+) -> Command {
+    let workload = Workload {
+        program,
+        arguments,
+        ..*WORKLOADS.first().expect("a workload")
+    };
+    release.program(&workload, arguments)
+}
+
+/// Records a program, from its start on, on a software GPU with these settings. In `place` are then the outputs,
+/// `out/run…`, the GPU's logs, `truth`, and what the program says of itself, `said`.
+pub(crate) fn record(program: &Command, place: &Path, settings: &str, options: &[&str]) {
+    record_by(Command::new(gputrace()), program, place, settings, options);
+}
+
+/// As [`record`]; `recorder` is a command that starts gputrace with what is appended.
+pub(crate) fn record_by(
+    mut recorder: Command,
+    program: &Command,
+    place: &Path,
+    settings: &str,
+    options: &[&str],
+) {
+    fs::write(place.join("softgpu.toml"), settings).expect("the settings");
+    recorder
+        .args(["-o", "run", "-d"])
+        .arg(place.join("out"))
+        .args(options)
+        .arg("--")
+        .arg(program.get_program())
+        .args(program.get_args());
+    equip(&mut recorder, place).expect("the software GPU");
+    Running::start("gputrace", &mut recorder).finish();
 }
 
 /// The binary under test.

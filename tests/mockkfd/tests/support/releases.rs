@@ -6,18 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use gputrace_runs::Run;
+use gputrace_runs::rocm::{self, LIBRARIES, NAMES};
 use gputrace_softgpu::truth::Record;
 
-use super::{Run, run_until, target_tmpdir};
-
-/// Releases that `cargo xtask rocm` knows, oldest first.
-pub const NAMES: [&str; 3] = ["5.2.3", "5.7.1", "6.4.3"];
+use super::{run_until, target_tmpdir};
 
 /// With this variable at 1 a release that is missing fails the test instead of being left out.
 const REQUIRE: &str = "GPUTRACE_REQUIRE_ROCM";
-
-/// Where Debian has libraries, seen from a root.
-const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 /// A ROCm release.
 #[derive(Debug)]
@@ -27,27 +23,12 @@ pub struct Release {
 }
 
 /// The release of this name, unless it is not there: then says so past the test runner, which would keep it to itself.
-///
-/// The releases are those in the cache of `cargo xtask rocm`. Where there is none at all, the ROCm of this machine's
-/// own Debian 12 stands for 5.2.3.
 pub fn release(name: &'static str) -> Option<Release> {
-    let cached = |name: &str| {
-        let root = cache()?.join(name).join("root");
-        // Written last: without it the root is not whole.
-        root.join("PACKAGES").is_file().then_some(root)
-    };
-    let machine = || {
-        let whole = Path::new("/").join(LIBRARIES).join("libamdhip64.so.5").exists();
-        let only = name == "5.2.3" && NAMES.into_iter().all(|name| cached(name).is_none());
-        (whole && only).then(|| PathBuf::from("/"))
-    };
-    if let Some(root) = cached(name).or_else(machine) {
-        return Some(Release { name, root });
+    let root = rocm::root(name);
+    if root.is_none() {
+        missing(&rocm::missing(name));
     }
-    missing(&format!(
-        "ROCm {name} is not there; `cargo xtask rocm --release {name} --fetch` gets it"
-    ));
-    None
+    root.map(|root| Release { name, root })
 }
 
 /// Says that something is not tested for lack of something; fails if all was promised to be there.
@@ -75,17 +56,6 @@ pub fn on_each_release(test: impl Fn(&Release)) {
         eprintln!("on ROCm {}:", release.name);
         test(&release);
     }
-}
-
-/// The directory of `cargo xtask rocm`, by the XDG rules.
-fn cache() -> Option<PathBuf> {
-    let absolute = |name| {
-        std::env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
-    Some(cache.join("gputrace/rocm"))
 }
 
 /// Where the workloads are built.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gputrace_catalog::classify;
 use object::{Object as _, ObjectSymbol as _, SymbolKind};
@@ -20,16 +20,6 @@ pub(crate) fn lacking(what: &str) {
     let promised = std::env::var_os("GPUTRACE_REQUIRE_ROCM").is_some_and(|value| value == "1");
     assert!(!promised, "{what}; `cargo xtask test` fetches it");
     eprintln!("skipped: {what}; `cargo xtask test` fetches it");
-}
-
-/// The directory of what was fetched, by the XDG rules.
-pub(crate) fn cache() -> Option<PathBuf> {
-    let absolute = |name| {
-        let value = std::env::var_os(name).map(PathBuf::from);
-        value.filter(|path| path.is_absolute())
-    };
-    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    Some(base?.join("gputrace"))
 }
 
 /// The text of headers, each below one of `roots`, without comments and preprocessor lines.

@@ -5,14 +5,14 @@ use clap::{ArgAction, Args};
 use super::values::boolean;
 
 macro_rules! domain_args {
-    ($($(#[$doc:meta])* $field:ident $(= $short:literal)? $(| $alias:literal)?;)*) => {
+    ($($(#[$doc:meta])* $field:ident $(= $short:literal)? $(| $alias:literal)*;)*) => {
         /// Domains, each with an optional `=False`.
         #[derive(Debug, Default, Args)]
         #[command(next_help_heading = "What to trace")]
         pub(crate) struct DomainArgs {
             $(
                 $(#[$doc])*
-                #[arg(long, $(short = $short,)? $(alias = $alias,)? value_name = "BOOL", num_args = 0..=1,
+                #[arg(long, $(short = $short,)? $(alias = $alias,)* value_name = "BOOL", num_args = 0..=1,
                       default_missing_value = "true", value_parser = boolean, action = ArgAction::Set)]
                 pub(crate) $field: Option<bool>,
             )*
@@ -45,7 +45,7 @@ domain_args! {
     kfd_trace;
     /// What the driver tells of: queues evicted and restored, migrations, page faults, resets, throttling; of all
     /// processes. Not part of -s.
-    kfd_events;
+    kfd_events | "kfd-page-migration-trace" | "kfd-page-mapping-trace" | "kfd-queue-trace" | "kfd-dropped-events-trace";
     /// The driver's tracepoints: buffers made, moved and mapped, interrupts, jobs; of all processes. Not part of -s.
     driver_trace;
     /// When traced threads had no processor: sleeping, or waiting for one. Not part of -s.

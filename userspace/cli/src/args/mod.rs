@@ -76,7 +76,9 @@ Exit status: that of the program, if gputrace started one and its recording succ
     before_help = EXAMPLES,
     after_long_help = EXIT_CODES,
     args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true
+    subcommand_negates_reqs = true,
+    // Of an option given twice the last counts, as with rocprofv3: scripts add options to those that they were given.
+    args_override_self = true
 )]
 pub(crate) struct Cli {
     /// What to do instead of recording.

@@ -25,9 +25,8 @@ const INSIDE: &str = "gputrace loads nothing into a program, so there is nothing
 const NO_BUFFER: &str = "traces are made from the capture, without a buffer that could be too small";
 /// Of domains that this version does not record.
 const NOT_YET: &str = "this version does not record it; `gputrace list` shows what can be traced";
-/// Of events of the driver.
-const DRIVER: &str =
-    "this version does not record it; `gputrace kfd PID` shows what a process holds in the driver";
+/// Of events of the driver, which one option records together.
+const EVENTS: &str = "The same as `--kfd-events`, which records all of them.";
 
 const fn entry(
     long: &'static str,
@@ -133,7 +132,12 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
             ),
             entry("memory-copy-trace", Bool, Works, ""),
             entry("memory-allocation-trace", Bool, Works, ""),
-            entry("kfd-trace", Bool, Instead(DRIVER), ""),
+            entry(
+                "kfd-trace",
+                Bool,
+                Works,
+                "Here these are requests to the driver; what it tells of is `--kfd-events`.",
+            ),
             entry(
                 "scratch-memory-trace",
                 Bool,
@@ -181,10 +185,10 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                 &["hsa-finalize-trace"],
                 entry("hsa-finalizer-trace", Bool, Works, ""),
             ),
-            entry("kfd-page-migration-trace", Bool, Instead(DRIVER), ""),
-            entry("kfd-page-mapping-trace", Bool, Instead(DRIVER), ""),
-            entry("kfd-queue-trace", Bool, Instead(DRIVER), ""),
-            entry("kfd-dropped-events-trace", Bool, Instead(DRIVER), ""),
+            entry("kfd-page-migration-trace", Bool, Works, EVENTS),
+            entry("kfd-page-mapping-trace", Bool, Works, EVENTS),
+            entry("kfd-queue-trace", Bool, Works, EVENTS),
+            entry("kfd-dropped-events-trace", Bool, Works, EVENTS),
         ],
     ),
     (

@@ -202,7 +202,7 @@ impl KernelStage {
             Event::Kernel(mut info) => {
                 match self.options.names {
                     KernelNames::Demangled => {}
-                    KernelNames::Mangled => info.shown.clone_from(&info.kernel.name),
+                    KernelNames::Mangled => info.shown = info.symbol(),
                     KernelNames::Truncated(truncate) => info.shown = truncate(&info.demangled).to_owned(),
                 }
                 let event = Event::Kernel(info);

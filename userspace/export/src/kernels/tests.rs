@@ -104,7 +104,7 @@ fn names_and_filters_work_together() {
 fn names_are_shown_as_asked_and_the_mangled_one_kept() {
     for (names, shown) in [
         (KernelNames::Demangled, "add(float*, float*)"),
-        (KernelNames::Mangled, "_Z3addPfS_"),
+        (KernelNames::Mangled, "_Z3addPfS_.kd"),
         (
             KernelNames::Truncated(|name| name.get(..3).unwrap_or(name)),
             "add",

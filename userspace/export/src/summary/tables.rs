@@ -101,6 +101,12 @@ impl DomainGroup {
             regex: Regex::new(given).and_then(|_| Regex::new(&format!("^(?:{given})$")))?,
         })
     }
+
+    /// What the user gave.
+    #[must_use]
+    pub fn given(&self) -> &str {
+        &self.given
+    }
 }
 
 /// Which tables there are.

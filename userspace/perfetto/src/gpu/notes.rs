@@ -242,8 +242,8 @@ fn launched(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch)
     };
     for (name, value) in [
         ("queue", queue_id(dispatch.queue)),
-        ("private_segment_size", dispatch.private_size.into()),
-        ("group_segment_size", dispatch.group_size.into()),
+        ("Scratch_Size", dispatch.private_size.into()),
+        ("LDS_Block_Size", dispatch.group_size.into()),
         ("workgroup_size", product(dispatch.workgroup)),
         ("grid_size", product(dispatch.grid)),
     ] {
@@ -280,9 +280,9 @@ fn kernel(annotations: &mut Annotations<'_>, info: &KernelInfo) {
             info.renamed.map_or(info.id, |renamed| renamed.kernel),
         ),
         ("code_object_id", info.code_object),
-        ("vgpr_count", info.kernel.arch_vgpr_count),
-        ("accum_vgpr_count", info.kernel.accum_vgpr_count),
-        ("sgpr_count", info.kernel.sgpr_count),
+        ("VGPR_Count", info.kernel.arch_vgpr_count),
+        ("Accum_VGPR_Count", info.kernel.accum_vgpr_count),
+        ("SGPR_Count", info.kernel.sgpr_count),
         ("static_group_segment_size", info.kernel.group_size),
         ("kernarg_size", info.kernel.kernarg_size),
     ] {

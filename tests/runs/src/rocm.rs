@@ -1,0 +1,62 @@
+//! The ROCm releases that `cargo xtask rocm` has fetched.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Releases that `cargo xtask rocm` knows, oldest first.
+pub const NAMES: [&str; 3] = ["5.2.3", "5.7.1", "6.4.3"];
+
+/// Where Debian has libraries, seen from a root.
+pub const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+
+/// Where this project keeps what it has fetched, by the XDG rules; `None` if neither `XDG_CACHE_HOME` nor `HOME` says.
+#[must_use]
+pub fn cache() -> Option<PathBuf> {
+    directory(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))
+}
+
+/// A relative path is to be ignored.
+fn directory(cache: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    let absolute = |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = absolute(cache).or_else(|| Some(absolute(home)?.join(".cache")))?;
+    Some(cache.join("gputrace"))
+}
+
+/// The root of a release, below which it has its files where Debian has them; `None` if it is not there. The ROCm of
+/// this machine's own Debian 12 stands for 5.2.3 where that was not fetched.
+#[must_use]
+pub fn root(release: &str) -> Option<PathBuf> {
+    let fetched = cache().map(|cache| cache.join("rocm").join(release).join("root"));
+    // Written last: without it the root is not whole.
+    let fetched = fetched.filter(|root| root.join("PACKAGES").is_file());
+    let machine = || {
+        let root = Path::new("/");
+        let is_there = root.join(LIBRARIES).join("libamdhip64.so.5").exists();
+        (release == "5.2.3" && is_there).then(|| root.to_owned())
+    };
+    fetched.or_else(machine)
+}
+
+/// What to do about a release that is not there.
+#[must_use]
+pub fn missing(release: &str) -> String {
+    format!("ROCm {release} is not there; `cargo xtask rocm --release {release} --fetch` gets it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_follows_the_xdg_rule() {
+        let cache =
+            |cache: Option<&str>, home: Option<&str>| directory(cache.map(Into::into), home.map(Into::into));
+        let is = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(cache(Some("/c"), Some("/home/u")), is("/c/gputrace"));
+        assert_eq!(cache(None, Some("/home/u")), is("/home/u/.cache/gputrace"));
+        assert_eq!(cache(Some("c"), Some("/home/u")), is("/home/u/.cache/gputrace"));
+        assert_eq!(cache(Some(""), Some("u")), None);
+        assert_eq!(cache(None, None), None);
+    }
+}

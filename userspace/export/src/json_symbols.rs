@@ -1,0 +1,166 @@
+//! Code objects, kernels and host functions of processes: arrays in which readers look by number, as in rocprofv3's document, whose
+//! entry 0 stands for none. Numbers count per process here, from 1, because rocprofv3 writes a document for each process.
+//!
+//! A host function is what `hipLaunchKernel` is called with: the program registers it for a kernel by
+//! `__hipRegisterFunction`. It is known where that call was recorded (`--hip-compiler-trace`).
+
+use std::collections::{BTreeMap, HashMap};
+
+use gputrace_timeline::{
+    args::{self, ArgValue},
+    event::{Call, FunctionInfo},
+    gpu::{CodeObjectInfo, KernelInfo},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    gpu::Gpus,
+    json_metadata::{code_object, host_function, kernel},
+};
+
+/// The function that registers host functions.
+const REGISTER: &str = "__hipRegisterFunction";
+
+/// What a program has registered for a kernel.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Registered {
+    /// Address that `hipLaunchKernel` is called with.
+    pub(crate) host_function: u64,
+    /// Where the modules are.
+    pub(crate) modules: u64,
+    /// Mangled name of the kernel.
+    pub(crate) device_function: String,
+    /// The most work-items of a workgroup; 2^32 - 1 is no limit.
+    pub(crate) thread_limit: u32,
+}
+
+#[derive(Debug, Default)]
+struct OfProcess {
+    code_objects: Vec<CodeObjectInfo>,
+    kernels: Vec<KernelInfo>,
+    registered: Vec<Registered>,
+    /// Names of ranges after which kernels are called, by number of the range's text.
+    renames: BTreeMap<u32, String>,
+}
+
+/// Code objects, kernels and host functions by process.
+#[derive(Debug, Default)]
+pub(crate) struct Symbols {
+    processes: BTreeMap<u32, OfProcess>,
+    /// Numbers within the process by number in the timeline.
+    code_objects: HashMap<u32, usize>,
+    kernels: HashMap<u32, usize>,
+    /// Nodes that were seen executing a kernel of a code object.
+    executed_on: HashMap<u32, u32>,
+}
+
+/// Puts what has this number in the timeline into its process's list, in place of what was known of it before.
+fn put<T>(list: &mut Vec<T>, numbers: &mut HashMap<u32, usize>, id: u32, info: T) {
+    let number = *numbers.entry(id).or_insert(list.len() + 1);
+    match list.get_mut(number - 1) {
+        Some(known) => *known = info,
+        None => list.push(info),
+    }
+}
+
+impl Symbols {
+    /// Learns of a code object.
+    pub(crate) fn code_object(&mut self, info: &CodeObjectInfo) {
+        let process = self.processes.entry(info.code_object.pid).or_default();
+        put(
+            &mut process.code_objects,
+            &mut self.code_objects,
+            info.id,
+            info.clone(),
+        );
+    }
+
+    /// Learns of a kernel, before any dispatch of it.
+    pub(crate) fn kernel(&mut self, info: &KernelInfo) {
+        let process = self.processes.entry(info.pid).or_default();
+        if let Some(renamed) = info.renamed {
+            let name = process.renames.entry(renamed.range);
+            name.or_insert_with(|| info.shown.clone());
+            return;
+        }
+        put(&mut process.kernels, &mut self.kernels, info.id, info.clone());
+    }
+
+    /// Says that a node has executed a kernel of this code object.
+    pub(crate) fn executed(&mut self, code_object: u32, node: u32) {
+        self.executed_on.insert(code_object, node);
+    }
+
+    /// Learns of host functions.
+    pub(crate) fn call(&mut self, info: &FunctionInfo, call: &Call) {
+        if info.function.name != REGISTER {
+            return;
+        }
+        let mut registered = Registered::default();
+        for (name, value) in args::decoded(info, call) {
+            match (name, value) {
+                ("hostFunction", ArgValue::Hex(address)) => registered.host_function = address,
+                ("modules", ArgValue::Hex(address)) => registered.modules = address,
+                ("deviceName", ArgValue::Text { text, .. }) => registered.device_function = text.to_owned(),
+                ("threadLimit", ArgValue::Unsigned(limit)) => {
+                    registered.thread_limit = u32::try_from(limit).unwrap_or(u32::MAX);
+                }
+                _ => {}
+            }
+        }
+        let process = self.processes.entry(call.pid).or_default();
+        process.registered.push(registered);
+    }
+
+    /// The number of a kernel within its process; 0 for none.
+    pub(crate) fn kernel_id(&self, kernel: Option<u32>) -> usize {
+        let number = kernel.and_then(|kernel| self.kernels.get(&kernel));
+        number.copied().unwrap_or(0)
+    }
+
+    /// What a process's kernels are called after, by external correlation id of their dispatches.
+    pub(crate) fn renames(&self, pid: u32) -> Vec<Value> {
+        let renames = self.processes.get(&pid).map(|process| &process.renames);
+        let entry = |(range, name)| json!({"key": range, "value": name});
+        renames.into_iter().flatten().map(entry).collect()
+    }
+
+    /// The arrays of a process, by name.
+    pub(crate) fn arrays(&self, pid: u32, gpus: &Gpus) -> [(&'static str, Vec<Value>); 3] {
+        let none = OfProcess::default();
+        let process = self.processes.get(&pid).unwrap_or(&none);
+        let object_id = |id: u32| self.code_objects.get(&id).copied().unwrap_or(0);
+        let objects = process.code_objects.iter().map(|info| {
+            let node = self.executed_on.get(&info.id).copied();
+            code_object(info, object_id(info.id), node, gpus)
+        });
+        let kernels = process
+            .kernels
+            .iter()
+            .map(|info| kernel(info, self.kernel_id(Some(info.id)), object_id(info.code_object)));
+        // Of kernels with one name, as in code objects for several GPUs, the first.
+        let of_name = |name: &str| process.kernels.iter().find(|info| info.kernel.name == name);
+        let hosts = process.registered.iter().enumerate().map(|(place, one)| {
+            let kernel = of_name(&one.device_function);
+            host_function(
+                one,
+                place + 1,
+                kernel.map(|info| (info, self.kernel_id(Some(info.id)), object_id(info.code_object))),
+            )
+        });
+        // Entry 0, without an agent.
+        let no_object = code_object(&CodeObjectInfo::default(), 0, None, &Gpus::default());
+        let no_kernel = kernel(&KernelInfo::default(), 0, 0);
+        let no_host = host_function(&Registered::default(), 0, None);
+        [
+            ("code_objects", indexed(no_object, objects)),
+            ("kernel_symbols", indexed(no_kernel, kernels)),
+            ("host_functions", indexed(no_host, hosts)),
+        ]
+    }
+}
+
+/// An array whose entry 0 stands for none.
+fn indexed(none: Value, entries: impl Iterator<Item = Value>) -> Vec<Value> {
+    std::iter::once(none).chain(entries).collect()
+}

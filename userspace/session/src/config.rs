@@ -1,0 +1,49 @@
+//! How outputs are made, in rocprofv3's words: members of its configuration (`output_config.hpp`, `config.hpp`), which its JSON
+//! documents and `--output-config` tell.
+
+use std::path::Path;
+
+use gputrace_export::{kernels::KernelNames, summary::tables::DomainGroup};
+use gputrace_perfetto::GpuGrouping;
+use serde_json::{Map, Value, json};
+
+use crate::request::{Format, Formats};
+
+/// The members that `formats` are about, for outputs called `name` in `directory`.
+#[must_use]
+pub fn output_config(formats: &Formats, directory: &Path, name: &str) -> Map<String, Value> {
+    let Formats { kernels, tables, .. } = formats;
+    let is_made = |format| formats.list.contains(&format);
+    let regex = |regex: &Option<regex::Regex>, default: &str| {
+        let given = regex.as_ref().map(regex::Regex::as_str);
+        given.unwrap_or(default).to_owned()
+    };
+    let groups: Vec<&str> = tables.groups.iter().map(DomainGroup::given).collect();
+    let members = json!({
+        "output_path": directory.to_string_lossy(),
+        "output_file": name,
+        "csv_output": is_made(Format::Csv),
+        "json_output": is_made(Format::Json),
+        "pftrace_output": is_made(Format::Pftrace),
+        "otf2_output": is_made(Format::Otf2),
+        "rocpd_output": is_made(Format::Rocpd),
+        "summary": tables.whole,
+        "summary_per_domain": tables.per_domain,
+        "summary_groups": groups,
+        "summary_unit": tables.units.name(),
+        "summary_file": formats.summary_file.as_deref().unwrap_or("stderr"),
+        "summary_output": formats.summary || !tables.is_empty(),
+        "kernel_rename": kernels.rename,
+        "group_by_queue": formats.grouping == GpuGrouping::Queues,
+        "kernel_filter_include": regex(&kernels.filter.include, ".*"),
+        "kernel_filter_exclude": regex(&kernels.filter.exclude, ""),
+        "demangle": !matches!(kernels.names, KernelNames::Mangled),
+        "truncate": matches!(kernels.names, KernelNames::Truncated(_)),
+        "minimum_output_bytes": formats.minimum_bytes,
+        "selected_regions": formats.selected_regions,
+    });
+    match members {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
+}
