@@ -20,7 +20,7 @@ use gputrace_export::{
 };
 use gputrace_timeline::{
     event::{Call, Event, FunctionInfo, RangeKind, ThreadInfo},
-    gpu::{CodeObjectInfo, GpuTime, KernelInfo, Quality},
+    gpu::{CodeObjectInfo, GpuTime, KernelInfo, Quality, Renamed},
     observation::{FieldValue, Observation, ObservedField, Whose},
     synthetic::call,
 };
@@ -36,6 +36,59 @@ fn export(events: &[Event], directory: &Path) -> (PathBuf, Value) {
     let path = outputs.into_iter().next().unwrap().path;
     let document = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     (path, document)
+}
+
+#[test]
+fn a_kernel_that_is_called_after_a_range_is_the_one_that_ran() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut events = synthetic::events();
+    let at = events
+        .iter()
+        .position(|event| matches!(event, Event::Dispatch(_)))
+        .unwrap();
+    let own = events.iter().find_map(|event| match event {
+        Event::Kernel(info) => Some((**info).clone()),
+        _ => None,
+    });
+    let own = own.unwrap();
+    let (id, range) = (1 << 31, 77);
+    let renamed = KernelInfo {
+        id,
+        shown: "solve".to_owned(),
+        demangled: "solve".to_owned(),
+        renamed: Some(Renamed {
+            kernel: own.id,
+            range,
+        }),
+        ..own.clone()
+    };
+    events.insert(at, Event::Kernel(Box::new(renamed)));
+    for event in &mut events {
+        if let Event::Dispatch(dispatch) = event
+            && dispatch.kernel == Some(own.id)
+        {
+            dispatch.kernel = Some(id);
+        }
+    }
+    let (path, document) = export(&events, directory.path());
+    check_by_reader("json_check.py", &path);
+    let process = &document["rocprofiler-sdk-tool"][0];
+    assert_eq!(
+        process["strings"]["correlation_id"]["external"],
+        json!([{"key": range, "value": "solve"}])
+    );
+    let dispatches = process["buffer_records"]["kernel_dispatch"].as_array().unwrap();
+    let mut found = 0;
+    for dispatch in dispatches {
+        if dispatch["correlation_id"]["external"] != range {
+            continue;
+        }
+        let number = dispatch["dispatch_info"]["kernel_id"].as_u64().unwrap() as usize;
+        let kernel = &process["kernel_symbols"][number];
+        assert_eq!(kernel["formatted_kernel_name"], own.shown);
+        found += 1;
+    }
+    assert!(found > 0);
 }
 
 #[test]

@@ -22,6 +22,7 @@ use gputrace_rocpd::RocpdExporter;
 use gputrace_timeline::{
     Timeline,
     event::{CallEnd, Event},
+    gpu::{KernelInfo, Renamed},
     observation::{FieldValue, Observation, ObservedField, Whose},
     synthetic::{Synthetic, call, gpu, ledger},
 };
@@ -144,6 +145,44 @@ fn gpu_work_is_where_rocpd_has_it() {
         1
     );
     assert_eq!(number(&database, "SELECT sum(lost) FROM gputrace_loss"), 0);
+}
+
+#[test]
+fn the_range_after_which_a_kernel_is_called_is_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut events = synthetic::events();
+    let at = events.iter().position(|event| matches!(event, Event::Kernel(_)));
+    let own = match &events[at.unwrap()] {
+        Event::Kernel(info) => (**info).clone(),
+        other => panic!("{other:?}"),
+    };
+    let id = 1 << 31;
+    let renamed = KernelInfo {
+        id,
+        shown: "solve".to_owned(),
+        renamed: Some(Renamed {
+            kernel: own.id,
+            range: 77,
+        }),
+        ..own.clone()
+    };
+    events.insert(at.unwrap() + 1, Event::Kernel(Box::new(renamed)));
+    for event in &mut events {
+        if let Event::Dispatch(dispatch) = event
+            && dispatch.kernel == Some(own.id)
+        {
+            dispatch.kernel = Some(id);
+        }
+    }
+    let database = open(&export(&events, directory.path()));
+    let of_it = format!("FROM kernels WHERE name = '{}' AND region", own.shown);
+    assert!(number(&database, &format!("SELECT count(*) {of_it} = 'solve'")) > 0);
+    assert_eq!(
+        number(&database, &format!("SELECT count(*) {of_it} != 'solve'")),
+        0
+    );
+    let symbols = format!("SELECT count(*) FROM rocpd_info_kernel_symbol WHERE id = {id}");
+    assert_eq!(number(&database, &symbols), 0);
 }
 
 #[test]
