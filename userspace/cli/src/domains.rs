@@ -189,6 +189,7 @@ mod tests {
         };
         assert_eq!(selected(&args), []);
     }
+
     #[test]
     fn the_narrowest_option_decides() {
         let args = DomainArgs {
