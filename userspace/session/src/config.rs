@@ -42,8 +42,58 @@ pub fn output_config(formats: &Formats, directory: &Path, name: &str) -> Map<Str
         "minimum_output_bytes": formats.minimum_bytes,
         "selected_regions": formats.selected_regions,
     });
-    match members {
-        Value::Object(members) => members,
-        _ => Map::new(),
+    let Value::Object(mut members) = members else {
+        return Map::new();
+    };
+    if kernels.hide_markers {
+        // They were recorded all the same.
+        members.insert("marker_api_trace".to_owned(), false.into());
+    }
+    members
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_export::{kernels::KernelOptions, summary::tables::TableOptions};
+
+    use super::*;
+
+    #[test]
+    fn what_was_asked_for_is_told() {
+        let formats = Formats {
+            list: vec![Format::Csv, Format::Rocpd],
+            kernels: KernelOptions {
+                rename: true,
+                hide_markers: true,
+                names: KernelNames::Mangled,
+                ..KernelOptions::default()
+            },
+            tables: TableOptions {
+                groups: vec![DomainGroup::new("HIP_.*").unwrap()],
+                ..TableOptions::default()
+            },
+            ..Formats::default()
+        };
+        let config = output_config(&formats, Path::new("/tmp/out"), "run");
+        for (name, value) in [
+            ("csv_output", json!(true)),
+            ("json_output", json!(false)),
+            ("rocpd_output", json!(true)),
+            ("output_path", json!("/tmp/out")),
+            ("output_file", json!("run")),
+            ("kernel_rename", json!(true)),
+            ("marker_api_trace", json!(false)),
+            ("demangle", json!(false)),
+            ("truncate", json!(false)),
+            ("kernel_filter_include", json!(".*")),
+            ("summary", json!(false)),
+            ("summary_groups", json!(["HIP_.*"])),
+            ("summary_unit", json!("nsec")),
+            ("summary_file", json!("stderr")),
+        ] {
+            assert_eq!(config.get(name), Some(&value), "{name}");
+        }
+        let plain = output_config(&Formats::default(), Path::new("."), "run");
+        assert_eq!(plain.get("marker_api_trace"), None);
     }
 }
