@@ -245,32 +245,34 @@ pub(crate) fn kernel(info: &KernelInfo, id: usize, code_object: usize) -> Value 
     })
 }
 
-/// A host function with its number, and its kernel with its own and that of the code object. Where the launch's indices are
-/// to go, which the runtime does not use, is not kept.
+/// A host function with its number, of a kernel with its own and that of its code object. Where the launch's indices are to go,
+/// which the runtime does not use, is not kept.
 pub(crate) fn host_function(
     one: &Registered,
     id: usize,
-    kernel: Option<(&KernelInfo, usize, usize)>,
+    info: &KernelInfo,
+    kernel: usize,
+    code_object: usize,
 ) -> Value {
-    let device = &one.device_function;
-    let demangled = gputrace_names::demangle(device).unwrap_or_else(|| device.clone());
+    let device = &info.kernel.name;
     // As the kernel is shown: mangled or truncated names may have been asked for.
-    let shown = kernel.map(|(info, ..)| match info.shown == info.symbol() {
-        true => device,
-        false => &info.shown,
-    });
+    let shown = if info.shown == info.symbol() {
+        device
+    } else {
+        &info.shown
+    };
     json!({
         "size": 0,
         "host_function_id": id,
-        "kernel_id": kernel.map_or(0, |(_, kernel, _)| kernel),
-        "code_object_id": kernel.map_or(0, |(.., code_object)| code_object),
+        "kernel_id": kernel,
+        "code_object_id": code_object,
         "host_function": {"handle": one.host_function},
         "modules": {"handle": one.modules},
         "device_function": device,
         "thread_limit": one.thread_limit,
-        "formatted_host_function_name": shown.unwrap_or(&demangled),
-        "demangled_host_function_name": demangled,
-        "truncated_host_function_name": gputrace_names::truncate(&demangled),
+        "formatted_host_function_name": shown,
+        "demangled_host_function_name": info.demangled,
+        "truncated_host_function_name": gputrace_names::truncate(&info.demangled),
     })
 }
 

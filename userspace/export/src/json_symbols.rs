@@ -2,9 +2,13 @@
 //! entry 0 stands for none. Numbers count per process here, from 1, because rocprofv3 writes a document for each process.
 //!
 //! A host function is what `hipLaunchKernel` is called with: the program registers it for a kernel by
-//! `__hipRegisterFunction`. It is known where that call was recorded (`--hip-compiler-trace`).
+//! `__hipRegisterFunction`. It is known where that call was recorded (`--hip-compiler-trace`), and in the array if the kernel is:
+//! libraries register very many that are never launched.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::{BuildHasher as _, RandomState},
+};
 
 use gputrace_timeline::{
     args::{self, ArgValue},
@@ -22,16 +26,16 @@ use crate::{
 const REGISTER: &str = "__hipRegisterFunction";
 
 /// What a program has registered for a kernel.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Registered {
     /// Address that `hipLaunchKernel` is called with.
     pub(crate) host_function: u64,
     /// Where the modules are.
     pub(crate) modules: u64,
-    /// Mangled name of the kernel.
-    pub(crate) device_function: String,
     /// The most work-items of a workgroup; 2^32 - 1 is no limit.
     pub(crate) thread_limit: u32,
+    /// A hash of the kernel's mangled name, which would take much more memory.
+    kernel: u64,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +56,8 @@ pub(crate) struct Symbols {
     kernels: HashMap<u32, usize>,
     /// Nodes that were seen executing a kernel of a code object.
     executed_on: HashMap<u32, u32>,
+    /// Of names of kernels.
+    hasher: RandomState,
 }
 
 /// Puts what has this number in the timeline into its process's list, in place of what was known of it before.
@@ -101,7 +107,9 @@ impl Symbols {
             match (name, value) {
                 ("hostFunction", ArgValue::Hex(address)) => registered.host_function = address,
                 ("modules", ArgValue::Hex(address)) => registered.modules = address,
-                ("deviceName", ArgValue::Text { text, .. }) => registered.device_function = text.to_owned(),
+                ("deviceName", ArgValue::Text { text, cut: false }) => {
+                    registered.kernel = self.hasher.hash_one(text);
+                }
                 ("threadLimit", ArgValue::Unsigned(limit)) => {
                     registered.thread_limit = u32::try_from(limit).unwrap_or(u32::MAX);
                 }
@@ -138,20 +146,24 @@ impl Symbols {
             .kernels
             .iter()
             .map(|info| kernel(info, self.kernel_id(Some(info.id)), object_id(info.code_object)));
-        // Of kernels with one name, as in code objects for several GPUs, the first.
-        let of_name = |name: &str| process.kernels.iter().find(|info| info.kernel.name == name);
-        let hosts = process.registered.iter().enumerate().map(|(place, one)| {
-            let kernel = of_name(&one.device_function);
-            host_function(
-                one,
-                place + 1,
-                kernel.map(|info| (info, self.kernel_id(Some(info.id)), object_id(info.code_object))),
-            )
+        let mut by_name: HashMap<u64, &KernelInfo> = HashMap::new();
+        for info in &process.kernels {
+            // Of kernels with one name, as in code objects for several GPUs, the first.
+            let name = self.hasher.hash_one(info.kernel.name.as_str());
+            by_name.entry(name).or_insert(info);
+        }
+        let known = process
+            .registered
+            .iter()
+            .filter_map(|one| Some((one, *by_name.get(&one.kernel)?)));
+        let hosts = known.enumerate().map(|(place, (one, info))| {
+            let (number, object) = (self.kernel_id(Some(info.id)), object_id(info.code_object));
+            host_function(one, place + 1, info, number, object)
         });
         // Entry 0, without an agent.
         let no_object = code_object(&CodeObjectInfo::default(), 0, None, &Gpus::default());
         let no_kernel = kernel(&KernelInfo::default(), 0, 0);
-        let no_host = host_function(&Registered::default(), 0, None);
+        let no_host = host_function(&Registered::default(), 0, &KernelInfo::default(), 0, 0);
         [
             ("code_objects", indexed(no_object, objects)),
             ("kernel_symbols", indexed(no_kernel, kernels)),
@@ -163,4 +175,91 @@ impl Symbols {
 /// An array whose entry 0 stands for none.
 fn indexed(none: Value, entries: impl Iterator<Item = Value>) -> Vec<Value> {
     std::iter::once(none).chain(entries).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_abi::domain::Domain;
+    use gputrace_capture::{
+        gpu::Kernel,
+        meta::{ArgSlot, Function, Parameter, ValueKind},
+    };
+    use gputrace_timeline::{
+        synthetic,
+        values::{Pointee, PointeeData},
+    };
+
+    use super::*;
+
+    /// The call that registers a host function at `address` for a kernel.
+    fn register(symbols: &mut Symbols, address: u64, kernel: &str) {
+        let parameter = |register, name: &str, kind| Parameter {
+            name: name.to_owned(),
+            kind,
+            at: ArgSlot::Register(register),
+            ..Parameter::default()
+        };
+        let info = FunctionInfo {
+            function: Function {
+                name: REGISTER.to_owned(),
+                parameters: Some(vec![
+                    parameter(0, "modules", ValueKind::Pointer),
+                    parameter(1, "hostFunction", ValueKind::Pointer),
+                    parameter(3, "deviceName", ValueKind::CString),
+                    parameter(4, "threadLimit", ValueKind::Unsigned(4)),
+                ]),
+                ..Function::default()
+            },
+            domain: Some(Domain::HipCompiler),
+            library: String::new(),
+            build_id: String::new(),
+            range: None,
+        };
+        let mut call = synthetic::call(1, 10, 20);
+        call.args = [0x10, address, 0, 0x30, 1024, 0];
+        call.pointees = vec![Pointee {
+            word: 3,
+            at_return: false,
+            data: PointeeData::Text {
+                text: kernel.to_owned(),
+                cut: false,
+            },
+        }];
+        symbols.call(&info, &call);
+    }
+
+    #[test]
+    fn host_functions_are_those_of_kernels_that_are_known() {
+        let mut symbols = Symbols::default();
+        for (address, kernel) in [(0x100, "_Z4lostv"), (0x200, "_Z5scalePf"), (0x300, "_Z5scalePf")] {
+            register(&mut symbols, address, kernel);
+        }
+        symbols.kernel(&KernelInfo {
+            id: 7,
+            pid: 100,
+            kernel: Kernel {
+                name: "_Z5scalePf".to_owned(),
+                ..Kernel::default()
+            },
+            demangled: "scale(float*)".to_owned(),
+            shown: "scale(float*)".to_owned(),
+            ..KernelInfo::default()
+        });
+        let [_, (_, kernels), (name, hosts)] = symbols.arrays(100, &Gpus::default());
+        assert_eq!((name, hosts.len()), ("host_functions", 3));
+        for (number, host) in hosts.iter().enumerate() {
+            assert_eq!(host["host_function_id"], number);
+        }
+        for (host, address) in hosts[1..].iter().zip([0x200, 0x300]) {
+            assert_eq!(host["host_function"]["handle"], address);
+            assert_eq!(host["modules"]["handle"], 0x10);
+            assert_eq!(host["thread_limit"], 1024);
+            assert_eq!(host["kernel_id"], 1);
+            assert_eq!(host["truncated_host_function_name"], "scale");
+            assert_eq!(kernels[1]["kernel_name"], "_Z5scalePf.kd");
+        }
+        // Those of no other process.
+        let [_, _, (_, hosts)] = symbols.arrays(101, &Gpus::default());
+        assert_eq!(hosts.len(), 1);
+    }
 }
