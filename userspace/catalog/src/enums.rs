@@ -9,6 +9,8 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
+use crate::lines;
+
 /// The committed data.
 const DATA: [&str; 2] = [
     include_str!("../data/enums.txt"),
@@ -40,10 +42,7 @@ pub fn parse(text: &str) -> HashMap<&str, Enumerators<'_>> {
         enumerators.sort_unstable_by_key(|(value, _)| *value);
         Some((name, enumerators))
     };
-    text.lines()
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(line)
-        .collect()
+    lines(text).filter_map(line).collect()
 }
 
 /// The name of a C type without what does not change its values: `const enum hipMemcpyKind` is `hipMemcpyKind`.
@@ -112,8 +111,7 @@ mod tests {
 
     #[test]
     fn committed_data_is_whole() {
-        let lines = DATA.iter().flat_map(|text| text.lines());
-        let lines = lines.filter(|line| !line.starts_with('#')).count();
+        let lines = DATA.iter().flat_map(|text| lines(text)).count();
         assert_eq!(committed(&DATA).len(), lines);
         assert!(lines > 30, "{lines}");
     }

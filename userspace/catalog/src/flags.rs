@@ -6,7 +6,10 @@
 
 use std::{collections::HashMap, fmt, sync::LazyLock};
 
-use crate::enums::{Enumerators, committed};
+use crate::{
+    enums::{Enumerators, committed},
+    lines,
+};
 
 static SETS: LazyLock<HashMap<&'static str, Mask>> = LazyLock::new(|| {
     let sets = [
@@ -24,8 +27,7 @@ static PARAMETERS: LazyLock<HashMap<(&'static str, &'static str), &'static str>>
 
 /// The lines of `data/parameters.txt`. What is no line of it is passed over: then numbers are shown.
 fn parameters(text: &str) -> impl Iterator<Item = ((&str, &str), &str)> {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.filter_map(|line| {
+    lines(text).filter_map(|line| {
         let (function, rest) = line.split_once(" | ")?;
         let (parameter, set) = rest.split_once(" | ")?;
         Some(((function, parameter), set))
@@ -128,13 +130,10 @@ mod tests {
     #[test]
     fn every_line_names_a_parameter_and_a_set() {
         let text = include_str!("../data/parameters.txt");
-        let lines: Vec<_> = parameters(text).collect();
-        assert_eq!(
-            lines.len(),
-            text.lines().filter(|line| !line.starts_with('#')).count()
-        );
-        assert!(lines.is_sorted() && lines.len() > 50);
-        for ((function, parameter), set) in lines {
+        let known: Vec<_> = parameters(text).collect();
+        assert_eq!(known.len(), lines(text).count());
+        assert!(known.is_sorted() && known.len() > 50);
+        for ((function, parameter), set) in known {
             let of_functions = signatures().filter(|signature| signature.name == function);
             let declared = of_functions
                 .flat_map(|signature| &signature.arguments)

@@ -56,6 +56,11 @@ pub use values::{read_plan, word};
 
 use table::Table;
 
+/// Lines of a data file, without comments.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| !line.starts_with('#'))
+}
+
 /// What a table that is in order of names has of `name`.
 fn by_name<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     let at = table.binary_search_by_key(&name, |(name, _)| name).ok()?;

@@ -7,7 +7,10 @@ use crate::by_name;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Marker {
     /// Something happens now. The first argument says what.
-    Mark,
+    Mark {
+        /// Whether kernels that are launched after it can be called after it, as rocprofv3 has it (`--kernel-rename`).
+        names_kernels: bool,
+    },
     /// A range of this thread begins. The first argument is its text.
     Push {
         /// Whether the function returns the number of ranges around the new one.
@@ -91,14 +94,14 @@ const MARKERS: &[(&str, Marker)] = &[
     ),
     ("kokkosp_init_library", MarkAs("Kokkos::Initialization Complete")),
     ("kokkosp_pop_profile_region", Pop { level: false }),
-    ("kokkosp_profile_event", Mark),
+    ("kokkosp_profile_event", Mark { names_kernels: false }),
     ("kokkosp_push_profile_region", Push { level: false }),
     ("kokkosp_start_profile_section", StartSection),
     ("kokkosp_stop_profile_section", StopSection),
-    ("omnitrace_user_annotated_progress", Mark),
+    ("omnitrace_user_annotated_progress", Mark { names_kernels: false }),
     ("omnitrace_user_pop_annotated_region", Pop { level: false }),
     ("omnitrace_user_pop_region", Pop { level: false }),
-    ("omnitrace_user_progress", Mark),
+    ("omnitrace_user_progress", Mark { names_kernels: false }),
     ("omnitrace_user_push_annotated_region", Push { level: false }),
     ("omnitrace_user_push_region", Push { level: false }),
     ("omnitrace_user_start_thread_trace", ResumeThread),
@@ -116,10 +119,13 @@ const MARKERS: &[(&str, Marker)] = &[
             thread: Some(1),
         },
     ),
-    ("rocprofsys_user_annotated_progress", Mark),
+    (
+        "rocprofsys_user_annotated_progress",
+        Mark { names_kernels: false },
+    ),
     ("rocprofsys_user_pop_annotated_region", Pop { level: false }),
     ("rocprofsys_user_pop_region", Pop { level: false }),
-    ("rocprofsys_user_progress", Mark),
+    ("rocprofsys_user_progress", Mark { names_kernels: false }),
     ("rocprofsys_user_push_annotated_region", Push { level: false }),
     ("rocprofsys_user_push_region", Push { level: false }),
     ("rocprofsys_user_start_thread_trace", ResumeThread),
@@ -136,7 +142,7 @@ const MARKERS: &[(&str, Marker)] = &[
     ),
     ("roctracer_start", Resume),
     ("roctracer_stop", Pause),
-    ("roctxMarkA", Mark),
+    ("roctxMarkA", Mark { names_kernels: true }),
     ("roctxNameOsThread", NameThread),
     ("roctxProfilerPause", Pause),
     ("roctxProfilerResume", Resume),
@@ -150,7 +156,7 @@ const MARKERS: &[(&str, Marker)] = &[
 ///
 /// ```
 /// use gputrace_catalog::markers::{Marker, marker};
-/// assert_eq!(marker("roctxMarkA"), Some(Marker::Mark));
+/// assert_eq!(marker("roctxMarkA"), Some(Marker::Mark { names_kernels: true }));
 /// assert_eq!(marker("hipMalloc"), None);
 /// ```
 #[must_use]
@@ -172,7 +178,7 @@ mod tests {
             assert!(classify(name).is_some(), "{name}");
             let words = signature.arguments.len();
             match expected {
-                Mark | Push { .. } | Start | NameSection | NameThread => {
+                Mark { .. } | Push { .. } | Start | NameSection | NameThread => {
                     assert_eq!(signature.arguments[0].c_type.spelling, "const char *");
                 }
                 PushCopy => {

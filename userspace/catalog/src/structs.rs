@@ -16,7 +16,9 @@ use std::{
 
 use gputrace_capture::meta;
 
-use crate::{class::Class, enums::plain_type, flags::values_of, release::Releases, signature::Argument};
+use crate::{
+    class::Class, enums::plain_type, flags::values_of, lines, release::Releases, signature::Argument,
+};
 
 /// A field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +96,7 @@ fn parse_field(text: &str) -> Option<Field<'_>> {
 
 /// The layouts in a text. What is no line of it is passed over: then fields are not shown.
 pub fn parse(text: &str) -> impl Iterator<Item = Layout<'_>> {
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.filter_map(parse_layout)
+    lines(text).filter_map(parse_layout)
 }
 
 /// The committed data.
@@ -171,11 +172,8 @@ pub fn fields(c_type: &str, hip: Option<u16>) -> Vec<Field<'static>> {
 
 /// Parameters that point to several structures, by function.
 static ARRAYS: LazyLock<HashSet<(&'static str, &'static str)>> = LazyLock::new(|| {
-    let lines = include_str!("../data/arrays.txt").lines();
-    lines
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(|line| line.split_once(" | "))
-        .collect()
+    let lines = lines(include_str!("../data/arrays.txt"));
+    lines.filter_map(|line| line.split_once(" | ")).collect()
 });
 
 /// The fields of the parameter `name` of a function as a capture stores them; of several structures, those of the first.
@@ -210,8 +208,7 @@ mod tests {
 
     #[test]
     fn committed_data_is_whole() {
-        let lines = DATA.iter().flat_map(|text| text.lines());
-        let lines: Vec<&str> = lines.filter(|line| !line.starts_with('#')).collect();
+        let lines: Vec<&str> = DATA.iter().flat_map(|text| lines(text)).collect();
         let written: Vec<String> = layouts().map(|layout| layout.to_string()).collect();
         assert_eq!(written, lines);
         assert!(lines.len() > 30);

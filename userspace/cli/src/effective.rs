@@ -7,24 +7,11 @@ use std::{collections::BTreeMap, io::Write as _};
 
 use anyhow::Result;
 use clap::{ArgAction, ArgMatches, Command, parser::ValueSource};
-use gputrace_abi::domain::Domain;
-use gputrace_export::Output;
+use gputrace_export::{Output, json::traces};
 use gputrace_session::{Finished, Request, output_config};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::args::{Cli, boolean};
-
-/// The domains that rocprofv3's configuration tells of.
-const DOMAINS: [(&str, Domain); 8] = [
-    ("hip_runtime_api_trace", Domain::HipRuntime),
-    ("hip_compiler_api_trace", Domain::HipCompiler),
-    ("hsa_core_api_trace", Domain::HsaCore),
-    ("hsa_amd_ext_api_trace", Domain::HsaAmdExt),
-    ("hsa_image_ext_api_trace", Domain::HsaImageExt),
-    ("hsa_finalizer_ext_api_trace", Domain::HsaFinalizeExt),
-    ("kernel_trace", Domain::KernelDispatch),
-    ("memory_copy_trace", Domain::MemoryCopy),
-];
 
 /// Every option by name, with `_`, and its value.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -88,14 +75,10 @@ pub(crate) fn write(options: &Options, cli: &Cli, request: &Request, finished: &
 }
 
 fn document(options: &Options, cli: &Cli, request: &Request, finished: &Finished) -> Value {
-    let mut config: Map<String, Value> = DOMAINS
-        .iter()
-        .map(|(name, domain)| ((*name).to_owned(), request.domains.contains(domain).into()))
-        .collect();
+    let mut config = traces(|domain| request.domains.contains(&domain));
     let formats = &request.output.formats;
     config.extend(output_config(formats, finished.directory.path(), &finished.name));
     let rest = json!({
-        "counter_collection": request.domains.contains(&Domain::Counter),
         "raw_output_path": request.output.directory.to_string_lossy(),
         "raw_output_file": request.output.name,
         "gputrace": options.0,

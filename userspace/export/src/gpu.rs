@@ -189,9 +189,7 @@ impl Gpus {
     /// Number of the kernel that a dispatch ran, whatever outputs call it.
     #[must_use]
     pub fn kernel_id(&self, dispatch: &Dispatch) -> Option<u32> {
-        self.renamed(dispatch)
-            .map(|renamed| renamed.kernel)
-            .or(dispatch.kernel)
+        self.kernel(dispatch).map(KernelInfo::own_id).or(dispatch.kernel)
     }
 
     /// After which range outputs call the kernel of a dispatch, if they do.
@@ -203,9 +201,8 @@ impl Gpus {
     /// The kernel's name as outputs show it; its address if it has none.
     #[must_use]
     pub fn kernel_name(&self, dispatch: &Dispatch) -> Cow<'_, str> {
-        match self.kernel(dispatch) {
-            Some(info) if !info.shown.is_empty() => info.shown.as_str().into(),
-            Some(info) if !info.kernel.name.is_empty() => info.kernel.name.as_str().into(),
+        match self.kernel(dispatch).map(KernelInfo::shown_name) {
+            Some(name) if !name.is_empty() => name.into(),
             _ => format!("(unknown kernel {:#x})", dispatch.kernel_object).into(),
         }
     }

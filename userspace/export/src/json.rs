@@ -23,7 +23,7 @@
 //! Markers have the function that was called as their operation and their text in `strings.marker_api`, by correlation id.
 //! `summary` counts what the CSV statistics count, always.
 //!
-//! An agent's `handle` is its KFD topology node; one that is not known has rocprofiler-sdk's null, 2^64 - 1.
+//! An agent's `handle` is its KFD topology node plus 256; one that is not known has rocprofiler-sdk's null, 0.
 //! A kernel that was not found has `kernel_id` 0; `kernel_symbols`, `code_objects` and `host_functions` are indexed by number, and
 //! their entry 0 is empty. `size` is that of rocprofiler-sdk's struct in records, and 0
 //! elsewhere. A code object's `rocp_agent` is the agent that executed a kernel of it, or else the only one of its kind;
@@ -67,6 +67,8 @@ use crate::{
     observed::ObservationRecord,
     output::{OutputDir, OutputFile},
 };
+
+pub use crate::json_metadata::traces;
 
 const FORMAT: &str = "json";
 

@@ -27,7 +27,8 @@ pub(crate) fn metadata(
     end: Option<u64>,
     outputs: &Map<String, Value>,
 ) -> Value {
-    let mut config = config(recording);
+    let is_on = |domain: Domain| recording.domains.iter().any(|name| name == domain.name());
+    let mut config = traces(is_on);
     config.extend(outputs.clone());
     json!({
         "node": {
@@ -68,8 +69,8 @@ const TRACES: [(&str, Domain); 15] = [
     ("rocjpeg_api_trace", Domain::RocJpeg),
 ];
 
-fn config(recording: &Recording) -> Map<String, Value> {
-    let is_on = |domain: Domain| recording.domains.iter().any(|name| name == domain.name());
+/// Members of rocprofv3's configuration that say what was recorded.
+pub fn traces(is_on: impl Fn(Domain) -> bool) -> Map<String, Value> {
     let members = TRACES.map(|(name, domain)| (name.to_owned(), is_on(domain).into()));
     members.into_iter().collect()
 }
@@ -222,10 +223,6 @@ fn range(uri: &str) -> Option<(u64, u64)> {
 pub(crate) fn kernel(info: &KernelInfo, id: usize, code_object: usize) -> Value {
     let kernel = &info.kernel;
     let demangled = info.demangled_symbol();
-    let shown = match info.shown.as_str() {
-        "" => &kernel.name,
-        shown => shown,
-    };
     json!({
         "size": 0,
         "kernel_id": id,
@@ -239,7 +236,7 @@ pub(crate) fn kernel(info: &KernelInfo, id: usize, code_object: usize) -> Value 
         "sgpr_count": kernel.sgpr_count,
         "arch_vgpr_count": kernel.arch_vgpr_count,
         "accum_vgpr_count": kernel.accum_vgpr_count,
-        "formatted_kernel_name": shown,
+        "formatted_kernel_name": info.shown_name(),
         "demangled_kernel_name": demangled,
         "truncated_kernel_name": gputrace_names::truncate(&demangled),
     })

@@ -138,27 +138,22 @@ impl Symbols {
         let none = OfProcess::default();
         let process = self.processes.get(&pid).unwrap_or(&none);
         let object_id = |id: u32| self.code_objects.get(&id).copied().unwrap_or(0);
-        let objects = process.code_objects.iter().map(|info| {
+        let objects = (1..).zip(&process.code_objects).map(|(id, info)| {
             let node = self.executed_on.get(&info.id).copied();
-            code_object(info, object_id(info.id), node, gpus)
+            code_object(info, id, node, gpus)
         });
-        let kernels = process
-            .kernels
-            .iter()
-            .map(|info| kernel(info, self.kernel_id(Some(info.id)), object_id(info.code_object)));
-        let mut by_name: HashMap<u64, &KernelInfo> = HashMap::new();
-        for info in &process.kernels {
+        let kernels = (1..).zip(&process.kernels);
+        let mut by_name: HashMap<u64, (usize, &KernelInfo)> = HashMap::new();
+        for (id, info) in kernels.clone() {
             // Of kernels with one name, as in code objects for several GPUs, the first.
             let name = self.hasher.hash_one(info.kernel.name.as_str());
-            by_name.entry(name).or_insert(info);
+            by_name.entry(name).or_insert((id, info));
         }
-        let known = process
-            .registered
-            .iter()
-            .filter_map(|one| Some((one, *by_name.get(&one.kernel)?)));
-        let hosts = known.enumerate().map(|(place, (one, info))| {
-            let (number, object) = (self.kernel_id(Some(info.id)), object_id(info.code_object));
-            host_function(one, place + 1, info, number, object)
+        let kernels = kernels.map(|(id, info)| kernel(info, id, object_id(info.code_object)));
+        let registered = process.registered.iter();
+        let known = registered.filter_map(|one| Some((one, *by_name.get(&one.kernel)?)));
+        let hosts = (1..).zip(known).map(|(id, (one, (kernel, info)))| {
+            host_function(one, id, info, kernel, object_id(info.code_object))
         });
         // Entry 0, without an agent.
         let no_object = code_object(&CodeObjectInfo::default(), 0, None, &Gpus::default());

@@ -129,10 +129,7 @@ impl Work {
             return Ok(());
         }
         let kernel = &info.kernel;
-        let shown = match info.shown.as_str() {
-            "" => &kernel.name,
-            shown => shown,
-        };
+        let shown = info.shown_name();
         let demangled = info.demangled_symbol();
         let extdata = json!({
             "kernel_id": info.id,
@@ -166,7 +163,7 @@ impl Work {
     /// The row of a dispatch's kernel.
     fn kernel_row(&mut self, context: &mut Context, dispatch: &Dispatch) -> Result<i64, ExportError> {
         if let Some(info) = context.gpus.kernel(dispatch) {
-            return Ok(info.renamed.map_or(info.id, |renamed| renamed.kernel).into());
+            return Ok(info.own_id().into());
         }
         let object = dispatch.kernel_object;
         if let Some(row) = self.unknown_kernels.get(&object) {

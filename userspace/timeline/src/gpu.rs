@@ -133,6 +133,21 @@ impl KernelInfo {
     /// Suffix of the symbol of a kernel's descriptor (LLVM's `AMDGPUUsage`).
     const DESCRIPTOR: &str = ".kd";
 
+    /// Number of the kernel that runs, whatever outputs call it.
+    #[must_use]
+    pub fn own_id(&self) -> u32 {
+        self.renamed.map_or(self.id, |renamed| renamed.kernel)
+    }
+
+    /// The name that outputs show; the mangled one where there is no other. Empty if it has no name.
+    #[must_use]
+    pub fn shown_name(&self) -> &str {
+        match self.shown.as_str() {
+            "" => &self.kernel.name,
+            shown => shown,
+        }
+    }
+
     /// The name of its descriptor's symbol: rocprofv3's `kernel_name`, and what `--mangled-kernels` shows. Empty if it has no name.
     #[must_use]
     pub fn symbol(&self) -> String {

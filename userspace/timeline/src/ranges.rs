@@ -130,15 +130,13 @@ impl Ranges {
     pub(crate) fn call(&mut self, mut call: Call, ready: &mut impl Extend<Event>) {
         let thread = (call.pid, call.tid);
         call.range = self.around(&call);
-        let Some((marker, info)) = self.markers.get(&call.function) else {
+        let Some(marker) = self.markers.get(&call.function).map(|(marker, _)| *marker) else {
             return self.emit(call, ready);
         };
-        match *marker {
-            Marker::Mark | Marker::MarkAs(_) => {
-                // Others tell of progress, or stand for calls.
-                let names_kernels = info.function.name == "roctxMarkA";
+        match marker {
+            Marker::Mark { .. } | Marker::MarkAs(_) => {
                 let (function, said) = self.text(&call, RangeKind::Mark, ready);
-                if said && names_kernels {
+                if said && marker == (Marker::Mark { names_kernels: true }) {
                     let known = self.threads.entry(thread).or_default();
                     known.open.mark(function);
                     known.innermost.add(call.begin, Some(function));
@@ -154,7 +152,7 @@ impl Ranges {
                 );
             }
             Marker::Push { .. } | Marker::PushCopy => {
-                let counts = *marker == Marker::Push { level: true };
+                let counts = marker == Marker::Push { level: true };
                 let (function, said) = self.text(&call, RangeKind::Nested, ready);
                 let level = result(&call).filter(|_| counts);
                 let known = self.threads.entry(thread).or_default();
@@ -197,7 +195,7 @@ impl Ranges {
             }
             Marker::StopSection => self.stop(SECTION | u64::from(call.args[0] as u32), &call, ready),
             Marker::Resume | Marker::Pause => {
-                let on = *marker == Marker::Resume;
+                let on = marker == Marker::Resume;
                 // `roctxProfilerPause(tid)`; the others have no argument.
                 let tid = match self.markers.get(&call.function) {
                     Some((_, info)) if has_parameters(info) => call.args[0] as u32,
@@ -207,7 +205,7 @@ impl Ranges {
                 self.emit(call, ready);
             }
             Marker::ResumeThread | Marker::PauseThread => {
-                self.switch(&call, call.tid, *marker == Marker::ResumeThread);
+                self.switch(&call, call.tid, marker == Marker::ResumeThread);
                 self.emit(call, ready);
             }
             Marker::NameThread => {

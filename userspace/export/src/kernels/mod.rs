@@ -20,17 +20,14 @@ use std::{
 use gputrace_abi::domain::Domain;
 use gputrace_capture::{gpu::AgentKind, meta::Notice};
 use gputrace_timeline::{
-    event::Event,
+    event::{Call, Event},
     gpu::{AgentInfo, Dispatch},
 };
 use regex::Regex;
 
-use crate::{gpu::Gpus, intervals::Intervals};
+use crate::{functions::group, gpu::Gpus, intervals::Intervals};
 pub use iterations::{Iterations, IterationsError};
 use rename::Rename;
-
-/// What programs tell profilers.
-const MARKERS: [Domain; 3] = [Domain::MarkerCore, Domain::MarkerControl, Domain::MarkerName];
 
 /// What to do with kernels and their dispatches.
 #[derive(Clone, Debug, Default)]
@@ -225,13 +222,9 @@ impl KernelStage {
                     self.dispatch(dispatch, give);
                 }
             }
-            Event::Call(mut call) => {
-                let is_marker = MARKERS.iter().any(|domain| domain.id() == call.domain);
-                if !(self.options.hide_markers && is_marker) {
-                    if self.options.hide_markers {
-                        call.range = 0;
-                    }
-                    give(Event::Call(call));
+            Event::Call(call) if self.options.hide_markers => {
+                if group(call.domain) != Domain::MarkerCore.csv_stem() {
+                    give(Event::Call(Call { range: 0, ..call }));
                 }
             }
             Event::Function(info) => {

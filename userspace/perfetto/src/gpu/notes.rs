@@ -275,10 +275,7 @@ fn kernel(annotations: &mut Annotations<'_>, info: &KernelInfo) {
         annotations.named_text("runtime_kernel", runtime.name());
     }
     for (name, value) in [
-        (
-            "kernel_id",
-            info.renamed.map_or(info.id, |renamed| renamed.kernel),
-        ),
+        ("kernel_id", info.own_id()),
         ("code_object_id", info.code_object),
         ("VGPR_Count", info.kernel.arch_vgpr_count),
         ("Accum_VGPR_Count", info.kernel.accum_vgpr_count),

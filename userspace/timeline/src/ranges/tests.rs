@@ -4,7 +4,10 @@ use gputrace_abi::domain::Domain;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{gpu::Dispatch, values::Pointee};
+use crate::{
+    gpu::{Dispatch, Origin},
+    values::Pointee,
+};
 
 const NAMES: [&str; 22] = [
     "roctxMarkA",
@@ -98,6 +101,18 @@ fn shown(events: &[Event]) -> Vec<(String, u64, u64)> {
         }
     }
     shown
+}
+
+/// What is known of work that the thread of the calls submits at a time.
+fn submitted(ranges: &mut Ranges, time: u64) -> Origin {
+    let mut dispatch = Dispatch::default();
+    (dispatch.origin.pid, dispatch.origin.tid, dispatch.origin.time) = (1, 2, time);
+    let mut event = Event::Dispatch(Box::new(dispatch));
+    assert!(ranges.annotate(&mut event));
+    match event {
+        Event::Dispatch(dispatch) => dispatch.origin,
+        _ => panic!("it is a dispatch"),
+    }
 }
 
 fn span(name: &str, begin: u64, end: u64) -> (String, u64, u64) {
@@ -253,14 +268,8 @@ fn work_gets_the_range_and_the_id_of_its_thread() {
         .collect();
     assert_eq!(ids, [Some(77), None]);
     let at = |time| {
-        let mut dispatch = Dispatch::default();
-        (dispatch.origin.pid, dispatch.origin.tid, dispatch.origin.time) = (1, 2, time);
-        let mut event = Event::Dispatch(Box::new(dispatch));
-        assert!(ranges.annotate(&mut event));
-        match event {
-            Event::Dispatch(dispatch) => (dispatch.origin.range.is_some(), dispatch.origin.external),
-            _ => panic!("it is a dispatch"),
-        }
+        let origin = submitted(&mut ranges, time);
+        (origin.range.is_some(), origin.external)
     };
     assert_eq!(
         [5, 12, 25, 35, 45].map(at),
@@ -295,14 +304,8 @@ fn kernels_after_a_mark_are_called_after_it_until_its_range_ends() {
         })
         .collect();
     let at = |time| {
-        let mut dispatch = Dispatch::default();
-        (dispatch.origin.pid, dispatch.origin.tid, dispatch.origin.time) = (1, 2, time);
-        let mut event = Event::Dispatch(Box::new(dispatch));
-        ranges.annotate(&mut event);
-        match event {
-            Event::Dispatch(dispatch) => dispatch.origin.range.map_or("", |range| names[&range].as_str()),
-            _ => panic!("it is a dispatch"),
-        }
+        let range = submitted(&mut ranges, time).range;
+        range.map_or("", |range| names[&range].as_str())
     };
     assert_eq!(
         [5, 15, 25, 35, 45, 55, 65].map(at),
