@@ -22,6 +22,18 @@ shared! {
         /// Calls of one function within [`crate::counters::HEAT_WINDOW_SHIFT`] from which on further ones are lost, if
         /// its cookie says that it is limited.
         pub calls_per_window: u64,
+        /// 1: any library that a target maps may be of interest, whatever its name.
+        pub every_library: u32,
+        /// 1: threads may be held; there is another CPU on which gputrace can release them.
+        pub may_hold: u32,
+        /// Offset of `fs` in `struct task_struct`; 0: not known, as the three below.
+        pub task_fs: u32,
+        /// Offset of `root.dentry` in `struct fs_struct`.
+        pub fs_root: u32,
+        /// Offset of `nsproxy` in `struct task_struct`.
+        pub task_nsproxy: u32,
+        /// Offset of `mnt_ns` in `struct nsproxy`.
+        pub nsproxy_mnt_ns: u32,
     }
 }
 
@@ -39,8 +51,9 @@ pub const EVERY_PROCESS: u32 = 0;
 
 /// Bits of a value in the map `TARGETS`.
 pub mod target_flags {
-    /// Stop the process when its dynamic linker changes its list of libraries.
-    pub const STOP_ON_LINK: u32 = 1;
+    /// Hold a thread that maps a library of interest or loads code objects, until gputrace has
+    /// looked at it. The thread waits in the kernel; no signal is sent.
+    pub const HOLD: u32 = 1;
     /// The process has been traced since its first instruction: nothing of it has gone unseen.
     pub const FROM_START: u32 = 2;
 }
@@ -58,5 +71,5 @@ pub mod state {
 /// `CLONE_THREAD` of `linux/sched.h`: the new task is a thread of its creator's process.
 pub const CLONE_THREAD: u64 = 0x0001_0000;
 
-const _: () = assert!(size_of::<ProbeConfig>() == 40);
+const _: () = assert!(size_of::<ProbeConfig>() == 64);
 const _: () = assert!(size_of::<KernelConfig>() == 4);

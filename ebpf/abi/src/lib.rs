@@ -46,6 +46,7 @@ pub mod domain;
 pub mod frame;
 pub mod gpu;
 pub mod kfd;
+pub mod linker;
 pub mod record;
 pub mod sched;
 pub mod trace;

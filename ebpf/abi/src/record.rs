@@ -15,8 +15,7 @@ pub mod kind {
     pub const UNFINISHED: u8 = 2;
     /// A process, thread or name came or went: [`super::Task`].
     pub const TASK: u8 = 3;
-    /// A traced process may map other libraries: [`super::Task`], never in a capture. The process may have
-    /// been stopped ([`super::task_op::is_stopped`]).
+    /// A traced process has mapped libraries or code objects: [`super::Task`], never in a capture.
     pub const LINKER: u8 = 4;
     /// A packet in a queue: [`crate::gpu::Packet`].
     pub const PACKET: u8 = 5;
@@ -124,24 +123,12 @@ pub mod task_op {
     pub const EXIT: u8 = 4;
     /// Task `tid` has a new name.
     pub const RENAME: u8 = 5;
-    /// The dynamic linker changed its list; the process runs on.
+    /// The dynamic linker has mapped a library of interest.
     pub const LINKER: u8 = 6;
-    /// The dynamic linker changed its list; the process was sent SIGSTOP and waits for SIGCONT.
-    pub const LINKER_STOPPED: u8 = 7;
     /// The process has executed another program, whose dynamic linker may be one not watched yet.
     pub const NEW_IMAGE: u8 = 8;
-    /// As [`NEW_IMAGE`]; the process was sent SIGSTOP, before its first instruction, and waits for SIGCONT.
-    pub const NEW_IMAGE_STOPPED: u8 = 9;
     /// ROCr has loaded code objects.
     pub const CODE_OBJECTS: u8 = 10;
-    /// As [`CODE_OBJECTS`]; the process was sent SIGSTOP and waits for SIGCONT.
-    pub const CODE_OBJECTS_STOPPED: u8 = 11;
-
-    /// Whether the process waits for SIGCONT.
-    #[must_use]
-    pub const fn is_stopped(op: u8) -> bool {
-        matches!(op, LINKER_STOPPED | NEW_IMAGE_STOPPED | CODE_OBJECTS_STOPPED)
-    }
 }
 
 shared! {
@@ -159,8 +146,10 @@ shared! {
         pub parent: u32,
         /// One of [`task_op`].
         pub op: u8,
+        /// 1 if the thread waits to be released (kind [`kind::LINKER`] only), else 0.
+        pub held: u8,
         /// Unused, 0.
-        pub reserved: [u8; 3],
+        pub reserved: [u8; 2],
         /// Name of the task (`comm`), up to 15 bytes, padded with NUL. May hold any bytes.
         pub comm: [u8; 16],
     }

@@ -115,7 +115,8 @@ fn write(op: u8, pid: u32, tid: u32, parent: u32, comm: [u8; 16]) -> Option<()> 
         (&raw mut (*record).tid).write(tid);
         (&raw mut (*record).parent).write(parent);
         (&raw mut (*record).op).write(op);
-        (&raw mut (*record).reserved).write([0; 3]);
+        (&raw mut (*record).held).write(0);
+        (&raw mut (*record).reserved).write([0; 2]);
         (&raw mut (*record).comm).write(comm);
     }
     entry.submit(u64::from(BPF_RB_NO_WAKEUP));

@@ -15,7 +15,7 @@ use aya_ebpf::{
     programs::RawTracePointContext,
 };
 use gputrace_abi::{
-    config::CLONE_THREAD,
+    config::{CLONE_THREAD, target_flags::HOLD},
     frame::MAX_DEPTH,
     gpu::COPIES_PER_BATCH,
     record::{kind, span_flags, task_op},
@@ -23,9 +23,11 @@ use gputrace_abi::{
 
 use crate::{
     frames::Frames,
-    linker::report,
+    hold::{NEW_IMAGE_NS, report},
+    linker,
     maps::{STEPS, TARGETS, THREADS, config, stopped, target},
     ring::{Outcome, finish},
+    root,
 };
 
 /// A traced process created another one: trace that too, if children are to be followed. Runs in the
@@ -42,6 +44,7 @@ pub(crate) fn task_created(ctx: RawTracePointContext) -> Option<()> {
         return None;
     }
     let child = task_id(ctx.arg(0), config.task_pid)?;
+    root::remember();
     TARGETS.insert(child, flags, 0).ok()
 }
 
@@ -62,8 +65,8 @@ pub(crate) fn task_exited(_ctx: RawTracePointContext) -> Option<()> {
 /// over the process id as its thread id, so its open calls may be under the id it had before.
 ///
 /// If it is a target by name (not only as one of every process), the collector is told before the new
-/// program's first instruction: it may run under a dynamic linker that is not watched yet, e.g. in a
-/// container.
+/// program's first instruction: it may run under a dynamic linker that is not watched yet. Where that
+/// is likely, in a container or below another root directory, the process is held meanwhile.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub(crate) fn task_executed(ctx: RawTracePointContext) -> Option<()> {
     let id = bpf_get_current_pid_tgid();
@@ -74,7 +77,10 @@ pub(crate) fn task_executed(ctx: RawTracePointContext) -> Option<()> {
     }
     // SAFETY: the pointer is that of a live map element.
     let flags = unsafe { *TARGETS.get_ptr((id >> 32) as u32)? };
-    report(id, flags, task_op::NEW_IMAGE, task_op::NEW_IMAGE_STOPPED)
+    linker::forget((id >> 32) as u32);
+    // Below gputrace's own root directory the dynamic linkers are known and watched.
+    let flags = if root::is_known() { flags & !HOLD } else { flags };
+    report(id, flags, task_op::NEW_IMAGE, NEW_IMAGE_NS)
 }
 
 /// Writes the open calls of the thread `id` as unfinished and forgets the thread.

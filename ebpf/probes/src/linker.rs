@@ -1,30 +1,49 @@
-//! The dynamic linker calls an empty function, `_dl_debug_state`, before and after each change of its
-//! list of libraries, so that debuggers can follow; so can we. After the first change of a process
-//! (its own libraries are mapped, no constructor has run) and after each `dlopen`.
+//! The dynamic linker keeps a list of the libraries of its process and tells debuggers when it has
+//! changed; so it can tell us. Our probe is hit when a process's own libraries are mapped and no
+//! constructor has run, and after each `dlopen`. What was added stands at the end of the list and is
+//! looked at here, by its file name, so that libraries of no interest cost a microsecond and no more.
+
+use core::ffi::c_void;
 
 use aya_ebpf::{
+    EbpfContext as _,
+    btf_maps::{HashMap, LruHashMap},
     helpers::{
-        bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_smp_processor_id,
-        generated::{bpf_ktime_get_boot_ns, bpf_send_signal},
+        bpf_get_current_pid_tgid, bpf_probe_read_user, bpf_probe_read_user_str_bytes,
+        generated::{bpf_get_attach_cookie, bpf_loop},
     },
-    macros::{uprobe, uretprobe},
+    macros::{btf_map, uprobe, uretprobe},
     programs::{ProbeContext, RetProbeContext},
 };
 use gputrace_abi::{
-    config::target_flags::STOP_ON_LINK,
-    record::{RecordHeader, TASK_SIZE, Task, kind, task_op},
+    linker::{KEY_BYTES, LinkMap, LinkerCookie, MAX_INTERESTS, RDebug, RT_CONSISTENT},
+    record::task_op,
 };
 
 use crate::{
-    maps::{over, target},
-    ring::Slot,
+    hold::{CODE_OBJECTS_NS, LINK_NS, report},
+    maps::{config, over, target},
 };
 
-/// `SIGSTOP` on x86-64.
-const SIGSTOP: u32 = 19;
+/// File names of interest, by [`gputrace_abi::linker::key`]. The value means nothing.
+#[btf_map]
+static INTERESTS: HashMap<u64, u32, MAX_INTERESTS> = HashMap::new();
 
-/// On entry of `_dl_debug_state`: tells the collector, and stops the process if it is to be stopped
-/// until the probes are on.
+/// How far the list of a process has been looked at: its last library, by tgid.
+#[btf_map]
+static LISTS: LruHashMap<u32, u64, 16384> = LruHashMap::new();
+
+/// Libraries of one process that are looked at, one after the other.
+const MOST: u32 = 1 << 14;
+
+/// Bytes of a path; of a longer one nothing is known but that it may be of interest.
+const PATH_BYTES: usize = 256;
+
+/// Bytes of a file name, as for [`PATH_BYTES`].
+const NAME_BYTES: usize = 64;
+
+/// Where a dynamic linker has changed its list: tells the collector if something of interest has been
+/// mapped.
 #[uprobe]
 pub(crate) fn linker_changed(ctx: ProbeContext) -> Option<()> {
     if over(&ctx) {
@@ -32,7 +51,12 @@ pub(crate) fn linker_changed(ctx: ProbeContext) -> Option<()> {
     }
     let id = bpf_get_current_pid_tgid();
     let flags = target((id >> 32) as u32)?;
-    report(id, flags, task_op::LINKER, task_op::LINKER_STOPPED)
+    // SAFETY: the context of this program, and its registers.
+    let (cookie, at) = unsafe { (bpf_get_attach_cookie(ctx.as_ptr()), (*ctx.regs).rip) };
+    if of_interest((id >> 32) as u32, LinkerCookie(cookie), at) {
+        report(id, flags, task_op::LINKER, LINK_NS)?;
+    }
+    Some(())
 }
 
 /// On return of `hsa_executable_freeze`: the process has loaded code objects. Theirs are the kernels'
@@ -44,34 +68,137 @@ pub(crate) fn code_objects_changed(ctx: RetProbeContext) -> Option<()> {
     }
     let id = bpf_get_current_pid_tgid();
     let flags = target((id >> 32) as u32)?;
-    report(id, flags, task_op::CODE_OBJECTS, task_op::CODE_OBJECTS_STOPPED)
+    report(id, flags, task_op::CODE_OBJECTS, CODE_OBJECTS_NS)
 }
 
-/// Tells the collector that the current process may have mapped other libraries. With
-/// [`STOP_ON_LINK`] in `flags` the process is stopped, and `stopped_op` says so in place of `op`.
+/// A process executes another program: its list begins anew.
 #[inline(always)]
-pub(crate) fn report(id: u64, flags: u32, op: u8, stopped_op: u8) -> Option<()> {
-    // A process is stopped only if the collector is sure to learn of it.
-    let mut slot = Slot::<Task>::reserve()?;
-    let record = slot.as_mut_ptr();
-    // SAFETY: a helper that sends a signal to the current process.
-    let halted = flags & STOP_ON_LINK != 0 && unsafe { bpf_send_signal(SIGSTOP) } == 0;
-    // SAFETY: the slot is as large as a `Task`; helpers without arguments.
-    unsafe {
-        (&raw mut (*record).header).write(RecordHeader {
-            size: TASK_SIZE as u16,
-            kind: kind::LINKER,
-            domain: 0,
-            cpu: bpf_get_smp_processor_id(),
-        });
-        (&raw mut (*record).time).write(bpf_ktime_get_boot_ns());
-        (&raw mut (*record).pid).write((id >> 32) as u32);
-        (&raw mut (*record).tid).write(id as u32);
-        (&raw mut (*record).parent).write(0);
-        (&raw mut (*record).op).write(if halted { stopped_op } else { op });
-        (&raw mut (*record).reserved).write([0; 3]);
-        (&raw mut (*record).comm).write(bpf_get_current_comm().unwrap_or([0; 16]));
-    }
-    slot.submit_now();
-    Some(())
+pub(crate) fn forget(tgid: u32) {
+    // Nothing to forget if no linker told of it.
+    let _ = LISTS.remove(tgid);
 }
+
+/// The end of a list, as far as it has been looked at.
+struct Walk {
+    /// The library to look at next, 0 at the end of the list.
+    next: u64,
+    /// The last that was looked at, 0 at the beginning.
+    last: u64,
+    /// Whether names are looked at.
+    names: bool,
+    /// Whether one of them is of interest, or cannot be read.
+    found: bool,
+}
+
+/// Whether a library of interest may have been mapped in the process `tgid`, whose linker was hit `at`.
+#[inline(always)]
+fn of_interest(tgid: u32, cookie: LinkerCookie, at: u64) -> bool {
+    let Some(distance) = cookie.distance() else {
+        return true;
+    };
+    let debug = at.wrapping_add(distance as u64) as *const RDebug;
+    // SAFETY: the helper checks the address.
+    let Ok(debug) = (unsafe { bpf_probe_read_user(debug) }) else {
+        return true;
+    };
+    if cookie.checks_state() && debug.state != RT_CONSISTENT {
+        return false;
+    }
+    if config().every_library != 0 || debug.version > 1 {
+        // Several namespaces (`dlmopen`) have several lists.
+        return true;
+    }
+    let mut walk = Walk {
+        next: debug.map,
+        last: 0,
+        names: true,
+        found: false,
+    };
+    // SAFETY: the pointer is that of a live map element.
+    if let Some(last) = LISTS.get_ptr(tgid).map(|last| unsafe { last.read_volatile() }) {
+        match successor(last) {
+            Some(next) => (walk.next, walk.last) = (next, last),
+            // It was unloaded, and what is there now was there before: only the new end is looked for.
+            None => walk.names = false,
+        }
+    }
+    // SAFETY: `step` has the signature that the helper asks for, and what is handed to it lives
+    // through the call.
+    unsafe { bpf_loop(MOST, step as *mut c_void, (&raw mut walk).cast(), 0) };
+    // A full map forgets another process, which is then looked at as a whole.
+    let _ = LISTS.insert(tgid, walk.last, 0);
+    // A list without end is none that we know.
+    walk.found || walk.next != 0
+}
+
+/// What follows `last` in its list, 0 at the end; `None` if it is in no list any more.
+#[inline(always)]
+fn successor(last: u64) -> Option<u64> {
+    // SAFETY: the helper checks the address.
+    let map = unsafe { bpf_probe_read_user(last as *const LinkMap) }.ok()?;
+    // SAFETY: as above.
+    let previous = unsafe { bpf_probe_read_user(map.previous as *const LinkMap) }.ok()?;
+    (previous.next == last).then_some(map.next)
+}
+
+/// Looks at one library of a list. Not 0 at its end.
+extern "C" fn step(_index: u32, walk: *mut Walk) -> i64 {
+    // SAFETY: the helper hands over what was given to it.
+    let walk = unsafe { &mut *walk };
+    if walk.next == 0 {
+        return 1;
+    }
+    // SAFETY: the helper checks the address.
+    let Ok(map) = (unsafe { bpf_probe_read_user(walk.next as *const LinkMap) }) else {
+        walk.found = true;
+        return 1;
+    };
+    if walk.names && is_named(map.name) {
+        walk.found = true;
+    }
+    walk.last = walk.next;
+    walk.next = map.next;
+    0
+}
+
+/// Whether the path at an address has a file name of interest, or one that cannot be read.
+#[inline(always)]
+fn is_named(path: u64) -> bool {
+    let mut bytes = [0_u8; PATH_BYTES];
+    // SAFETY: the helper checks the address.
+    let length = match unsafe { bpf_probe_read_user_str_bytes(path as *const u8, &mut bytes) } {
+        Ok(text) => text.len(),
+        Err(_) => return true,
+    };
+    if length == 0 {
+        // The program itself.
+        return false;
+    }
+    if length >= PATH_BYTES - 1 {
+        return true;
+    }
+    let mut begin = length;
+    for _ in 0..NAME_BYTES {
+        if begin == 0 || byte(&bytes, begin - 1) == b'/' {
+            break;
+        }
+        begin -= 1;
+    }
+    if begin != 0 && byte(&bytes, begin - 1) != b'/' {
+        return true;
+    }
+    let mut key = 0_u64;
+    for at in 0..KEY_BYTES {
+        key |= u64::from(byte(&bytes, begin + at)) << (8 * at);
+    }
+    INTERESTS.get_ptr(key).is_some()
+}
+
+/// A byte of a path; the mask shows the verifier that it lies within.
+#[inline(always)]
+fn byte(bytes: &[u8; PATH_BYTES], at: usize) -> u8 {
+    // SAFETY: the mask keeps the index in bounds (the size is a power of two).
+    unsafe { *bytes.as_ptr().add(at & (PATH_BYTES - 1)) }
+}
+
+const _: () = assert!(PATH_BYTES.is_power_of_two());

@@ -27,6 +27,12 @@ static CONFIG: Global<ProbeConfig> = Global::new(ProbeConfig {
     mm_start_stack: 0,
     wakeup_mask: 0,
     calls_per_window: 0,
+    every_library: 0,
+    may_hold: 0,
+    task_fs: 0,
+    fs_root: 0,
+    task_nsproxy: 0,
+    nsproxy_mnt_ns: 0,
 });
 
 /// One of [`state`]. That programs leave everything as it is once the recording is over makes stopping exact and

@@ -113,6 +113,7 @@ pub(crate) fn load(backend: BackendChoice) -> Result<Calls> {
         ring_bytes: RING_BYTES,
         max_threads: 4096,
         limit: None,
+        every_library: false,
         follow_forks: false,
     };
     Ok(Calls::load(&options)?)

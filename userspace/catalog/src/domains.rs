@@ -374,6 +374,11 @@ pub fn library_patterns() -> &'static [LibraryPattern] {
     LIBRARIES
 }
 
+/// What the file names of libraries that are traced begin with.
+pub fn library_stems() -> impl Iterator<Item = &'static str> {
+    LIBRARIES.iter().map(|pattern| pattern.stem)
+}
+
 /// The domains that a library exports, by its file name (without directory); empty for a library
 /// that is not traced.
 ///

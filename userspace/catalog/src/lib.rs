@@ -47,7 +47,7 @@ mod values;
 use std::sync::LazyLock;
 
 pub use domains::{
-    KOKKOS_TOOLS, LibraryPattern, classify, is_polling, library_domains, library_patterns, plain_name,
+    KOKKOS_TOOLS, LibraryPattern, classify, is_polling, library_domains, library_stems, library_patterns, plain_name,
     polling_prefixes,
 };
 pub use gpu::{CODE_OBJECTS_LOADED, RUNTIME_ENDS, gpu_role, is_gpu_traced, stream_word};

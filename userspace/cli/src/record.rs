@@ -124,7 +124,7 @@ fn request(args: &RecordArgs) -> Request {
     let targets = if !args.program.is_empty() {
         Targets::Launch {
             command: args.program.clone(),
-            stop_on_link: !args.tuning.no_stop,
+            hold: !args.tuning.no_hold,
         }
     } else if !args.pids.is_empty() {
         let mut pids = args.pids.clone();

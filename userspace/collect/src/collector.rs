@@ -99,8 +99,8 @@ pub enum Happening {
     NewProcess(u32),
     /// A task event of a process of the recording.
     Task(Task),
-    /// A process may have mapped other libraries. If [`gputrace_abi::record::task_op::is_stopped`], it waits
-    /// for SIGCONT.
+    /// A process has mapped libraries or code objects of interest. If `held`, the thread waits to be
+    /// released.
     Linker(Task),
     /// The first dispatch of a kernel.
     Kernel {

@@ -71,7 +71,8 @@ mod tests {
             tid,
             parent,
             op,
-            reserved: [0; 3],
+            held: 0,
+            reserved: [0; 2],
             comm: [0; 16],
         }
     }

@@ -326,14 +326,13 @@ impl Calls {
         Ok(Probes::new(links, ends, failures))
     }
 
-    /// Watches a function, at `offset` in the file at `path`, that tells of something else than a call.
+    /// Watches places in the file at `path` that tell of something else than calls.
     ///
     /// # Errors
     ///
     /// [`ProbeError`] when the kernel refuses.
-    pub fn watch(&self, hook: Hook, path: &Path, scope: Scope, offset: u64) -> Result<Probes, ProbeError> {
-        let point = Point { offset, cookie: 0 };
-        self.attach_side(hook.program(), path, scope, hook.side(), &[point])
+    pub fn watch(&self, hook: Hook, path: &Path, scope: Scope, points: &[Point]) -> Result<Probes, ProbeError> {
+        self.attach_side(hook.program(), path, scope, hook.side(), points)
     }
 
     /// Observes functions that tell of the GPU's work (their cookies say how:
@@ -361,8 +360,8 @@ impl Calls {
     }
 }
 
-/// Flags of a target that is stopped while its new libraries are being probed.
-pub const STOP_ON_LINK: u32 = target_flags::STOP_ON_LINK;
+/// Flags of a target whose threads wait, in the kernel, while their new libraries are being probed.
+pub const HOLD: u32 = target_flags::HOLD;
 
 /// Flags of a target that is traced from its first instruction on.
 pub const FROM_START: u32 = target_flags::FROM_START;

@@ -7,8 +7,10 @@ use libbpf_rs::OpenObject;
 use zerocopy::IntoBytes as _;
 
 use crate::{
-    ProbeError, ioctls,
-    layout::{program_stack, task_pid},
+    ProbeError,
+    cpus::present_cpus,
+    ioctls,
+    layout::{RootLayout, program_stack, root_layout, task_pid},
     libbpf::refused,
     sched, trace,
 };
@@ -38,6 +40,9 @@ pub struct Options {
     pub follow_forks: bool,
     /// Limit for functions whose cookies say so.
     pub limit: Option<CallLimit>,
+    /// Whether every library that a process maps is reported, whatever its name: see
+    /// [`crate::calls::Calls::add_interest`].
+    pub every_library: bool,
 }
 
 /// How often a function may be called; what is more is counted as lost.
@@ -68,6 +73,14 @@ pub(crate) fn configure(
     ring_bytes: u32,
 ) -> Result<(), ProbeError> {
     let (task_mm, mm_start_stack) = program_stack();
+    let RootLayout {
+        task_fs,
+        fs_root,
+        task_nsproxy,
+        nsproxy_mnt_ns,
+    } = root_layout();
+    // A thread that is held keeps its CPU busy, so gputrace must have another.
+    let holds = present_cpus().len().saturating_sub(1) as u32;
     let config = ProbeConfig {
         cpus,
         follow_forks: u32::from(options.follow_forks),
@@ -77,6 +90,12 @@ pub(crate) fn configure(
         mm_start_stack,
         wakeup_mask: wakeup_mask(ring_bytes),
         calls_per_window: options.limit.map_or(u64::MAX, CallLimit::per_window),
+        every_library: u32::from(options.every_library),
+        may_hold: u32::from(holds > 0),
+        task_fs,
+        fs_root,
+        task_nsproxy,
+        nsproxy_mnt_ns,
     };
     let mut configured = false;
     for mut map in open.maps_mut() {
@@ -84,6 +103,7 @@ pub(crate) fn configure(
         let result = match name.as_str() {
             "RINGS" | "COUNTERS" => map.set_max_entries(cpus),
             "HEAT" => map.set_max_entries(options.limit.map_or(1, |limit| limit.functions.max(1))),
+            "HOLDS" => map.set_max_entries(holds.max(1)),
             "THREADS" => map.set_max_entries(options.max_threads.max(1)),
             name if ioctls::MAPS.contains(&name)
                 || sched::MAPS.contains(&name)

@@ -72,6 +72,7 @@ fn options(backend: BackendChoice) -> Options {
         ring_bytes: 1 << 20,
         max_threads: 64,
         limit: None,
+        every_library: false,
         follow_forks: false,
     }
 }
@@ -211,6 +212,7 @@ fn a_full_ring_and_a_full_thread_map_are_counted() {
         ring_bytes: 4096,
         max_threads: 1,
         limit: None,
+        every_library: false,
         ..options(BackendChoice::Auto)
     };
     let Some((_turn, calls)) = load(&small) else {

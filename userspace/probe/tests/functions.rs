@@ -24,6 +24,7 @@ fn registers_are_the_arguments() {
         ring_bytes: 1 << 20,
         max_threads: 16,
         limit: None,
+        every_library: false,
         follow_forks: false,
     });
     let calls = match loaded {

@@ -9,19 +9,15 @@ use std::{
     },
 };
 
-use gputrace_abi::record::{Task, task_op};
 use gputrace_capture::meta::Notice;
 use gputrace_collect::{Command, Happening, clocks};
 use gputrace_export::OutputDir;
 use gputrace_probe::{probes::Probes, trace::Functions};
 use gputrace_target::process;
-use rustix::process::Signal;
 
 use crate::{
     SessionError, detach,
     ending::{Ending, Stops, last_status},
-    guardian::Guardian,
-    launch,
     outputs::{Outputs, export},
     recorder::{Finished, Recorder},
     request::Request,
@@ -33,7 +29,6 @@ impl Recorder<'_> {
         mut self,
         ending: Ending,
         mut stops: Stops,
-        guardian: Option<Guardian>,
         directory: &OutputDir,
         name: &str,
         capture: PathBuf,
@@ -51,12 +46,9 @@ impl Recorder<'_> {
         {
             self.remark(text);
         }
-        // Nothing is stopped from now on; wake whatever was.
+        // Threads that were held go on by themselves: the programs have been told that all is over.
         while let Ok(happening) = self.happenings.try_recv() {
             match happening {
-                Happening::Linker(Task { op, pid, .. }) if task_op::is_stopped(op) => {
-                    launch::signal(pid, Signal::CONT);
-                }
                 Happening::Kernel { pid, kernel_object } => self.new_kernel(pid, kernel_object),
                 _ => {}
             }
@@ -116,13 +108,6 @@ impl Recorder<'_> {
         }
         let reason = ending.reason();
         let stopped = collector.finish(reason.clone())?;
-        // Stopped processes whose event was still in a ring: the guardian's map knows them all.
-        if guardian.is_some() {
-            for pid in calls.targets().unwrap_or_default() {
-                launch::signal(pid, Signal::CONT);
-            }
-        }
-        drop(guardian);
         let background = detach::remove(cost, || Probes::remove(probes)).unwrap_or_default();
         if let Some(pid) = background {
             say(&format!(

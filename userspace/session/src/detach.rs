@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use gputrace_probe::attach::{Backend as _, PerfEvents};
 
-use crate::helper::{Helper, leave_group};
+use crate::helper::Helper;
 
 /// What the kernel takes to remove one perf uprobe: a grace period of its tasks-trace RCU flavour
 /// (0.11 s measured on 6.18).
@@ -34,7 +34,7 @@ pub(crate) fn remove(estimate: Duration, remove: impl FnOnce()) -> io::Result<Op
         return Ok(None);
     }
     // Ending closes what the helper holds.
-    let helper = Helper::fork(c"gputrace-detach", |_| leave_group(), |_| ());
+    let helper = Helper::fork(c"gputrace-detach");
     remove();
     // Dropping the helper lets it go.
     helper.map(|helper| u32::try_from(helper.pid).ok())

@@ -13,32 +13,54 @@ use gputrace_target::{
     library::LibraryFile,
     process::{self, ProcessError},
 };
-use rustix::process::Signal;
 
-use crate::{SessionError, gpu::Gpus, launch, news::News, recorder::Recorder, request::Targets};
+use crate::{SessionError, gpu::Gpus, news::News, recorder::Recorder, request::Targets};
 
 impl Recorder<'_> {
-    /// A process has mapped or is about to map other libraries.
+    /// A process has mapped libraries or code objects of interest, or executes another program.
     pub(crate) fn linker_changed(&mut self, task: &Task) {
         let scope = self.request.scope(task.pid);
-        if matches!(task.op, task_op::CODE_OBJECTS | task_op::CODE_OBJECTS_STOPPED) {
-            self.code_objects(task.pid);
-        } else {
-            self.libraries_changed(task, scope);
+        let before = self.instruments.probed;
+        let mut has_libraries = false;
+        match task.op {
+            task_op::CODE_OBJECTS => self.code_objects(task.pid),
+            task_op::NEW_IMAGE => {
+                self.linkers.watch_process(task.pid, scope);
+                // It may have mapped libraries while nobody watched its linker.
+                has_libraries = self.try_process(task.pid, scope, None);
+            }
+            _ => has_libraries = self.try_process(task.pid, scope, None),
         }
-        if task_op::is_stopped(task.op) {
-            launch::signal(task.pid, Signal::CONT);
+        if !self.release(task) && self.instruments.probed > before {
+            self.tell_missed(task.pid, task.time);
+        }
+        // After the thread goes on: it need not wait for that.
+        if has_libraries {
+            self.describe(task.pid);
         }
     }
 
-    fn libraries_changed(&mut self, task: &Task, scope: Scope) {
-        if matches!(task.op, task_op::NEW_IMAGE | task_op::NEW_IMAGE_STOPPED) {
-            self.linkers.watch_process(task.pid, scope);
-        }
-        let since = (!task_op::is_stopped(task.op)).then_some(task.time);
-        if self.try_process(task.pid, scope, since) {
-            self.describe(task.pid);
-        }
+    /// Lets a thread go on; false if it has not waited until now.
+    fn release(&self, task: &Task) -> bool {
+        // What fails is as if nobody had waited: the thread goes on when its time is over.
+        task.held != 0 && self.calls.release(task.pid, task.tid).unwrap_or(false)
+    }
+
+    /// Tells of calls that may be missing since a library was mapped.
+    fn tell_missed(&self, pid: u32, since: u64) {
+        let missed = Duration::from_nanos(clocks::now().saturating_sub(since));
+        let text = format!(
+            "process {pid} mapped a library that was not known before; calls that it made within {missed:.0?} \
+             until the probes were on are not recorded"
+        );
+        self.collector.append(
+            Notice {
+                time: clocks::now(),
+                text: text.clone(),
+            }
+            .into(),
+        );
+        self.tell(&text);
     }
 
     /// Writes what is known of GPUs into the capture, with `remarks` on what is not.
@@ -104,19 +126,7 @@ impl Recorder<'_> {
         match self.instruments.process(pid, scope, &self.collector) {
             Ok(news) => {
                 if let (Some(since), true) = (since, self.instruments.probed > before) {
-                    let missed = Duration::from_nanos(clocks::now().saturating_sub(since));
-                    let text = format!(
-                        "process {pid} mapped a library that was not known before; calls that it made within {missed:.0?} \
-                         until the probes were on are not recorded"
-                    );
-                    self.collector.append(
-                        Notice {
-                            time: clocks::now(),
-                            text: text.clone(),
-                        }
-                        .into(),
-                    );
-                    self.tell(&text);
+                    self.tell_missed(pid, since);
                 }
                 self.announce(&news);
                 true

@@ -325,7 +325,11 @@ impl Instruments {
         }
         library.scopes.push(scope);
         for (hook, offset) in &library.hooks {
-            let probes = self.calls.watch(*hook, &path, scope, *offset)?;
+            let point = Point {
+                offset: *offset,
+                cookie: 0,
+            };
+            let probes = self.calls.watch(*hook, &path, scope, &[point])?;
             library.probes.push(probes);
         }
         let mut failures = self.hot.attach(&self.calls, &path, scope, &library.own)?;

@@ -25,7 +25,6 @@ mod driver;
 mod ending;
 mod error;
 mod gpu;
-mod guardian;
 mod helper;
 mod hot;
 mod instrument;

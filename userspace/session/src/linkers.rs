@@ -10,7 +10,7 @@ use std::{
 };
 
 use gputrace_probe::{
-    attach::Scope,
+    attach::{Point, Scope},
     calls::Calls,
     probes::{Hook, Probes},
 };
@@ -45,8 +45,18 @@ impl Linkers {
     /// promptness: the recorder then looks for new libraries now and then.
     pub(crate) fn watch(&mut self, request: &Request) {
         match &request.targets {
-            // Each program that it and its descendants execute is looked at when it is executed.
-            Targets::Launch { .. } => {}
+            // Those of other programs that it and its descendants execute are looked at when they are
+            // executed.
+            Targets::Launch { command, .. } => {
+                self.add(
+                    Linker::open(Path::new(interp::DEFAULT)).map(Some),
+                    Scope::EveryProcess,
+                );
+                let interpreter = resolve(command).ok().and_then(|resolved| resolved.interpreter);
+                if let Some(path) = interpreter {
+                    self.add(Linker::open(&path).map(Some), Scope::EveryProcess);
+                }
+            }
             Targets::Attach { pids, .. } => {
                 for pid in pids {
                     self.add(Linker::of_process(*pid), request.scope(*pid));
@@ -84,10 +94,17 @@ impl Linkers {
         if !self.watched.insert((owner, file.device(), file.inode())) {
             return;
         }
-        let offset = linker.hook.file_offset;
+        let points: Vec<Point> = linker
+            .sites
+            .iter()
+            .map(|site| Point {
+                offset: site.file_offset,
+                cookie: site.cookie.0,
+            })
+            .collect();
         match self
             .calls
-            .watch(Hook::LinkerChange, &file.attach_path(), scope, offset)
+            .watch(Hook::LinkerChange, &file.attach_path(), scope, &points)
         {
             Ok(probes) => self.probes.push(probes),
             Err(error) => tracing::debug!("dynamic linker {} not watched: {error}", file.path().display()),
@@ -116,16 +133,31 @@ impl Linkers {
             ),
             None => (PathBuf::from("/"), None, None, PathBuf::from("/")),
         };
-        candidates::find(&Search {
+        likely(&Search {
             root: &root,
             executable: executable.as_deref(),
             library_path: library_path.as_deref(),
             current_dir: &current_dir,
         })
-        .into_iter()
-        .filter_map(|candidate| candidate.into_library().ok())
-        .collect()
     }
+
+    /// As [`Linkers::candidates`], for a program that is about to be started here.
+    pub(crate) fn candidates_of(&self, command: &[OsString]) -> Vec<LibraryFile> {
+        let binary = resolve(command).ok().map(|resolved| resolved.binary);
+        let current_dir = env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+        likely(&Search {
+            root: Path::new("/"),
+            executable: binary.as_deref(),
+            library_path: env::var_os("LD_LIBRARY_PATH").as_deref(),
+            current_dir: &current_dir,
+        })
+    }
+}
+
+/// Library files that a program is likely to map, opened.
+fn likely(search: &Search<'_>) -> Vec<LibraryFile> {
+    let found = candidates::find(search).into_iter();
+    found.filter_map(|candidate| candidate.into_library().ok()).collect()
 }
 
 /// What starting `command` here and now would run.

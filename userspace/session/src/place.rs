@@ -231,7 +231,7 @@ mod tests {
         let command = vec!["app".into()];
         let names = Names::of_targets(&Targets::Launch {
             command,
-            stop_on_link: true,
+            hold: true,
         });
         let asked = request(&temporary.path().join("out/%pid%"), Some("x"));
         assert!(Place::find(&asked, &names, None).unwrap().is_none());
@@ -247,7 +247,7 @@ mod tests {
         let asked = request(&temporary.path().join("file/%pid%"), None);
         let unknown = Names::of_targets(&Targets::Launch {
             command: vec!["app".into()],
-            stop_on_link: true,
+            hold: true,
         });
         assert!(Place::find(&asked, &unknown, None).is_err());
     }

@@ -38,9 +38,8 @@ use crate::{
     driver::Driver,
     ending::{Ending, Stops, ended, ends_of},
     gpu::Gpus,
-    guardian::Guardian,
     instrument::Instruments,
-    launch::Program,
+    launch::{Program, Start},
     linkers::{self, Linkers},
     live::Live,
     names::Names,
@@ -121,6 +120,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         ring_bytes,
         max_threads: request.max_threads,
         follow_forks,
+        every_library: !request.others.is_empty(),
         limit: request.others.is_limited().then_some(CallLimit {
             calls_per_second: request.others.max_call_rate,
             functions: LIMITED_FUNCTIONS,
@@ -129,23 +129,12 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
     if !request.periods.is_empty() {
         calls.pause(true)?;
     }
+    for stem in gputrace_catalog::library_stems() {
+        calls.add_interest(stem.as_bytes())?;
+    }
     let tasks = Tasks::load(request.debug_ebpf)?;
     let mut driver = Driver::new(request);
     let driver_news = driver.attach(&calls);
-    // Before there are other threads, which a fork would leave behind in any state.
-    let guardian = match request.targets {
-        Targets::Launch {
-            stop_on_link: true, ..
-        } => {
-            let (targets, stop) = calls.guarded_maps()?;
-            let guardian = Guardian::start(&targets, &stop);
-            Some(guardian.map_err(|cause| SessionError::System {
-                action: "start a helper process",
-                cause,
-            })?)
-        }
-        _ => None,
-    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -156,20 +145,19 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
     runtime.block_on(async {
         let mut linkers = Linkers::new(Arc::clone(&calls));
         linkers.watch(request);
-        // From here on a program may be running, so Ctrl-C must already mean "stop recording".
+        // From here on there is a process of the program's, so Ctrl-C must already mean "stop recording".
         let mut stops = Stops::new()?;
         let profiled = request.queue_profiling && request.domains.contains(&Domain::KernelDispatch);
         let program = match &request.targets {
-            Targets::Launch {
-                command,
-                stop_on_link,
-            } => Some(Program::start(
+            Targets::Launch { command, hold } => Some(Program::prepare(
                 &calls,
-                command,
-                user.as_ref(),
-                before,
-                *stop_on_link,
-                profiled,
+                &Start {
+                    command,
+                    user: user.as_ref(),
+                    before,
+                    hold: *hold,
+                    profiled,
+                },
             )?),
             _ => None,
         };
@@ -261,7 +249,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         recorder.begin()?;
         let reason = recorder.wait(&mut stops).await;
         recorder
-            .finish(reason, stops, guardian, &place.directory, &name, capture)
+            .finish(reason, stops, &place.directory, &name, capture)
             .await
     })
 }
@@ -358,12 +346,20 @@ impl Recorder<'_> {
             Targets::Launch { command, .. } => {
                 if let Some(pid) = self.program.as_ref().map(|program| program.pid) {
                     self.collector.send(Command::Process(pid));
-                    let command = command.first().map(|name| name.to_string_lossy().into_owned());
+                    let name = command.first().map(|name| name.to_string_lossy().into_owned());
                     self.tell(&format!(
                         "recording {} (process {pid}) by {}; Ctrl-C stops",
-                        command.unwrap_or_default(),
+                        name.unwrap_or_default(),
                         self.calls.backend()
                     ));
+                }
+                self.instruments
+                    .libraries_in_advance(Scope::EveryProcess, &self.collector);
+                for file in self.linkers.candidates_of(command) {
+                    self.try_candidate(file, Scope::EveryProcess);
+                }
+                if let Some(program) = &mut self.program {
+                    program.execute(command)?;
                 }
             }
             Targets::Attach { pids, wait } => {
@@ -473,7 +469,7 @@ impl Recorder<'_> {
 
     /// Waits for the end. Everything that happens in between is taken care of here.
     async fn wait(&mut self, stops: &mut Stops) -> Ending {
-        // Not at once: a launched program is stopped until it has been looked at for its own reasons.
+        // Not at once: what there is now has just been looked at.
         let mut tick = interval_at(Instant::now() + TICK, TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let over = sleep(self.request.duration.unwrap_or(Duration::MAX));

@@ -80,8 +80,9 @@ pub enum Targets {
     Launch {
         /// Program and arguments.
         command: Vec<OsString>,
-        /// Stop the program for a moment whenever it maps libraries, so that no call is missed.
-        stop_on_link: bool,
+        /// Hold a thread, in the kernel, while what it has mapped gets its probes, so that no call is
+        /// missed.
+        hold: bool,
     },
     /// Running processes.
     Attach {

@@ -1,8 +1,9 @@
 //! The dynamic linker that a program runs under, and where it tells of new libraries.
 //!
 //! Each time the dynamic linker has changed its list of libraries, at start and in `dlopen`, it calls an
-//! empty function that exists for debuggers, [`HOOK`]. A probe there sees every library before its first
-//! function is called. Both glibc and musl export it.
+//! empty function that exists for debuggers, [`HOOK`]. A probe there, or behind those calls
+//! ([`crate::linker_sites`]), sees every library before its first function is called. Both glibc and
+//! musl export it.
 
 use std::{
     ffi::OsStr,
@@ -16,7 +17,8 @@ use rustix::{fs::Access, io::Errno};
 
 use crate::{
     elf::{self, ElfError, ElfInfo},
-    library::{LibraryFile, Site, SymbolError},
+    library::{LibraryFile, SymbolError},
+    linker_sites::{self, LinkerSite},
     process::{self, ProcessError},
 };
 
@@ -88,13 +90,13 @@ pub struct Resolved {
     pub interpreter: Option<PathBuf>,
 }
 
-/// A dynamic linker and the place of a probe on [`HOOK`].
+/// A dynamic linker and the places where it tells of new libraries.
 #[derive(Debug)]
 pub struct Linker {
     /// Its file.
     pub library: LibraryFile,
-    /// Where the probe goes.
-    pub hook: Site,
+    /// Where the probes go.
+    pub sites: Vec<LinkerSite>,
 }
 
 /// glibc's default if `PATH` is not set (`confstr(_CS_PATH)`).
@@ -230,7 +232,16 @@ impl Linker {
 
     fn new(library: LibraryFile) -> Result<Self, InterpError> {
         let hook = library.plan_symbol(HOOK)?;
-        Ok(Self { library, hook })
+        let address = library.elf().symbol(HOOK).map_or(0, |symbol| symbol.address);
+        let mut sites = linker_sites::behind_changes(&library, address)?;
+        if sites.is_empty() {
+            sites.push(LinkerSite {
+                file_offset: hook.file_offset,
+                cookie: linker_sites::cookie_at(library.elf(), address + u64::from(hook.skipped), true),
+                cost: hook.cost,
+            });
+        }
+        Ok(Self { library, sites })
     }
 }
 
@@ -329,7 +340,8 @@ mod tests {
         let resolved = resolve(&command).unwrap();
         let by_path = Linker::open(&resolved.interpreter.unwrap()).unwrap();
         let running = Linker::of_process(std::process::id()).unwrap().unwrap();
-        assert_eq!(by_path.hook, running.hook);
+        assert_eq!(by_path.sites, running.sites);
+        assert!(by_path.sites.iter().all(|site| site.cookie.distance().is_some()));
         assert_eq!(by_path.library.inode(), running.library.inode());
         assert_eq!(by_path.library.elf().build_id, running.library.elf().build_id);
     }

@@ -42,5 +42,6 @@ pub mod functions;
 pub mod interp;
 mod ld_cache;
 pub mod library;
+pub mod linker_sites;
 pub mod plan;
 pub mod process;

@@ -113,7 +113,7 @@ impl Processes {
                 LifetimeChange::Exited
             }
             // The recorder's own business.
-            task_op::LINKER | task_op::LINKER_STOPPED | task_op::NEW_IMAGE | task_op::NEW_IMAGE_STOPPED => {
+            task_op::LINKER | task_op::NEW_IMAGE => {
                 return true;
             }
             _ => return false,

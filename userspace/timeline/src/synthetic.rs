@@ -96,7 +96,8 @@ impl Synthetic {
             tid,
             parent,
             op,
-            reserved: [0; 3],
+            held: 0,
+            reserved: [0; 2],
             comm: name,
         };
         self.raw(task.as_bytes())

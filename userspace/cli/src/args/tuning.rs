@@ -29,10 +29,10 @@ pub(crate) struct TuningArgs {
     #[arg(long, value_name = "N", default_value_t = 4096)]
     pub(crate) max_threads: u32,
 
-    /// Do not stop a launched program while its libraries get their probes; the first calls after it
-    /// loads a library may then be missed.
-    #[arg(long)]
-    pub(crate) no_stop: bool,
+    /// Do not hold a thread of a launched program while a library that it has loaded gets its probes; the
+    /// first calls of the library may then be missed.
+    #[arg(long, alias = "no-stop")]
+    pub(crate) no_hold: bool,
 
     /// Do not set GPU_FORCE_QUEUE_PROFILING=1 for a launched program. It makes HIP (5.4 and later) have every
     /// kernel stamped by the GPU; without it most kernels' times are only known within bounds.

@@ -1,12 +1,13 @@
 //! What the call-tracing programs are told through their maps, and what is read there.
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd as _;
 
 use aya::maps::{Map, MapData};
 use gputrace_abi::{
     config::{EVERY_PROCESS, state},
     counters::{CpuCounters, Heat},
     frame::Thread,
+    linker::key,
     values::ReadPlan,
 };
 use libbpf_rs::{MapCore as _, MapFlags, OpenObject};
@@ -78,23 +79,34 @@ impl Calls {
             .collect())
     }
 
-    /// Descriptors of the map of traced processes and of the map of the stop flag (key 0, value not 0:
-    /// stopped), for a helper that outlives this process.
+    /// Has libraries reported whose file names begin as `file_name` does, as far as programs look at it
+    /// ([`gputrace_abi::linker::KEY_BYTES`]).
     ///
     /// # Errors
     ///
-    /// [`ProbeError::BrokenObject`], or no descriptor left.
-    pub fn guarded_maps(&self) -> Result<(OwnedFd, OwnedFd), ProbeError> {
-        let duplicate = |name| {
-            let map = self.map(name)?;
-            let fd: BorrowedFd<'_> = map.as_fd();
-            fd.try_clone_to_owned().map_err(|error| ProbeError::Refused {
-                action: "duplicate a file descriptor".to_owned(),
-                cause: error.to_string(),
-                log: Vec::new(),
-            })
-        };
-        Ok((duplicate("TARGETS")?, duplicate(STOP_FLAG)?))
+    /// [`ProbeError`] when the map is full ([`gputrace_abi::linker::MAX_INTERESTS`] names).
+    pub fn add_interest(&self, file_name: &[u8]) -> Result<(), ProbeError> {
+        let (key, value) = (key(file_name), 0u32);
+        self.map("INTERESTS")?
+            .update(key.as_bytes(), value.as_bytes(), MapFlags::ANY)
+            .map_err(|error| refused("say which libraries are of interest", &error))
+    }
+
+    /// Lets a thread go on that is held. False if it has waited too long and went on before.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`].
+    pub fn release(&self, pid: u32, tid: u32) -> Result<bool, ProbeError> {
+        let (id, released) = (u64::from(pid) << 32 | u64::from(tid), 1u32);
+        let outcome = self
+            .map("HOLDS")?
+            .update(id.as_bytes(), released.as_bytes(), MapFlags::EXIST);
+        match outcome {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(refused(format!("let thread {tid} go on"), &error)),
+        }
     }
 
     /// Gives the programs of another object, still to be loaded, these programs' maps in place of its own

@@ -342,6 +342,7 @@ pub(super) fn options(backend: BackendChoice) -> Options {
         ring_bytes: 1 << 16,
         max_threads: 16,
         limit: None,
+        every_library: false,
         follow_forks: false,
     }
 }
