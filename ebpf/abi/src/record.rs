@@ -142,7 +142,8 @@ shared! {
         pub pid: u32,
         /// Thread id, initial pid namespace.
         pub tid: u32,
-        /// Process id of the creator (fork), its thread id (thread), or the task's id before (exec); otherwise 0.
+        /// Process id of the creator (fork), its thread id (thread), the task's id before (exec), or how
+        /// often the process has loaded code objects; otherwise 0.
         pub parent: u32,
         /// One of [`task_op`].
         pub op: u8,

@@ -1,16 +1,16 @@
 //! Telling the collector at once, and holding the thread meanwhile.
 //!
-//! A thread that has mapped a library must not call it before its probes are on. It is held here: the
-//! program waits, for a bounded time, until gputrace says that it may go on. No signal is sent, so
-//! neither the program nor its parent can see anything but the time that passes. The price is a CPU
-//! that is busy meanwhile, and on kernels that do not preempt themselves runs nothing else. So a
-//! thread is held only for what gputrace must see first, at most as many threads as leave gputrace a
-//! CPU, and never longer than [`LINK_NS`].
+//! A thread that has mapped a library must not call it before its probes are on. No program of the
+//! kernel's can make it sleep, and a signal would be seen by its parent. So it is held in two steps. The
+//! program here keeps its CPU busy, for [`LIMIT_NS`] at most, until a helper process of gputrace
+//! (`session/src/holder.rs`), which is woken at once and runs before all others, has seized it by
+//! ptrace(2). Then the program ends, and the thread sleeps on its way back to its own code.
 
 use core::ffi::c_void;
 
 use aya_ebpf::{
-    btf_maps::HashMap,
+    bindings::BPF_RB_FORCE_WAKEUP,
+    btf_maps::{HashMap, RingBuf},
     helpers::{
         bpf_get_current_comm, bpf_get_smp_processor_id,
         generated::{bpf_ktime_get_boot_ns, bpf_loop},
@@ -22,34 +22,34 @@ use gputrace_abi::{
     record::{RecordHeader, TASK_SIZE, Task, kind},
 };
 
-use crate::{maps::config, maps::stopped, ring::Slot};
+use crate::{
+    maps::{config, stopped},
+    ring::Slot,
+};
 
-/// Threads that wait, by `tgid << 32 | tid`; 0 until they are released. The loader makes room for one
-/// less than there are CPUs.
+/// Threads that wait here, by `tgid << 32 | tid`; not 0 once they may go on. The loader makes room for
+/// one less than there are CPUs.
 #[btf_map]
 static HOLDS: HashMap<u64, u32, 1> = HashMap::new();
 
-/// How long a thread waits at most for the probes on its libraries: 582 functions take 10 to 40 ms.
-pub(crate) const LINK_NS: u64 = 100_000_000;
+/// Wakes the helpers up: a thread has come into [`HOLDS`]. What it holds means nothing.
+#[btf_map]
+static CALLS_FOR_HOLD: RingBuf<(), 4096, 0> = RingBuf::new();
 
-/// How long a program that was just executed waits at most for the probe in its dynamic linker. The
-/// kernel does not preempt programs of tracepoints.
-pub(crate) const NEW_IMAGE_NS: u64 = 5_000_000;
-
-/// How long a thread waits at most for its code objects to be read.
-pub(crate) const CODE_OBJECTS_NS: u64 = 10_000_000;
+/// How long a thread waits here at most, ns. A helper takes some 50 us.
+const LIMIT_NS: u64 = 20_000_000;
 
 /// Looks at [`HOLDS`] and the clock before a wait is given up, whatever the clock says. One look takes
 /// 30 ns or more, the kernel allows 8 million (`BPF_MAX_LOOPS`).
-const LOOKS: u32 = 4 << 20;
+const LOOKS: u32 = 1 << 20;
 
 /// `BPF_NOEXIST` of `linux/bpf.h`.
 const NO_EXIST: u64 = 1;
 
 /// Tells the collector of `op`, a [`gputrace_abi::record::task_op`] about the current thread. If its
-/// process is one that may be held, the thread waits until it is released, `limit` ns at most.
+/// process is one that may be held, the thread is. `count` says more about some operations.
 #[inline(always)]
-pub(crate) fn report(id: u64, flags: u32, op: u8, limit: u64) -> Option<()> {
+pub(crate) fn report(id: u64, flags: u32, op: u8, count: u32) -> Option<()> {
     // A thread is held only if the collector is sure to learn of it.
     let mut slot = Slot::<Task>::reserve()?;
     let held = flags & HOLD != 0 && config().may_hold != 0 && HOLDS.insert(id, 0, NO_EXIST).is_ok();
@@ -67,7 +67,7 @@ pub(crate) fn report(id: u64, flags: u32, op: u8, limit: u64) -> Option<()> {
         (&raw mut (*record).time).write(now);
         (&raw mut (*record).pid).write((id >> 32) as u32);
         (&raw mut (*record).tid).write(id as u32);
-        (&raw mut (*record).parent).write(0);
+        (&raw mut (*record).parent).write(count);
         (&raw mut (*record).op).write(op);
         (&raw mut (*record).held).write(u8::from(held));
         (&raw mut (*record).reserved).write([0; 2]);
@@ -75,9 +75,18 @@ pub(crate) fn report(id: u64, flags: u32, op: u8, limit: u64) -> Option<()> {
     }
     slot.submit_now();
     if held {
-        wait(id, now + limit);
+        call_helpers();
+        wait(id, now + LIMIT_NS);
     }
     Some(())
+}
+
+/// Wakes the helpers up. If the ring is full they are awake.
+#[inline(always)]
+fn call_helpers() {
+    if let Some(entry) = CALLS_FOR_HOLD.reserve_untyped::<u64>(0) {
+        entry.submit(u64::from(BPF_RB_FORCE_WAKEUP));
+    }
 }
 
 /// A thread that waits.

@@ -23,7 +23,7 @@ use gputrace_abi::{
 
 use crate::{
     frames::Frames,
-    hold::{NEW_IMAGE_NS, report},
+    hold::report,
     linker,
     maps::{STEPS, TARGETS, THREADS, config, stopped, target},
     ring::{Outcome, finish},
@@ -78,9 +78,11 @@ pub(crate) fn task_executed(ctx: RawTracePointContext) -> Option<()> {
     // SAFETY: the pointer is that of a live map element.
     let flags = unsafe { *TARGETS.get_ptr((id >> 32) as u32)? };
     linker::forget((id >> 32) as u32);
-    // Below gputrace's own root directory the dynamic linkers are known and watched.
-    let flags = if root::is_known() { flags & !HOLD } else { flags };
-    report(id, flags, task_op::NEW_IMAGE, NEW_IMAGE_NS)
+    // Below gputrace's own root directory the dynamic linkers are known and watched, and tell of what is
+    // of interest, unless that can be the program itself.
+    let is_watched = root::is_known() && config().every_library == 0;
+    let flags = if is_watched { flags & !HOLD } else { flags };
+    report(id, flags, task_op::NEW_IMAGE, 0)
 }
 
 /// Writes the open calls of the thread `id` as unfinished and forgets the thread.

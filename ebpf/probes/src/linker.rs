@@ -12,8 +12,8 @@ use aya_ebpf::{
         bpf_get_current_pid_tgid, bpf_probe_read_user, bpf_probe_read_user_str_bytes,
         generated::{bpf_get_attach_cookie, bpf_loop},
     },
-    macros::{btf_map, uprobe, uretprobe},
-    programs::{ProbeContext, RetProbeContext},
+    macros::{btf_map, uprobe},
+    programs::ProbeContext,
 };
 use gputrace_abi::{
     linker::{KEY_BYTES, LinkMap, LinkerCookie, MAX_INTERESTS, RDebug, RT_CONSISTENT},
@@ -21,7 +21,7 @@ use gputrace_abi::{
 };
 
 use crate::{
-    hold::{CODE_OBJECTS_NS, LINK_NS, report},
+    hold::report,
     maps::{config, over, target},
 };
 
@@ -54,21 +54,9 @@ pub(crate) fn linker_changed(ctx: ProbeContext) -> Option<()> {
     // SAFETY: the context of this program, and its registers.
     let (cookie, at) = unsafe { (bpf_get_attach_cookie(ctx.as_ptr()), (*ctx.regs).rip) };
     if of_interest((id >> 32) as u32, LinkerCookie(cookie), at) {
-        report(id, flags, task_op::LINKER, LINK_NS)?;
+        report(id, flags, task_op::LINKER, 0)?;
     }
     Some(())
-}
-
-/// On return of `hsa_executable_freeze`: the process has loaded code objects. Theirs are the kernels'
-/// names, which must be read before they are unloaded again.
-#[uretprobe]
-pub(crate) fn code_objects_changed(ctx: RetProbeContext) -> Option<()> {
-    if over(&ctx) {
-        return None;
-    }
-    let id = bpf_get_current_pid_tgid();
-    let flags = target((id >> 32) as u32)?;
-    report(id, flags, task_op::CODE_OBJECTS, CODE_OBJECTS_NS)
 }
 
 /// A process executes another program: its list begins anew.

@@ -51,6 +51,9 @@ const ROLES: &[(&str, u8, Option<Domain>)] = &[
 /// The function after whose return the code objects of an executable are loaded.
 pub const CODE_OBJECTS_LOADED: &str = "hsa_executable_freeze";
 
+/// The function by which code objects are unloaded.
+pub const CODE_OBJECTS_UNLOADED: &str = "hsa_executable_destroy";
+
 /// The function that frees what the runtime still has, completion signals among it.
 pub const RUNTIME_ENDS: &str = "hsa_shut_down";
 
@@ -105,6 +108,7 @@ mod tests {
             assert!(signature(name).is_some(), "{name}");
         }
         assert!(signature(CODE_OBJECTS_LOADED).is_some());
+        assert!(signature(CODE_OBJECTS_UNLOADED).is_some());
         assert!(signature(RUNTIME_ENDS).is_some());
     }
 

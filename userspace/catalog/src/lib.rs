@@ -47,10 +47,12 @@ mod values;
 use std::sync::LazyLock;
 
 pub use domains::{
-    KOKKOS_TOOLS, LibraryPattern, classify, is_polling, library_domains, library_stems, library_patterns, plain_name,
-    polling_prefixes,
+    KOKKOS_TOOLS, LibraryPattern, classify, is_polling, library_domains, library_patterns, library_stems,
+    plain_name, polling_prefixes,
 };
-pub use gpu::{CODE_OBJECTS_LOADED, RUNTIME_ENDS, gpu_role, is_gpu_traced, stream_word};
+pub use gpu::{
+    CODE_OBJECTS_LOADED, CODE_OBJECTS_UNLOADED, RUNTIME_ENDS, gpu_role, is_gpu_traced, stream_word,
+};
 pub use signature::Signature;
 pub use values::{read_plan, word};
 

@@ -33,11 +33,12 @@ pub use crate::settings::{BackendChoice, CallLimit, Options};
 pub(crate) static OBJECT: &[u8] = include_bytes!(env!("GPUTRACE_PROBES_OBJECT"));
 
 /// Programs that are attached to functions, as opposed to tracepoints.
-const FUNCTION_PROGRAMS: [&str; 7] = [
+const FUNCTION_PROGRAMS: [&str; 8] = [
     "call_enter",
     "call_exit",
     "call_leave",
     "code_objects_changed",
+    "code_objects_end",
     "gpu_enter",
     "linker_changed",
     "runtime_ends",
@@ -331,7 +332,13 @@ impl Calls {
     /// # Errors
     ///
     /// [`ProbeError`] when the kernel refuses.
-    pub fn watch(&self, hook: Hook, path: &Path, scope: Scope, points: &[Point]) -> Result<Probes, ProbeError> {
+    pub fn watch(
+        &self,
+        hook: Hook,
+        path: &Path,
+        scope: Scope,
+        points: &[Point],
+    ) -> Result<Probes, ProbeError> {
         self.attach_side(hook.program(), path, scope, hook.side(), points)
     }
 

@@ -20,6 +20,7 @@ pub mod calls;
 mod cpus;
 mod error;
 mod extra;
+pub mod holds;
 pub mod ioctls;
 pub mod layout;
 mod libbpf;

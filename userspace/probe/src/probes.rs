@@ -11,6 +11,8 @@ pub enum Hook {
     LinkerChange,
     /// `hsa_executable_freeze`: code objects have been loaded.
     CodeObjects,
+    /// `hsa_executable_destroy`, `hsa_shut_down`: code objects are about to be unloaded.
+    CodeObjectsEnd,
     /// `hsa_shut_down`: the runtime is about to free completion signals, which are read before.
     RuntimeEnd,
 }
@@ -21,6 +23,7 @@ impl Hook {
         match self {
             Self::LinkerChange => "linker_changed",
             Self::CodeObjects => "code_objects_changed",
+            Self::CodeObjectsEnd => "code_objects_end",
             Self::RuntimeEnd => "runtime_ends",
         }
     }
@@ -28,7 +31,7 @@ impl Hook {
     /// Whether it runs before or after the function.
     pub(crate) const fn side(self) -> Side {
         match self {
-            Self::LinkerChange | Self::RuntimeEnd => Side::Entry,
+            Self::LinkerChange | Self::CodeObjectsEnd | Self::RuntimeEnd => Side::Entry,
             Self::CodeObjects => Side::Return,
         }
     }

@@ -58,6 +58,8 @@ pub(crate) fn cookie(function: &Function, domains: &[Domain]) -> Cookie {
 pub(crate) fn hooks(file: &LibraryFile) -> Vec<(Hook, u64)> {
     [
         (Hook::CodeObjects, gputrace_catalog::CODE_OBJECTS_LOADED),
+        (Hook::CodeObjectsEnd, gputrace_catalog::CODE_OBJECTS_UNLOADED),
+        (Hook::CodeObjectsEnd, gputrace_catalog::RUNTIME_ENDS),
         (Hook::RuntimeEnd, gputrace_catalog::RUNTIME_ENDS),
     ]
     .into_iter()

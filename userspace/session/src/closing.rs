@@ -87,8 +87,11 @@ impl Recorder<'_> {
             course,
             live,
             nothing_matched,
+            urgency,
             ..
         } = self;
+        // Nobody is held any more, and outputs take long.
+        drop(urgency);
         if !request.periods.is_empty() {
             let time = clocks::now();
             let text = course.summary(began, time);

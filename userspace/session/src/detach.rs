@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use gputrace_probe::attach::{Backend as _, PerfEvents};
 
-use crate::helper::Helper;
+use crate::helper::{self, Helper};
 
 /// What the kernel takes to remove one perf uprobe: a grace period of its tasks-trace RCU flavour
 /// (0.11 s measured on 6.18).
@@ -34,7 +34,12 @@ pub(crate) fn remove(estimate: Duration, remove: impl FnOnce()) -> io::Result<Op
         return Ok(None);
     }
     // Ending closes what the helper holds.
-    let helper = Helper::fork(c"gputrace-detach");
+    let helper = io::pipe().and_then(|(reader, writer)| {
+        Helper::fork(c"gputrace-detach", (writer.into(), reader.into()), |end| {
+            // Until the end of the pipe: nobody writes.
+            let _ = helper::read(end, &mut [0]);
+        })
+    });
     remove();
     // Dropping the helper lets it go.
     helper.map(|helper| u32::try_from(helper.pid).ok())

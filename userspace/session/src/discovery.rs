@@ -23,27 +23,29 @@ impl Recorder<'_> {
         let before = self.instruments.probed;
         let mut has_libraries = false;
         match task.op {
-            task_op::CODE_OBJECTS => self.code_objects(task.pid),
+            task_op::CODE_OBJECTS => {
+                self.code_objects(task.pid);
+                // If it fails, threads are held in vain, for a moment.
+                let _ = self.calls.has_read_loads(task.pid, task.parent);
+            }
             task_op::NEW_IMAGE => {
-                self.linkers.watch_process(task.pid, scope);
-                // It may have mapped libraries while nobody watched its linker.
-                has_libraries = self.try_process(task.pid, scope, None);
+                // It may have mapped libraries while nobody watched its linker, or be of interest itself.
+                let is_new = self.linkers.watch_process(task.pid, scope);
+                if is_new || !self.request.others.is_empty() {
+                    has_libraries = self.try_process(task.pid, scope, None);
+                }
             }
             _ => has_libraries = self.try_process(task.pid, scope, None),
         }
-        if !self.release(task) && self.instruments.probed > before {
+        let holder = self.holder.as_ref().filter(|_| task.held != 0);
+        let waited = holder.is_some_and(|holder| holder.release(task.tid));
+        if !waited && self.instruments.probed > before {
             self.tell_missed(task.pid, task.time);
         }
         // After the thread goes on: it need not wait for that.
         if has_libraries {
             self.describe(task.pid);
         }
-    }
-
-    /// Lets a thread go on; false if it has not waited until now.
-    fn release(&self, task: &Task) -> bool {
-        // What fails is as if nobody had waited: the thread goes on when its time is over.
-        task.held != 0 && self.calls.release(task.pid, task.tid).unwrap_or(false)
     }
 
     /// Tells of calls that may be missing since a library was mapped.

@@ -1,37 +1,42 @@
-//! A child process of gputrace that keeps its descriptors open until gputrace lets it go, or is gone.
+//! Small child processes of gputrace that outlive it where that is needed.
 
 use std::{
     ffi::CStr,
-    io::{self, PipeWriter},
-    os::fd::{AsRawFd as _, RawFd},
+    io,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
 };
 
-/// A waiting helper. Dropping it lets it go.
+/// A running helper, and gputrace's end of what connects them. Dropping it closes that end.
 #[derive(Debug)]
 pub(crate) struct Helper {
     /// Its process id.
     pub(crate) pid: libc::pid_t,
-    /// The helper ends when this is closed.
-    _pipe: PipeWriter,
+    /// gputrace's end.
+    pub(crate) end: OwnedFd,
 }
 
 impl Helper {
-    /// Forks a child that waits and ends. It has every descriptor that this process has now, but the null
-    /// device as its standard streams, so that nobody waits for it to close them, every signal blocked
-    /// that can be, and a process group of its own.
-    pub(crate) fn fork(name: &'static CStr) -> io::Result<Self> {
-        let (reader, pipe) = io::pipe()?;
-        // SAFETY: the child makes only async-signal-safe calls and ends with _exit: other threads may
-        // have held any lock at the time of the fork.
+    /// Forks a child that calls `work` with its own end of `ends` and ends after that. It has every
+    /// descriptor that this process has now, but the null device as its standard streams, so that nobody
+    /// waits for it to close them, every signal blocked that can be, and a process group of its own.
+    ///
+    /// Where there are other threads, `work` must be async-signal-safe: they may have held any lock at the
+    /// time of the fork.
+    pub(crate) fn fork(
+        name: &'static CStr,
+        (end, helpers): (OwnedFd, OwnedFd),
+        work: impl FnOnce(RawFd),
+    ) -> io::Result<Self> {
+        // SAFETY: the child makes only async-signal-safe calls and ends with _exit.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
-                settle(name, pipe.as_raw_fd());
-                wait(reader.as_raw_fd());
+                settle(name, end.as_raw_fd());
+                work(helpers.as_raw_fd());
                 // SAFETY: ends this process without running anything of the parent's.
                 unsafe { libc::_exit(0) }
             }
-            pid => Ok(Self { pid, _pipe: pipe }),
+            pid => Ok(Self { pid, end }),
         }
     }
 }
@@ -41,14 +46,14 @@ impl Helper {
     clippy::multiple_unsafe_ops_per_block,
     reason = "a sequence of plain system calls with one and the same justification"
 )]
-fn settle(name: &'static CStr, writer: RawFd) {
+fn settle(name: &'static CStr, others: RawFd) {
     // SAFETY: async-signal-safe calls on integers, constant strings and a local variable.
     unsafe {
         let mut every = std::mem::zeroed();
         libc::sigfillset(&mut every);
         libc::sigprocmask(libc::SIG_BLOCK, &every, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_NAME, name.as_ptr());
-        libc::close(writer);
+        libc::close(others);
         libc::setpgid(0, 0);
         let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR);
         for standard in 0..3 {
@@ -57,15 +62,30 @@ fn settle(name: &'static CStr, writer: RawFd) {
     }
 }
 
-/// Waits for the end of the pipe.
-fn wait(reader: RawFd) {
-    let mut said = 0u8;
+/// Reads until the end of the stream, or until `bytes` are full; their number. Allocates nothing.
+pub(crate) fn read(from: RawFd, bytes: &mut [u8]) -> io::Result<usize> {
     loop {
-        // SAFETY: reads into a local variable.
-        let count = unsafe { libc::read(reader, (&raw mut said).cast(), 1) };
-        // Does not allocate: it reads the thread's error number.
-        if count >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
-            return;
+        // SAFETY: reads into a buffer of this size.
+        let count = unsafe { libc::read(from, bytes.as_mut_ptr().cast(), bytes.len()) };
+        if count >= 0 {
+            return Ok(count.cast_unsigned());
         }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINTR) {
+            return Err(error);
+        }
+    }
+}
+
+/// Closes every descriptor above the standard streams, except those given.
+pub(crate) fn close_all_but(kept: &mut [RawFd]) {
+    kept.sort_unstable();
+    let mut from = 3;
+    for fd in kept.iter().copied().chain([RawFd::MAX]) {
+        if from < fd {
+            // SAFETY: descriptors of this process that nothing in it uses any more.
+            unsafe { libc::syscall(libc::SYS_close_range, from, fd - 1, 0) };
+        }
+        from = from.max(fd.saturating_add(1));
     }
 }

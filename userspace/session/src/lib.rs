@@ -26,6 +26,7 @@ mod ending;
 mod error;
 mod gpu;
 mod helper;
+mod holder;
 mod hot;
 mod instrument;
 mod kokkos;
@@ -46,6 +47,7 @@ mod smi_functions;
 mod system;
 mod tools;
 mod tracepoints;
+mod urgency;
 mod user;
 mod written;
 

@@ -74,17 +74,21 @@ impl Linkers {
         }
     }
 
-    /// Watches the linker of the program that a process has just executed.
-    pub(crate) fn watch_process(&mut self, pid: u32, scope: Scope) {
-        self.add(Linker::of_process(pid), scope);
+    /// Watches the linker of the program that a process has just executed. True if it was not watched
+    /// before.
+    pub(crate) fn watch_process(&mut self, pid: u32, scope: Scope) -> bool {
+        self.add(Linker::of_process(pid), scope)
     }
 
-    fn add(&mut self, linker: Result<Option<Linker>, InterpError>, scope: Scope) {
+    fn add(&mut self, linker: Result<Option<Linker>, InterpError>, scope: Scope) -> bool {
         let linker = match linker {
             Ok(Some(linker)) => linker,
             // A statically linked program maps no libraries.
-            Ok(None) => return,
-            Err(error) => return tracing::debug!("dynamic linker not watched: {error}"),
+            Ok(None) => return false,
+            Err(error) => {
+                tracing::debug!("dynamic linker not watched: {error}");
+                return false;
+            }
         };
         let owner = match scope {
             Scope::Process(pid) => pid,
@@ -92,7 +96,7 @@ impl Linkers {
         };
         let file = &linker.library;
         if !self.watched.insert((owner, file.device(), file.inode())) {
-            return;
+            return false;
         }
         let points: Vec<Point> = linker
             .sites
@@ -109,6 +113,7 @@ impl Linkers {
             Ok(probes) => self.probes.push(probes),
             Err(error) => tracing::debug!("dynamic linker {} not watched: {error}", file.path().display()),
         }
+        true
     }
 
     /// Whether any linker is watched.
@@ -157,7 +162,9 @@ impl Linkers {
 /// Library files that a program is likely to map, opened.
 fn likely(search: &Search<'_>) -> Vec<LibraryFile> {
     let found = candidates::find(search).into_iter();
-    found.filter_map(|candidate| candidate.into_library().ok()).collect()
+    found
+        .filter_map(|candidate| candidate.into_library().ok())
+        .collect()
 }
 
 /// What starting `command` here and now would run.

@@ -229,10 +229,7 @@ mod tests {
     fn what_needs_the_process_is_tried_out_as_far_as_possible() {
         let temporary = tempfile::tempdir().unwrap();
         let command = vec!["app".into()];
-        let names = Names::of_targets(&Targets::Launch {
-            command,
-            hold: true,
-        });
+        let names = Names::of_targets(&Targets::Launch { command, hold: true });
         let asked = request(&temporary.path().join("out/%pid%"), Some("x"));
         assert!(Place::find(&asked, &names, None).unwrap().is_none());
         assert!(temporary.path().join("out").is_dir());

@@ -17,6 +17,7 @@ use gputrace_kfd::Paths;
 use gputrace_probe::{
     attach::Scope,
     calls::{CallLimit, Calls, Options},
+    holds::Holds,
     ioctls::Ioctls,
     present_cpus,
     tasks::Tasks,
@@ -38,6 +39,7 @@ use crate::{
     driver::Driver,
     ending::{Ending, Stops, ended, ends_of},
     gpu::Gpus,
+    holder::Holder,
     instrument::Instruments,
     launch::{Program, Start},
     linkers::{self, Linkers},
@@ -50,6 +52,7 @@ use crate::{
     request::{Format, Request, Targets},
     smi::Listener,
     smi_functions, system,
+    urgency::Urgency,
     user::User,
 };
 
@@ -133,6 +136,17 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         calls.add_interest(stem.as_bytes())?;
     }
     let tasks = Tasks::load(request.debug_ebpf)?;
+    // Before there are other threads, which a fork would leave behind in any state.
+    let holder = match request.targets {
+        Targets::Launch { hold: true, .. } => {
+            let holder = Holder::start(&Holds::of(&calls)?);
+            Some(holder.map_err(|cause| SessionError::System {
+                action: "start helper processes",
+                cause,
+            })?)
+        }
+        _ => None,
+    };
     let mut driver = Driver::new(request);
     let driver_news = driver.attach(&calls);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -224,6 +238,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             instruments,
             linkers,
             program,
+            holder,
             gpus,
             driver,
             listener: None,
@@ -239,6 +254,8 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             began: clocks::now(),
             ticks: 0,
             last_look: clocks::now(),
+            // The program's process is there already, and stays as it is.
+            urgency: matches!(request.targets, Targets::Launch { hold: true, .. }).then(Urgency::begin),
         };
         recorder.describe_gpus(remarks);
         recorder.driver_news(driver_news);
@@ -311,6 +328,8 @@ pub(crate) struct Recorder<'a> {
     pub(crate) instruments: Instruments,
     pub(crate) linkers: Linkers,
     pub(crate) program: Option<Program>,
+    /// Who holds threads, if they are to be held.
+    pub(crate) holder: Option<Holder>,
     /// If the GPU's work is traced.
     pub(crate) gpus: Option<Gpus>,
     pub(crate) driver: Driver,
@@ -335,6 +354,8 @@ pub(crate) struct Recorder<'a> {
     /// When the recording began, ns `CLOCK_BOOTTIME`.
     pub(crate) began: u64,
     ticks: u64,
+    /// While threads may be held.
+    pub(crate) urgency: Option<Urgency>,
     /// When the libraries of targets were last looked at without being told, ns `CLOCK_BOOTTIME`.
     pub(crate) last_look: u64,
 }

@@ -204,7 +204,13 @@ mod tests {
         let unknown_state = [call(0x1000), test_and_jump.to_vec()].concat();
         assert_eq!(places(&unknown_state), [(0x100a, true)]);
         // A store before another call says nothing about this one.
-        let elsewhere = [store(1), vec![0xe8, 0, 0, 0, 0], call(0x100c), test_and_jump.to_vec()].concat();
+        let elsewhere = [
+            store(1),
+            vec![0xe8, 0, 0, 0, 0],
+            call(0x100c),
+            test_and_jump.to_vec(),
+        ]
+        .concat();
         assert_eq!(places(&elsewhere), [(0x1016, true)]);
     }
 

@@ -165,7 +165,10 @@ fn the_default_linker_has_its_hook() {
     let hook = linker.library.elf().file_offset(symbol.address).unwrap();
     assert!(!linker.sites.is_empty());
     for site in &linker.sites {
-        assert!(site.file_offset != hook && site.cookie.distance().is_some(), "{site:?}");
+        assert!(
+            site.file_offset != hook && site.cookie.distance().is_some(),
+            "{site:?}"
+        );
     }
     assert!(
         linker.sites.iter().any(|site| site.cost == CostClass::Emulated),

@@ -92,21 +92,16 @@ impl Calls {
             .map_err(|error| refused("say which libraries are of interest", &error))
     }
 
-    /// Lets a thread go on that is held. False if it has waited too long and went on before.
+    /// Tells that all code objects have been read that a process had loaded when it had done so `loads`
+    /// times. Until then a thread that unloads some is held.
     ///
     /// # Errors
     ///
     /// [`ProbeError`].
-    pub fn release(&self, pid: u32, tid: u32) -> Result<bool, ProbeError> {
-        let (id, released) = (u64::from(pid) << 32 | u64::from(tid), 1u32);
-        let outcome = self
-            .map("HOLDS")?
-            .update(id.as_bytes(), released.as_bytes(), MapFlags::EXIST);
-        match outcome {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(refused(format!("let thread {tid} go on"), &error)),
-        }
+    pub fn has_read_loads(&self, pid: u32, loads: u32) -> Result<(), ProbeError> {
+        self.map("READ_LOADS")?
+            .update(pid.as_bytes(), loads.as_bytes(), MapFlags::ANY)
+            .map_err(|error| refused("say that code objects have been read", &error))
     }
 
     /// Gives the programs of another object, still to be loaded, these programs' maps in place of its own

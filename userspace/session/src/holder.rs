@@ -1,0 +1,176 @@
+//! Holding a thread of a launched program, while its libraries get their probes.
+//!
+//! An eBPF program keeps the CPU of such a thread busy (`hold.rs` of `ebpf/probes`). It cannot do so for
+//! long: placing a probe takes a grace period of RCU, which the busy program delays, and on kernels that
+//! do not preempt themselves nothing else runs on that CPU. So the program wakes two helper processes of
+//! gputrace, each bound to a CPU of its own so that one of them is not on the busy one. The first seizes
+//! the thread by ptrace(2) and lets the program end. The thread then sleeps on its way back to its own
+//! code, and goes on when gputrace has placed the probes. Its parent learns nothing of that: a stop by
+//! ptrace is told to the tracer alone. Until the thread goes on, `TracerPid` in `/proc/PID/status` shows
+//! the helper.
+//!
+//! The kernel ends the trace when the helper ends. The helper ends it when gputrace is gone, or has said
+//! nothing for [`PATIENCE`] because it was stopped itself. These are processes of their own because a
+//! tracer waits for its threads, as gputrace waits for the launched program.
+
+use std::{
+    io,
+    os::fd::{AsRawFd as _, RawFd},
+    time::Duration,
+};
+
+use gputrace_probe::holds::Holds;
+use rustix::{
+    net::{
+        AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send, shutdown,
+        socketpair,
+    },
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
+
+use crate::helper::{self, Helper};
+
+/// How long a thread is held at most, ms.
+const PATIENCE: libc::c_int = 5_000;
+
+/// The helpers.
+#[derive(Debug)]
+pub(crate) struct Holder(Vec<Helper>);
+
+impl Holder {
+    /// Starts the helpers, which seize the threads that come into `holds`. To be called before there are
+    /// other threads: the helpers are forks of this process.
+    pub(crate) fn start(holds: &Holds) -> io::Result<Self> {
+        let cpus = two_cpus();
+        let helpers = cpus.into_iter().map(|cpu| {
+            let ends = socketpair(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::CLOEXEC,
+                None,
+            )?;
+            Helper::fork(c"gputrace-hold", ends, |end| serve(end, holds, cpu))
+        });
+        helpers.collect::<io::Result<_>>().map(Self)
+    }
+
+    /// Lets a thread go on. False if it was not held.
+    pub(crate) fn release(&self, tid: u32) -> bool {
+        let released = self.0.iter().map(|helper| {
+            send(&helper.end, &tid.to_ne_bytes(), SendFlags::NOSIGNAL)?;
+            let mut said = [0];
+            let (count, _) = recv(&helper.end, &mut said, RecvFlags::empty())?;
+            Ok::<_, rustix::io::Errno>(count == 1 && said == [1])
+        });
+        // If a helper is gone, its threads go on already. Each is asked.
+        released.fold(false, |held, one| one.unwrap_or(false) || held)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        for helper in &self.0 {
+            // It reads the end of the stream, lets everybody go, and ends.
+            let _ = shutdown(&helper.end, Shutdown::Both);
+            // SAFETY: a child of this process; no status is wanted.
+            unsafe { libc::waitpid(helper.pid, std::ptr::null_mut(), 0) };
+        }
+    }
+}
+
+/// The first and the last CPU on which this process may run.
+fn two_cpus() -> [usize; 2] {
+    let allowed = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+    let first = cpus.next().unwrap_or(0);
+    [first, cpus.next_back().unwrap_or(first)]
+}
+
+/// A helper's work.
+fn serve(end: RawFd, holds: &Holds, cpu: usize) {
+    hurry(cpu);
+    let [map, ring] = [holds.map().as_raw_fd(), holds.ring().as_raw_fd()];
+    helper::close_all_but(&mut [end, map, ring]);
+    let Ok(calls) = holds.listen() else { return };
+    let mut held = Vec::new();
+    loop {
+        let mut polls = [end, calls.epoll_fd()].map(|fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        // SAFETY: two descriptors, in a local variable.
+        let ready = unsafe { libc::poll(polls.as_mut_ptr(), 2, PATIENCE) };
+        let [said, called] = polls.map(|poll| poll.revents != 0);
+        if ready == 0 {
+            held.drain(..).for_each(let_go);
+        }
+        if ready > 0 && called {
+            // What it says means nothing.
+            let _ = calls.poll(Duration::ZERO);
+            for tid in holds.waiting() {
+                if seize(tid) {
+                    held.push(tid);
+                    holds.release(tid);
+                }
+            }
+        }
+        if ready > 0 && said {
+            let mut word = [0; 4];
+            if !matches!(helper::read(end, &mut word), Ok(4)) {
+                break;
+            }
+            let tid = u32::from_ne_bytes(word);
+            let count = held.len();
+            held.retain(|one| *one != tid);
+            let was_held = held.len() < count;
+            // gputrace goes on first: the thread may take a moment to stop.
+            let answer = [u8::from(was_held)];
+            // SAFETY: writes from a local variable. Nobody hears it if gputrace is gone.
+            unsafe { libc::write(end, answer.as_ptr().cast(), 1) };
+            if was_held {
+                let_go(tid);
+            }
+        }
+    }
+    held.into_iter().for_each(let_go);
+}
+
+/// Binds this process to a CPU, on which it runs before all others: it does little, and somebody waits.
+/// Where that is not allowed it is slower.
+fn hurry(cpu: usize) {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu);
+    let _ = sched_setaffinity(None, &cpus);
+    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: a system call on a local variable.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
+}
+
+/// Traces a thread and has it stop when it leaves the kernel. False if that cannot be: most likely
+/// the other helper has it already, or another tracer, or a security module forbids it.
+fn seize(tid: u32) -> bool {
+    [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT]
+        .into_iter()
+        .all(|request| {
+            // SAFETY: requests that take no memory of this process.
+            unsafe { libc::ptrace(request, tid, 0, 0) == 0 }
+        })
+}
+
+/// Ends the trace of a thread.
+fn let_go(tid: u32) {
+    let mut status = 0;
+    // SAFETY: waits for a thread that this process traces, into a local variable. It stops before it
+    // executes another instruction of its own, so this does not take long.
+    if unsafe { libc::waitpid(tid.cast_signed(), &raw mut status, libc::__WALL) } <= 0 {
+        return;
+    }
+    if libc::WIFSTOPPED(status) {
+        // A signal that came first is passed on; an event of ptrace is none.
+        let event = status >> 16;
+        let signal = if event == 0 { libc::WSTOPSIG(status) } else { 0 };
+        // SAFETY: a request that takes no memory of this process.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0, signal) };
+    }
+}
