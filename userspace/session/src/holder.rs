@@ -174,3 +174,69 @@ fn let_go(tid: u32) {
         unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0, signal) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        process::{Child, Command},
+        time::{Duration, Instant},
+    };
+
+    use super::*;
+
+    /// A program that does nothing but run.
+    struct Busy(Child);
+
+    impl Busy {
+        fn start() -> Self {
+            let mut command = Command::new("sh");
+            Self(command.args(["-c", "while :; do :; done"]).spawn().unwrap())
+        }
+
+        /// Waits until `/proc/PID/status` says that it is in a state; its tracer then.
+        fn wait_for(&self, state: &str) -> String {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            loop {
+                let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
+                let field = |name| {
+                    let mut lines = status.lines();
+                    let found = lines.find_map(|line| line.strip_prefix(name));
+                    found.unwrap().trim().to_owned()
+                };
+                if field("State:").starts_with(state) {
+                    return field("TracerPid:");
+                }
+                assert!(Instant::now() < deadline, "{status}");
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn seized_threads_sleep_until_they_are_let_go() {
+        let busy = Busy::start();
+        let pid = busy.0.id();
+        if !seize(pid) {
+            return eprintln!("skipped: ptrace is not allowed here");
+        }
+        assert_ne!(busy.wait_for("t"), "0");
+        assert!(!seize(pid), "it has a tracer");
+        let_go(pid);
+        assert_eq!(busy.wait_for("R"), "0");
+        assert!(!seize(u32::MAX >> 1), "there is no such thread");
+    }
+
+    #[test]
+    fn helpers_are_bound_to_cpus_that_are_allowed() {
+        let allowed = sched_getaffinity(None).unwrap();
+        assert!(two_cpus().into_iter().all(|cpu| allowed.is_set(cpu)));
+    }
+}

@@ -1,0 +1,225 @@
+//! A launched program, its parents and its shells see what they see without gputrace, and the first call
+//! of every library is recorded all the same.
+#![expect(clippy::expect_used, reason = "tests")]
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use gputrace_capture::meta::EndReason;
+use gputrace_e2e::{Bench, Running, Trace, bench::skipped, compare::compare};
+
+/// Calls of each program.
+const CALLS: &str = "30";
+
+/// A program that starts others and tells everything that it is told of their changes of state.
+const TELLING_PARENT: &str = r#"
+import os, signal, sys
+told = []
+signal.signal(signal.SIGCHLD, lambda *_: told.append("SIGCHLD"))
+for _ in range(5):
+    child = os.fork()
+    if child == 0:
+        os.execv(sys.argv[1], sys.argv[1:])
+    while True:
+        pid, status = os.waitpid(child, os.WUNTRACED | os.WCONTINUED)
+        print("stopped" if os.WIFSTOPPED(status) else "continued" if os.WIFCONTINUED(status) else "ended", status)
+        if os.WIFEXITED(status) or os.WIFSIGNALED(status):
+            break
+print(len(told), "times SIGCHLD")
+"#;
+
+/// How a program is started, as arguments before it and what it needs.
+fn launchers() -> Vec<(&'static str, Vec<String>)> {
+    let shell = |script: &str| {
+        let script = script.replace("RUN", &format!("\"$0\" shapes {CALLS}"));
+        ["bash", "-c", &script].map(str::to_owned).to_vec()
+    };
+    let words = |words: &str| words.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    vec![
+        ("bash", shell("set -m; RUN; echo status $?; jobs -l | wc -l")),
+        ("bash", shell("set -m; RUN & wait $!; echo status $?; fg 2>&1")),
+        (
+            "bash",
+            shell("ps -o stat= -p $$ >/dev/null; RUN & RUN; wait; echo status $?"),
+        ),
+        ("bash", shell("trap 'echo told' CHLD; RUN; RUN; exit 3")),
+        ("setsid", words("setsid -w PROGRAM")),
+        ("timeout", words("timeout 100 PROGRAM")),
+        ("timeout", words("timeout --foreground 100 PROGRAM")),
+        ("nice", words("nice -n 5 env PROGRAM")),
+        ("runuser", words("runuser -u nobody -- PROGRAM")),
+        ("su", {
+            let call = format!("exec \"$0\" shapes {CALLS}");
+            ["su", "-s", "/bin/sh", "nobody", "-c", &call]
+                .map(str::to_owned)
+                .to_vec()
+        }),
+        ("script", words("script -qec COMMAND /dev/null")),
+        ("unshare", words("unshare --pid --fork --mount-proc PROGRAM")),
+        (
+            "xargs",
+            shell("echo CALLS | xargs -P 2 -n 1 \"$0\" shapes; echo status $?"),
+        ),
+        (
+            "make",
+            shell("printf 'all: a b c\\na b c:\\n\\t@%s shapes CALLS\\n' \"$0\" | make -s -j 3 -f -"),
+        ),
+        ("python3", {
+            let parent = ["python3", "-c", TELLING_PARENT, "PROGRAM"];
+            parent.map(str::to_owned).to_vec()
+        }),
+        ("python3", {
+            let parent =
+                "import subprocess, sys; print([subprocess.run(sys.argv[1:]).returncode for _ in range(5)])";
+            ["python3", "-c", parent, "PROGRAM"].map(str::to_owned).to_vec()
+        }),
+    ]
+}
+
+/// What a command prints and its exit status.
+fn outcome(command: &mut Command) -> (String, Option<i32>) {
+    let mut running = Running::start("a program", command);
+    let status = running.wait();
+    (running.stdout(), status.code())
+}
+
+/// A test directory that anybody may use, with a program in it that links a library which lies where
+/// gputrace cannot know.
+fn open_bench() -> Option<(Bench, PathBuf)> {
+    let bench = Bench::privileged()?;
+    let library = bench.copy_synthetic();
+    let mut open = Command::new("chmod");
+    let opened = open.args(["-R", "a+rwX"]).arg(bench.path()).status();
+    assert!(opened.expect("chmod").success());
+    Some((bench, library.with_file_name("synthetic")))
+}
+
+fn assert_complete(bench: &Bench, trace: &Trace, what: &str) {
+    trace.assert_sound(&EndReason::TargetsGone);
+    trace.assert_lossless();
+    let log = bench.log();
+    assert!(!log.is_empty(), "{what}: no call was made");
+    // In a pid namespace of its own a program knows itself by another id.
+    if what.contains("--pid") {
+        assert_eq!(trace.calls.len(), log.len(), "{what}");
+    } else {
+        compare(&log, trace).assert_exact();
+    }
+}
+
+#[test]
+fn launchers_see_what_they_see_alone() {
+    for (needed, words) in launchers() {
+        let Some((bench, program)) = open_bench() else {
+            return;
+        };
+        let found = Command::new("sh")
+            .args(["-c", "command -v \"$0\" >/dev/null", needed])
+            .status();
+        if !found.is_ok_and(|status| status.success()) {
+            skipped(&format!("{needed} is not installed"));
+            continue;
+        }
+        let path = program.to_str().expect("a plain path");
+        let mut arguments: Vec<String> = Vec::new();
+        for word in &words {
+            match word.as_str() {
+                "PROGRAM" => arguments.extend([path, "shapes", CALLS].map(str::to_owned)),
+                "COMMAND" => arguments.push(format!("{path} shapes {CALLS}")),
+                _ => arguments.push(word.replace("CALLS", CALLS)),
+            }
+        }
+        if needed == "bash" || needed == "xargs" || needed == "make" || needed == "su" {
+            arguments.push(path.to_owned());
+        }
+        let alone = outcome(
+            Command::new(&arguments[0])
+                .args(&arguments[1..])
+                .env("WORKLOAD_LOG", bench.logs())
+                .current_dir(bench.path()),
+        );
+        // Calls of the run without gputrace are none of the recording's.
+        fs::remove_dir_all(bench.logs()).expect("the logs");
+        fs::create_dir(bench.logs()).expect("a directory for logs");
+        let mut open = Command::new("chmod");
+        open.arg("a+rwx").arg(bench.logs()).status().expect("chmod");
+
+        let outputs = bench.outputs(0);
+        let traced = outcome(bench.gputrace(&outputs).args(["-s", "--"]).args(&arguments));
+        assert_eq!(traced, alone, "{arguments:?}");
+        assert_complete(&bench, &outputs.trace(), &format!("{arguments:?}"));
+    }
+}
+
+/// Copies a program and what it is linked to below another root directory.
+fn copy_root(root: &Path, program: &Path) {
+    let listed = Command::new("ldd").arg(program).output().expect("ldd");
+    let listed = String::from_utf8(listed.stdout).expect("paths");
+    let files = listed.split_whitespace().filter(|word| word.starts_with('/'));
+    let library = program.with_file_name("libamdhip64.so.99");
+    for file in files.map(Path::new).chain([program, &library]) {
+        let copy = root.join(file.strip_prefix("/").expect("an absolute path"));
+        fs::create_dir_all(copy.parent().expect("a directory")).expect("a directory");
+        fs::copy(file, &copy).expect("a copy");
+    }
+}
+
+#[test]
+fn below_another_root_the_dynamic_linker_is_found_in_time() {
+    let Some((bench, program)) = open_bench() else {
+        return;
+    };
+    let root = bench.path().join("root");
+    copy_root(&root, &program);
+    let logs = root.join(bench.logs().strip_prefix("/").expect("an absolute path"));
+    fs::create_dir_all(&logs).expect("a directory for logs");
+    let outputs = bench.outputs(0);
+    let mut command = bench.gputrace(&outputs);
+    command
+        .args(["-s", "--", "chroot"])
+        .arg(&root)
+        .arg(&program)
+        .args(["shapes", CALLS]);
+    // Without /proc the dynamic linker does not know where the program lies.
+    command.env("LD_LIBRARY_PATH", program.parent().expect("a directory"));
+    Running::start("gputrace", &mut command).finish();
+    for log in fs::read_dir(logs).expect("the logs") {
+        let log = log.expect("a log");
+        fs::copy(log.path(), bench.logs().join(log.file_name())).expect("a copy of the log");
+    }
+    assert_complete(&bench, &outputs.trace(), "chroot");
+}
+
+#[test]
+fn what_another_tracer_has_runs_as_without_gputrace() {
+    let Some((bench, program)) = open_bench() else {
+        return;
+    };
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skipped("strace is not installed");
+    }
+    let outputs = bench.outputs(0);
+    let mut command = bench.gputrace(&outputs);
+    command
+        .args(["-s", "--", "strace", "-f", "-o", "/dev/null"])
+        .arg(&program)
+        .args(["shapes", CALLS]);
+    Running::start("gputrace", &mut command).finish();
+    // The thread cannot be held, so calls may be missing; then that is told.
+    let trace = outputs.trace();
+    trace.assert_sound(&EndReason::TargetsGone);
+    let log = bench.log();
+    let is_told = trace
+        .notices
+        .iter()
+        .any(|notice| notice.text.contains("not recorded"));
+    assert!(
+        trace.calls.len() == log.len() || is_told,
+        "{} of {}",
+        trace.calls.len(),
+        log.len()
+    );
+}
