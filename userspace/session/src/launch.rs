@@ -15,6 +15,7 @@ use std::{
 };
 
 use gputrace_probe::calls::{Calls, FROM_START, HOLD};
+use rustix::process::Signal;
 use tokio::{
     process::{Child, Command},
     runtime::Handle,
@@ -154,6 +155,16 @@ impl Program {
     }
 }
 
+impl Drop for Program {
+    fn drop(&mut self) {
+        // The recording has failed before it began: the program does not run.
+        if let State::Prepared(starter, _) = std::mem::replace(&mut self.state, State::Failed) {
+            signal(self.pid, Signal::KILL);
+            drop(starter.join());
+        }
+    }
+}
+
 fn failed(command: &[OsString], cause: io::Error) -> SessionError {
     let program = command.first().map(|name| name.to_string_lossy().into_owned());
     SessionError::Launch {
@@ -186,17 +197,20 @@ fn say_who(tell: &PipeWriter) -> io::Result<()> {
     tell.write_all(&pid)
 }
 
-/// Waits until gputrace writes a byte, or is gone, which is an error. Async-signal-safe. `parents` is the
-/// descriptor of gputrace's end, of which this process has a copy.
+/// Waits until gputrace writes a byte, or is gone: then the program runs untraced, as it would later.
+/// Async-signal-safe. `parents` is the descriptor of gputrace's end, of which this process has a copy.
 fn wait_for(wait: &PipeReader, parents: RawFd) -> io::Result<()> {
     // SAFETY: a descriptor of this process, which is about to execute a program, that nothing here uses.
     unsafe { libc::close(parents) };
     let mut wait = wait;
-    wait.read_exact(&mut [0])
+    match wait.read_exact(&mut [0]) {
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Sends a signal to a process; it is no error if it is gone.
-pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
+pub(crate) fn signal(pid: u32, signal: Signal) {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else {
         return;
     };
