@@ -15,10 +15,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use zerocopy::{
-    FromBytes, Immutable, KnownLayout, Unaligned,
-    little_endian::U64,
-};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned, little_endian::U64};
 
 use crate::{
     memory::{Memory, MemoryError},
@@ -282,7 +279,11 @@ impl Chain {
                         text += uri.len();
                         let load_delta = raw.load_delta.get();
                         walk.links.push(Link {
-                            listed: Listed { entry, load_delta, uri },
+                            listed: Listed {
+                                entry,
+                                load_delta,
+                                uri,
+                            },
                             name,
                         });
                     }

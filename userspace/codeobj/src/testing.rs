@@ -219,6 +219,8 @@ impl List {
     /// What a reader must find.
     pub(crate) fn there(&self) -> HashSet<(u64, Vec<u8>)> {
         let named = self.order.iter();
-        named.map(|(entry, uri)| (*entry, uri.clone().into_bytes())).collect()
+        named
+            .map(|(entry, uri)| (*entry, uri.clone().into_bytes()))
+            .collect()
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Books {
     pub(crate) constants: Constants,
     /// For records that are shortened.
     pub(crate) trimmed: Vec<u8>,
+    /// How many were handed to the writer.
+    pub(crate) records: u64,
     pub(crate) failure: Option<String>,
     pub(crate) tell: Box<dyn Fn(Happening) + Send>,
 }
@@ -56,6 +58,7 @@ impl Books {
                 if header.kind == kind::LINKER {
                     (self.tell)(Happening::Linker(task));
                 } else if self.relevant.keep(&task) {
+                    self.records += 1;
                     let written = self.writer.records(bytes);
                     self.wrote(written);
                     if let Some(gpu) = &mut self.gpu
@@ -112,6 +115,7 @@ impl Books {
     /// Counts first: the writer may answer at once that this very record is lost.
     fn call(&mut self, header: &RecordHeader, bytes: &[u8]) {
         self.accounts.written(header);
+        self.records += 1;
         let written = self.writer.records(bytes);
         self.wrote(written);
     }

@@ -71,6 +71,16 @@ pub(crate) enum News {
     Read(u64),
 }
 
+impl News {
+    /// Whether it tells of work for a GPU.
+    pub(crate) fn is_work(&self) -> bool {
+        matches!(
+            self,
+            Self::Unsignalled(_) | Self::Private(_) | Self::Queue(_) | Self::Open(_)
+        )
+    }
+}
+
 /// How far the packets of a queue have been seen.
 #[derive(Debug)]
 struct Queue {

@@ -14,10 +14,9 @@ use gputrace_capture::{
     meta::Notice,
 };
 use gputrace_codeobj::{Cache, CodeObjects};
-use gputrace_collect::clocks;
+use gputrace_collect::{GpuClocks, clocks};
 use gputrace_kfd::{
     Paths,
-    clock::Sampler,
     topology::{AgentType, AgentValue, Topology},
 };
 
@@ -35,7 +34,7 @@ pub(crate) struct Gpus {
 
 impl Gpus {
     /// Reads the node's topology. The second part is for reading clocks; the third what is to be said.
-    pub(crate) fn find() -> (Self, Option<Sampler>, Vec<String>) {
+    pub(crate) fn find() -> (Self, Option<GpuClocks>, Vec<String>) {
         let paths = Paths::default();
         let mut remarks = Vec::new();
         let topology = Topology::read(&paths).unwrap_or_else(|error| {
@@ -50,15 +49,15 @@ impl Gpus {
         );
         let agents = topology.agents(&paths).iter().map(describe_agent).collect();
         let gpus = topology.gpu_ids();
-        let sampler = if gpus.is_empty() {
+        let clocks = if gpus.is_empty() {
             remarks.push(
                 "KFD shows no GPU, so GPU times cannot be put on the host's clock; they stay bounds"
                     .to_owned(),
             );
             None
         } else {
-            match Sampler::open(&paths, gpus) {
-                Ok(sampler) => Some(sampler),
+            match GpuClocks::new(paths, gpus) {
+                Ok(clocks) => Some(clocks),
                 Err(error) => {
                     remarks.push(format!(
                         "the GPUs' clocks cannot be read, so GPU times stay bounds unless the traced runtime reads them: {error}"
@@ -71,7 +70,7 @@ impl Gpus {
             agents,
             ..Self::default()
         };
-        (found, sampler, remarks)
+        (found, clocks, remarks)
     }
 
     /// The agents alone, as the capture describes them; none if they cannot be read.

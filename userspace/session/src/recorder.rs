@@ -198,13 +198,13 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             None => None,
         };
         let mut clock_news = Vec::new();
-        let (gpus, sampler, remarks) = if gputrace_catalog::is_gpu_traced(&request.domains) {
-            let (gpus, sampler, remarks) = Gpus::find();
-            if sampler.is_none() && gpus.any() {
+        let (gpus, gpu_clocks, remarks) = if gputrace_catalog::is_gpu_traced(&request.domains) {
+            let (gpus, gpu_clocks, remarks) = Gpus::find();
+            if gpu_clocks.is_none() && gpus.any() {
                 driver.want_clocks();
                 clock_news = driver.attach(&calls);
             }
-            (Some(gpus), sampler, remarks)
+            (Some(gpus), gpu_clocks, remarks)
         } else {
             (None, None, Vec::new())
         };
@@ -217,9 +217,10 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             follow_forks,
             writer,
             gpu: gpus.as_ref().map(|gpus| GpuSettings {
-                sampler,
+                clocks: gpu_clocks,
                 agents: gpus.nodes(),
                 scratch: request.domains.contains(&Domain::ScratchMemory),
+                live: live.is_some(),
             }),
         };
         let collector = Collector::start(settings, move |happening| {

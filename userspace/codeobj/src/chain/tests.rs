@@ -22,10 +22,7 @@ fn a_list() {
     let mut chain = Chain::new(List::HEAD);
     let first = look(&mut chain, &list.memory);
     assert!(first.settled && first.damage.is_none() && first.removed.is_empty());
-    assert_eq!(
-        uris(&first.added),
-        ["file:///a", "memory://1#offset=0x10&size=4"]
-    );
+    assert_eq!(uris(&first.added), ["file:///a", "memory://1#offset=0x10&size=4"]);
     assert_eq!(first.added[1].load_delta, 0x1000);
     assert_eq!(first.added[0].entry, list.entries[0]);
     assert!(chain.has(&first.added[0]));
@@ -58,7 +55,10 @@ fn entries_that_are_gone_are_forgotten_wherever_they_were() {
         assert!(changes.added.is_empty() && !chain.has(&all[place]));
         list.add("file:///new");
         let changes = look(&mut chain, &list.memory);
-        assert_eq!((uris(&changes.added), changes.removed.len()), (vec!["file:///new"], 0));
+        assert_eq!(
+            (uris(&changes.added), changes.removed.len()),
+            (vec!["file:///new"], 0)
+        );
     }
 }
 
@@ -200,7 +200,10 @@ fn entries_that_do_not_lead_back() {
     let new = list.add("file:///c");
     list.set(new + 32, 0);
     let changes = look(&mut chain, &list.memory);
-    assert_eq!((uris(&changes.added), changes.removed.len()), (vec!["file:///c"], 0));
+    assert_eq!(
+        (uris(&changes.added), changes.removed.len()),
+        (vec!["file:///c"], 0)
+    );
 }
 
 proptest! {
