@@ -118,6 +118,8 @@ pub enum Happening {
         /// Its `kernel_object`.
         kernel_object: u64,
     },
+    /// Something that the user is to be told; it is in the capture, too.
+    Remark(String),
     /// The capture could not be written; said once. What is lost from now on is in the accounts.
     CaptureFailed(String),
 }
@@ -269,6 +271,7 @@ impl Collector {
                 trimmed: Vec::new(),
                 constants: Constants::default(),
                 records: 0,
+                unread: false,
                 failure: None,
                 tell: Box::new(tell),
             },
@@ -407,6 +410,8 @@ impl Collector {
             }
             self.books.watched(&found.records, &found.metas);
         }
+        // What is still to come is bounded, and must be there.
+        self.books.writer.unlimit();
         for (id, thread) in self.calls.threads()? {
             self.books.unfinished(id, &thread, time);
         }

@@ -16,7 +16,7 @@ use gputrace_abi::{
     domain::Domain,
     gpu::{
         COMPLETION_SIZE, Completion, QUEUE_READ_INDEX, QUEUE_STATE_SIZE, QUEUE_WRITE_INDEX, QueueState,
-        completion_reason, queue_reason,
+        SDMA_UNKNOWN, SIGNAL_MARK, completion_reason, queue_reason,
     },
     record::{RecordHeader, kind},
 };
@@ -362,9 +362,14 @@ impl State {
                     .array::<104>(signal)
                     .ok()
                     .and_then(|bytes| <[u64; 13]>::read_from_bytes(&bytes).ok());
-                let Some([_, value, _, _, start, end, _, _, sdma_start, _, _, _, sdma_end]) = words else {
+                let Some([_, value, _, _, start, end, _, _, sdma_start, _, mark, _, sdma_end]) = words else {
                     process.open.remove(&signal);
                     continue;
+                };
+                let (sdma_start, sdma_end) = if mark == SIGNAL_MARK {
+                    (sdma_start, sdma_end)
+                } else {
+                    (SDMA_UNKNOWN, 0)
                 };
                 let value = value.cast_signed();
                 if value > 0 && !last {

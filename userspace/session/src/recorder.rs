@@ -190,13 +190,16 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         let fallback = main_pid.map_or_else(|| "node".to_owned(), |pid| pid.to_string());
         let (file, capture, name) = place.create(&fallback)?;
         let follower = open_again(&file)?;
-        let writer = CaptureWriter::create(file, &system::recording(request, calls.backend(), main_pid))?;
+        let mut writer = CaptureWriter::create(file, &system::recording(request, calls.backend(), main_pid))?;
         let live = match request.output.live {
             Some(format) => {
                 Some(Live::start(follower, format, request.output.formats.clone()).map_err(thread_error)?)
             }
             None => None,
         };
+        if let Some(live) = &live {
+            live.limit(&mut writer);
+        }
         let mut clock_news = Vec::new();
         let (gpus, gpu_clocks, remarks) = if gputrace_catalog::is_gpu_traced(&request.domains) {
             let (gpus, gpu_clocks, remarks) = Gpus::find();
@@ -546,6 +549,7 @@ impl Recorder<'_> {
             },
             Happening::Linker(task) => self.linker_changed(&task),
             Happening::Kernel { pid, kernel_object } => self.new_kernel(pid, kernel_object),
+            Happening::Remark(text) => self.tell(&text),
             Happening::CaptureFailed(text) => self.failure = Some(text),
         }
     }
