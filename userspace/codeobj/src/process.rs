@@ -181,6 +181,23 @@ impl CodeObjects {
         })
     }
 
+    /// As [`CodeObjects::open`], for lists whose heads are known to be at these addresses, in no library of the
+    /// runtime: those of tests and benchmarks.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub fn with_lists(
+        pid: u32,
+        heads: impl IntoIterator<Item = u64>,
+        cache: Arc<Cache>,
+    ) -> Result<Self, MemoryError> {
+        Ok(Self {
+            memory: ProcessMemory::open(pid)?,
+            registries: Vec::new(),
+            known: Known::new(heads.into_iter(), cache),
+        })
+    }
+
     /// The process's memory.
     #[must_use]
     pub fn memory(&self) -> &ProcessMemory {

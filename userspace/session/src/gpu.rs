@@ -23,6 +23,12 @@ use gputrace_kfd::{
 /// Code objects are described in documents of at most so many kernels.
 const KERNELS_PER_DOCUMENT: usize = 4096;
 
+/// What cannot be read is told of at most so many times: a process can name as much as it likes.
+const MOST_TOLD: usize = 1000;
+
+/// The last of them says that there are more.
+const LAST_TOLD: usize = MOST_TOLD - 1;
+
 /// What the recording knows of GPUs.
 #[derive(Debug, Default)]
 pub(crate) struct Gpus {
@@ -130,7 +136,12 @@ impl Gpus {
             .flat_map(|object| describe_code_object(pid, time, object))
             .collect();
         for problem in update.problems {
-            let text = format!("process {pid}: {problem}");
+            let mut text = format!("process {pid}: {problem}");
+            match self.told.len() {
+                MOST_TOLD.. => continue,
+                LAST_TOLD => text = "more code objects cannot be read; no more of them are named".to_owned(),
+                _ => {}
+            }
             if self.told.insert(text.clone()) {
                 news.push(Notice { time, text }.into());
             }
