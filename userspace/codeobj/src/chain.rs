@@ -27,7 +27,7 @@ use crate::{
 const ATTEMPTS: usize = 4;
 
 /// Known entries that each look checks, besides the last ones.
-const CHECKED: usize = 4;
+const CHECKED: usize = 2;
 
 /// The same of a look that finds nothing new: something must have been the reason for it.
 const CHECKED_MORE: usize = 32;
