@@ -197,7 +197,7 @@ fn few_samples_say_as_much_as_many() {
     let kept = kept.into_vec();
     assert!(kept.len() < MAX_SAMPLES);
     // The bound of samples that were all kept, and what is left of it when few are.
-    for (samples, bound) in [(written, 2_500), (kept, 6_000)] {
+    for (samples, bound) in [(written, 2_500), (kept, 6_500)] {
         let model = ClockModel::new(GPU, samples);
         assert_eq!(model.segments(), 1);
         for index in 0..10_000 {
