@@ -169,6 +169,7 @@ shared! {
         /// `end_ts`, GPU ticks.
         pub end: u64,
         /// When an SDMA engine began, GPU ticks; 0 if none has used the signal, or none was asked for stamps.
+        /// [`SDMA_UNKNOWN`] if ROCr's own words are not where they are known to be; `sdma_end` is 0 then.
         pub sdma_start: u64,
         /// When it ended, GPU ticks.
         pub sdma_end: u64,
@@ -263,6 +264,13 @@ shared! {
         pub reserved: u32,
     }
 }
+
+/// The mark of ROCr's `core::SharedSignal`, which has the stamps of SDMA engines behind the `amd_signal_t`: its field
+/// `id`. Where that is not, the runtime lays signals out in another way, or no signal is there any more.
+pub const SIGNAL_MARK: u64 = 0x71fc_ca6a_3d5d_5276;
+
+/// In place of [`Completion::sdma_start`]: the signal does not bear [`SIGNAL_MARK`].
+pub const SDMA_UNKNOWN: u64 = u64::MAX;
 
 /// Where ROCr's agent object has its topology node (low half) and its kind (high half; `core::Agent::DeviceType`:
 /// 0 a GPU, 1 a CPU): up to ROCm 6.2, and later.

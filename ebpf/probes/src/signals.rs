@@ -15,7 +15,7 @@ use aya_ebpf::{
 use gputrace_abi::{
     counters::DropReason,
     domain::Domain,
-    gpu::{COMPLETION_SIZE, Completion, completion_reason},
+    gpu::{COMPLETION_SIZE, Completion, SDMA_UNKNOWN, SIGNAL_MARK, completion_reason},
     record::{RecordHeader, kind},
 };
 
@@ -123,7 +123,7 @@ fn harvest(id: u64, signal: u64, reason: u32) -> u64 {
     // `amd_signal_t` from its value on, then ROCr's own words behind it. The value first: if it says that the work is
     // done, what is read later is what the work left.
     // SAFETY: the helper checks the addresses.
-    let (Ok([value, _, _, start, end]), Ok([sdma_start, _, _, _, sdma_end])) = (unsafe {
+    let (Ok([value, _, _, start, end]), Ok([sdma_start, _, mark, _, sdma_end])) = (unsafe {
         (
             bpf_probe_read_user((signal + 8) as *const [u64; 5]),
             bpf_probe_read_user((signal + 64) as *const [u64; 5]),
@@ -131,6 +131,12 @@ fn harvest(id: u64, signal: u64, reason: u32) -> u64 {
     }) else {
         counters.dropped(DropReason::MemoryUnreadable, domain);
         return 0;
+    };
+    // The first structure is HSA's, the words behind it are ROCr's alone.
+    let (sdma_start, sdma_end) = if mark == SIGNAL_MARK {
+        (sdma_start, sdma_end)
+    } else {
+        (SDMA_UNKNOWN, 0)
     };
     let Some(mut slot) = Slot::<Completion>::reserve() else {
         counters.dropped(DropReason::RingFull, domain);

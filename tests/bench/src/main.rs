@@ -17,6 +17,7 @@ mod library;
 mod machine;
 mod made;
 mod memory;
+mod objects;
 mod programs;
 mod recording;
 mod report;
@@ -83,6 +84,8 @@ enum Figure {
     Memory,
     /// How fast a capture becomes an output
     Export,
+    /// What a look at a program's code objects costs
+    Objects,
 }
 
 fn main() -> Result<()> {
@@ -100,8 +103,9 @@ fn measure(options: &Options) -> Result<()> {
     } else {
         &options.figures
     };
-    if figures.iter().any(|figure| *figure != Figure::Export) && !rustix::process::geteuid().is_root() {
-        bail!("all benchmarks but `export` load eBPF programs: run as root");
+    let loads = |figure: &Figure| !matches!(figure, Figure::Export | Figure::Objects);
+    if figures.iter().any(loads) && !rustix::process::geteuid().is_root() {
+        bail!("all benchmarks but `export` and `objects` load eBPF programs: run as root");
     }
     report::machine()?;
     for figure in figures {
@@ -111,6 +115,7 @@ fn measure(options: &Options) -> Result<()> {
             Figure::Throughput => throughput::measure(options)?,
             Figure::Memory => memory::measure(options)?,
             Figure::Export => export::measure(options)?,
+            Figure::Objects => objects::measure(options)?,
         }
     }
     Ok(())

@@ -48,6 +48,18 @@ pub struct GpuClock {
     pub boottime: u64,
     /// By how much `boottime` can be wrong, ns.
     pub uncertainty: u64,
+    /// Samples were left out before this one, since the last that was written: at none of them the line between
+    /// the two is off by more than this, ns. 0 if none were left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub off: u64,
+    /// The longest time between two of these, ns; 0 if none were left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub step: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A queue of a process, written when it is first seen.

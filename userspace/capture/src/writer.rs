@@ -5,6 +5,10 @@ use std::{
     fs::File,
     io::{self, Cursor, ErrorKind, Seek, SeekFrom, Write},
     mem,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use zerocopy::IntoBytes;
@@ -73,6 +77,14 @@ pub enum WriteFailure {
         /// The system's error.
         source: io::Error,
     },
+    /// Who reads the capture as it grows is too far behind: see [`CaptureWriter::limit`].
+    #[error(
+        "{most} bytes of the recording wait for who reads it, who has paused; what comes until some of them are read is lost"
+    )]
+    Unread {
+        /// The limit.
+        most: u64,
+    },
     /// The given bytes are not whole records. None of them was taken.
     #[error("refused to write a run of {bytes} bytes that is not made of whole records")]
     NotRecords {
@@ -85,7 +97,7 @@ pub enum WriteFailure {
         /// Why.
         reason: String,
     },
-    /// More metadata has been waiting for space than is kept.
+    /// More metadata has been waiting for space on the disk than is kept.
     #[error("the disk is full, and metadata no longer fits into memory either; some names will be missing")]
     MetadataDropped,
 }
@@ -141,6 +153,16 @@ pub struct CaptureWriter<S: Sink> {
     /// Encoded metadata blocks (header space included) that could not be written yet.
     pending: VecDeque<(u16, Vec<u8>)>,
     pending_bytes: usize,
+    limit: Option<Limit>,
+}
+
+/// How far a reader may be behind.
+#[derive(Debug)]
+struct Limit {
+    /// Bytes of the capture that have been read.
+    read: Arc<AtomicU64>,
+    /// Bytes that may wait.
+    most: u64,
 }
 
 impl<S: Sink> CaptureWriter<S> {
@@ -157,6 +179,7 @@ impl<S: Sink> CaptureWriter<S> {
             dirty: false,
             pending: VecDeque::new(),
             pending_bytes: 0,
+            limit: None,
         };
         let written = writer.append(FileHeader::new().as_bytes());
         written.map_err(|failure| WriteError {
@@ -171,6 +194,18 @@ impl<S: Sink> CaptureWriter<S> {
     #[must_use]
     pub fn size(&self) -> u64 {
         self.offset
+    }
+
+    /// Keeps what nobody has read yet within `most` bytes: beyond, records are refused with
+    /// [`WriteFailure::Unread`], as on a full disk. `read` is how many bytes of the capture have been read. For
+    /// metadata there is an eighth more room, since it explains records that are in the file.
+    pub fn limit(&mut self, read: Arc<AtomicU64>, most: u64) {
+        self.limit = Some(Limit { read, most });
+    }
+
+    /// Ends the limit: the little that is still to come is written whoever reads it.
+    pub fn unlimit(&mut self) {
+        self.limit = None;
     }
 
     /// The sink.
@@ -292,7 +327,9 @@ impl<S: Sink> CaptureWriter<S> {
             _ => {}
         }
         if self.pending_bytes + block.len() > MAX_PENDING {
-            outcome.failure = Some(WriteFailure::MetadataDropped);
+            if !matches!(outcome.failure, Some(WriteFailure::Unread { .. })) {
+                outcome.failure = Some(WriteFailure::MetadataDropped);
+            }
             return;
         }
         self.pending_bytes += block.len();
@@ -312,6 +349,13 @@ impl<S: Sink> CaptureWriter<S> {
 
     /// Fills in the header at the start of `block` and appends it.
     fn write_block(&mut self, kind: u16, block: &mut [u8]) -> Result<(), WriteFailure> {
+        if let Some(Limit { read, most }) = &self.limit {
+            let unread = self.offset.saturating_sub(read.load(Ordering::Acquire));
+            let more = if kind == kind::RECORDS { 0 } else { most / 8 };
+            if unread.saturating_add(block.len() as u64) > most.saturating_add(more) {
+                return Err(WriteFailure::Unread { most: *most });
+            }
+        }
         if let Some((header, payload)) = block.split_at_mut_checked(BLOCK_HEADER) {
             header.copy_from_slice(BlockHeader::new(kind, self.sequence, payload).as_bytes());
         }

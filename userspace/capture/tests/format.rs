@@ -11,6 +11,10 @@ use std::{
     fs::File,
     io::{self, Cursor, Write},
     rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use gputrace_abi::record::{RecordHeader, kind};
@@ -495,4 +499,59 @@ proptest! {
         }
         prop_assert_eq!(total, bytes.len());
     }
+}
+
+/// Who reads a recording that goes on may pause: what waits is bounded, and what is lost is handed back.
+#[test]
+fn what_nobody_reads_is_bounded() {
+    const MOST: u64 = 1 << 20;
+    let read = Arc::new(AtomicU64::new(0));
+    let mut file = Cursor::new(Vec::new());
+    let mut writer = CaptureWriter::create(&mut file, &Recording::default()).unwrap();
+    writer.limit(Arc::clone(&read), MOST);
+    let mut lost = Vec::new();
+    let mut give = |writer: &mut CaptureWriter<&mut Cursor<Vec<u8>>>, numbers_of: std::ops::Range<u64>| {
+        let mut told = 0;
+        for number in numbers_of {
+            if let Err(error) = writer.records(&record(number, 64)) {
+                assert!(
+                    matches!(error.failure, WriteFailure::Unread { most: MOST }),
+                    "{error}"
+                );
+                lost.extend(numbers(&error.lost));
+                told += 1;
+            }
+        }
+        told
+    };
+    assert!(give(&mut writer, 0..100_000) > 0);
+    assert!(writer.size() <= MOST);
+    // Metadata has some more room, and then waits.
+    for _ in 0..20_000 {
+        let _ = writer.meta(&notice("something"));
+    }
+    assert!((MOST..=MOST + MOST / 8).contains(&writer.size()));
+    // The reader goes on, and so does the recording.
+    read.store(writer.size(), Ordering::Release);
+    assert_eq!(give(&mut writer, 100_000..100_100), 0);
+    writer.flush().unwrap();
+    // Without a limit whatever comes is written.
+    writer.unlimit();
+    assert_eq!(give(&mut writer, 100_100..200_000), 0);
+    writer.flush().unwrap();
+    drop(writer);
+    let mut found = Vec::new();
+    let mut notices = 0;
+    let mut reader = CaptureReader::new(Cursor::new(file.into_inner())).unwrap();
+    while let Some(block) = reader.next_block().unwrap() {
+        match block {
+            Block::Records(run) => found.extend(numbers(run)),
+            Block::Meta(Meta::Notice(_)) => notices += 1,
+            _ => {}
+        }
+    }
+    assert_eq!(notices, 20_000);
+    found.extend(lost);
+    found.sort_unstable();
+    assert_eq!(found, (0..200_000).collect::<Vec<u64>>());
 }

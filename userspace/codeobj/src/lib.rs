@@ -7,8 +7,8 @@
 //!
 //! All of this is found from outside, at any time in the life of the process, and nothing is changed in it:
 //!
-//! 1. [`registry`] finds and reads the runtime's list, which is kept for debuggers, and says where to put a
-//!    probe that tells of changes.
+//! 1. [`registry`] finds the runtime's list, which is kept for debuggers, and says where to put a probe that
+//!    tells of changes; [`chain`] follows it, at a cost that does not grow with the list.
 //! 2. [`uri`] takes apart where the loader says that a code object came from: a part of a file or of memory.
 //!    The bytes are read from there, through the eyes of the process (its root directory, its mappings),
 //!    and compared with what was loaded: where the two differ, or there is only the loaded image left, that counts.
@@ -48,6 +48,7 @@
 //! kernels); a code object that was unloaded before it was read.
 
 mod cache;
+pub mod chain;
 pub mod container;
 mod contents;
 pub mod descriptor;

@@ -1,7 +1,7 @@
 //! The code objects of one process, kept up to date.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
@@ -9,11 +9,12 @@ use gputrace_target::process::maps::{self, Mapping};
 
 use crate::{
     cache::Cache,
+    chain::Chain,
     container::{self, ContainerError},
     contents::{ContentHash, Contents, Kernel},
     elf::{ElfError, Layout},
     image::Image,
-    memory::{MemoryError, ProcessMemory},
+    memory::{Memory, MemoryError, ProcessMemory},
     registry::{Damage, Listed, Registry, RegistryError},
     source::{self, FilePart, SourceError},
     uri::{Uri, UriError},
@@ -132,21 +133,32 @@ pub enum Cause {
     Budget,
 }
 
+/// How often a code object is tried that cannot be read.
+const TRIES: u32 = 4;
+
 /// The code objects that a process has loaded now.
 ///
 /// Built when gputrace comes to the process and updated when the runtime tells of a change
-/// ([`Registry::notification`]); an update of a process where nothing changed reads its list and the beginnings
-/// of the loaded images.
+/// ([`Registry::notification`]). An update costs what has changed and a few checks: it does not go through
+/// all that is loaded ([`crate::chain`]).
 #[derive(Debug)]
 pub struct CodeObjects {
     memory: ProcessMemory,
     registries: Vec<Registry>,
+    known: Known,
+}
+
+/// What is known of a process, whatever its memory is read by.
+#[derive(Debug)]
+struct Known {
+    /// The lists.
+    chains: Vec<Chain>,
     cache: Arc<Cache>,
     loaded: HashMap<Listed, Arc<CodeObject>>,
     /// By load base.
     places: BTreeMap<u64, Arc<CodeObject>>,
-    /// What could not be read, and was reported.
-    failed: HashSet<Listed>,
+    /// What could not be read and may be another time, with how often it was tried.
+    pending: Vec<(Listed, u32)>,
 }
 
 impl CodeObjects {
@@ -161,13 +173,28 @@ impl CodeObjects {
         if !memory.is_alive()? {
             return Err(MemoryError::NoSuchProcess { pid }.into());
         }
+        let heads = registries.iter().map(|registry| registry.address);
         Ok(Self {
+            known: Known::new(heads, cache),
             memory,
             registries,
-            cache,
-            loaded: HashMap::new(),
-            places: BTreeMap::new(),
-            failed: HashSet::new(),
+        })
+    }
+
+    /// As [`CodeObjects::open`], for lists whose heads are known to be at these addresses, in no library of the
+    /// runtime: those of tests and benchmarks.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub fn with_lists(
+        pid: u32,
+        heads: impl IntoIterator<Item = u64>,
+        cache: Arc<Cache>,
+    ) -> Result<Self, MemoryError> {
+        Ok(Self {
+            memory: ProcessMemory::open(pid)?,
+            registries: Vec::new(),
+            known: Known::new(heads.into_iter(), cache),
         })
     }
 
@@ -185,81 +212,87 @@ impl CodeObjects {
 
     /// Code objects that are loaded, as of the last update, in order of address.
     pub fn loaded(&self) -> impl Iterator<Item = &Arc<CodeObject>> {
-        self.places.values()
+        self.known.places.values()
     }
 
     /// The kernel that a handle in a dispatch packet stands for, as of the last update.
     #[must_use]
     pub fn kernel(&self, kernel_object: u64) -> Option<(&Arc<CodeObject>, &Kernel)> {
-        let (_, object) = self.places.range(..=kernel_object).next_back()?;
+        let (_, object) = self.known.places.range(..=kernel_object).next_back()?;
         Some((object, object.kernel(kernel_object)?))
     }
 
-    /// Reads the lists and what is new in them.
+    /// Reads what is new in the lists. What has gone from them is noticed when something takes its place, and
+    /// otherwise within some updates: each checks a part of what is known.
     ///
     /// # Errors
     /// [`MemoryError`] if the process is gone or may not be read any more. What is known stays.
     pub fn update(&mut self) -> Result<Update, MemoryError> {
+        self.known.update(&self.memory, self.memory.pid())
+    }
+}
+
+impl Known {
+    fn new(heads: impl Iterator<Item = u64>, cache: Arc<Cache>) -> Self {
+        Self {
+            chains: heads.map(Chain::new).collect(),
+            cache,
+            loaded: HashMap::new(),
+            places: BTreeMap::new(),
+            pending: Vec::new(),
+        }
+    }
+
+    fn update(&mut self, memory: &impl Memory, pid: u32) -> Result<Update, MemoryError> {
         let mut update = Update {
             settled: true,
             ..Update::default()
         };
-        let mut listed = Vec::new();
-        let mut complete = true;
-        for registry in &self.registries {
-            let snapshot = registry.read(&self.memory)?;
-            update.settled &= snapshot.settled;
-            complete &= snapshot.damage.is_none();
-            update.problems.extend(snapshot.damage.map(Problem::List));
-            listed.extend(snapshot.objects);
+        let mut added = Vec::new();
+        let mut removed = Vec::new();
+        for chain in &mut self.chains {
+            let is_same = |listed: &Listed| {
+                let known = self.loaded.get(listed);
+                known.is_none_or(|known| !is_another(memory, known))
+            };
+            let changes = chain.look(memory, is_same)?;
+            update.settled &= changes.settled;
+            update.problems.extend(changes.damage.map(Problem::List));
+            removed.extend(changes.removed);
+            added.extend(changes.added.into_iter().map(|listed| (listed, 0)));
         }
-        let present: HashSet<&Listed> = listed.iter().collect();
-        // Of a damaged list the rest may well be there still.
-        if complete {
-            self.failed.retain(|object| present.contains(object));
-            let gone: Vec<Listed> = self
-                .loaded
-                .keys()
-                .filter(|object| !present.contains(*object))
-                .cloned()
-                .collect();
-            for object in gone {
-                update.removed.extend(self.remove(&object));
-            }
+        for listed in &removed {
+            update.removed.extend(self.remove(listed));
         }
         let mut reading = Reading {
-            memory: &self.memory,
+            memory,
+            pid,
             cache: &self.cache,
             mappings: None,
             left: MAX_BYTES,
         };
-        let mut changed = Vec::new();
-        for object in listed {
-            if let Some(known) = self.loaded.get(&object) {
-                if !reading.is_another(known) {
-                    continue;
-                }
-                changed.push(object.clone());
-            } else if self.failed.contains(&object) {
+        let tried = std::mem::take(&mut self.pending);
+        for (object, tries) in tried.into_iter().chain(added) {
+            if tries > 0 && !self.chains.iter().any(|chain| chain.has(&object)) {
                 continue;
             }
             match reading.code_object(&object) {
                 Ok(found) => update.added.push(Arc::new(found)),
                 Err(cause) => {
                     // What is in motion may be all right the next time.
-                    if update.settled && !matches!(cause, Cause::Budget) {
-                        self.failed.insert(object.clone());
+                    let again = !update.settled || matches!(cause, Cause::Budget);
+                    if tries == 0 {
+                        update.problems.push(Problem::CodeObject {
+                            uri: String::from_utf8_lossy(&object.uri).into_owned(),
+                            load_delta: object.load_delta,
+                            cause,
+                        });
                     }
-                    update.problems.push(Problem::CodeObject {
-                        uri: String::from_utf8_lossy(&object.uri).into_owned(),
-                        load_delta: object.load_delta,
-                        cause,
-                    });
+                    if again && tries + 1 < TRIES {
+                        self.pending.push((object, tries + 1));
+                    }
                 }
             }
-        }
-        for object in changed {
-            update.removed.extend(self.remove(&object));
         }
         for object in &update.added {
             self.loaded.insert(object.listed.clone(), object.clone());
@@ -281,9 +314,24 @@ impl CodeObjects {
     }
 }
 
+/// Whether another code object is loaded in place of a known one. Its list entry, load address and URI can
+/// be the same by chance, after a program unloaded one and compiled the next.
+fn is_another(memory: &impl Memory, known: &CodeObject) -> bool {
+    let Some((image, expected)) = &known.image else {
+        return false;
+    };
+    if image.beginning(memory).as_ref() == Some(expected) {
+        return false;
+    }
+    // Not there any more: it may have moved, with all else the same.
+    let found = Image::find(memory, &known.listed);
+    found.and_then(|image| image.beginning(memory)) != Some(*expected)
+}
+
 /// One update's way to the bytes.
-struct Reading<'a> {
-    memory: &'a ProcessMemory,
+struct Reading<'a, M> {
+    memory: &'a M,
+    pid: u32,
     cache: &'a Cache,
     /// Mappings of the process, read when first needed.
     mappings: Option<Vec<Mapping>>,
@@ -291,21 +339,7 @@ struct Reading<'a> {
     left: u64,
 }
 
-impl Reading<'_> {
-    /// Whether another code object is loaded in place of a known one. Its list entry, load address and URI can
-    /// be the same by chance, after a program unloaded one and compiled the next.
-    fn is_another(&self, known: &CodeObject) -> bool {
-        let Some((image, expected)) = &known.image else {
-            return false;
-        };
-        if image.beginning(self.memory).as_ref() == Some(expected) {
-            return false;
-        }
-        // Not there any more: it may have moved, with all else the same.
-        let found = Image::find(self.memory, &known.listed);
-        found.and_then(|image| image.beginning(self.memory)) != Some(*expected)
-    }
-
+impl<M: Memory> Reading<'_, M> {
     fn code_object(&mut self, listed: &Listed) -> Result<CodeObject, Cause> {
         let uri = Uri::parse(&listed.uri)?;
         let storage = match uri {
@@ -350,7 +384,7 @@ impl Reading<'_> {
                 self.parse(&bytes, is_it)
             }
             Uri::File { path, range } => {
-                let pid = self.memory.pid();
+                let pid = self.pid;
                 // A list that cannot be read is as good as none: the path is then looked up.
                 let mappings = self
                     .mappings
@@ -404,5 +438,113 @@ impl Reading<'_> {
     fn charge(&mut self, bytes: u64) -> Result<(), Cause> {
         self.left = self.left.checked_sub(bytes).ok_or(Cause::Budget)?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{List, code_object};
+
+    /// Where the code objects of the made-up process are loaded.
+    const LOADED: u64 = 0x10_0000_0000;
+
+    /// The `number`th of many code objects, all different.
+    fn object(number: usize) -> Vec<u8> {
+        let mut bytes = code_object(false);
+        bytes[0x5f0..0x5f8].copy_from_slice(&(number as u64).to_le_bytes());
+        bytes
+    }
+
+    /// Where it is loaded.
+    fn place(number: usize) -> u64 {
+        LOADED + number as u64 * 0x800
+    }
+
+    /// Puts bytes where the `number`th code object is loaded.
+    fn put(list: &mut List, number: usize, bytes: &[u8]) {
+        let memory = &mut list.memory.parts[1].1;
+        let begin = number * 0x800;
+        memory.resize(memory.len().max(begin + 0x800), 0);
+        memory[begin..begin + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn load(list: &mut List, number: usize, bytes: &[u8]) {
+        put(list, number, bytes);
+        let at = place(number);
+        let entry = list.free.pop().unwrap_or_else(|| list.put(&[0; 40]));
+        list.add_loaded(entry, at, &format!("memory://1#offset={at}&size=1536"));
+    }
+
+    fn process() -> (List, Known) {
+        let mut list = List::of(&[]);
+        list.memory.parts.push((LOADED, Vec::new()));
+        (list, Known::new([List::HEAD].into_iter(), Arc::default()))
+    }
+
+    /// A program that compiles thousands of kernels pays for each alike, however many there are.
+    #[test]
+    fn what_an_update_reads_does_not_grow() {
+        let (mut list, mut known) = process();
+        let mut costs = Vec::new();
+        for number in 0..5_000 {
+            load(&mut list, number, &object(number));
+            list.memory.reads.set(0);
+            let update = known.update(&list.memory, 1).unwrap();
+            assert_eq!((update.added.len(), update.removed.len()), (1, 0));
+            assert!(update.settled && update.problems.is_empty());
+            let (handle, kernel) = update.added[0].kernels().next().unwrap();
+            assert_eq!((handle - place(number), &*kernel.name), (0x500, "first"));
+            costs.push(list.memory.reads.get());
+        }
+        let most = |costs: &[usize]| costs.iter().copied().max().unwrap();
+        assert!(most(&costs) <= 60, "{}", most(&costs));
+        assert!(most(&costs[4_900..]) <= most(&costs[..100]));
+    }
+
+    /// The next one takes the place of one that is gone, in the list, in memory, and by name: only its bytes
+    /// tell.
+    #[test]
+    fn another_in_the_same_place_is_noticed() {
+        let (mut list, mut known) = process();
+        for number in 0..100 {
+            load(&mut list, number, &object(number));
+        }
+        known.update(&list.memory, 1).unwrap();
+        for number in 100..105 {
+            put(&mut list, 99, &object(number));
+            let update = known.update(&list.memory, 1).unwrap();
+            assert_eq!((update.added.len(), update.removed.len()), (1, 1), "{number}");
+        }
+        // In the middle it takes some updates, which find it while they check all in turns.
+        put(&mut list, 50, &object(1_000));
+        let mut found = 0;
+        for _ in 0..4 {
+            let update = known.update(&list.memory, 1).unwrap();
+            assert_eq!(update.added.len(), update.removed.len());
+            found += update.added.len();
+        }
+        assert_eq!((found, known.loaded.len(), known.places.len()), (1, 100, 100));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_once() {
+        let (mut list, mut known) = process();
+        load(&mut list, 0, b"no code object");
+        let update = known.update(&list.memory, 1).unwrap();
+        assert!(matches!(update.problems[..], [Problem::CodeObject { .. }]));
+        assert!(known.update(&list.memory, 1).unwrap().problems.is_empty());
+        // While the list is in motion it is tried again, but not for ever.
+        list.set(List::HEAD + 24, 1);
+        load(&mut list, 1, b"not yet");
+        let mut told = 0;
+        for _ in 0..10 {
+            told += known.update(&list.memory, 1).unwrap().problems.len();
+        }
+        assert_eq!((told, known.pending.len()), (1, 0));
+        load(&mut list, 2, b"not yet");
+        assert_eq!(known.update(&list.memory, 1).unwrap().added.len(), 0);
+        put(&mut list, 2, &object(2));
+        assert_eq!(known.update(&list.memory, 1).unwrap().added.len(), 1);
     }
 }

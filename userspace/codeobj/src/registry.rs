@@ -6,10 +6,7 @@
 //! in the code object, and `l_name` is its URI. Before and after each change the runtime calls a
 //! function that is there to be noticed only, at the address `r_brk`, with `r_state` saying what it is about to do.
 //!
-//! The list is read while the process runs, and may change meanwhile. It is read again until nothing changed,
-//! a few times; what is still in motion then is marked so.
-
-use std::collections::HashSet;
+//! How the list is followed while the process runs and changes it: [`crate::chain`].
 
 use gputrace_target::{
     library::LibraryFile,
@@ -23,22 +20,16 @@ use zerocopy::{
     little_endian::{I32, U64},
 };
 
-use crate::{
-    memory::{Memory, MemoryError},
-    uri::MAX_URI,
-};
+use crate::memory::{Memory, MemoryError};
 
 /// Exported name of the list.
 const SYMBOL: &str = "_amdgpu_r_debug";
 /// The library that exports it.
 const LIBRARY: &str = "libhsa-runtime64";
 /// Code objects of a process. Large frameworks load some hundreds.
-const MAX_OBJECTS: usize = 1 << 16;
+pub(crate) const MAX_OBJECTS: usize = 1 << 16;
 /// Text of all URIs together, bytes.
-const MAX_TEXT: usize = 64 << 20;
-/// How often a list that changes is read.
-const ATTEMPTS: usize = 4;
-
+pub(crate) const MAX_TEXT: usize = 64 << 20;
 /// Why there is no list.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -92,17 +83,6 @@ struct RawHead {
     linker_base: U64,
 }
 
-/// `struct link_map`.
-#[derive(FromBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RawEntry {
-    load_delta: U64,
-    name: U64,
-    dynamic: U64,
-    next: U64,
-    previous: U64,
-}
-
 /// The beginning of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
@@ -126,19 +106,6 @@ pub struct Listed {
     pub load_delta: u64,
     /// `l_name`: its URI.
     pub uri: Vec<u8>,
-}
-
-/// The list as it was when it was read.
-#[derive(Debug)]
-pub struct Snapshot {
-    /// Its beginning.
-    pub head: Head,
-    /// Loaded code objects, in the order of loading.
-    pub objects: Vec<Listed>,
-    /// Whether nothing moved while it was read. If not, it is to be read again after the next notification.
-    pub settled: bool,
-    /// Why the list ends early, if it does.
-    pub damage: Option<Damage>,
 }
 
 /// Why a list cannot be followed to its end.
@@ -227,14 +194,6 @@ impl Registry {
         head(memory, self.address)
     }
 
-    /// Reads the list.
-    ///
-    /// # Errors
-    /// [`MemoryError`] if not even its beginning can be read.
-    pub fn read(&self, memory: &impl Memory) -> Result<Snapshot, MemoryError> {
-        read(memory, self.address)
-    }
-
     /// File offset in [`Registry::library`] of the function that the runtime calls before and after each
     /// change: where a probe goes. `None` before the runtime has initialised itself, or if the process gives
     /// an address outside of the library's code.
@@ -265,7 +224,7 @@ fn load_bias(library: &LibraryFile, mapping: &Mapping) -> Option<u64> {
     Some(mapping.start.wrapping_sub(address))
 }
 
-fn head(memory: &impl Memory, address: u64) -> Result<Head, MemoryError> {
+pub(crate) fn head(memory: &impl Memory, address: u64) -> Result<Head, MemoryError> {
     let bytes: [u8; size_of::<RawHead>()] = memory.array(address)?;
     let raw: RawHead = zerocopy::transmute!(bytes);
     Ok(Head {
@@ -278,192 +237,4 @@ fn head(memory: &impl Memory, address: u64) -> Result<Head, MemoryError> {
             _ => State::Consistent,
         },
     })
-}
-
-/// Reads a list whose head is at an address, wherever it was found.
-///
-/// # Errors
-/// [`MemoryError`] if not even its beginning can be read.
-pub fn read(memory: &impl Memory, address: u64) -> Result<Snapshot, MemoryError> {
-    let mut attempts = 0;
-    let mut before: Option<Vec<Listed>> = None;
-    loop {
-        attempts += 1;
-        let head = head(memory, address)?;
-        let (objects, damage) = walk(memory, head.first);
-        let after = self::head(memory, address)?;
-        // While the runtime says that all is consistent, and says it again, nothing has begun in between,
-        // unless it also ended; then the entries differ from those of the time before.
-        let calm = head == after && head.state == State::Consistent && damage.is_none();
-        let settled = calm && (before.as_ref() == Some(&objects) || objects.is_empty());
-        if settled || attempts == ATTEMPTS {
-            return Ok(Snapshot {
-                head,
-                objects,
-                settled,
-                damage,
-            });
-        }
-        before = Some(objects);
-    }
-}
-
-fn walk(memory: &impl Memory, first: u64) -> (Vec<Listed>, Option<Damage>) {
-    let mut objects = Vec::new();
-    let mut seen = HashSet::new();
-    let mut text = 0;
-    let mut entry = first;
-    while entry != 0 {
-        if !seen.insert(entry) {
-            return (objects, Some(Damage::Circle(entry)));
-        }
-        if seen.len() > MAX_OBJECTS || text > MAX_TEXT {
-            return (objects, Some(Damage::TooLong));
-        }
-        let raw: RawEntry = match memory.array::<{ size_of::<RawEntry>() }>(entry) {
-            Ok(bytes) => zerocopy::transmute!(bytes),
-            Err(error) => return (objects, Some(error.into())),
-        };
-        // An entry without a name is being removed, or is about to be filled.
-        let name = raw.name.get();
-        if name != 0 {
-            match memory.c_string(name, MAX_URI) {
-                Ok(uri) if uri.is_empty() => {}
-                Ok(uri) => {
-                    text += uri.len();
-                    objects.push(Listed {
-                        entry,
-                        load_delta: raw.load_delta.get(),
-                        uri,
-                    });
-                }
-                Err(error) => return (objects, Some(error.into())),
-            }
-        }
-        entry = raw.next.get();
-    }
-    (objects, None)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    use crate::testing::Fake;
-
-    const BASE: u64 = 0x10_000;
-
-    fn memory(bytes: Vec<u8>) -> Fake {
-        Fake {
-            parts: vec![(BASE, bytes)],
-            ..Fake::default()
-        }
-    }
-
-    /// A list of these URIs, and where each entry is.
-    fn list(uris: &[&str]) -> (Fake, Vec<u64>) {
-        let mut bytes = vec![0; 40];
-        let mut entries = Vec::new();
-        let mut link = 8;
-        for (i, uri) in uris.iter().enumerate() {
-            let name = BASE + bytes.len() as u64;
-            bytes.extend(uri.bytes());
-            bytes.push(0);
-            let entry = BASE + bytes.len() as u64;
-            bytes[link..link + 8].copy_from_slice(&entry.to_le_bytes());
-            link = bytes.len() + 24;
-            for word in [0x1000 * i as u64, name, 0, 0, 0] {
-                bytes.extend(word.to_le_bytes());
-            }
-            entries.push(entry);
-        }
-        (memory(bytes), entries)
-    }
-
-    fn set(memory: &mut Fake, address: u64, word: u64) {
-        let at = (address - BASE) as usize;
-        memory.parts[0].1[at..at + 8].copy_from_slice(&word.to_le_bytes());
-    }
-
-    #[test]
-    fn a_list() {
-        let (memory, entries) = list(&["file:///a", "memory://1#offset=0x10&size=4", ""]);
-        let snapshot = read(&memory, BASE).unwrap();
-        assert!(snapshot.settled && snapshot.damage.is_none());
-        let uris: Vec<_> = snapshot.objects.iter().map(|object| &object.uri[..]).collect();
-        assert_eq!(uris, [&b"file:///a"[..], b"memory://1#offset=0x10&size=4"]);
-        assert_eq!(snapshot.objects[1].load_delta, 0x1000);
-        assert_eq!(snapshot.objects[0].entry, entries[0]);
-    }
-
-    #[test]
-    fn an_empty_list() {
-        let (memory, _) = list(&[]);
-        let snapshot = read(&memory, BASE).unwrap();
-        assert!(snapshot.settled && snapshot.objects.is_empty());
-        assert!(read(&memory, 7).is_err());
-    }
-
-    #[test]
-    fn a_circle() {
-        let (mut memory, entries) = list(&["file:///a", "file:///b"]);
-        set(&mut memory, entries[1] + 24, entries[0]);
-        let snapshot = read(&memory, BASE).unwrap();
-        assert_eq!(snapshot.objects.len(), 2);
-        assert!(!snapshot.settled);
-        assert!(matches!(snapshot.damage, Some(Damage::Circle(at)) if at == entries[0]));
-    }
-
-    #[test]
-    fn a_list_that_leads_nowhere() {
-        let (mut memory, entries) = list(&["file:///a", "file:///b"]);
-        set(&mut memory, entries[0] + 24, 0xdead_beef);
-        let snapshot = read(&memory, BASE).unwrap();
-        assert_eq!(snapshot.objects.len(), 1);
-        assert!(matches!(snapshot.damage, Some(Damage::Memory(_))));
-        set(&mut memory, entries[0] + 8, 0xdead_beef);
-        assert!(read(&memory, BASE).unwrap().objects.is_empty());
-    }
-
-    #[test]
-    fn a_list_that_is_changing() {
-        let (mut memory, _) = list(&["file:///a"]);
-        set(&mut memory, BASE + 24, 1);
-        let snapshot = read(&memory, BASE).unwrap();
-        assert_eq!((snapshot.head.state, snapshot.settled), (State::Adding, false));
-        assert_eq!(snapshot.objects.len(), 1);
-    }
-
-    #[test]
-    fn a_name_without_end() {
-        let (mut memory, entries) = list(&["file:///a"]);
-        let name = BASE + memory.parts[0].1.len() as u64;
-        memory.parts[0].1.extend(vec![b'x'; MAX_URI + 10]);
-        set(&mut memory, entries[0] + 8, name);
-        let snapshot = read(&memory, BASE).unwrap();
-        assert!(matches!(
-            snapshot.damage,
-            Some(Damage::Memory(MemoryError::Unterminated { .. }))
-        ));
-    }
-
-    proptest! {
-        #[test]
-        fn any_memory(bytes in proptest::collection::vec(any::<u8>(), 40..400)) {
-            let _ = read(&memory(bytes), BASE);
-        }
-
-        /// Words that look like addresses make the reader go everywhere.
-        #[test]
-        fn any_addresses(words in proptest::collection::vec(0..0x200_u64, 5..64)) {
-            let bytes: Vec<u8> = words.iter().flat_map(|word| {
-                (if *word < 4 { 0 } else { BASE + word }).to_le_bytes()
-            }).collect();
-            let memory = memory(bytes);
-            let snapshot = read(&memory, BASE).unwrap();
-            prop_assert!(snapshot.objects.len() <= 64 * 8);
-            prop_assert!(memory.reads.get() < 100_000);
-        }
-    }
 }

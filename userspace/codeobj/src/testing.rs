@@ -1,4 +1,6 @@
-//! A code object made by hand, to be damaged in tests.
+//! A code object and a runtime's list made by hand, to be damaged in tests.
+
+use std::collections::HashSet;
 
 use crate::memory::{Memory, MemoryError};
 
@@ -114,5 +116,111 @@ impl Memory for Fake {
         let size = there.len().min(buffer.len());
         buffer[..size].copy_from_slice(&there[..size]);
         Ok(size)
+    }
+}
+
+/// A list as ROCr keeps it: what is new goes to the end, what is removed is zeroed.
+pub(crate) struct List {
+    pub(crate) memory: Fake,
+    /// Entries in the order in which they were added, also those that are gone.
+    pub(crate) entries: Vec<u64>,
+    /// Memory of entries that are gone, the last one last.
+    pub(crate) free: Vec<u64>,
+    /// Entries that are in the list, with their URIs.
+    order: Vec<(u64, String)>,
+}
+
+impl List {
+    /// Where its head is: the beginning of its memory.
+    pub(crate) const HEAD: u64 = 0x10_000;
+
+    pub(crate) fn of(uris: &[&str]) -> Self {
+        let mut list = Self {
+            memory: Fake {
+                parts: vec![(Self::HEAD, vec![0; 40])],
+                ..Fake::default()
+            },
+            entries: Vec::new(),
+            free: Vec::new(),
+            order: Vec::new(),
+        };
+        for uri in uris {
+            list.add(uri);
+        }
+        list
+    }
+
+    /// Puts bytes and a zero somewhere.
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> u64 {
+        let (base, all) = &mut self.memory.parts[0];
+        let at = *base + all.len() as u64;
+        all.extend(bytes);
+        all.push(0);
+        at
+    }
+
+    pub(crate) fn set(&mut self, address: u64, word: u64) {
+        let at = usize::try_from(address - Self::HEAD).unwrap();
+        self.memory.parts[0].1[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+
+    /// Adds an entry; its load address follows from how many there have been.
+    pub(crate) fn add(&mut self, uri: &str) -> u64 {
+        let entry = self.put(&[0; 40]);
+        self.add_at(entry, uri)
+    }
+
+    /// Adds an entry in memory that is there.
+    pub(crate) fn add_at(&mut self, entry: u64, uri: &str) -> u64 {
+        let delta = 0x1000 * self.entries.len() as u64;
+        self.add_loaded(entry, delta, uri)
+    }
+
+    pub(crate) fn add_loaded(&mut self, entry: u64, delta: u64, uri: &str) -> u64 {
+        let name = self.put(uri.as_bytes());
+        let last = self.order.last().map_or(0, |(last, _)| *last);
+        let link = if last == 0 { Self::HEAD + 8 } else { last + 24 };
+        for (offset, word) in [(0, delta), (8, name), (24, 0), (32, last)] {
+            self.set(entry + offset, word);
+        }
+        self.set(link, entry);
+        self.entries.push(entry);
+        self.order.push((entry, uri.to_owned()));
+        entry
+    }
+
+    /// Removes the entry that was added as the `number`th, if it is there.
+    pub(crate) fn remove(&mut self, number: usize) {
+        let entry = self.entries[number];
+        if let Some(place) = self.order.iter().position(|(there, _)| *there == entry) {
+            self.remove_nth(place);
+        }
+    }
+
+    /// Removes an entry by its place in the list.
+    pub(crate) fn remove_nth(&mut self, place: usize) {
+        let (entry, _) = self.order.remove(place);
+        let before = place.checked_sub(1).map_or(0, |before| self.order[before].0);
+        let after = self.order.get(place).map_or(0, |(after, _)| *after);
+        self.set(if before == 0 { Self::HEAD + 8 } else { before + 24 }, after);
+        if after != 0 {
+            self.set(after + 32, before);
+        }
+        for offset in [0, 8, 24, 32] {
+            self.set(entry + offset, 0);
+        }
+        self.free.push(entry);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// What a reader must find.
+    pub(crate) fn there(&self) -> HashSet<(u64, Vec<u8>)> {
+        let named = self.order.iter();
+        named
+            .map(|(entry, uri)| (*entry, uri.clone().into_bytes()))
+            .collect()
     }
 }

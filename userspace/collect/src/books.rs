@@ -9,7 +9,7 @@ use gputrace_abi::{
     record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, kind, span_flags, task_op},
     sched::OffCpu,
 };
-use gputrace_capture::{CaptureWriter, Meta, WriteError, records};
+use gputrace_capture::{CaptureWriter, Meta, WriteError, WriteFailure, meta::Notice, records};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::{
@@ -34,6 +34,10 @@ pub(crate) struct Books {
     pub(crate) constants: Constants,
     /// For records that are shortened.
     pub(crate) trimmed: Vec<u8>,
+    /// How many were handed to the writer.
+    pub(crate) records: u64,
+    /// Whether records were lost because nobody read the recording that goes on.
+    pub(crate) unread: bool,
     pub(crate) failure: Option<String>,
     pub(crate) tell: Box<dyn Fn(Happening) + Send>,
 }
@@ -56,6 +60,7 @@ impl Books {
                 if header.kind == kind::LINKER {
                     (self.tell)(Happening::Linker(task));
                 } else if self.relevant.keep(&task) {
+                    self.records += 1;
                     let written = self.writer.records(bytes);
                     self.wrote(written);
                     if let Some(gpu) = &mut self.gpu
@@ -101,7 +106,7 @@ impl Books {
                 }
             }
             Checked::Described(bytes) => {
-                if let Some(meta) = self.gpu.as_ref().and_then(|gpu| gpu.described(bytes)) {
+                if let Some(meta) = self.gpu.as_mut().and_then(|gpu| gpu.described(bytes)) {
                     self.meta(&meta);
                 }
             }
@@ -112,6 +117,7 @@ impl Books {
     /// Counts first: the writer may answer at once that this very record is lost.
     fn call(&mut self, header: &RecordHeader, bytes: &[u8]) {
         self.accounts.written(header);
+        self.records += 1;
         let written = self.writer.records(bytes);
         self.wrote(written);
     }
@@ -142,7 +148,11 @@ impl Books {
     pub(crate) fn late(&mut self, all: bool) -> usize {
         let Some(gpu) = &mut self.gpu else { return 0 };
         let mut bytes = 0;
-        for late in gpu.round(all) {
+        let late = gpu.round(all);
+        for text in gpu.remarks() {
+            self.remark(text);
+        }
+        for late in late {
             match late {
                 Late::Found(packet) => {
                     self.accounts.seen_here(&packet.header);
@@ -228,9 +238,23 @@ impl Books {
         self.wrote(written);
     }
 
+    /// Tells the user, and the reader of the recording.
+    fn remark(&mut self, text: String) {
+        (self.tell)(Happening::Remark(text.clone()));
+        let time = clocks::now();
+        self.meta(&Notice { time, text }.into());
+    }
+
     fn wrote(&mut self, written: Result<(), WriteError>) {
         let Err(error) = written else { return };
         self.accounts.lost(&error.lost);
+        if matches!(error.failure, WriteFailure::Unread { .. }) {
+            if !self.unread {
+                self.unread = true;
+                self.remark(error.to_string());
+            }
+            return;
+        }
         if self.failure.is_none() {
             let text = error.to_string();
             self.failure = Some(text.clone());

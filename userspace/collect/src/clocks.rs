@@ -17,6 +17,8 @@ pub(crate) fn gpu_clock(sample: &ClockSample) -> Meta {
         tick: sample.gpu_tick,
         boottime: sample.boottime_ns,
         uncertainty: sample.uncertainty_ns,
+        off: sample.off_ns,
+        step: sample.step_ns,
     }
     .into()
 }

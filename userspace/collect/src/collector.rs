@@ -19,13 +19,20 @@ use gputrace_capture::{
     ledger::Ledger,
     meta::{End, EndReason, Epoch},
 };
-use gputrace_kfd::clock::Sampler;
 use gputrace_probe::{ProbeError, calls::Calls, tasks::Tasks};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::{
-    accounts::Accounts, books::Books, clocks, constants::Constants, gpu::GpuBooks, rings::CpuRing,
-    tasks::Relevant, watch::Watcher,
+    accounts::Accounts,
+    books::Books,
+    clocks,
+    constants::Constants,
+    gpu::GpuBooks,
+    pace::Pace,
+    rings::CpuRing,
+    sampling::{GpuClocks, Sampling},
+    tasks::Relevant,
+    watch::Watcher,
 };
 
 /// Longest pause between two rounds while records come in, and when none do. Programs wake the
@@ -62,11 +69,13 @@ pub struct Settings {
 #[derive(Debug, Default)]
 pub struct GpuSettings {
     /// The GPUs' clocks, if they can be read.
-    pub sampler: Option<Sampler>,
+    pub clocks: Option<GpuClocks>,
     /// The node's agents: topology node and kind.
     pub agents: Vec<(u32, AgentKind)>,
     /// Look at the scratch memory of queues.
     pub scratch: bool,
+    /// Somebody follows the recording, and is not to wait for clock samples.
+    pub live: bool,
 }
 
 /// What the session asks of a running collector.
@@ -109,6 +118,8 @@ pub enum Happening {
         /// Its `kernel_object`.
         kernel_object: u64,
     },
+    /// Something that the user is to be told; it is in the capture, too.
+    Remark(String),
     /// The capture could not be written; said once. What is lost from now on is in the accounts.
     CaptureFailed(String),
 }
@@ -208,6 +219,7 @@ pub struct Collector {
     watcher: Option<Watcher>,
     ledger_due: Instant,
     clocks_due: Instant,
+    pace: Pace,
 }
 
 impl Collector {
@@ -258,6 +270,8 @@ impl Collector {
                 gpu,
                 trimmed: Vec::new(),
                 constants: Constants::default(),
+                records: 0,
+                unread: false,
                 failure: None,
                 tell: Box::new(tell),
             },
@@ -270,6 +284,7 @@ impl Collector {
             watcher,
             ledger_due: now + LEDGER_EVERY,
             clocks_due: now + CLOCKS_EVERY,
+            pace: Pace::default(),
         };
         let thread = thread::Builder::new()
             .name("collector".to_owned())
@@ -336,12 +351,14 @@ impl Collector {
         let time = clocks::now();
         self.books.constants.tick(Instant::now());
         let mut bytes = 0;
+        let before = self.books.records;
         for ring in &mut self.rings {
             let cpu = ring.cpu;
             bytes += ring.drain(|record| self.books.take(cpu, record));
         }
         bytes += self.books.late(false);
-        if bytes > 0 {
+        // Events of processes that are not recorded are drained all the time, and leave nothing behind.
+        if self.books.records != before {
             self.books.meta(&Epoch { time }.into());
         }
         if let Some(logger) = &mut self.logger {
@@ -354,12 +371,16 @@ impl Collector {
         let now = Instant::now();
         if now >= self.clocks_due {
             self.clocks_due = now + CLOCKS_EVERY;
-            self.books.meta(&clocks::snapshot().into());
+            if self.pace.clocks(clocks::now()) {
+                self.books.meta(&clocks::snapshot().into());
+            }
         }
         if now >= self.ledger_due {
             self.ledger_due = now + LEDGER_EVERY;
             let ledger = self.ledger(false)?;
-            self.books.meta(&ledger.into());
+            for ledger in self.pace.ledgers(ledger) {
+                self.books.meta(&ledger.into());
+            }
         }
         Ok(())
     }
@@ -389,6 +410,8 @@ impl Collector {
             }
             self.books.watched(&found.records, &found.metas);
         }
+        // What is still to come is bounded, and must be there.
+        self.books.writer.unlimit();
         for (id, thread) in self.calls.threads()? {
             self.books.unfinished(id, &thread, time);
         }
@@ -418,8 +441,9 @@ fn send(commands: &Sender<Command>, wake: &OwnedFd, command: Command) {
 
 /// Starts a watcher that sends what it finds as commands, and books that keep it informed.
 fn follow_gpu(settings: GpuSettings, commands: Sender<Command>) -> Result<(Watcher, GpuBooks), ProbeError> {
-    let has_clocks = settings.sampler.is_some();
-    let watcher = Watcher::start(settings.sampler, settings.scratch, move |found| {
+    let has_clocks = settings.clocks.is_some();
+    let sampling = settings.clocks.map(|clocks| Sampling::new(clocks, settings.live));
+    let watcher = Watcher::start(sampling, settings.scratch, move |found| {
         // Nobody waits for it, so the collector's next round is soon enough. One that is gone needs it no more.
         let _ = commands.send(Command::Watched(Box::new((found.records, found.metas))));
     })

@@ -5,15 +5,15 @@
 //! passed over (one doorbell may stand for hundreds); and to keep the watcher informed.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::mpsc::Sender,
 };
 
 use gputrace_abi::{
     domain::Domain,
     gpu::{
-        Completion, Copy, Described, PACKETS_PER_DOORBELL, Packet, QueueState, completion_reason,
-        packet_flags, queue_reason,
+        Completion, Copy, Described, PACKETS_PER_DOORBELL, Packet, QueueState, SDMA_UNKNOWN,
+        completion_reason, packet_flags, queue_reason,
     },
     kfd::{ShortIoctl, ioctl_flags},
     record::kind,
@@ -52,6 +52,47 @@ pub(crate) struct GpuBooks {
     gone: usize,
     /// For the watcher, handed over once per round.
     news: Vec<(u32, News)>,
+    /// Which structures of a runtime were not as they are known.
+    unknown: BTreeSet<Unknown>,
+    /// What the reader of the recording is to be told, once.
+    remarks: Vec<String>,
+}
+
+/// A structure of the HSA runtime that is read from outside, and checked before it is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Unknown {
+    /// What is behind a completion signal.
+    Signal,
+    /// A queue's object, or what leads from it to the agent.
+    Queue,
+    /// An agent.
+    Agent,
+}
+
+impl Unknown {
+    /// What is lost by it.
+    fn remark(self, pid: u32) -> String {
+        let (what, lost) = match self {
+            Self::Signal => (
+                "lays out completion signals",
+                "copies by DMA engines have no exact times, only bounds",
+            ),
+            Self::Queue => (
+                "lays out queues",
+                "queues are shown without their agent, and on a node with several GPUs their kernels have no exact \
+                 times, only bounds",
+            ),
+            Self::Agent => (
+                "lays out agents",
+                "copies and queues are shown without their agents, and on a node with several GPUs have no exact \
+                 times, only bounds",
+            ),
+        };
+        format!(
+            "the HSA runtime of process {pid} {what} in a way that this version of gputrace does not know: {lost}. A \
+             newer gputrace may know it"
+        )
+    }
 }
 
 /// What the watcher is told of a process.
@@ -69,6 +110,16 @@ pub(crate) enum News {
     Open(u64),
     /// The signal has been read.
     Read(u64),
+}
+
+impl News {
+    /// Whether it tells of work for a GPU.
+    pub(crate) fn is_work(&self) -> bool {
+        matches!(
+            self,
+            Self::Unsignalled(_) | Self::Private(_) | Self::Queue(_) | Self::Open(_)
+        )
+    }
 }
 
 /// How far the packets of a queue have been seen.
@@ -104,7 +155,21 @@ impl GpuBooks {
             watcher,
             gone: 0,
             news: Vec::new(),
+            unknown: BTreeSet::new(),
+            remarks: Vec::new(),
         }
+    }
+
+    /// A structure in a process is not what it is known to be.
+    fn unknown(&mut self, what: Unknown, pid: u32) {
+        if self.unknown.insert(what) {
+            self.remarks.push(what.remark(pid));
+        }
+    }
+
+    /// What is to be told since the last time.
+    pub(crate) fn remarks(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.remarks)
     }
 
     /// The clock sample in a request that the traced runtime made to the driver, if there are no better ones.
@@ -144,6 +209,12 @@ impl GpuBooks {
                     && (done.value <= 0 || done.reason != completion_reason::POLL)
                 {
                     self.news.push((done.pid, News::Read(done.signal)));
+                    // Only of these it is certain that there still was a signal.
+                    let is_there =
+                        matches!(done.reason, completion_reason::REARM | completion_reason::DESTROY);
+                    if is_there && done.sdma_start == SDMA_UNKNOWN {
+                        self.unknown(Unknown::Signal, done.pid);
+                    }
                 }
             }
             kind::QUEUE => {
@@ -221,11 +292,20 @@ impl GpuBooks {
     }
 
     /// The metadata that a first sight makes.
-    pub(crate) fn described(&self, bytes: &[u8]) -> Option<Meta> {
+    pub(crate) fn described(&mut self, bytes: &[u8]) -> Option<Meta> {
         let seen = Described::read_from_bytes(bytes).ok()?;
         // Without an agent the words are 0, which would look like a node.
         let mut words = seen.words.iter().filter(|_| seen.agent != 0);
         let node_id = words.find_map(|word| self.node(*word));
+        // Without a list of agents nothing can be found in it.
+        if node_id.is_none() && !self.agents.is_empty() {
+            let what = if seen.agent == 0 {
+                Unknown::Queue
+            } else {
+                Unknown::Agent
+            };
+            self.unknown(what, seen.pid);
+        }
         if seen.queue == 0 {
             let handle = AgentHandle {
                 pid: seen.pid,
@@ -370,7 +450,7 @@ mod tests {
 
     #[test]
     fn agents_are_nodes_of_their_kind() {
-        let books = books(vec![(0, AgentKind::Cpu), (1, AgentKind::Gpu)]);
+        let mut books = books(vec![(0, AgentKind::Cpu), (1, AgentKind::Gpu)]);
         let mut seen = Described::new_zeroed();
         seen.agent = 0x5000;
         // A pointer where another release has the node, then node 1, a GPU.
@@ -385,6 +465,50 @@ mod tests {
             panic!("a queue")
         };
         assert_eq!((queue.address, queue.node_id), (0x1000, None));
+    }
+
+    #[test]
+    fn layouts_that_are_not_known_are_told_once() {
+        let mut books = books(vec![(0, AgentKind::Cpu), (1, AgentKind::Gpu)]);
+        let mut seen = Described::new_zeroed();
+        seen.pid = 42;
+        // An agent as it is known, and a queue of it.
+        (seen.agent, seen.words) = (0x5000, [0, 1]);
+        books.described(seen.as_bytes());
+        let mut done = Completion::new_zeroed();
+        (done.pid, done.reason) = (42, completion_reason::REARM);
+        books.take(kind::COMPLETION, done.as_bytes(), &|_| {});
+        // One that was not there any more says nothing of layouts.
+        done.sdma_start = SDMA_UNKNOWN;
+        for reason in [completion_reason::EXIT, completion_reason::POLL] {
+            done.reason = reason;
+            books.take(kind::COMPLETION, done.as_bytes(), &|_| {});
+        }
+        assert!(books.remarks().is_empty());
+        for _ in 0..3 {
+            seen.words = [0x7fff_1234_5678, 0x7fff_1234_5678];
+            assert!(books.described(seen.as_bytes()).is_none());
+            let queue = Described {
+                agent: 0,
+                queue: 0x1000,
+                ..seen
+            };
+            assert!(books.described(queue.as_bytes()).is_some());
+            done.reason = completion_reason::REARM;
+            books.take(kind::COMPLETION, done.as_bytes(), &|_| {});
+        }
+        let remarks = books.remarks();
+        assert_eq!(remarks.len(), 3);
+        for what in ["signals", "queues", "agents"] {
+            let layout = format!("lays out {what} in").replace("out signals", "out completion signals");
+            assert!(remarks.iter().any(|text| text.contains(&layout)), "{remarks:?}");
+        }
+        assert!(
+            remarks
+                .iter()
+                .all(|text| text.contains("42") && text.contains("bounds"))
+        );
+        assert!(books.remarks().is_empty());
     }
 
     #[test]

@@ -19,7 +19,9 @@ mod collector;
 mod constants;
 mod gpu;
 mod late;
+mod pace;
 mod rings;
+mod sampling;
 mod scratch;
 mod tasks;
 mod values;
@@ -28,3 +30,4 @@ mod watch;
 pub use collector::{
     Collector, CollectorHandle, Command, CommandSender, GpuSettings, Happening, Settings, Stopped,
 };
+pub use sampling::GpuClocks;

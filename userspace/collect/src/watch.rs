@@ -16,16 +16,20 @@ use gputrace_abi::{
     domain::Domain,
     gpu::{
         COMPLETION_SIZE, Completion, QUEUE_READ_INDEX, QUEUE_STATE_SIZE, QUEUE_WRITE_INDEX, QueueState,
-        completion_reason, queue_reason,
+        SDMA_UNKNOWN, SIGNAL_MARK, completion_reason, queue_reason,
     },
     record::{RecordHeader, kind},
 };
 use gputrace_capture::Meta;
 use gputrace_codeobj::memory::{Memory as _, ProcessMemory};
-use gputrace_kfd::clock::Sampler;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-use crate::{clocks, gpu::News, scratch::Scratch};
+use crate::{
+    clocks,
+    gpu::News,
+    sampling::{GpuClocks, Sampling},
+    scratch::Scratch,
+};
 
 /// How often the read index of a busy queue is looked at: 1 kHz. That is the resolution of dispatches
 /// without completion signals.
@@ -43,9 +47,6 @@ const OPEN_FOR: Duration = Duration::from_millis(50);
 
 /// Open signals looked at each time, at most.
 const SIGNALS_PER_LOOK: usize = 256;
-
-/// How often clocks are read: ten times a second, so that drift between two samples is below a microsecond.
-const CLOCKS_EVERY: Duration = Duration::from_millis(100);
 
 /// From one index of a queue to the other.
 const BETWEEN: usize = (QUEUE_READ_INDEX - QUEUE_WRITE_INDEX) as usize;
@@ -82,20 +83,19 @@ pub(crate) struct Watcher {
 impl Watcher {
     /// Starts the thread. `report` is called from it.
     pub(crate) fn start(
-        sampler: Option<Sampler>,
+        sampling: Option<Sampling<GpuClocks>>,
         scratch: bool,
         report: impl Fn(Found) + Send + 'static,
     ) -> std::io::Result<Self> {
         let (sender, news) = channel();
         let state = State {
             news,
-            sampler,
+            sampling,
             scratch,
             processes: HashMap::new(),
             found: Found::default(),
             sample_due: Instant::now(),
             look_due: Instant::now(),
-            clocks_due: Instant::now(),
         };
         let thread = thread::Builder::new()
             .name("watcher".to_owned())
@@ -113,14 +113,13 @@ impl Watcher {
 
 struct State {
     news: Receiver<Watch>,
-    sampler: Option<Sampler>,
+    sampling: Option<Sampling<GpuClocks>>,
     /// Whether the scratch memory of queues is looked at.
     scratch: bool,
     processes: HashMap<u32, Process>,
     found: Found,
     sample_due: Instant,
     look_due: Instant,
-    clocks_due: Instant,
 }
 
 /// What is watched in a process.
@@ -131,6 +130,13 @@ struct Process {
     open: BTreeMap<u64, Instant>,
     /// Where the next look at them begins.
     next_look: u64,
+}
+
+impl Process {
+    /// Whether something of it has not ended, as far as is known.
+    fn has_work(&self) -> bool {
+        !self.open.is_empty() || self.queues.values().any(|queue| queue.is_followed)
+    }
 }
 
 struct Queue {
@@ -167,9 +173,9 @@ impl State {
                 self.look_due = now + LOOK_EVERY;
                 self.look_at_signals(now, false);
             }
-            if now >= self.clocks_due {
-                self.clocks_due = now + CLOCKS_EVERY;
-                self.read_clocks();
+            if let Some(sampling) = &mut self.sampling {
+                let has_work = self.processes.values().any(Process::has_work);
+                sampling.tick(clocks::now(), has_work, &mut self.found.metas);
             }
             // Not at each sample: the collector's work for a report is more than a sample's.
             if all && !self.found.is_empty() {
@@ -182,8 +188,11 @@ impl State {
         if self.scratch {
             self.look_at_scratch(true);
         }
+        let has_work = self.processes.values().any(Process::has_work);
         self.look_at_signals(Instant::now(), true);
-        self.read_clocks();
+        if let Some(sampling) = &mut self.sampling {
+            sampling.finish(clocks::now(), has_work, &mut self.found.metas);
+        }
         self.found
     }
 
@@ -198,6 +207,11 @@ impl State {
 
     fn learn(&mut self, news: &[(u32, News)]) {
         let now = Instant::now();
+        if let Some(sampling) = &mut self.sampling
+            && news.iter().any(|(_, news)| news.is_work())
+        {
+            sampling.works(clocks::now());
+        }
         for (pid, news) in news {
             if !self.processes.contains_key(pid) {
                 // One that has ended already cannot be watched.
@@ -348,9 +362,14 @@ impl State {
                     .array::<104>(signal)
                     .ok()
                     .and_then(|bytes| <[u64; 13]>::read_from_bytes(&bytes).ok());
-                let Some([_, value, _, _, start, end, _, _, sdma_start, _, _, _, sdma_end]) = words else {
+                let Some([_, value, _, _, start, end, _, _, sdma_start, _, mark, _, sdma_end]) = words else {
                     process.open.remove(&signal);
                     continue;
+                };
+                let (sdma_start, sdma_end) = if mark == SIGNAL_MARK {
+                    (sdma_start, sdma_end)
+                } else {
+                    (SDMA_UNKNOWN, 0)
                 };
                 let value = value.cast_signed();
                 if value > 0 && !last {
@@ -370,17 +389,6 @@ impl State {
                     sdma_end,
                 };
                 records.extend_from_slice(completion.as_bytes());
-            }
-        }
-    }
-
-    fn read_clocks(&mut self) {
-        let Some(sampler) = &self.sampler else { return };
-        for sample in sampler.sample_all() {
-            match sample {
-                Ok(sample) => self.found.metas.push(clocks::gpu_clock(&sample)),
-                // One sample more or less; that there are none at all is said by the timeline.
-                Err(error) => tracing::debug!("GPU clock: {error}"),
             }
         }
     }

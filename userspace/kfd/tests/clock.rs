@@ -4,7 +4,10 @@
 
 mod support;
 
-use gputrace_kfd::clock::{ClockModel, ClockSample, Sampler, Unresolved, Window, boottime_ns};
+use gputrace_kfd::clock::{
+    ClockModel, ClockSample, ClockSamples, Lease, MAX_SAMPLES, Sampler, Thinner, Unresolved, Window,
+    boottime_ns,
+};
 use gputrace_kfd::{Paths, topology::Topology};
 use gputrace_softgpu::clock::{GpuClock, Jump};
 use proptest::prelude::*;
@@ -21,6 +24,7 @@ fn samples(clock: &GpuClock, moments: &[(u64, u64, u64)]) -> Vec<ClockSample> {
         gpu_tick: clock.ticks_at(ns - uncertainty + place % (2 * uncertainty + 1)),
         boottime_ns: *ns,
         uncertainty_ns: *uncertainty,
+        ..ClockSample::default()
     };
     moments.iter().map(sample).collect()
 }
@@ -167,6 +171,114 @@ fn a_leap_forwards_is_a_new_run() {
     }
 }
 
+/// What a recorder writes of samples, and a reader keeps of them.
+fn thinned(samples: Vec<ClockSample>, window_ns: u64) -> Vec<ClockSample> {
+    let mut thinner = Thinner::new(window_ns);
+    let mut kept: Vec<ClockSample> = samples
+        .into_iter()
+        .flat_map(|sample| thinner.push(sample))
+        .collect();
+    kept.extend(thinner.flush());
+    kept
+}
+
+/// A day of a GPU that is never idle.
+#[test]
+fn few_samples_say_as_much_as_many() {
+    const COUNT: u64 = 864_000;
+    let clock = GpuClock {
+        drift_ppb: -35_000,
+        ..GpuClock::default()
+    };
+    let written = thinned(steady(&clock, COUNT), SECOND);
+    assert!(written.len() as u64 <= COUNT / 9, "{}", written.len());
+    let mut kept = ClockSamples::default();
+    written.iter().for_each(|sample| kept.push(*sample));
+    let kept = kept.into_vec();
+    assert!(kept.len() < MAX_SAMPLES);
+    // The bound of samples that were all kept, and what is left of it when few are.
+    for (samples, bound) in [(written, 2_500), (kept, 6_500)] {
+        let model = ClockModel::new(GPU, samples);
+        assert_eq!(model.segments(), 1);
+        for index in 0..10_000 {
+            let truth = START + index * 8_639_990_001;
+            let time = model
+                .to_boottime(clock.ticks_at(truth), Window::default())
+                .unwrap();
+            assert!(
+                time.boottime_ns.abs_diff(truth) <= time.uncertainty_ns,
+                "{time:?} {truth}"
+            );
+            assert!(time.uncertainty_ns < bound && !time.extrapolated, "{time:?}");
+        }
+    }
+}
+
+/// A GPU that works for some seconds, is idle for hours, and works again.
+fn with_an_idle_time(clock: &GpuClock, hours: u64) -> (Vec<ClockSample>, u64) {
+    let again = START + hours * 3_600 * SECOND;
+    let first = (0..30).map(|index| START + index * SECOND / 10);
+    let second = (0..30).map(|index| again + index * SECOND / 10);
+    let moments: Vec<_> = first
+        .chain(second)
+        .map(|moment| (moment, 400, moment / 1_000))
+        .collect();
+    (samples(clock, &moments), again)
+}
+
+#[test]
+fn beside_an_idle_time_the_bounds_are_narrow() {
+    for drift_ppb in [-40_000, 0, 35_000] {
+        let clock = GpuClock {
+            drift_ppb,
+            ..GpuClock::default()
+        };
+        for hours in [1, 24, 150] {
+            let (samples, again) = with_an_idle_time(&clock, hours);
+            let model = ClockModel::new(GPU, samples);
+            assert_eq!(model.segments(), 1);
+            // The work that ended the idle time began before anybody looked.
+            for truth in [again - SECOND / 10, again - SECOND / 100, START + 3 * SECOND] {
+                let time = model
+                    .to_boottime(clock.ticks_at(truth), Window::default())
+                    .unwrap();
+                assert!(
+                    time.boottime_ns.abs_diff(truth) <= time.uncertainty_ns,
+                    "{time:?} {truth}"
+                );
+                assert!(time.uncertainty_ns < 10_000, "{time:?}");
+            }
+        }
+    }
+}
+
+/// A GPU that falls asleep while it is idle may stop its clock.
+#[test]
+fn a_clock_that_slept_is_not_trusted() {
+    for seconds in [1, 2, 600] {
+        let clock = GpuClock {
+            jumps: vec![Jump {
+                at_ns: START + 1_000 * SECOND,
+                ticks: -100_000_000 * seconds,
+            }],
+            ..GpuClock::default()
+        };
+        let (samples, again) = with_an_idle_time(&clock, 1);
+        let model = ClockModel::new(GPU, samples);
+        for truth in [START + SECOND, again - SECOND / 10, again + SECOND] {
+            let window = Window {
+                not_before: truth - SECOND / 100,
+                not_after: truth + SECOND / 100,
+            };
+            let time = model.to_boottime(clock.ticks_at(truth), window).unwrap();
+            assert!(
+                time.boottime_ns.abs_diff(truth) <= time.uncertainty_ns,
+                "{time:?} {truth}"
+            );
+        }
+    }
+}
+
 #[test]
 fn too_few_samples_are_said_so() {
     let clock = GpuClock::default();
@@ -223,6 +335,25 @@ proptest! {
     }
 
     #[test]
+    fn the_truth_lies_within_the_uncertainty_of_what_is_kept(
+        (clock, moments) in sampled(2),
+        window_ns in 0_u64..3_000_000_000,
+        places in prop::collection::vec(0.0_f64..1.0, 20),
+    ) {
+        let all = samples(&clock, &moments);
+        let model = ClockModel::new(GPU, thinned(all, window_ns));
+        prop_assert_eq!(model.segments(), 1);
+        let (first, last) = (moments[0].0, moments[moments.len() - 1].0);
+        for place in places {
+            #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss,
+                reason = "a random place needs no precision")]
+            let truth = first + ((last - first) as f64 * place) as u64;
+            let time = model.to_boottime(clock.ticks_at(truth), Window::default()).unwrap();
+            prop_assert!(time.boottime_ns.abs_diff(truth) <= time.uncertainty_ns, "{:?} {}", time, truth);
+        }
+    }
+
+    #[test]
     fn a_reset_never_misplaces_what_has_a_doorbell(
         // Enough intervals for the one with the reset to stand out.
         (mut clock, moments) in sampled(6),
@@ -253,7 +384,7 @@ proptest! {
         asked: u64, not_before: u64, not_after: u64,
     ) {
         let samples = samples.into_iter().map(|(gpu_tick, boottime_ns, uncertainty_ns)| ClockSample {
-            gpu_id: GPU, gpu_tick, boottime_ns, uncertainty_ns,
+            gpu_id: GPU, gpu_tick, boottime_ns, uncertainty_ns, ..ClockSample::default()
         });
         let model = ClockModel::new(GPU, samples);
         let _ = model.to_boottime(asked, Window { not_before, not_after });
@@ -287,6 +418,7 @@ fn the_sampler_reads_every_gpu_of_the_driver() {
                 gpu_tick: numbers[1],
                 boottime_ns: numbers[2],
                 uncertainty_ns: numbers[3],
+                ..ClockSample::default()
             }
         })
         .collect();
@@ -338,4 +470,58 @@ fn child_samples_the_clocks() {
         }
     }
     println!("unknown {}", sampler.sample(5).unwrap_err());
+}
+
+/// The process that is asked for clocks is another one, which is gone when it is not needed.
+#[test]
+fn a_lease_reads_the_clocks_in_another_process() {
+    let output = on_softgpu("child_leases_the_clocks", TWO_CLOCKS);
+    let lines = said(&output, "sample");
+    assert_eq!(lines.len(), 6, "{output}");
+    for line in lines {
+        let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+        let (frequency_hz, offset_ticks, drift_ppb) = if numbers[0] == u64::from(GPU) {
+            (100_000_000, 77, 40_000)
+        } else {
+            (25_000_000, 123_456_789, 0)
+        };
+        let clock = GpuClock {
+            frequency_hz,
+            offset_ticks,
+            drift_ppb,
+            jumps: Vec::new(),
+        };
+        let earliest = clock.ticks_at(numbers[2] - numbers[3]);
+        let latest = clock.ticks_at(numbers[2] + numbers[3]);
+        assert!((earliest..=latest).contains(&numbers[1]), "{line}");
+    }
+    assert_eq!(
+        said(&output, "unknown"),
+        ["KFD has no clock of GPU 5 for this process"; 3]
+    );
+    assert_eq!(said(&output, "gone"), ["true"]);
+}
+
+#[test]
+#[ignore = "the process of a_lease_reads_the_clocks_in_another_process"]
+fn child_leases_the_clocks() {
+    let paths = Paths::default();
+    let mut gpu_ids = Topology::read(&paths).unwrap().gpu_ids();
+    gpu_ids.push(5);
+    let mut lease = Lease::open(&paths, gpu_ids).unwrap();
+    for _ in 0..3 {
+        for sample in lease.sample_all().unwrap() {
+            match sample {
+                Ok(sample) => println!(
+                    "sample {} {} {} {}",
+                    sample.gpu_id, sample.gpu_tick, sample.boottime_ns, sample.uncertainty_ns
+                ),
+                Err(error) => println!("unknown {error}"),
+            }
+        }
+    }
+    let process = format!("/proc/{}", lease.process());
+    assert!(std::path::Path::new(&process).exists());
+    drop(lease);
+    println!("gone {}", !std::path::Path::new(&process).exists());
 }

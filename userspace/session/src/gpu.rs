@@ -14,15 +14,20 @@ use gputrace_capture::{
     meta::Notice,
 };
 use gputrace_codeobj::{Cache, CodeObjects};
-use gputrace_collect::clocks;
+use gputrace_collect::{GpuClocks, clocks};
 use gputrace_kfd::{
     Paths,
-    clock::Sampler,
     topology::{AgentType, AgentValue, Topology},
 };
 
 /// Code objects are described in documents of at most so many kernels.
 const KERNELS_PER_DOCUMENT: usize = 4096;
+
+/// What cannot be read is told of at most so many times: a process can name as much as it likes.
+const MOST_TOLD: usize = 1000;
+
+/// The last of them says that there are more.
+const LAST_TOLD: usize = MOST_TOLD - 1;
 
 /// What the recording knows of GPUs.
 #[derive(Debug, Default)]
@@ -35,7 +40,7 @@ pub(crate) struct Gpus {
 
 impl Gpus {
     /// Reads the node's topology. The second part is for reading clocks; the third what is to be said.
-    pub(crate) fn find() -> (Self, Option<Sampler>, Vec<String>) {
+    pub(crate) fn find() -> (Self, Option<GpuClocks>, Vec<String>) {
         let paths = Paths::default();
         let mut remarks = Vec::new();
         let topology = Topology::read(&paths).unwrap_or_else(|error| {
@@ -50,15 +55,15 @@ impl Gpus {
         );
         let agents = topology.agents(&paths).iter().map(describe_agent).collect();
         let gpus = topology.gpu_ids();
-        let sampler = if gpus.is_empty() {
+        let clocks = if gpus.is_empty() {
             remarks.push(
                 "KFD shows no GPU, so GPU times cannot be put on the host's clock; they stay bounds"
                     .to_owned(),
             );
             None
         } else {
-            match Sampler::open(&paths, gpus) {
-                Ok(sampler) => Some(sampler),
+            match GpuClocks::new(paths, gpus) {
+                Ok(clocks) => Some(clocks),
                 Err(error) => {
                     remarks.push(format!(
                         "the GPUs' clocks cannot be read, so GPU times stay bounds unless the traced runtime reads them: {error}"
@@ -71,7 +76,7 @@ impl Gpus {
             agents,
             ..Self::default()
         };
-        (found, sampler, remarks)
+        (found, clocks, remarks)
     }
 
     /// The agents alone, as the capture describes them; none if they cannot be read.
@@ -131,7 +136,12 @@ impl Gpus {
             .flat_map(|object| describe_code_object(pid, time, object))
             .collect();
         for problem in update.problems {
-            let text = format!("process {pid}: {problem}");
+            let mut text = format!("process {pid}: {problem}");
+            match self.told.len() {
+                MOST_TOLD.. => continue,
+                LAST_TOLD => text = "more code objects cannot be read; no more of them are named".to_owned(),
+                _ => {}
+            }
             if self.told.insert(text.clone()) {
                 news.push(Notice { time, text }.into());
             }

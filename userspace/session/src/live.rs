@@ -3,6 +3,9 @@
 //! A thread reads the capture behind the collector's back, as it grows, makes events of it and lines of these. So the
 //! collector waits for nobody, what is shown is exactly what is captured, and memory is bounded. The capture has no name then, and
 //! what has been read of it is given back to the file system.
+//!
+//! A reader that pauses (`| less`) holds up nobody either: up to [`MOST_UNREAD`] bytes wait for it. What comes then is
+//! lost, counted in the account, and told once. Where `/tmp` is memory, it is memory that waits.
 
 use std::{
     fs::File,
@@ -10,13 +13,13 @@ use std::{
     ops::ControlFlow,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::Duration,
 };
 
-use gputrace_capture::CaptureReader;
+use gputrace_capture::{CaptureReader, CaptureWriter, Sink};
 use gputrace_export::{Exporter, Stages, ndjson::NdjsonWriter, run_with, text::TextWriter};
 use gputrace_timeline::Timeline;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -31,6 +34,9 @@ use crate::{
 /// How long to wait for more of the capture before looking again.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// Bytes of the recording that wait for a reader that has paused.
+pub(crate) const MOST_UNREAD: u64 = 256 << 20;
+
 /// Bytes that are given back to the file system at a time.
 const HOLE: u64 = 16 << 20;
 
@@ -38,6 +44,8 @@ const HOLE: u64 = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct Live {
     over: Arc<AtomicBool>,
+    /// Bytes of the capture that have been read.
+    read: Arc<AtomicU64>,
     closed: Arc<Notify>,
     done: oneshot::Receiver<Result<Outputs, SessionError>>,
 }
@@ -46,6 +54,7 @@ impl Live {
     /// Shows the recording whose capture `file` is, from its beginning, on standard output.
     pub(crate) fn start(file: File, format: LiveFormat, formats: Formats) -> io::Result<Self> {
         let over = Arc::new(AtomicBool::new(false));
+        let read = Arc::new(AtomicU64::new(0));
         let closed = Arc::new(Notify::new());
         let out = Out {
             stream: Arc::new(Mutex::new(BufWriter::new(io::stdout()))),
@@ -56,6 +65,7 @@ impl Live {
             position: 0,
             given_back: 0,
             over: Arc::clone(&over),
+            read: Arc::clone(&read),
             out: out.clone(),
         };
         let (sender, done) = oneshot::channel();
@@ -87,7 +97,17 @@ impl Live {
             let _ = sender.send(show());
             ended.notify_one();
         })?;
-        Ok(Self { over, closed, done })
+        Ok(Self {
+            over,
+            read,
+            closed,
+            done,
+        })
+    }
+
+    /// Has the writer of the capture keep what nobody has read yet within [`MOST_UNREAD`].
+    pub(crate) fn limit<S: Sink>(&self, writer: &mut CaptureWriter<S>) {
+        writer.limit(Arc::clone(&self.read), MOST_UNREAD);
     }
 
     /// Waits until nobody reads the output any more, or it cannot go on.
@@ -143,6 +163,7 @@ struct Following {
     position: u64,
     given_back: u64,
     over: Arc<AtomicBool>,
+    read: Arc<AtomicU64>,
     out: Out,
 }
 
@@ -154,6 +175,7 @@ impl Read for Following {
             let count = self.file.read(buffer)?;
             if count > 0 || over {
                 self.position += count as u64;
+                self.read.store(self.position, Ordering::Release);
                 self.give_back();
                 return Ok(count);
             }
@@ -204,11 +226,13 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
         let over = Arc::new(AtomicBool::new(false));
+        let read = Arc::new(AtomicU64::new(0));
         let mut following = Following {
             file: File::open(path).unwrap(),
             position: 0,
             given_back: 0,
             over: Arc::clone(&over),
+            read: Arc::clone(&read),
             out: out(),
         };
         let reader = thread::spawn(move || {
@@ -221,5 +245,6 @@ mod tests {
         }
         over.store(true, Ordering::Release);
         assert_eq!(reader.join().unwrap(), b"abcdef");
+        assert_eq!(read.load(Ordering::Acquire), 6);
     }
 }

@@ -192,21 +192,24 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         let fallback = main_pid.map_or_else(|| "node".to_owned(), |pid| pid.to_string());
         let (file, capture, name) = place.create(&fallback)?;
         let follower = open_again(&file)?;
-        let writer = CaptureWriter::create(file, &system::recording(request, calls.backend(), main_pid))?;
+        let mut writer = CaptureWriter::create(file, &system::recording(request, calls.backend(), main_pid))?;
         let live = match request.output.live {
             Some(format) => {
                 Some(Live::start(follower, format, request.output.formats.clone()).map_err(thread_error)?)
             }
             None => None,
         };
+        if let Some(live) = &live {
+            live.limit(&mut writer);
+        }
         let mut clock_news = Vec::new();
-        let (gpus, sampler, remarks) = if gputrace_catalog::is_gpu_traced(&request.domains) {
-            let (gpus, sampler, remarks) = Gpus::find();
-            if sampler.is_none() && gpus.any() {
+        let (gpus, gpu_clocks, remarks) = if gputrace_catalog::is_gpu_traced(&request.domains) {
+            let (gpus, gpu_clocks, remarks) = Gpus::find();
+            if gpu_clocks.is_none() && gpus.any() {
                 driver.want_clocks();
                 clock_news = driver.attach(&calls);
             }
-            (Some(gpus), sampler, remarks)
+            (Some(gpus), gpu_clocks, remarks)
         } else {
             (None, None, Vec::new())
         };
@@ -219,9 +222,10 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             follow_forks,
             writer,
             gpu: gpus.as_ref().map(|gpus| GpuSettings {
-                sampler,
+                clocks: gpu_clocks,
                 agents: gpus.nodes(),
                 scratch: request.domains.contains(&Domain::ScratchMemory),
+                live: live.is_some(),
             }),
         };
         let collector = Collector::start(settings, move |happening| {
@@ -562,6 +566,7 @@ impl Recorder<'_> {
             },
             Happening::Linker(task) => self.linker_changed(&task),
             Happening::Kernel { pid, kernel_object } => self.new_kernel(pid, kernel_object),
+            Happening::Remark(text) => self.tell(&text),
             Happening::CaptureFailed(text) => self.failure = Some(text),
         }
     }

@@ -29,6 +29,16 @@ pub mod signal_kind {
 /// The mark of a valid [`SharedSignal`].
 pub const SIGNAL_ID: u64 = 0x71FC_CA6A_3D5D_5276;
 
+/// The mark that signals of this runtime bear: [`SIGNAL_ID`], unless it is to look like one of another layout.
+#[must_use]
+pub fn signal_id() -> u64 {
+    if crate::newer::Newer::MovedFields.wanted() {
+        !SIGNAL_ID
+    } else {
+        SIGNAL_ID
+    }
+}
+
 /// `SharedSignal`: an `amd_signal_t` and what ROCr adds to it.
 #[derive(Debug, FromZeros, IntoBytes)]
 #[repr(C, align(128))]
@@ -70,7 +80,7 @@ impl Signal {
         }
         // SAFETY: a C caller says it is a signal; their memory is never given back. The mark is checked below.
         let signal = unsafe { &*(self.0 as *const SharedSignal) };
-        (signal.id.load(Ordering::Relaxed) == SIGNAL_ID).then_some(signal)
+        (signal.id.load(Ordering::Relaxed) == signal_id()).then_some(signal)
     }
 }
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::abi::AgentHandle;
+use crate::{abi::AgentHandle, newer::Newer};
 
 /// What `core::Checked` calls `CheckedType`, of agents.
 const AGENT_MARK: u64 = 0xf6bc_25eb_17e6_f917;
@@ -35,6 +35,7 @@ impl Checked {
 
     /// Marks the object, which must not move any more.
     fn mark(&self, mark: u64) {
+        let mark = if Newer::MovedFields.wanted() { !mark } else { mark };
         let own = std::ptr::from_ref(&self.id) as u64;
         self.id.store(own ^ mark, Ordering::Relaxed);
     }

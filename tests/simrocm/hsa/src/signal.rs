@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use gputrace_simrocm_core::abi::{SIGNAL_ID, SharedSignal, Signal, cell64, signal_kind};
+use gputrace_simrocm_core::abi::{SharedSignal, Signal, cell64, signal_id, signal_kind};
 use gputrace_simrocm_core::status::Status;
 use gputrace_softgpu::clock::boottime_ns;
 
@@ -61,7 +61,7 @@ pub(crate) fn create(value: i64, notice: Notice) -> Option<Signal> {
 
 /// Makes a signal in memory of its own.
 pub(crate) fn place(address: u64, value: i64, notice: Notice) -> Signal {
-    cell64(address + std::mem::offset_of!(SharedSignal, id) as u64).store(SIGNAL_ID, Ordering::Relaxed);
+    cell64(address + std::mem::offset_of!(SharedSignal, id) as u64).store(signal_id(), Ordering::Relaxed);
     let handle = Signal(address);
     if let Some(signal) = handle.get() {
         let event = (notice == Notice::Interrupt).then(events::take).flatten();

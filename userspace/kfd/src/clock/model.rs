@@ -24,6 +24,13 @@ const NEIGHBOURS: usize = 256;
 /// An interval whose rate differs by more than this part from the usual one holds a leap.
 const LEAP_DIVISOR: i128 = 1_000;
 
+/// An interval that is longer, ns, is one in which the GPU was idle, and may have been asleep.
+const LONG_NS: i128 = 10_000_000_000;
+
+/// Such an interval holds a leap if its rate differs from the usual one by more, parts per million: the clock
+/// may have stood still for a part of it.
+const LONG_LEAP_PPM: u64 = 4 * RATE_CHANGE_PPM;
+
 /// What is known about a moment from elsewhere, `CLOCK_BOOTTIME` in ns: it is not before the doorbell and not
 /// after the stamp was found. The default knows nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,14 +122,25 @@ struct Rate {
     noise: i128,
 }
 
+/// What is not known about an interval between two points.
+#[derive(Clone, Copy, Debug, Default)]
+struct Residual {
+    /// By how much the line may be off anywhere in it, ns.
+    bend: i128,
+    /// How far it was off at samples that were left out, ns.
+    off: i128,
+    /// By how much it is longer or shorter than the usual rate lets expect, ns.
+    unusual: i128,
+}
+
 /// A run of the counter without leaps.
 #[derive(Clone, Debug)]
 struct Segment {
     /// Count of the first sample. Others are distances from it, so that a counter may wrap.
     base: u64,
     points: Vec<Point>,
-    /// By how much the line may be off between each point and the next, ns.
-    residuals: Vec<i128>,
+    /// For each point and the next.
+    residuals: Vec<Residual>,
     /// The last sample before it and the first after it: the segment ends within.
     after: Option<i128>,
     before: Option<i128>,
@@ -135,6 +153,10 @@ struct Point {
     /// `CLOCK_BOOTTIME`.
     ns: i128,
     uncertainty: i128,
+    /// As in [`ClockSample`], about the interval before it.
+    off: i128,
+    /// As in [`ClockSample`], about the interval before it.
+    step: i128,
 }
 
 /// A coordinate on the line, with everything else about it.
@@ -296,6 +318,8 @@ fn segments(samples: &[ClockSample], rate: Option<Rate>) -> Vec<Segment> {
                     ticks: segment.ticks(sample.gpu_tick),
                     ns,
                     uncertainty,
+                    off: sample.off_ns.into(),
+                    step: sample.step_ns.into(),
                 });
             }
             (_, current) => {
@@ -308,6 +332,8 @@ fn segments(samples: &[ClockSample], rate: Option<Rate>) -> Vec<Segment> {
                     ticks: 0,
                     ns,
                     uncertainty,
+                    off: 0,
+                    step: 0,
                 };
                 segments.push(Segment {
                     base: sample.gpu_tick,
@@ -321,7 +347,7 @@ fn segments(samples: &[ClockSample], rate: Option<Rate>) -> Vec<Segment> {
         last = Some(*sample);
     }
     for segment in &mut segments {
-        segment.residuals = residuals(&segment.points);
+        segment.residuals = residuals(&segment.points, rate);
     }
     segments
 }
@@ -334,15 +360,18 @@ fn continues(first: &ClockSample, second: &ClockSample, rate: Option<Rate>) -> b
         return false;
     };
     let expected = scaled(ticks, rate.ns, rate.ticks);
-    let allowed = expected.max(ns) / LEAP_DIVISOR
-        + noise(first, second)
-        + scaled(expected, rate.noise, rate.ns)
-        + 2 * tick_ns(rate);
+    let longer = expected.max(ns);
+    let allowed = if longer > LONG_NS {
+        ppm(longer, LONG_LEAP_PPM)
+    } else {
+        longer / LEAP_DIVISOR
+    };
+    let allowed = allowed + noise(first, second) + scaled(expected, rate.noise, rate.ns) + 2 * tick_ns(rate);
     (expected - ns).abs() <= allowed
 }
 
 /// By how much the line may be off between each point and the next.
-fn residuals(points: &[Point]) -> Vec<i128> {
+fn residuals(points: &[Point], rate: Option<Rate>) -> Vec<Residual> {
     let mut residuals = Vec::with_capacity(points.len());
     for (index, pair) in points.windows(2).enumerate() {
         let [first, second] = pair else { continue };
@@ -360,11 +389,20 @@ fn residuals(points: &[Point]) -> Vec<i128> {
             .map(|point| between(second, point))
             .find(|rate| rate.ns >= ns);
         let expected = |rate: Rate| scaled(ticks, rate.ns, rate.ticks);
-        residuals.push(match (before.map(expected), after.map(expected)) {
+        let bend = match (before.map(expected), after.map(expected)) {
+            // The samples that were left out have been compared with the line already.
+            _ if second.step > 0 => ppm(second.step, RATE_CHANGE_PPM) / 4,
             // A rate that changes from one to the other on the way bends the line by a quarter of the difference.
             (Some(one), Some(other)) => outside(ns, one, other) + (one - other).abs() / 4,
             (Some(one), None) | (None, Some(one)) => (ns - one).abs(),
             (None, None) => ppm(ns, RATE_CHANGE_PPM) / 4,
+        };
+        residuals.push(Residual {
+            bend,
+            off: second.off,
+            unusual: rate.map_or(0, |rate| {
+                (expected(rate) - ns).abs() + scaled(ns, rate.noise, rate.ns)
+            }),
         });
     }
     residuals
@@ -415,7 +453,7 @@ impl Segment {
             );
             return Some(OnLine {
                 value: first.ns + within,
-                uncertainty: inside(first, second, residual),
+                uncertainty: inside(first, second, residual, first.ns + within),
                 extrapolated: false,
             });
         }
@@ -435,7 +473,7 @@ impl Segment {
             let within = scaled(ns - first.ns, second.ticks - first.ticks, second.ns - first.ns);
             return Some(OnLine {
                 value: first.ticks + within,
-                uncertainty: inside(first, second, residual),
+                uncertainty: inside(first, second, residual, ns),
                 extrapolated: false,
             });
         }
@@ -450,7 +488,7 @@ impl Segment {
     }
 
     /// The points around a place, given the number of points before it; `None` if it is outside.
-    fn interval(&self, after: usize) -> Option<(&Point, &Point, i128)> {
+    fn interval(&self, after: usize) -> Option<(&Point, &Point, Residual)> {
         let before = after.checked_sub(1)?;
         let (first, second) = (self.points.get(before)?, self.points.get(after)?);
         Some((first, second, *self.residuals.get(before)?))
@@ -487,9 +525,27 @@ impl Line {
     }
 }
 
-/// Between two samples.
-fn inside(first: &Point, second: &Point, residual: i128) -> i128 {
-    first.uncertainty.max(second.uncertainty) + residual + tick_ns(between(first, second))
+/// At a moment between two samples.
+fn inside(first: &Point, second: &Point, residual: Residual, ns: i128) -> i128 {
+    let ends = first.uncertainty.max(second.uncertainty).max(residual.off);
+    let distance = (ns - first.ns).min(second.ns - ns).max(0);
+    // From the nearer sample the clock went on at about the usual rate, from which the line's is known to differ by
+    // so much.
+    let lean = scaled(distance, residual.unusual, (second.ns - first.ns).max(1));
+    let near = ppm(distance, RATE_CHANGE_PPM).saturating_add(lean);
+    ends + residual.bend.min(near) + tick_ns(between(first, second))
+}
+
+/// By how much the line between two samples passes another, ns; `None` if they are no line.
+pub(super) fn line_off(first: &ClockSample, sample: &ClockSample, last: &ClockSample) -> Option<u64> {
+    let ticks = distance(first.gpu_tick, last.gpu_tick);
+    let ns = i128::from(last.boottime_ns.checked_sub(first.boottime_ns)?);
+    if ticks <= 0 {
+        return None;
+    }
+    let expected = scaled(distance(first.gpu_tick, sample.gpu_tick), ns, ticks);
+    let found = i128::from(sample.boottime_ns) - i128::from(first.boottime_ns);
+    Some(unsigned((expected - found).abs()))
 }
 
 /// A tick, rounded up to whole nanoseconds, and one for the rounding of the result.

@@ -1,7 +1,7 @@
 //! Samples of the GPU clocks, from KFD.
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ const GET_CLOCK_COUNTERS: libc::c_ulong = 0xc028_4b05;
 /// `struct kfd_ioctl_get_clock_counters_args` of `linux/kfd_ioctl.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct ClockCounters {
+pub(super) struct ClockCounters {
     gpu_clock_counter: u64,
     /// `CLOCK_MONOTONIC_RAW`, ns.
     cpu_clock_counter: u64,
@@ -65,8 +65,8 @@ pub fn traced(request: u32, structure: &[u8], before_ns: u64, after_ns: u64) -> 
 
 /// An open `/dev/kfd`, and the GPUs whose clocks to read.
 ///
-/// Opening it makes this process one that KFD lists, without queues or memory on any GPU. It stays
-/// usable only in this process, not in a fork's child.
+/// Opening it makes this process one that KFD lists, without queues or memory on any GPU, until the process ends: see
+/// [`Lease`](super::Lease). It stays usable only in this process, not in a fork's child.
 #[derive(Debug)]
 pub struct Sampler {
     kfd: File,
@@ -87,10 +87,9 @@ impl Sampler {
             let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             classify(error, path.clone())
         })?;
-        let sampler = Self { kfd, path, gpu_ids };
         // GPU 0 is the CPU, which has no counter; the request succeeds all the same.
-        sampler.counters(0)?;
-        Ok(sampler)
+        counters(kfd.as_raw_fd(), 0).map_err(|error| classify(error, path.clone()))?;
+        Ok(Self { kfd, path, gpu_ids })
     }
 
     /// The GPUs.
@@ -110,53 +109,58 @@ impl Sampler {
     /// # Errors
     /// [`ClockError`]: KFD does not know the GPU or refuses.
     pub fn sample(&self, gpu_id: u32) -> Result<ClockSample, ClockError> {
-        let mut best: Option<ClockSample> = None;
-        for _ in 0..ATTEMPTS {
-            let sample = self.read(gpu_id)?;
-            if best.is_none_or(|best| sample.uncertainty_ns < best.uncertainty_ns) {
-                best = Some(sample);
-            }
-            if sample.uncertainty_ns <= GOOD_NS {
-                break;
-            }
-        }
-        best.ok_or(ClockError::UnknownGpu { gpu_id })
+        let sample = sample(self.kfd.as_raw_fd(), gpu_id);
+        let sample = sample.map_err(|error| classify(error, self.path.clone()))?;
+        sample.ok_or(ClockError::UnknownGpu { gpu_id })
     }
+}
 
-    fn read(&self, gpu_id: u32) -> Result<ClockSample, ClockError> {
+/// The narrowest of a few readings; `None` if KFD does not know the GPU. Neither allocates nor takes a lock.
+pub(super) fn sample(kfd: RawFd, gpu_id: u32) -> Result<Option<ClockSample>, Errno> {
+    let mut best: Option<ClockSample> = None;
+    for _ in 0..ATTEMPTS {
         let before = boottime_ns();
-        let counters = self.counters(gpu_id)?;
+        let counters = counters(kfd, gpu_id)?;
         let after = boottime_ns();
         // For a GPU it does not know, KFD succeeds and leaves 0.
         if counters.gpu_clock_counter == 0 {
-            return Err(ClockError::UnknownGpu { gpu_id });
+            return Ok(None);
         }
         let system = counters.system_clock_counter;
         let tick = counters.gpu_clock_counter;
-        Ok(ClockSample::from_counters(gpu_id, tick, system, before, after))
+        let sample = ClockSample::from_counters(gpu_id, tick, system, before, after);
+        if best.is_none_or(|best| sample.uncertainty_ns < best.uncertainty_ns) {
+            best = Some(sample);
+        }
+        if sample.uncertainty_ns <= GOOD_NS {
+            break;
+        }
     }
+    Ok(best)
+}
 
-    fn counters(&self, gpu_id: u32) -> Result<ClockCounters, ClockError> {
-        let mut counters = ClockCounters {
-            gpu_id,
-            ..ClockCounters::default()
-        };
-        loop {
-            // SAFETY: the request's size is that of the structure, which lives through the call and may hold
-            // any bytes.
-            let result = unsafe { libc::ioctl(self.kfd.as_raw_fd(), GET_CLOCK_COUNTERS, &raw mut counters) };
-            if result == 0 {
-                return Ok(counters);
-            }
-            let error = Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
-            if error != Errno::INTR {
-                return Err(classify(error, self.path.clone()));
-            }
+/// Asks KFD.
+pub(super) fn counters(kfd: RawFd, gpu_id: u32) -> Result<ClockCounters, Errno> {
+    let mut counters = ClockCounters {
+        gpu_id,
+        ..ClockCounters::default()
+    };
+    loop {
+        // SAFETY: the request's size is that of the structure, which lives through the call and may hold
+        // any bytes.
+        let result = unsafe { libc::ioctl(kfd, GET_CLOCK_COUNTERS, &raw mut counters) };
+        if result == 0 {
+            return Ok(counters);
+        }
+        // Does not allocate: it reads the thread's error number.
+        let error = Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO);
+        if error != Errno::INTR {
+            return Err(error);
         }
     }
 }
 
-fn classify(error: Errno, path: PathBuf) -> ClockError {
+pub(super) fn classify(error: Errno, path: PathBuf) -> ClockError {
     match error {
         Errno::NOENT | Errno::NXIO | Errno::NODEV | Errno::NOTDIR => ClockError::NoDevice { path },
         Errno::ACCESS | Errno::PERM => ClockError::Denied { path, error },

@@ -129,6 +129,7 @@ pub fn clock(tick: u64, boottime: u64) -> GpuClock {
         tick,
         boottime,
         uncertainty: 100,
+        ..GpuClock::default()
     }
 }
 

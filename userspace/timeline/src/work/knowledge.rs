@@ -10,7 +10,7 @@ use gputrace_capture::{
     gpu::{Agent, AgentKind, CodeObject, Queue},
     ledger::Ledger,
 };
-use gputrace_kfd::clock::{ClockModel, ClockSample};
+use gputrace_kfd::clock::{ClockModel, ClockSample, ClockSamples};
 
 use crate::gpu::AgentInfo;
 
@@ -48,7 +48,7 @@ pub(crate) enum Losses {
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     agents: Vec<Agent>,
-    samples: HashMap<u32, Vec<ClockSample>>,
+    samples: HashMap<u32, ClockSamples>,
     knowledge: Knowledge,
     code_objects: Vec<CodeObject>,
     /// Time of the last account, and packets and copies lost until then.
@@ -65,6 +65,8 @@ impl Collected {
                 gpu_tick: clock.tick,
                 boottime_ns: clock.boottime,
                 uncertainty_ns: clock.uncertainty,
+                off_ns: clock.off,
+                step_ns: clock.step,
             }),
             Meta::Queue(queue) => {
                 let queues = &mut self.knowledge.queues;
@@ -114,7 +116,7 @@ impl Collected {
         knowledge.agents = numbered(agents);
         knowledge.clocks = samples
             .into_iter()
-            .map(|(gpu_id, samples)| (gpu_id, ClockModel::new(gpu_id, samples)))
+            .map(|(gpu_id, samples)| (gpu_id, ClockModel::new(gpu_id, samples.into_vec())))
             .collect();
         for queues in knowledge.queues.values_mut() {
             queues.sort_by_key(|queue| queue.time);
@@ -155,13 +157,14 @@ impl Collected {
     /// objects that are new.
     pub(crate) fn hand_over(&mut self, known: &mut Knowledge) -> (Option<AgentInfo>, Vec<CodeObject>) {
         for (gpu_id, samples) in &mut self.samples {
-            samples.drain(..samples.len().saturating_sub(LIVE_SAMPLES));
-            let newest = samples.last().map(|sample| sample.boottime_ns);
+            samples.keep_newest(LIVE_SAMPLES);
+            let newest = samples.as_slice().last().map(|sample| sample.boottime_ns);
             if known.newest.get(gpu_id).copied() != newest {
                 known.newest.extend(newest.map(|newest| (*gpu_id, newest)));
-                known
-                    .clocks
-                    .insert(*gpu_id, ClockModel::new(*gpu_id, samples.clone()));
+                known.clocks.insert(
+                    *gpu_id,
+                    ClockModel::new(*gpu_id, samples.as_slice().iter().copied()),
+                );
             }
         }
         for (key, queues) in self.knowledge.queues.drain() {
@@ -319,6 +322,7 @@ mod tests {
                 tick: 5,
                 boottime: 5,
                 uncertainty: 1,
+                ..GpuClock::default()
             })
         };
         let one = known([agent(0, 0, "cpu"), agent(1, 10, "gpu"), clock(10)]);

@@ -203,6 +203,7 @@ mod tests {
             gpu_tick: index * 10_000_000,
             boottime_ns: 1_000_000 + index * 100_000_000,
             uncertainty_ns: 100,
+            ..ClockSample::default()
         };
         ClockModel::new(1, (0..10).map(sample))
     }

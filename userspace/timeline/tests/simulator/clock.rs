@@ -45,6 +45,7 @@ impl Clock {
             tick: self.tick(time),
             boottime: time - self.uncertainty + random.between(0, 2 * self.uncertainty),
             uncertainty: self.uncertainty,
+            ..GpuClock::default()
         });
         sampled.collect()
     }

@@ -1,0 +1,281 @@
+//! Reading the GPUs' clocks in a process of its own.
+//!
+//! KFD lists a process from when it opens `/dev/kfd` until its memory is gone: closing the device does not
+//! take it off the list (`kfd_process_notifier_release` in `kfd_process.c`). While anybody is on it, GPUs
+//! cannot be partitioned anew (`kgd2kfd_check_and_lock_kfd`), nor can the driver be replaced. A recording of
+//! days must not be in the way of that, so its clocks are read by a child that ends when no GPU is in use.
+//!
+//! That the driver hangs, as in a GPU's reset, holds up the child alone.
+
+use std::{
+    ffi::CString,
+    io::{self, PipeReader, PipeWriter, Read as _, Write as _},
+    os::{
+        fd::{AsFd as _, AsRawFd as _, RawFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
+
+use super::{
+    ClockError, ClockSample,
+    sampler::{classify, counters, sample},
+};
+use crate::paths::Paths;
+
+/// How long an answer is waited for. It takes microseconds for each GPU.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What the child says of a GPU: 0 or an error number, the count, the moment and its uncertainty.
+type Answer = [u64; 4];
+
+/// Bytes of an answer.
+const ANSWER: usize = size_of::<Answer>();
+
+/// In place of an error number: KFD does not know the GPU.
+const UNKNOWN: u64 = u64::MAX;
+
+/// A child process that has `/dev/kfd` open and reads the clocks of some GPUs. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Lease {
+    path: PathBuf,
+    gpu_ids: Vec<u32>,
+    child: libc::pid_t,
+    /// Both are gone only while this is dropped.
+    questions: Option<PipeWriter>,
+    answers: PipeReader,
+}
+
+impl Lease {
+    /// Starts the child, which opens KFD's device.
+    ///
+    /// # Errors
+    /// [`ClockError`]: as for [`Sampler::open`](super::Sampler::open), or no process can be made.
+    pub fn open(paths: &Paths, gpu_ids: Vec<u32>) -> Result<Self, ClockError> {
+        let path = paths.dev_kfd.clone();
+        let failed = |error: &io::Error| ClockError::Failed {
+            path: path.clone(),
+            error: Errno::from_io_error(error).unwrap_or(Errno::IO),
+        };
+        let device = CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(&error.into()))?;
+        let (asked, questions) = io::pipe().map_err(|error| failed(&error))?;
+        let (answers, answering) = io::pipe().map_err(|error| failed(&error))?;
+        // SAFETY: the child makes only async-signal-safe calls and ends with _exit.
+        let child = match unsafe { libc::fork() } {
+            -1 => return Err(failed(&io::Error::last_os_error())),
+            0 => {
+                serve(&device, &gpu_ids, asked.as_raw_fd(), answering.as_raw_fd());
+                // SAFETY: ends this process without running anything of the parent's.
+                unsafe { libc::_exit(0) }
+            }
+            child => child,
+        };
+        drop((asked, answering));
+        let mut lease = Self {
+            path,
+            gpu_ids,
+            child,
+            questions: Some(questions),
+            answers,
+        };
+        match lease.answers(1)?.first() {
+            Some([0, ..]) => Ok(lease),
+            Some([error, ..]) => Err(classify(errno(*error), lease.path.clone())),
+            None => Err(lease.broken(Errno::PIPE)),
+        }
+    }
+
+    /// One sample of every GPU, each with its own result.
+    ///
+    /// # Errors
+    /// [`ClockError`] if the child does not answer: it is then of no use any more.
+    pub fn sample_all(&mut self) -> Result<Vec<Result<ClockSample, ClockError>>, ClockError> {
+        let asked = match &mut self.questions {
+            Some(questions) => questions.write_all(&[1]),
+            None => return Err(self.broken(Errno::PIPE)),
+        };
+        asked.map_err(|error| self.broken(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+        let answers = self.answers(self.gpu_ids.len())?;
+        let results = self.gpu_ids.iter().zip(answers).map(|(&gpu_id, answer)| {
+            let [status, gpu_tick, boottime_ns, uncertainty_ns] = answer;
+            match status {
+                0 => Ok(ClockSample {
+                    gpu_id,
+                    gpu_tick,
+                    boottime_ns,
+                    uncertainty_ns,
+                    ..ClockSample::default()
+                }),
+                UNKNOWN => Err(ClockError::UnknownGpu { gpu_id }),
+                error => Err(classify(errno(error), self.path.clone())),
+            }
+        });
+        Ok(results.collect())
+    }
+
+    /// The child.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.child.unsigned_abs()
+    }
+
+    fn broken(&self, error: Errno) -> ClockError {
+        ClockError::Failed {
+            path: self.path.clone(),
+            error,
+        }
+    }
+
+    /// Reads so many answers.
+    fn answers(&mut self, count: usize) -> Result<Vec<Answer>, ClockError> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut bytes = vec![0; count * ANSWER];
+        let mut done = 0;
+        while done < bytes.len() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).map_err(|_| self.broken(Errno::INVAL))?;
+            let mut watched = [PollFd::from_borrowed_fd(self.answers.as_fd(), PollFlags::IN)];
+            match poll(&mut watched, Some(&left)) {
+                Ok(0) => return Err(self.broken(Errno::TIMEDOUT)),
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(self.broken(error)),
+            }
+            match self.answers.read(bytes.get_mut(done..).unwrap_or_default()) {
+                Ok(0) => return Err(self.broken(Errno::PIPE)),
+                Ok(got) => done += got,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.broken(Errno::from_io_error(&error).unwrap_or(Errno::IO))),
+            }
+        }
+        let answer = |bytes: &[u8]| {
+            let mut words = bytes.chunks_exact(8).map(|word| {
+                let word = word.try_into().unwrap_or_default();
+                u64::from_ne_bytes(word)
+            });
+            std::array::from_fn(|_| words.next().unwrap_or(0))
+        };
+        Ok(bytes.chunks_exact(ANSWER).map(answer).collect())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        const TRIES: u32 = 40;
+        // The end of the pipe ends it, if it does not hang in the driver.
+        self.questions = None;
+        for _ in 0..TRIES {
+            // SAFETY: a child of this process; no status is wanted.
+            if unsafe { libc::waitpid(self.child, std::ptr::null_mut(), libc::WNOHANG) } != 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // What hangs in the kernel ends when that lets it go, and is nobody's to wait for.
+        // SAFETY: a child of this process that has not been waited for, so its number is still its own.
+        unsafe { libc::kill(self.child, libc::SIGKILL) };
+    }
+}
+
+fn errno(number: u64) -> Errno {
+    Errno::from_raw_os_error(i32::try_from(number).unwrap_or(libc::EIO))
+}
+
+/// What the child does: opens the device, says whether that worked, and answers until nobody asks any more.
+/// Allocates nothing and takes no lock: other threads may have held any at the time of the fork.
+fn serve(device: &CString, gpu_ids: &[u32], asked: RawFd, answering: RawFd) {
+    let Some((asked, answering)) = settle(asked, answering) else {
+        return;
+    };
+    // SAFETY: a system call on a constant string.
+    let kfd = unsafe { libc::open(device.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    let status = if kfd < 0 {
+        Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    } else {
+        // GPU 0 is the CPU, which has no counter; the request succeeds all the same.
+        counters(kfd, 0).map(|_| ())
+    };
+    let number = |error: Errno| u64::from(error.raw_os_error().unsigned_abs());
+    let said = say(answering, [status.map_or_else(number, |()| 0), 0, 0, 0]);
+    if !said || status.is_err() {
+        return;
+    }
+    let mut word = 0_u8;
+    loop {
+        // SAFETY: reads into a local variable.
+        match unsafe { libc::read(asked, (&raw mut word).cast(), 1) } {
+            1 => {}
+            -1 if io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => continue,
+            _ => return,
+        }
+        for gpu_id in gpu_ids {
+            let answer = match sample(kfd, *gpu_id) {
+                Ok(Some(sample)) => [0, sample.gpu_tick, sample.boottime_ns, sample.uncertainty_ns],
+                Ok(None) => [UNKNOWN, 0, 0, 0],
+                Err(error) => [number(error), 0, 0, 0],
+            };
+            if !say(answering, answer) {
+                return;
+            }
+        }
+    }
+}
+
+/// Makes the child a quiet one: it has no descriptors but its two pipes, no signal but SIGKILL ends it, and
+/// it ends with its parent.
+#[expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a sequence of plain system calls with one and the same justification"
+)]
+fn settle(asked: RawFd, answering: RawFd) -> Option<(RawFd, RawFd)> {
+    // SAFETY: async-signal-safe calls on integers, constant strings and local variables.
+    unsafe {
+        let mut every = std::mem::zeroed();
+        libc::sigfillset(&mut every);
+        libc::sigprocmask(libc::SIG_BLOCK, &every, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::prctl(libc::PR_SET_NAME, c"gputrace-clocks".as_ptr());
+        libc::setpgid(0, 0);
+        // Out of the way of the first numbers.
+        let asked = libc::fcntl(asked, libc::F_DUPFD_CLOEXEC, 10);
+        let answering = libc::fcntl(answering, libc::F_DUPFD_CLOEXEC, 10);
+        if asked < 0 || answering < 0 {
+            return None;
+        }
+        libc::dup2(asked, 0);
+        libc::dup2(answering, 1);
+        // Not in kernels before 5.9, where they stay open as long as this child lives.
+        libc::syscall(libc::SYS_close_range, 2_u32, u32::MAX, 0_u32);
+    }
+    Some((0, 1))
+}
+
+/// Writes an answer, which is less than what a pipe takes at once.
+fn say(answering: RawFd, answer: Answer) -> bool {
+    // SAFETY: writes from a local variable of this size.
+    let written = unsafe { libc::write(answering, answer.as_ptr().cast(), ANSWER) };
+    usize::try_from(written) == Ok(ANSWER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_child_says_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut paths = Paths::under(directory.path());
+        let path = paths.dev_kfd.clone();
+        let open = |paths: &Paths| Lease::open(paths, vec![1]).unwrap_err();
+        assert_eq!(open(&paths), ClockError::NoDevice { path });
+        paths.dev_kfd = "/dev/null".into();
+        let path = paths.dev_kfd.clone();
+        assert_eq!(open(&paths), ClockError::NotKfd { path });
+    }
+}
