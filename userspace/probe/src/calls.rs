@@ -24,7 +24,6 @@ use crate::{
     libbpf::{capture_messages, forget_messages, refused},
     probes::{Hook, Probes},
     settings::{configure, entry_offset},
-    touch::Touch,
 };
 
 pub use crate::settings::{BackendChoice, CallLimit, Options};
@@ -62,7 +61,6 @@ const STOP_FLAG: &str = ".bss";
 #[derive(Debug)]
 pub struct Calls {
     backend: Box<dyn Backend>,
-    touch: Option<Touch>,
     // Before the object, so that nothing runs any more when its maps go.
     links: Vec<Link>,
     rings: Vec<(u32, MapHandle)>,
@@ -143,7 +141,6 @@ impl Calls {
             .map_err(|error| refused("load the call-tracing programs", &error))?;
         let mut calls = Self {
             backend,
-            touch: None,
             links: Vec::new(),
             rings: Vec::new(),
             object,
@@ -163,10 +160,6 @@ impl Calls {
                 Ok(link) => calls.links.push(link),
                 Err(error) => tracing::debug!("no tracepoint {category}:{name}: {error}"),
             }
-        }
-        match Touch::load(&calls) {
-            Ok(touch) => calls.touch = Some(touch),
-            Err(error) => tracing::debug!("texts that are not in memory may be missing: {error}"),
         }
         Ok(calls)
     }
@@ -280,13 +273,7 @@ impl Calls {
             &points,
         );
         failures.extend(more);
-        let touched = self.touch.iter();
-        let touched = touched.flat_map(|touch| touch.attach(&*self.backend, path, scope, &points));
-        Ok(Probes::new(
-            entries.into_iter().chain(touched).collect(),
-            returns,
-            failures,
-        ))
+        Ok(Probes::new(entries, returns, failures))
     }
 
     /// Probes functions of the file at `path` whose end is seen at instructions that leave them, not at their returns:
@@ -318,10 +305,7 @@ impl Calls {
             .filter(|point| !refused.contains(&point.cookie))
             .collect();
         let program = self.program("call_enter")?;
-        let (mut links, failed) = attach_all(backend, &program, path, scope, Side::Entry, &entries);
-        if let Some(touch) = &self.touch {
-            links.extend(touch.attach(backend, path, scope, &entries));
-        }
+        let (links, failed) = attach_all(backend, &program, path, scope, Side::Entry, &entries);
         failures.extend(failed);
         Ok(Probes::new(links, ends, failures))
     }
@@ -375,6 +359,17 @@ mod tests {
     const CALL: u8 = 0x85;
     const TAIL_CALL: i32 = 12;
 
+    /// A program that may sleep lets a target hold up every user of BPF; sections of such programs end with `.s`.
+    #[test]
+    fn no_program_may_sleep() {
+        let object = ObjectBuilder::default().open_memory(OBJECT).unwrap();
+        for program in object.progs() {
+            let section = program.section().to_string_lossy();
+            let kind = section.split('/').next().unwrap();
+            assert!(!kind.ends_with(".s"), "{section}");
+        }
+    }
+
     /// Without that call, threads that preempt each other in such a program share variables from Linux 6.13 on: see
     /// `maps::state_in_uprobe` of the programs.
     #[test]
@@ -384,9 +379,7 @@ mod tests {
             .progs()
             .filter(|program| {
                 let section = program.section().to_string_lossy();
-                // Those that may sleep cannot have such a call; ours is on no stack that matters, see `crate::touch`.
-                (section.starts_with("uprobe") || section.starts_with("uretprobe"))
-                    && !section.starts_with("uprobe.s")
+                section.starts_with("uprobe") || section.starts_with("uretprobe")
             })
             .collect();
         let mut names: Vec<_> = on_functions

@@ -57,9 +57,6 @@ impl Calls {
     ///
     /// [`ProbeError`] when the map is full ([`gputrace_abi::values::MAX_PLANS`] functions).
     pub fn set_plan(&self, function: u32, plan: &ReadPlan) -> Result<(), ProbeError> {
-        if let Some(touch) = &self.touch {
-            touch.set_plan(function, plan);
-        }
         self.map("READS")?
             .update(function.as_bytes(), plan.as_bytes(), MapFlags::ANY)
             .map_err(|error| refused("say which values are to be read", &error))
