@@ -8,7 +8,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -20,7 +20,7 @@ use gputrace_abi::{
     },
     record::{RecordHeader, kind},
 };
-use gputrace_capture::Meta;
+use gputrace_capture::{Meta, meta::Notice};
 use gputrace_codeobj::memory::{Memory as _, ProcessMemory};
 use gputrace_kfd::clock::Sampler;
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -43,6 +43,9 @@ const OPEN_FOR: Duration = Duration::from_millis(50);
 
 /// Open signals looked at each time, at most.
 const SIGNALS_PER_LOOK: usize = 256;
+
+/// Signals of one process that are waited for, at most. A program that works well has some hundred open.
+const MOST_SIGNALS: usize = 1 << 16;
 
 /// How often clocks are read: ten times a second, so that drift between two samples is below a microsecond.
 const CLOCKS_EVERY: Duration = Duration::from_millis(100);
@@ -76,7 +79,19 @@ impl Found {
 /// The running watcher.
 pub(crate) struct Watcher {
     pub(crate) sender: Sender<Watch>,
-    thread: JoinHandle<Found>,
+    last: Receiver<Found>,
+}
+
+/// A watcher that was told to stop.
+pub(crate) struct Stopping(Receiver<Found>);
+
+impl Stopping {
+    /// What it saw when it looked once more. `None` if it is not done until the deadline, because processes keep it
+    /// waiting: it is left behind then.
+    pub(crate) fn found(self, deadline: Instant) -> Option<Found> {
+        let patience = deadline.saturating_duration_since(Instant::now());
+        self.0.recv_timeout(patience).ok()
+    }
 }
 
 impl Watcher {
@@ -97,17 +112,19 @@ impl Watcher {
             look_due: Instant::now(),
             clocks_due: Instant::now(),
         };
-        let thread = thread::Builder::new()
-            .name("watcher".to_owned())
-            .spawn(move || state.run(report))?;
-        Ok(Self { sender, thread })
+        let (done, last) = channel();
+        thread::Builder::new().name("watcher".to_owned()).spawn(move || {
+            // A collector that waits no more has closed its books.
+            let _ = done.send(state.run(report));
+        })?;
+        Ok(Self { sender, last })
     }
 
-    /// Looks at everything once more and ends.
-    pub(crate) fn stop(self) -> Found {
-        // If the thread is gone, joining tells.
+    /// Has it look at everything once more and end.
+    pub(crate) fn stop(self) -> Stopping {
+        // If the thread is gone, there will be nothing from it.
         let _ = self.sender.send(Watch::Stop);
-        self.thread.join().unwrap_or_default()
+        Stopping(self.last)
     }
 }
 
@@ -131,6 +148,8 @@ struct Process {
     open: BTreeMap<u64, Instant>,
     /// Where the next look at them begins.
     next_look: u64,
+    /// Signals that are not waited for because there are too many.
+    refused: u64,
 }
 
 struct Queue {
@@ -184,6 +203,14 @@ impl State {
         }
         self.look_at_signals(Instant::now(), true);
         self.read_clocks();
+        let time = clocks::now();
+        for (pid, process) in self.processes.iter().filter(|(_, process)| process.refused > 0) {
+            let text = format!(
+                "process {pid}: {} completion signals were not waited for, because it had {MOST_SIGNALS} open",
+                process.refused
+            );
+            self.found.metas.push(Notice { time, text }.into());
+        }
         self.found
     }
 
@@ -211,6 +238,7 @@ impl State {
                         queues: HashMap::new(),
                         open: BTreeMap::new(),
                         next_look: 0,
+                        refused: 0,
                     },
                 );
             }
@@ -238,7 +266,11 @@ impl State {
                     process.queues.remove(address);
                 }
                 News::Open(signal) => {
-                    process.open.insert(*signal, now);
+                    if process.open.len() < MOST_SIGNALS || process.open.contains_key(signal) {
+                        process.open.insert(*signal, now);
+                    } else {
+                        process.refused += 1;
+                    }
                 }
                 News::Read(signal) => {
                     process.open.remove(signal);
