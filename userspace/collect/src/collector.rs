@@ -20,7 +20,7 @@ use gputrace_capture::{
     meta::{End, EndReason, Epoch},
 };
 use gputrace_kfd::clock::Sampler;
-use gputrace_probe::{ProbeError, calls::Calls, tasks::Tasks};
+use gputrace_probe::{ProbeError, calls::Calls, present_cpus, tasks::Tasks};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::{
@@ -215,6 +215,8 @@ pub struct Collector {
     tasks: Option<Tasks>,
     logger: Option<aya_log::EbpfLogger<&'static dyn log::Log>>,
     rings: Vec<CpuRing>,
+    /// Bytes of each.
+    ring_bytes: usize,
     wake: Arc<OwnedFd>,
     books: Books,
     commands: Receiver<Command>,
@@ -280,6 +282,7 @@ impl Collector {
             tasks,
             logger,
             rings,
+            ring_bytes: limit,
             wake: Arc::clone(&wake),
             commands,
             watcher,
@@ -379,10 +382,25 @@ impl Collector {
         if now >= self.ledger_due {
             self.ledger_due = now + LEDGER_EVERY;
             self.books.tell_refused();
+            self.look_for_cpus();
             let ledger = self.ledger(false)?;
             self.books.meta(&ledger.into());
         }
         Ok(())
+    }
+
+    /// Reads also the rings of processors that have been plugged in.
+    fn look_for_cpus(&mut self) {
+        let limit = self.ring_bytes;
+        match self.calls.adopt(&present_cpus()) {
+            Ok(new) => {
+                let new = new.into_iter();
+                self.rings
+                    .extend(new.map(|(cpu, ring)| CpuRing::new(cpu, ring, limit)));
+            }
+            // What does not fit into the small ring is counted.
+            Err(error) => tracing::debug!("a ring for a new processor: {error}"),
+        }
     }
 
     fn ledger(&self, complete: bool) -> Result<Ledger, ProbeError> {

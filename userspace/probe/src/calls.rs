@@ -7,6 +7,7 @@ use std::{
     ffi::OsStr,
     os::fd::{AsFd as _, AsRawFd as _},
     path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use gputrace_abi::{config::target_flags, cookie::Cookie};
@@ -17,7 +18,7 @@ use libbpf_rs::{
 use zerocopy::IntoBytes as _;
 
 use crate::{
-    ProbeError,
+    ProbeError, Ring,
     attach::{Backend, PerfEvents, Point, Scope, Side, UprobeMulti, attach_all},
     cpus::{possible_cpus, present_cpus},
     extra,
@@ -57,13 +58,26 @@ const OPTIONAL_TRACEPOINT_PROGRAMS: [(&str, &str, &str); 1] =
 /// The map of the programs' variables; the stop flag is the only one.
 const STOP_FLAG: &str = ".bss";
 
+/// Bytes of the ring of a processor that is not there yet. If it is plugged in, this holds its records until it gets one of
+/// the size of the others; see [`Calls::adopt`].
+const SPARE_RING: u32 = 1 << 16;
+
+/// The rings, and which of them are as large as they should be.
+#[derive(Debug)]
+struct Rings {
+    all: Vec<(u32, MapHandle)>,
+    whole: HashSet<u32>,
+    /// Bytes of each.
+    bytes: u32,
+}
+
 /// Loaded call-tracing programs. Dropping it removes everything from the kernel.
 #[derive(Debug)]
 pub struct Calls {
     backend: Box<dyn Backend>,
     // Before the object, so that nothing runs any more when its maps go.
     links: Vec<Link>,
-    rings: Vec<(u32, MapHandle)>,
+    rings: Mutex<Rings>,
     object: Object,
     cpus: u32,
     /// Functions with lower ids can be limited.
@@ -142,12 +156,16 @@ impl Calls {
         let mut calls = Self {
             backend,
             links: Vec::new(),
-            rings: Vec::new(),
+            rings: Mutex::new(Rings {
+                all: Vec::new(),
+                whole: HashSet::new(),
+                bytes: ring_bytes,
+            }),
             object,
             cpus,
             limited: options.limit.map_or(0, |limit| limit.functions),
         };
-        calls.create_rings(ring_bytes)?;
+        calls.create_rings()?;
         for (program, name) in RAW_TRACEPOINT_PROGRAMS {
             let link = extra::raw_tracepoint(&calls.object, program, name)?;
             calls.links.push(link);
@@ -185,21 +203,55 @@ impl Calls {
             .map(drop)
     }
 
-    fn create_rings(&mut self, bytes: u32) -> Result<(), ProbeError> {
+    /// Creates a ring for each processor that can ever be: small ones for those that are not there.
+    fn create_rings(&self) -> Result<(), ProbeError> {
+        let present = present_cpus();
+        self.adopt(&present)?;
+        let mut rings = self.held_rings();
+        for cpu in (0..self.cpus).filter(|cpu| !present.contains(cpu)) {
+            let ring = self.create_ring(cpu, SPARE_RING.min(rings.bytes))?;
+            rings.all.push((cpu, ring));
+        }
+        Ok(())
+    }
+
+    /// Gives processors that are there now, and were not, rings of the full size. Returns those to be read
+    /// besides the ones that were there before, which hold what was recorded until now. The room of a ring is taken at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the kernel refuses, most likely for want of memory. The small rings stay then.
+    pub fn adopt(&self, present: &[u32]) -> Result<Vec<(u32, Ring)>, ProbeError> {
+        let mut new = Vec::new();
+        let mut rings = self.held_rings();
+        for cpu in present {
+            if *cpu < self.cpus && !rings.whole.contains(cpu) {
+                let ring = self.create_ring(*cpu, rings.bytes)?;
+                new.push((*cpu, maps::readable(*cpu, &ring)?));
+                rings.all.push((*cpu, ring));
+                rings.whole.insert(*cpu);
+            }
+        }
+        Ok(new)
+    }
+
+    /// Creates a ring and has the programs use it on a processor.
+    fn create_ring(&self, cpu: u32, bytes: u32) -> Result<MapHandle, ProbeError> {
         let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
             ..Default::default()
         };
-        for cpu in present_cpus() {
-            let ring = MapHandle::create(MapType::RingBuf, Some("gputrace_ring"), 0, 0, bytes, &options)
-                .map_err(|error| refused(format!("create a ring buffer of {bytes} bytes"), &error))?;
-            let fd = ring.as_fd().as_raw_fd();
-            self.map("RINGS")?
-                .update(cpu.as_bytes(), fd.as_bytes(), MapFlags::ANY)
-                .map_err(|error| refused("install a ring buffer", &error))?;
-            self.rings.push((cpu, ring));
-        }
-        Ok(())
+        let ring = MapHandle::create(MapType::RingBuf, Some("gputrace_ring"), 0, 0, bytes, &options)
+            .map_err(|error| refused(format!("create a ring buffer of {bytes} bytes"), &error))?;
+        let fd = ring.as_fd().as_raw_fd();
+        self.map("RINGS")?
+            .update(cpu.as_bytes(), fd.as_bytes(), MapFlags::ANY)
+            .map_err(|error| refused("install a ring buffer", &error))?;
+        Ok(ring)
+    }
+
+    fn held_rings(&self) -> MutexGuard<'_, Rings> {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, ProbeError> {

@@ -66,6 +66,22 @@ pub fn program_stack() -> (u32, u32) {
     })
 }
 
+/// Offsets of `signal` in `struct task_struct` and of `live` in `struct signal_struct`, by which the last thread of a process
+/// is known; 0 if the kernel does not say them.
+#[must_use]
+pub fn living_threads() -> (u32, u32) {
+    static OFFSETS: OnceLock<(u32, u32)> = OnceLock::new();
+    *OFFSETS.get_or_init(|| {
+        let found = Layout::of_kernel().and_then(|layout| {
+            Ok((
+                layout.offset("task_struct", "signal")?,
+                layout.offset("signal_struct", "live")?,
+            ))
+        });
+        found.unwrap_or_default()
+    })
+}
+
 fn unknown(cause: String) -> ProbeError {
     ProbeError::Unsupported {
         action: "say how it lays out its structures".to_owned(),
@@ -113,6 +129,7 @@ mod tests {
         assert!(offset("inode", "i_rdev").is_some());
         assert_eq!(offset("task_struct", "pid"), task_pid().ok());
         assert!(program_stack().0 > 0 && program_stack().1 > 0);
+        assert!(living_threads().0 > 0 && living_threads().1 > 0);
         let error = layout.offset("task_struct", "nothing").unwrap_err().to_string();
         assert!(error.contains("no nothing in struct task_struct"), "{error}");
     }

@@ -71,6 +71,7 @@ fn options(backend: BackendChoice) -> Options {
         backend,
         ring_bytes: 1 << 20,
         max_threads: 64,
+        max_processes: 64,
         limit: None,
         follow_forks: false,
     }
@@ -210,6 +211,7 @@ fn a_full_ring_and_a_full_thread_map_are_counted() {
     let small = Options {
         ring_bytes: 4096,
         max_threads: 1,
+        max_processes: 64,
         limit: None,
         ..options(BackendChoice::Auto)
     };

@@ -15,7 +15,7 @@ use gputrace_target::{
 };
 use rustix::process::Signal;
 
-use crate::{SessionError, gpu::Gpus, launch, news::News, recorder::Recorder, request::Targets};
+use crate::{SessionError, gpu::Gpus, launch, news::News, recorder::Recorder, request::Targets, said::NO_MORE};
 
 impl Recorder<'_> {
     /// A process has mapped or is about to map other libraries.
@@ -127,9 +127,11 @@ impl Recorder<'_> {
             )) => false,
             Err(error) => {
                 let text = format!("process {pid}: {error}");
-                if !self.instruments.remarks.contains(&text) {
+                if self.said.is_new(&text) {
                     self.tell(&text);
-                    self.instruments.remarks.push(text);
+                    if self.said.is_full() {
+                        self.tell(NO_MORE);
+                    }
                 }
                 false
             }
@@ -206,6 +208,16 @@ impl Recorder<'_> {
         for error in self.instruments.take_unmatched() {
             self.nothing_matched = true;
             self.remark(error.to_string());
+        }
+    }
+
+    /// Tells of processes that keep those waiting who read them.
+    pub(crate) fn tell_stuck(&self) {
+        for pid in gputrace_reader::take_stuck() {
+            self.remark(format!(
+                "process {pid} does not answer when its memory is read (userfaultfd, or a file system that hangs): what was \
+                 to be read there is missing"
+            ));
         }
     }
 

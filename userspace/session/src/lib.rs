@@ -42,6 +42,7 @@ mod periods;
 mod place;
 mod recorder;
 mod request;
+mod said;
 mod smi;
 mod smi_functions;
 mod system;
