@@ -17,7 +17,7 @@ use gputrace_capture::{
     CaptureWriter, Meta,
     gpu::AgentKind,
     ledger::Ledger,
-    meta::{End, EndReason, Epoch},
+    meta::{End, EndReason, Epoch, Notice},
 };
 use gputrace_kfd::clock::Sampler;
 use gputrace_probe::{ProbeError, calls::Calls, present_cpus, tasks::Tasks};
@@ -436,6 +436,12 @@ impl Collector {
             self.last(command);
         }
         self.books.tell_refused();
+        let counters = self.calls.counters()?;
+        let untraced: u64 = counters.iter().map(|cpu| cpu.untraced_processes).sum();
+        if untraced > 0 {
+            let text = format!("{untraced} child processes are not traced, because there was no room for more");
+            self.books.meta(&Notice { time, text }.into());
+        }
         for (id, thread) in self.calls.threads()? {
             self.books.unfinished(id, &thread, time);
         }
