@@ -11,7 +11,11 @@ use std::{
 
 use gputrace_abi::counters::DropReason;
 use gputrace_capture::meta::EndReason;
-use gputrace_e2e::{Bench, Running, Trace, bench, process::{PATIENCE, eventually}, trace::is_finished};
+use gputrace_e2e::{
+    Bench, Running, Trace, bench,
+    process::{PATIENCE, eventually},
+    trace::is_finished,
+};
 use rustix::process::Signal;
 
 /// An unprivileged user.
@@ -147,10 +151,21 @@ fn a_queue_that_lies_takes_its_share_only() {
     });
     let size = fs::metadata(bench.outputs(0).capture()).unwrap().len();
     assert!(size < 40 << 20, "a capture of {size} bytes");
-    assert!(trace.lost(DropReason::ProcessLimit) > 1 << 20, "{:?}", trace.final_ledger().total());
+    assert!(
+        trace.lost(DropReason::ProcessLimit) > 1 << 20,
+        "{:?}",
+        trace.final_ledger().total()
+    );
     let pid = program.pid().to_string();
-    let told = trace.notices.iter().find(|notice| notice.text.contains(&format!("process {pid}: ")));
-    assert!(told.is_some_and(|text| notice.text.contains("one doorbell")), "{:?}", trace.notices);
+    let told = trace
+        .notices
+        .iter()
+        .find(|notice| notice.text.contains(&format!("process {pid}: ")));
+    assert!(
+        told.is_some_and(|notice| notice.text.contains("one doorbell")),
+        "{:?}",
+        trace.notices
+    );
     program.close_stdin();
     program.finish();
 }

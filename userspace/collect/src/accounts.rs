@@ -113,7 +113,10 @@ impl Accounts {
     }
 
     const fn is_unfinished(kind: u8) -> bool {
-        matches!(kind, kind::UNFINISHED | kind::IOCTL_UNFINISHED | kind::OFF_CPU_OPEN)
+        matches!(
+            kind,
+            kind::UNFINISHED | kind::IOCTL_UNFINISHED | kind::OFF_CPU_OPEN
+        )
     }
 
     /// A record came out of a ring that makes no sense.

@@ -163,9 +163,7 @@ impl Books {
     fn unanswered(&mut self, ordered: Ordered) {
         match ordered {
             Ordered::Value(bytes) => self.value(&bytes),
-            Ordered::Packets(count) => self
-                .accounts
-                .unreadable(Domain::QueuePacket.id(), count as u64),
+            Ordered::Packets(count) => self.accounts.unreadable(Domain::QueuePacket.id(), count as u64),
         }
     }
 
@@ -189,7 +187,9 @@ impl Books {
     /// Counts first: the writer may answer at once that this very record is lost.
     fn call(&mut self, header: &RecordHeader, bytes: &[u8]) {
         if let Some(pid) = limited_pid(header.kind, bytes)
-            && !self.limits.take(pid, What::Bytes, bytes.len() as u64, Instant::now())
+            && !self
+                .limits
+                .take(pid, What::Bytes, bytes.len() as u64, Instant::now())
         {
             self.accounts.refused(header);
             return;

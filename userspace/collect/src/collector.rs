@@ -439,7 +439,8 @@ impl Collector {
         let counters = self.calls.counters()?;
         let untraced: u64 = counters.iter().map(|cpu| cpu.untraced_processes).sum();
         if untraced > 0 {
-            let text = format!("{untraced} child processes are not traced, because there was no room for more");
+            let text =
+                format!("{untraced} child processes are not traced, because there was no room for more");
             self.books.meta(&Notice { time, text }.into());
         }
         for (id, thread) in self.calls.threads()? {

@@ -187,9 +187,8 @@ impl GpuBooks {
             .get(&key)
             .is_none_or(|queue| queue.id != packet.queue_id);
         // One that has taken the place of another is followed in its place.
-        let is_followed = !is_new
-            || self.queues.contains_key(&key)
-            || self.limits.take(packet.pid, What::Queues, 1, now);
+        let is_followed =
+            !is_new || self.queues.contains_key(&key) || self.limits.take(packet.pid, What::Queues, 1, now);
         if is_new && is_followed {
             let since_creation = packet.flags & packet_flags::SINCE_CREATION != 0;
             let before = self.queues.insert(

@@ -113,7 +113,10 @@ impl Limits {
     pub(crate) fn take_some(&mut self, pid: u32, what: What, count: u64, now: Instant) -> u64 {
         // Brings what is left up to date.
         self.take(pid, what, 0, now);
-        let left = self.left.get(&pid).and_then(|all| all.get(what as usize).copied().flatten());
+        let left = self
+            .left
+            .get(&pid)
+            .and_then(|all| all.get(what as usize).copied().flatten());
         let granted = left.map_or(0, |left| left.amount / UNIT).min(count);
         self.take(pid, what, granted, now);
         if granted < count {
@@ -148,7 +151,11 @@ impl Limits {
 
     fn refuse(&mut self, pid: u32, what: What, count: u64) {
         let is_known = self.refused.contains_key(&(pid, what));
-        let pid = if is_known || self.refused.len() < REFUSALS { pid } else { 0 };
+        let pid = if is_known || self.refused.len() < REFUSALS {
+            pid
+        } else {
+            0
+        };
         let refused = self.refused.entry((pid, what)).or_default();
         *refused = refused.saturating_add(count);
     }
@@ -196,7 +203,10 @@ mod tests {
         assert!(limits.take(2, What::Texts, 1, now), "another process");
         assert!(limits.take(1, What::Kernels, 1, now), "another thing");
         let later = now + Duration::from_secs(1);
-        assert!(limits.take(1, What::Texts, most.min(per_second) - 1, later), "comes back");
+        assert!(
+            limits.take(1, What::Texts, most.min(per_second) - 1, later),
+            "comes back"
+        );
         assert_eq!(
             limits.take_refused(),
             ["process 1: 1 texts that were not in memory were not looked for"]

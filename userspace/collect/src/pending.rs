@@ -120,7 +120,11 @@ mod tests {
         assert_eq!(pending.due_mark().map(|epoch| epoch.time), Some(2));
         assert!(pending.take(second).is_some());
         mark(&mut pending, 4);
-        assert_eq!(pending.due_mark().map(|epoch| epoch.time), Some(4), "not for packets");
+        assert_eq!(
+            pending.due_mark().map(|epoch| epoch.time),
+            Some(4),
+            "not for packets"
+        );
         assert!(pending.any());
         assert!(pending.take(first).is_none(), "once");
     }

@@ -8,7 +8,11 @@ pub fn possible_cpus() -> u32 {
     let list = fs::read_to_string("/sys/devices/system/cpu/possible").ok();
     let highest = list.and_then(|text| parse_list(text.trim())?.into_iter().max());
     // There may be gaps, so their number alone would be too small.
-    let count = || libbpf_rs::num_possible_cpus().ok().and_then(|n| u32::try_from(n).ok());
+    let count = || {
+        libbpf_rs::num_possible_cpus()
+            .ok()
+            .and_then(|n| u32::try_from(n).ok())
+    };
     highest.map(|cpu| cpu + 1).or_else(count).unwrap_or(1).max(1)
 }
 

@@ -113,7 +113,9 @@ pub(crate) fn configure(
             "RINGS" | "COUNTERS" => map.set_max_entries(cpus),
             "HEAT" => map.set_max_entries(options.limit.map_or(1, |limit| limit.functions.max(1))),
             // Threads without calls must not take the place of those with some.
-            "THREADS" => map.set_max_entries(options.max_threads.max(1).saturating_add(options.idle_threads())),
+            "THREADS" => {
+                map.set_max_entries(options.max_threads.max(1).saturating_add(options.idle_threads()))
+            }
             // Not in advance: it is far larger than what most recordings need.
             "TARGETS" => map
                 .set_max_entries(options.max_processes.max(1))

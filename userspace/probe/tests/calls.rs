@@ -307,7 +307,10 @@ fn threads_that_have_returned_leave_room_for_others() {
             // One after the other: no two are inside the function at one time.
             calls_made.recv().unwrap();
         }
-        assert_eq!(counted(&calls, |cpu| cpu.dropped[DropReason::ThreadMapFull as usize][0]), 0);
+        assert_eq!(
+            counted(&calls, |cpu| cpu.dropped[DropReason::ThreadMapFull as usize][0]),
+            0
+        );
         assert_eq!(counted(&calls, |cpu| cpu.seen[0]), 100);
         assert!(calls.threads().unwrap().len() <= 2, "those that may stay");
         over.wait();
@@ -359,8 +362,14 @@ fn a_processor_that_comes_later_gets_a_ring() {
     };
     let count = calls.rings().unwrap().len();
     assert!(count >= calls.cpus() as usize, "one for each that can ever be");
-    assert!(calls.adopt(&present_cpus()).unwrap().is_empty(), "they have theirs");
-    assert!(calls.adopt(&[calls.cpus()]).unwrap().is_empty(), "no such processor");
+    assert!(
+        calls.adopt(&present_cpus()).unwrap().is_empty(),
+        "they have theirs"
+    );
+    assert!(
+        calls.adopt(&[calls.cpus()]).unwrap().is_empty(),
+        "no such processor"
+    );
     assert_eq!(calls.rings().unwrap().len(), count);
 }
 

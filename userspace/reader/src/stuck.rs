@@ -80,7 +80,10 @@ pub(crate) fn add(pid: u32, now: Instant) {
 /// See [`crate::take_stuck`].
 pub(crate) fn take() -> Vec<u32> {
     let mut processes = lock();
-    let untold = processes.iter_mut().flatten().filter(|(_, process)| !process.is_told);
+    let untold = processes
+        .iter_mut()
+        .flatten()
+        .filter(|(_, process)| !process.is_told);
     untold
         .map(|(pid, process)| {
             process.is_told = true;

@@ -26,7 +26,7 @@ fn own_memory_and_files() {
     let text = b"read from outside".to_vec();
     let pid = std::process::id();
     let mut buffer = [0; 17];
-    let mut read = |buffer: &mut [u8]| gputrace_reader::memory(pid, text.as_ptr().addr() as u64, buffer);
+    let read = |buffer: &mut [u8]| gputrace_reader::memory(pid, text.as_ptr().addr() as u64, buffer);
     assert_eq!(read(&mut buffer).expect("read directly"), 17);
     gputrace_reader::install();
     let mut again = [0; 17];
@@ -79,7 +79,11 @@ fn a_page_that_nobody_brings() {
     let begin = Instant::now();
     let error = gputrace_reader::memory(pid, address, &mut buffer).expect_err("left alone");
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert!(begin.elapsed() < Duration::from_millis(100), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_millis(100),
+        "{:?}",
+        begin.elapsed()
+    );
     assert!(gputrace_reader::file(std::process::id(), "stat", 4096).is_ok());
     assert_eq!(gputrace_reader::take_stuck(), [pid]);
     assert!(gputrace_reader::take_stuck().is_empty());
@@ -97,7 +101,10 @@ fn target() {
     // SAFETY: system calls on integers, local variables and a new mapping that nothing else uses.
     let address = unsafe {
         let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) as libc::c_int;
-        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (access, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
         let page = libc::mmap(std::ptr::null_mut(), PAGE, access, flags, -1, 0);
         let mut range = [page.addr() as u64, PAGE as u64, 1, 0];
         let failed = fd < 0

@@ -15,7 +15,9 @@ use gputrace_target::{
 };
 use rustix::process::Signal;
 
-use crate::{SessionError, gpu::Gpus, launch, news::News, recorder::Recorder, request::Targets, said::NO_MORE};
+use crate::{
+    SessionError, gpu::Gpus, launch, news::News, recorder::Recorder, request::Targets, said::NO_MORE,
+};
 
 impl Recorder<'_> {
     /// A process has mapped or is about to map other libraries.

@@ -40,7 +40,9 @@ mod tests {
         let mut said = Said::default();
         assert!(said.is_new("one"));
         assert!(!said.is_new("one"));
-        let more = (0..2 * MOST).filter(|number| said.is_new(&number.to_string())).count();
+        let more = (0..2 * MOST)
+            .filter(|number| said.is_new(&number.to_string()))
+            .count();
         assert_eq!(more, MOST - 1);
         assert!(said.is_full());
     }

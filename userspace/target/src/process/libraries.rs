@@ -10,10 +10,7 @@
 use std::{
     fs::File,
     io,
-    os::unix::{
-        ffi::OsStrExt,
-        fs::MetadataExt,
-    },
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
 };
 

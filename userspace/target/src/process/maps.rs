@@ -1,11 +1,6 @@
 //! `/proc/PID/maps`: which files a process has mapped.
 
-use std::{
-    ffi::OsString,
-    io,
-    os::unix::ffi::OsStringExt,
-    path::PathBuf,
-};
+use std::{ffi::OsString, io, os::unix::ffi::OsStringExt, path::PathBuf};
 
 /// More of a list of mappings is not read, bytes: a process has at most 65,530 of them
 /// (`vm.max_map_count`) unless somebody raised that.
@@ -123,7 +118,10 @@ fn unescape(name: &[u8]) -> Vec<u8> {
 /// A process that ends while its maps are read has none, or the call fails with `ESRCH`.
 pub fn of_process(pid: u32) -> io::Result<Vec<Mapping>> {
     let text = gputrace_reader::file(pid, "maps", MAX_MAPS)?;
-    Ok(text.split(|byte| *byte == b'\n').filter_map(Mapping::parse).collect())
+    Ok(text
+        .split(|byte| *byte == b'\n')
+        .filter_map(Mapping::parse)
+        .collect())
 }
 
 #[cfg(test)]
