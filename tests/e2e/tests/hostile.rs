@@ -54,7 +54,7 @@ fn record(bench: &Bench, program: &mut Running, options: &[&str], told: impl FnO
 
 /// Ends a program whatever it is waiting for.
 fn kill(mut program: Running) {
-    program.signal(Signal::KILL);
+    program.signal_group(Signal::KILL);
     program.wait();
 }
 

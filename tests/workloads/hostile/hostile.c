@@ -77,13 +77,12 @@ static void answer(uint64_t unique, const void *body, size_t size)
 }
 
 // A file system with one file, which never answers when it is read.
-static void *serve(void *unused)
+static void serve(void)
 {
-    (void)unused;
     static char request[1 << 18];
     for (;;) {
         if (read(fuse, request, sizeof request) < 0)
-            return 0;
+            _exit(0);
         struct fuse_in_header *in = (void *)request;
         struct fuse_attr file = {.ino = 2, .size = PAGE, .mode = S_IFREG | 0444, .nlink = 1};
         struct fuse_attr root = {.ino = 1, .mode = S_IFDIR | 0755, .nlink = 2};
@@ -125,13 +124,15 @@ static char *page_of_fuse(const char *directory)
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", fuse);
     if (fuse < 0 || mount("hostile", directory, "fuse", MS_NOSUID | MS_NODEV, options))
         fail("fuse");
-    pthread_t thread;
-    pthread_create(&thread, 0, serve, 0);
+    // A process of its own, in this process group: who waits for a page cannot be killed as long as it lives.
+    if (!fork())
+        serve();
     snprintf(path, sizeof path, "%s/file", directory);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     // Without a name it goes when this process does.
     if (fd < 0 || umount2(directory, MNT_DETACH))
         fail(path);
+    close(fuse);
     char *page = mmap(0, PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
     // No page is read ahead: then whoever waits for one cannot be killed.
     madvise(page, PAGE, MADV_RANDOM);

@@ -195,6 +195,18 @@ impl ProcessMemory {
         self.pid
     }
 
+    /// Reads `N` bytes, at most 500, at each of several places, which is cheaper than one after the other; `None` where
+    /// that cannot be done.
+    ///
+    /// # Errors
+    /// As [`Memory::read_some`].
+    pub fn places<const N: usize>(&self, addresses: &[u64]) -> Result<Vec<Option<[u8; N]>>, MemoryError> {
+        let places =
+            gputrace_reader::places(self.pid, addresses).map_err(|error| io_failure(self.pid, 0, error))?;
+        self.check(0)?;
+        Ok(places)
+    }
+
     /// Whether the process has not ended.
     ///
     /// # Errors

@@ -319,22 +319,29 @@ impl State {
     fn sample(&mut self, which: impl Fn(&Queue) -> bool) {
         let records = &mut self.found.records;
         self.processes.retain(|pid, process| {
+            let (mut queues, mut places) = (Vec::new(), Vec::new());
             for (address, queue) in &mut process.queues {
-                if !which(queue) {
-                    continue;
+                if which(queue) {
+                    places.push(address.wrapping_add(QUEUE_WRITE_INDEX));
+                    queues.push((address, queue));
                 }
-                let Ok(bytes) = process
+            }
+            let indices = match places.as_slice() {
+                [] => Vec::new(),
+                places => process
                     .memory
-                    .array::<{ BETWEEN + 8 }>(address.wrapping_add(QUEUE_WRITE_INDEX))
-                else {
-                    continue;
-                };
+                    .places::<{ BETWEEN + 8 }>(places)
+                    .unwrap_or_default(),
+            };
+            // After all of them were read, which is when they had come so far at the latest.
+            let time = clocks::now();
+            for ((address, queue), bytes) in queues.into_iter().zip(indices) {
+                let Some(bytes) = bytes else { continue };
                 let word = |at: usize| {
                     let bytes = bytes.get(at..at + 8).unwrap_or_default();
                     u64::read_from_bytes(bytes).unwrap_or(0)
                 };
                 let (write_index, read_index) = (word(0), word(BETWEEN));
-                let time = clocks::now();
                 let looked = std::mem::replace(&mut queue.looked, time);
                 if queue.read_index.replace(read_index) != Some(read_index) {
                     queue.busy_until = Instant::now() + BUSY_FOR;

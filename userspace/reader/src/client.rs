@@ -10,9 +10,11 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, Timespec},
     io::Errno,
-    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType},
+    net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType,
+        sockopt::{self, Timeout},
+    },
 };
 
 use crate::{
@@ -23,6 +25,9 @@ use crate::{
 
 /// How long an answer may take: a thousand times what it takes, and enough for a disk to bring a page.
 const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The same where many processes do not answer.
+const LEAST_PATIENCE: Duration = Duration::from_millis(20);
 
 /// The same when the recording is over.
 const LAST_PATIENCE: Duration = Duration::from_millis(10);
@@ -74,6 +79,22 @@ pub(crate) fn memory(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<us
         }
     }
     Ok(done)
+}
+
+/// See [`crate::places`]; at most as many as are asked for at once.
+pub(crate) fn places(pid: u32, addresses: &[u64], each: usize) -> io::Result<Vec<u8>> {
+    let addresses: Vec<u8> = addresses
+        .iter()
+        .flat_map(|address| address.to_ne_bytes())
+        .collect();
+    let question = Question {
+        pid,
+        length: each as u64,
+        what: What::Places(&addresses),
+    };
+    let mut all = Vec::new();
+    ask(&question, |bytes| all.extend_from_slice(bytes))?;
+    Ok(all)
 }
 
 /// See [`crate::file`].
@@ -128,6 +149,8 @@ struct Helper {
     /// Taken when it is left behind.
     child: Option<Child>,
     socket: OwnedFd,
+    /// After how long the socket gives up.
+    patience: Option<Duration>,
     /// For answers.
     packet: Vec<u8>,
 }
@@ -162,6 +185,7 @@ impl Helper {
         Ok(Self {
             child: Some(child),
             socket,
+            patience: None,
             packet: vec![0; ANSWER + PIECE],
         })
     }
@@ -178,12 +202,12 @@ impl Helper {
         let (patience, starved) = if is_late {
             (LAST_PATIENCE, LAST_STARVED)
         } else {
-            (PATIENCE, STARVED)
+            // Who is read next must not wait for all of a crowd that does not answer.
+            let crowd = u32::try_from(stuck::count()).unwrap_or(u32::MAX);
+            ((PATIENCE / crowd.saturating_add(1)).max(LEAST_PATIENCE), STARVED)
         };
-        let mut asked = now;
         loop {
-            self.wait(asked, patience, starved)?;
-            let (got, _) = rustix::net::recv(&self.socket, &mut self.packet[..], RecvFlags::empty())?;
+            let got = self.receive(patience, starved)?;
             let packet = self.packet.get(..got).unwrap_or_default();
             // The end of the socket is no answer.
             let answer = Answer::decode(packet).ok_or(Errno::PIPE)?;
@@ -191,28 +215,31 @@ impl Helper {
             if !answer.goes_on {
                 return Ok(answer.error);
             }
-            asked = Instant::now();
         }
     }
 
-    /// Waits for a packet.
-    fn wait(&self, asked: Instant, patience: Duration, starved: Duration) -> Result<(), Errno> {
-        let mut patience = patience;
+    /// Waits for a packet, and returns its bytes' number.
+    fn receive(&mut self, patience: Duration, starved: Duration) -> Result<usize, Errno> {
+        let asked = Instant::now();
+        self.set_timeout(patience)?;
         loop {
-            let left = patience.saturating_sub(asked.elapsed());
-            let left = Timespec {
-                tv_sec: left.as_secs().cast_signed(),
-                tv_nsec: i64::from(left.subsec_nanos()),
-            };
-            let mut watched = [PollFd::new(&self.socket, PollFlags::IN)];
-            match rustix::event::poll(&mut watched, Some(&left)) {
-                Ok(0) if patience < starved && self.is_running() => patience = starved,
-                Ok(0) => return Err(Errno::TIMEDOUT),
-                Ok(_) => return Ok(()),
+            match rustix::net::recv(&self.socket, &mut self.packet[..], RecvFlags::empty()) {
+                Ok((got, _)) => return Ok(got),
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if asked.elapsed() < starved && self.is_running() => {}
+                Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
                 Err(errno) => return Err(errno),
             }
         }
+    }
+
+    /// Has the socket give up after so long.
+    fn set_timeout(&mut self, patience: Duration) -> Result<(), Errno> {
+        if self.patience != Some(patience) {
+            sockopt::set_socket_timeout(&self.socket, Timeout::Recv, Some(patience))?;
+            self.patience = Some(patience);
+        }
+        Ok(())
     }
 
     /// Whether the helper waits for a processor, not for a process.

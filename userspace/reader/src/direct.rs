@@ -28,6 +28,20 @@ pub(crate) fn memory(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<us
     Ok(done)
 }
 
+/// See [`crate::message::What::Places`]. Fails if there is no such process.
+pub(crate) fn places(pid: u32, places: impl Iterator<Item = u64>, each: usize) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    for place in places {
+        let at = all.len() + 1;
+        all.resize(at + each, 0);
+        let got = memory(pid, place, all.get_mut(at..).unwrap_or_default())?;
+        if let Some(is_read) = all.get_mut(at - 1) {
+            *is_read = u8::from(got == each);
+        }
+    }
+    Ok(all)
+}
+
 /// One `process_vm_readv` of one range.
 fn copy(pid: u32, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| Errno::SRCH)?;

@@ -3,6 +3,9 @@
 /// Bytes of an answer in one packet, at most; well below what a socket's buffer takes.
 pub(crate) const PIECE: usize = 1 << 16;
 
+/// Places that are asked for at once, at most.
+pub(crate) const PLACES: usize = 128;
+
 /// Bytes before the name in a question, and before the bytes in an answer.
 pub(crate) const QUESTION: usize = 24;
 pub(crate) const ANSWER: usize = 8;
@@ -14,6 +17,9 @@ pub(crate) enum What<'a> {
     Memory { address: u64 },
     /// `/proc/PID/` and this.
     File(&'a str),
+    /// Memory at several places, each as long as the question says: addresses of eight bytes each. The answer
+    /// has that many bytes for each, and before them a byte that is 1 if they could be read.
+    Places(&'a [u8]),
 }
 
 /// A question.
@@ -27,15 +33,16 @@ pub(crate) struct Question<'a> {
 impl<'a> Question<'a> {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let (kind, address, name) = match self.what {
-            What::Memory { address } => (0u32, address, ""),
-            What::File(name) => (1, 0, name),
+            What::Memory { address } => (0u32, address, &[][..]),
+            What::File(name) => (1, 0, name.as_bytes()),
+            What::Places(places) => (2, 0, places),
         };
         let mut bytes = Vec::with_capacity(QUESTION + name.len());
         bytes.extend_from_slice(&kind.to_ne_bytes());
         bytes.extend_from_slice(&self.pid.to_ne_bytes());
         bytes.extend_from_slice(&address.to_ne_bytes());
         bytes.extend_from_slice(&self.length.to_ne_bytes());
-        bytes.extend_from_slice(name.as_bytes());
+        bytes.extend_from_slice(name);
         bytes
     }
 
@@ -52,6 +59,7 @@ impl<'a> Question<'a> {
                     address: u64::from_ne_bytes(*address),
                 },
                 1 => What::File(std::str::from_utf8(name).ok()?),
+                2 => What::Places(name),
                 _ => return None,
             },
         })
@@ -103,7 +111,11 @@ mod tests {
             what: What::File("maps"),
             ..memory
         };
-        for question in [memory, file] {
+        let places = Question {
+            what: What::Places(&[1; 16]),
+            ..memory
+        };
+        for question in [memory, file, places] {
             let bytes = question.encode();
             assert_eq!(Question::decode(&bytes), Some(question));
             assert_eq!(Question::decode(&bytes[..QUESTION - 1]), None);

@@ -14,14 +14,14 @@ use rustix::{
 
 use crate::{
     direct,
-    message::{ANSWER, Answer, PIECE, QUESTION, Question, What},
+    message::{ANSWER, Answer, PIECE, PLACES, QUESTION, Question, What},
 };
 
 /// The name (`argv[0]`) by which a process knows that it is a helper.
 pub(crate) const NAME: &str = "gputrace-reader";
 
-/// Longest name of a file that is asked for.
-const NAME_BYTES: usize = 64;
+/// The most that follows a question: addresses, or a name, which is shorter.
+const MOST_BYTES: usize = PLACES * 8;
 
 /// Serves as a helper, and does not return, if that is what this process was started for. To be
 /// called before anything else.
@@ -36,7 +36,7 @@ pub fn serve_if_asked() {
 fn serve(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     // Also while it waits for a process, which an end of the socket would not tell it.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    let mut question = [0; QUESTION + NAME_BYTES];
+    let mut question = [0; QUESTION + MOST_BYTES];
     loop {
         let (got, _) = match rustix::net::recv(socket, &mut question[..], RecvFlags::empty()) {
             Err(Errno::INTR) => continue,
@@ -61,6 +61,15 @@ fn answer(socket: BorrowedFd<'_>, question: Question<'_>) -> Result<(), Errno> {
             })
         }
         What::File(name) => direct::file(question.pid, name, question.length),
+        What::Places(places) => {
+            let (addresses, _) = places.as_chunks::<8>();
+            let each = usize::try_from(question.length).unwrap_or(PIECE);
+            direct::places(
+                question.pid,
+                addresses.iter().map(|address| u64::from_ne_bytes(*address)),
+                each.min(PIECE / PLACES - 1),
+            )
+        }
     };
     let (error, bytes) = match read {
         Ok(bytes) => (0, bytes),

@@ -35,6 +35,11 @@ fn lock() -> MutexGuard<'static, Option<HashMap<u32, Process>>> {
     PROCESSES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How many processes are known not to answer.
+pub(crate) fn count() -> usize {
+    COUNT.load(Ordering::Relaxed)
+}
+
 /// Whether a process is left alone for now.
 pub(crate) fn is_left_alone(pid: u32, now: Instant) -> bool {
     if COUNT.load(Ordering::Relaxed) == 0 {

@@ -1,6 +1,11 @@
 //! Helper processes. This is a program of its own, because it is also theirs.
 
-#![expect(clippy::expect_used, clippy::panic, reason = "a test")]
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test, part of which is a program that says where its page is"
+)]
 
 use std::{
     io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _},
@@ -34,6 +39,19 @@ fn own_memory_and_files() {
     assert_eq!((&buffer[..], &again[..]), (&text[..], &text[..]));
     assert_eq!(gputrace_reader::memory(pid, 8, &mut again).expect("nothing"), 0);
 
+    let numbers: Vec<u64> = (0..300).collect();
+    let mut places: Vec<u64> = numbers
+        .iter()
+        .map(|number| std::ptr::from_ref(number).addr() as u64)
+        .collect();
+    places.push(8);
+    let read_at = gputrace_reader::places::<8>(pid, &places).expect("several at once");
+    let expected = numbers
+        .iter()
+        .map(|number| Some(number.to_ne_bytes()))
+        .chain([None]);
+    assert!(read_at.into_iter().eq(expected));
+
     let large: Vec<u8> = (0..1_000_000_u32).map(|number| number as u8).collect();
     let mut copy = vec![0; large.len()];
     let got = gputrace_reader::memory(pid, large.as_ptr().addr() as u64, &mut copy);
@@ -65,11 +83,16 @@ fn a_page_that_nobody_brings() {
     let mut address = String::new();
     let mut output = BufReader::new(target.stdout.take().expect("its output"));
     output.read_line(&mut address).expect("an address");
-    let Ok(address) = address.trim().parse::<u64>() else {
-        eprintln!("SKIPPED: no userfaultfd: {address}");
-        return;
-    };
     let pid = target.id();
+    match address.trim().parse() {
+        Ok(address) => does_not_answer(pid, address),
+        Err(_) => eprintln!("SKIPPED: no userfaultfd: {address}"),
+    }
+    target.kill().expect("it is killed");
+    target.wait().expect("it ends");
+}
+
+fn does_not_answer(pid: u32, address: u64) {
     let mut buffer = [0; 8];
     let begin = Instant::now();
     let error = gputrace_reader::memory(pid, address, &mut buffer).expect_err("it does not answer");
@@ -87,11 +110,13 @@ fn a_page_that_nobody_brings() {
     assert!(gputrace_reader::file(std::process::id(), "stat", 4096).is_ok());
     assert_eq!(gputrace_reader::take_stuck(), [pid]);
     assert!(gputrace_reader::take_stuck().is_empty());
-    target.kill().expect("it is killed");
-    target.wait().expect("it ends");
 }
 
 /// Makes a page that nobody brings, says where it is, and waits.
+#[expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a sequence of plain system calls with one and the same justification"
+)]
 fn target() {
     /// `_IOWR(UFFDIO, _UFFDIO_API, struct uffdio_api)` and `_UFFDIO_REGISTER` of `linux/userfaultfd.h`.
     const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
