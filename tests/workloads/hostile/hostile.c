@@ -1,5 +1,5 @@
 // Programs that hold up who looks at them, or that use up what others need:
-//   hostile page userfaultfd|fuse DIR    roctxMarkA with a text in a page that nobody brings
+//   hostile page userfaultfd|fuse DIR    roctxMarkA, twice, with a text in a page that nobody brings
 //   hostile threads COUNT                as many threads, which call hipMalloc one after the other
 //   hostile children COUNT               as many children that live, then five that call hipMalloc ten times
 //   hostile queue COUNT                  as many doorbells of a queue that does not exist, 65,536 packets apart
@@ -24,7 +24,6 @@
 #include <unistd.h>
 
 extern int roctxMarkA(const char *message);
-extern int roctxRangePushA(const char *message);
 extern int hipMalloc(void **pointer, unsigned long size);
 extern void hsa_signal_store_screlease(uint64_t signal, int64_t value);
 
@@ -143,8 +142,8 @@ static void mark(char *page)
 {
     say("ready");
     wait_for_line();
-    // Looks at nothing, so it returns.
-    roctxRangePushA(page);
+    // The first looks at nothing, so it returns.
+    roctxMarkA(page);
     say("calling");
     roctxMarkA(page);
     say("returned");
@@ -200,7 +199,8 @@ static void children(int count)
 static void queue(int count)
 {
     enum { PACKETS = 1 << 16 };
-    char *ring = mmap(0, 64ul * PACKETS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *ring = mmap(0, 64ul * PACKETS, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     // An amd_queue_t: ring, size, id; an amd_signal_t: kind, queue.
     uint64_t *queue = calloc(1, PAGE), *signal = calloc(1, PAGE);
     queue[1] = (uint64_t)ring;

@@ -1,8 +1,12 @@
 // Stand-ins for the functions that `hostile` calls, in a library that gputrace takes for the runtime's (LIBRARY says which).
 #include <stdint.h>
 #if LIBRARY == 1
-int roctxMarkA(const char *message) { return *(const volatile char *)message; }
-int roctxRangePushA(const char *message) { return message != 0; }
+// Looks at the text at its second call only.
+int roctxMarkA(const char *message)
+{
+    static int calls;
+    return calls++ ? *(const volatile char *)message : 0;
+}
 #elif LIBRARY == 2
 int hipMalloc(void **pointer, unsigned long size) { *pointer = (void *)(size + 16); return 0; }
 #else
