@@ -59,6 +59,8 @@ impl Reading {
 }
 
 fn run(orders: &Receiver<(u64, Order)>, answers: &Sender<Command>) {
+    // A program whose text is to be read may end soon. If this fails, the first order will as well.
+    let _ = gputrace_reader::prepare();
     while let Ok((number, order)) = orders.recv() {
         let read = match order {
             Order::Value(record) => Read::Value(constants::completed(&record)),

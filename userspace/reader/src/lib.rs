@@ -46,6 +46,15 @@ pub fn is_installed() -> bool {
     IS_INSTALLED.load(Ordering::Relaxed)
 }
 
+/// Starts this thread's helper, so that its first read does not have to wait for that: some milliseconds.
+///
+/// # Errors
+///
+/// If no process can be started.
+pub fn prepare() -> io::Result<()> {
+    file(std::process::id(), "stat", 0).map(drop)
+}
+
 /// From this moment on a read that is not answered waits for a few milliseconds at most: for the
 /// end of a recording, which must not add up the waits for all its processes.
 pub fn hurry_from(deadline: Instant) {

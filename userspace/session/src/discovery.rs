@@ -16,7 +16,8 @@ use gputrace_target::{
 use rustix::process::Signal;
 
 use crate::{
-    SessionError, gpu::Gpus, launch, news::News, recorder::Recorder, request::Targets, said::NO_MORE,
+    SessionError, constants, gpu::Gpus, launch, news::News, recorder::Recorder, request::Targets,
+    said::NO_MORE,
 };
 
 impl Recorder<'_> {
@@ -36,6 +37,10 @@ impl Recorder<'_> {
     fn libraries_changed(&mut self, task: &Task, scope: Scope) {
         if matches!(task.op, task_op::NEW_IMAGE | task_op::NEW_IMAGE_STOPPED) {
             self.linkers.watch_process(task.pid, scope);
+            // Of one that is running already, the collector has them read when they are needed.
+            if task_op::is_stopped(task.op) {
+                constants::bring_in(task.pid);
+            }
         }
         let since = (!task_op::is_stopped(task.op)).then_some(task.time);
         if self.try_process(task.pid, scope, since) {

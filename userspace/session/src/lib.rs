@@ -17,6 +17,7 @@
 mod chosen;
 mod closing;
 mod config;
+mod constants;
 mod counters;
 mod descriptors;
 mod detach;
