@@ -98,7 +98,8 @@ impl Books {
                 self.call(&header, bytes);
             }
             Checked::Value(bytes) => {
-                if !self.order_value(bytes) {
+                let correlation = Value::ref_from_prefix(bytes).map_or(0, |(value, _)| value.correlation);
+                if !self.order_value(correlation, bytes) && !self.pending.follows(correlation, bytes) {
                     self.value(bytes);
                 }
             }
@@ -112,7 +113,7 @@ impl Books {
     }
 
     /// Has a value looked for that a program could not read; false if that is not to be done.
-    fn order_value(&mut self, bytes: &[u8]) -> bool {
+    fn order_value(&mut self, correlation: u64, bytes: &[u8]) -> bool {
         let Some(pid) = constants::wanted(bytes) else {
             return false;
         };
@@ -123,7 +124,9 @@ impl Books {
         let number = self.pending.number();
         let is_ordered = self.reading.order(number, Order::Value(bytes.to_vec()));
         if is_ordered {
-            self.pending.add(number, Ordered::Value(bytes.to_vec()), now);
+            let ordered = Ordered::Value(bytes.to_vec(), Vec::new());
+            self.pending.add(number, ordered, now);
+            self.pending.is_of_call(number, correlation);
         }
         is_ordered
     }
@@ -140,8 +143,9 @@ impl Books {
     /// Takes what was read for an order. What comes after the waiting for it has ended is in the account already.
     pub(crate) fn read(&mut self, number: u64, read: Read) {
         match (self.pending.take(number), read) {
-            (Some(Ordered::Value(bytes)), Read::Value(found)) => {
+            (Some(Ordered::Value(bytes, followers)), Read::Value(found)) => {
                 self.value(found.as_deref().unwrap_or(&bytes));
+                followers.iter().for_each(|bytes| self.value(bytes));
             }
             (Some(Ordered::Packets(_)), Read::Packets(late)) => {
                 for late in late {
@@ -162,7 +166,10 @@ impl Books {
     /// Something that was ordered is not waited for any longer.
     fn unanswered(&mut self, ordered: Ordered) {
         match ordered {
-            Ordered::Value(bytes) => self.value(&bytes),
+            Ordered::Value(bytes, followers) => {
+                self.value(&bytes);
+                followers.iter().for_each(|bytes| self.value(bytes));
+            }
             Ordered::Packets(count) => self.accounts.unreadable(Domain::QueuePacket.id(), count as u64),
         }
     }
