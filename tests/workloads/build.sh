@@ -150,3 +150,18 @@ fi
 if stale "$out/static_rocm" bystander.c; then
     $c -static -DWITH_ROCM bystander.c -o "$out/static_rocm"
 fi
+
+# Programs that hold others up or use up what others need, with libraries of their own.
+hostile=$out/hostile
+mkdir -p "$hostile"
+number=1
+for library in libroctx64.so.99 libamdhip64.so.99 libhsa-runtime64.so.99; do
+    if stale "$hostile/$library" hostile/library.c; then
+        $c -fPIC -shared -Wl,--build-id "-Wl,-soname,$library" -DLIBRARY=$number hostile/library.c -o "$hostile/$library"
+    fi
+    number=$((number + 1))
+done
+if stale "$hostile/hostile" hostile/hostile.c hostile/library.c; then
+    $c hostile/hostile.c "$hostile/libroctx64.so.99" "$hostile/libamdhip64.so.99" "$hostile/libhsa-runtime64.so.99" \
+        "-Wl,-rpath,\$ORIGIN" -o "$hostile/hostile"
+fi

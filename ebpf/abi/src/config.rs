@@ -22,6 +22,9 @@ shared! {
         /// Calls of one function within [`crate::counters::HEAT_WINDOW_SHIFT`] from which on further ones are lost, if
         /// its cookie says that it is limited.
         pub calls_per_window: u64,
+        /// Threads that may stay in the map `THREADS` while they have no open call, which is cheaper than to enter it at
+        /// each outermost call.
+        pub idle_threads: u64,
         /// 1: any library that a target maps may be of interest, whatever its name.
         pub every_library: u32,
         /// 1: threads may be held; there is another CPU on which gputrace can release them.
@@ -34,6 +37,10 @@ shared! {
         pub task_nsproxy: u32,
         /// Offset of `mnt_ns` in `struct nsproxy`.
         pub nsproxy_mnt_ns: u32,
+        /// Offset of `signal` in `struct task_struct`; 0: not known.
+        pub task_signal: u32,
+        /// Offset of `live`, the number of living threads, in `struct signal_struct`.
+        pub signal_live: u32,
     }
 }
 
@@ -71,5 +78,5 @@ pub mod state {
 /// `CLONE_THREAD` of `linux/sched.h`: the new task is a thread of its creator's process.
 pub const CLONE_THREAD: u64 = 0x0001_0000;
 
-const _: () = assert!(size_of::<ProbeConfig>() == 64);
+const _: () = assert!(size_of::<ProbeConfig>() == 80);
 const _: () = assert!(size_of::<KernelConfig>() == 4);

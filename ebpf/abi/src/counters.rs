@@ -9,7 +9,8 @@
 use crate::domain::DOMAINS;
 
 /// Reasons for which there are counters in the kernel. Those of [`DropReason::Malformed`] and [`DropReason::CaptureWrite`],
-/// which only user space counts, stay 0: captures know reasons by their numbers, which therefore never change.
+/// which only user space counts, stay 0, and [`DropReason::ProcessLimit`] has none: captures know reasons by their
+/// numbers, which therefore never change.
 pub const KERNEL_REASONS: usize = 8;
 
 macro_rules! drop_reasons {
@@ -52,6 +53,9 @@ drop_reasons! {
     /// The function was called more often than [`crate::config::ProbeConfig::calls_per_window`] allows, or the tracepoint
     /// fired more often than [`crate::trace::TraceConfig::per_second`].
     TooOften = 7, "too_often";
+    /// The process made more records, or claimed more packets, than are kept of one process, so that others have their
+    /// share.
+    ProcessLimit = 8, "process_limit";
 }
 
 shared! {
@@ -64,8 +68,8 @@ shared! {
         pub unmatched_returns: u64,
         /// Written records whose stack arguments could not be read (page not present).
         pub unreadable_args: u64,
-        /// Unused, 0.
-        pub reserved: u64,
+        /// Child processes that are not traced because `TARGETS` had no room.
+        pub untraced_processes: u64,
         /// Calls that began, by domain.
         pub seen: [u64; DOMAINS],
         /// Calls lost, by reason and domain.

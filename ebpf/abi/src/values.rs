@@ -171,36 +171,6 @@ shared! {
     }
 }
 
-/// Cookies of the program `constants_touched`: which argument registers point to strings, and which to annotations.
-pub mod touch {
-    use super::{REGISTER_ARGS, ReadPlan, what};
-
-    /// The cookie for a function with this plan; 0 if there is nothing to touch.
-    #[must_use]
-    pub fn cookie(plan: &ReadPlan) -> u64 {
-        let bit = |read: &super::Read| match (usize::from(read.word), read.what) {
-            (word @ 0..REGISTER_ARGS, what::STRING) => 1 << word,
-            (word @ 0..REGISTER_ARGS, what::ANNOTATIONS) => 1 << (REGISTER_ARGS + word),
-            _ => 0,
-        };
-        plan.reads.iter().map(bit).fold(0, |all, bit| all | bit)
-    }
-
-    /// Whether the register with this number points to a string.
-    #[must_use]
-    #[inline(always)]
-    pub const fn has_string(cookie: u64, register: usize) -> bool {
-        cookie >> register & 1 != 0
-    }
-
-    /// Whether the register with this number points to annotations.
-    #[must_use]
-    #[inline(always)]
-    pub const fn has_annotations(cookie: u64, register: usize) -> bool {
-        cookie >> (REGISTER_ARGS + register) & 1 != 0
-    }
-}
-
 /// Bytes that can be read of what is no string: a number of ones in binary, so that programs can bound it in one step
 /// that the verifier of every kernel understands.
 pub const MOST_BYTES: usize = 255;
@@ -263,28 +233,6 @@ const _: () = assert!(size_of::<ReadPlan>() == 24);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cookies_say_what_to_touch() {
-        let mut plan = ReadPlan::default();
-        assert_eq!(touch::cookie(&plan), 0);
-        for (place, (word, what)) in [
-            (2, what::STRING),
-            (3, what::ANNOTATIONS),
-            (1, what::BYTES_AT_RETURN),
-            (RESULT_WORD, what::STRING_AT_RETURN),
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            plan.reads[place] = Read { word, what, bytes: 2 };
-        }
-        let cookie = touch::cookie(&plan);
-        for register in 0..REGISTER_ARGS {
-            assert_eq!(touch::has_string(cookie, register), register == 2);
-            assert_eq!(touch::has_annotations(cookie, register), register == 3);
-        }
-    }
 
     #[test]
     fn cookies_say_when_values_are_read() {

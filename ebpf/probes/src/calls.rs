@@ -283,6 +283,7 @@ fn leave(
             values::at_return(frame, id, result);
             finish(frame, &outcome);
         }
+        Frames::leave_if_idle(id, frames.depth);
         return Some(());
     }
     if paused() {

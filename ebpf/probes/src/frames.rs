@@ -7,7 +7,7 @@ use gputrace_abi::{
     frame::{Frame, MAX_DEPTH, STACK_SPAN, Thread},
 };
 
-use crate::maps::{Counters, EMPTY_THREAD, THREADS};
+use crate::maps::{Counters, EMPTY_THREAD, THREADS, thread_gone, thread_held, threads_are_many};
 
 /// A thread's stack of open calls, and how many of its frames are in use.
 #[derive(Clone, Copy)]
@@ -29,7 +29,25 @@ impl Frames {
     pub(crate) fn create(id: u64) -> Option<Self> {
         let empty = EMPTY_THREAD.get(0)?;
         THREADS.insert(id, empty, 0).ok()?;
+        thread_held();
         Self::find(id)
+    }
+
+    /// Forgets the thread `id` if it has no open call and there are many threads: it will enter again. Only the thread
+    /// itself may say so, because nobody else knows that none of its programs is running.
+    #[inline(always)]
+    pub(crate) fn leave_if_idle(id: u64, depth: u32) {
+        if depth == 0 && threads_are_many() {
+            Self::remove(id);
+        }
+    }
+
+    /// Forgets the thread `id`.
+    #[inline(always)]
+    pub(crate) fn remove(id: u64) {
+        if THREADS.remove(id).is_ok() {
+            thread_gone();
+        }
     }
 
     /// The stack in `thread`, a live map element of the thread that this program runs in.

@@ -8,8 +8,8 @@ use core::ffi::c_void;
 
 use aya_ebpf::{
     helpers::{
-        bpf_get_current_pid_tgid, bpf_probe_read_kernel,
-        generated::{bpf_for_each_map_elem, bpf_ktime_get_boot_ns},
+        bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_probe_read_kernel,
+        generated::{bpf_for_each_map_elem, bpf_get_current_task, bpf_ktime_get_boot_ns},
     },
     macros::raw_tracepoint,
     programs::RawTracePointContext,
@@ -25,7 +25,7 @@ use crate::{
     frames::Frames,
     hold::report,
     linker,
-    maps::{STEPS, TARGETS, THREADS, config, stopped, target},
+    maps::{Counters, STEPS, TARGETS, config, stopped, target},
     ring::{Outcome, finish},
     root,
 };
@@ -45,7 +45,11 @@ pub(crate) fn task_created(ctx: RawTracePointContext) -> Option<()> {
     }
     let child = task_id(ctx.arg(0), config.task_pid)?;
     root::remember();
-    TARGETS.insert(child, flags, 0).ok()
+    if TARGETS.insert(child, flags, 0).is_err() {
+        // SAFETY: a helper without arguments.
+        Counters::of(unsafe { bpf_get_smp_processor_id() })?.untraced_process();
+    }
+    Some(())
 }
 
 /// The id of a task of the kernel's, whose field `pid` lies at `offset`.
@@ -55,10 +59,37 @@ pub(crate) fn task_id(task: *const u8, offset: u32) -> Option<u32> {
     unsafe { bpf_probe_read_kernel(task.wrapping_add(offset as usize).cast()) }.ok()
 }
 
-/// A task ends: its open calls are unfinished for good.
+/// A task ends: its open calls are unfinished for good. A process ends with its last thread.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub(crate) fn task_exited(_ctx: RawTracePointContext) -> Option<()> {
-    close(bpf_get_current_pid_tgid(), span_flags::THREAD_EXITED)
+    let id = bpf_get_current_pid_tgid();
+    close(id, span_flags::THREAD_EXITED);
+    if !stopped() && is_last_thread() {
+        let _ = TARGETS.remove((id >> 32) as u32);
+    }
+    Some(())
+}
+
+/// Whether no other thread of the current task's process lives. False if this kernel's layout is not known: user space
+/// looks for processes that are gone, too.
+#[inline(always)]
+fn is_last_thread() -> bool {
+    let config = config();
+    if config.task_signal == 0 {
+        return false;
+    }
+    // SAFETY: a helper without arguments.
+    let task = unsafe { bpf_get_current_task() };
+    let place = (task + u64::from(config.task_signal)) as *const u64;
+    // SAFETY: the helper behind it checks the address.
+    let Ok(signal) = (unsafe { bpf_probe_read_kernel(place) }) else {
+        return false;
+    };
+    let place = (signal + u64::from(config.signal_live)) as *const u32;
+    // The kernel has subtracted this thread before it calls the tracepoint (`do_exit`).
+    // SAFETY: the helper behind it checks the address.
+    let living = unsafe { bpf_probe_read_kernel(place) };
+    living == Ok(0)
 }
 
 /// A process executes another program. The other threads have ended already; the calling one takes
@@ -111,7 +142,8 @@ fn close(id: u64, flags: u16) -> Option<()> {
             0,
         )
     };
-    THREADS.remove(id).ok()
+    Frames::remove(id);
+    Some(())
 }
 
 /// A thread whose open calls are over.

@@ -6,7 +6,6 @@
 //! | [`calls`] | `call_exit` | the same at instructions that leave a function |
 //! | [`calls`], [`gpu`], [`agents`] | `gpu_enter` | packets, copies and completion signals, at functions that are not traced as calls |
 //! | [`values`] | `call_enter`, `call_leave` | strings that calls are given, results that they store |
-//! | [`touch`] | `constants_touched` | bring in what these point to, where it is not in memory |
 //! | [`signals`] | `process_exits` | read what the GPU has written before the process's memory goes |
 //! | [`ioctls`] | `kfd_…` | requests to the driver |
 //! | [`sched`] | `sched_…` | traced threads without a processor |
@@ -21,6 +20,9 @@
 //! * Only a thread's own programs touch its [`gputrace_abi::frame::Thread`].
 //! * A call is counted as seen exactly once, in [`calls::call_enter`], and from then on ends in exactly
 //!   one place: a record, one drop counter, or (still open at stop) the map that the collector reads.
+//!
+//! * No program may sleep. One that waits for a page of a target's would let the target hold up whoever waits for a
+//!   grace period of the tasks-trace RCU flavour: the stop of this recording, and every other user of BPF on the node.
 //!
 //! The object is loaded with libbpf. That needs BTF maps throughout and rings typed `RingBuf<(), N>`.
 
@@ -57,7 +59,6 @@ mod ring;
 mod root;
 mod sched;
 mod signals;
-mod touch;
 mod trace;
 mod values;
 

@@ -27,12 +27,15 @@ static CONFIG: Global<ProbeConfig> = Global::new(ProbeConfig {
     mm_start_stack: 0,
     wakeup_mask: 0,
     calls_per_window: 0,
+    idle_threads: 0,
     every_library: 0,
     may_hold: 0,
     task_fs: 0,
     fs_root: 0,
     task_nsproxy: 0,
     nsproxy_mnt_ns: 0,
+    task_signal: 0,
+    signal_live: 0,
 });
 
 /// One of [`state`]. That programs leave everything as it is once the recording is over makes stopping exact and
@@ -49,9 +52,14 @@ pub(crate) static RINGS: ArrayOfMaps<RingBuf<(), { 1 << 20 }, 0>, 1> = ArrayOfMa
 #[btf_map]
 pub(crate) static COUNTERS: Array<CpuCounters, 1> = Array::new();
 
-/// Open calls, by `tgid << 32 | tid`.
+/// Open calls, by `tgid << 32 | tid`. Threads without any may be in it, but not more than
+/// [`ProbeConfig::idle_threads`].
 #[btf_map]
 pub(crate) static THREADS: HashMap<u64, Thread, 1> = HashMap::new();
+
+/// How many threads are in [`THREADS`].
+#[btf_map]
+pub(crate) static THREADS_HELD: Array<u64, 1> = Array::new();
 
 /// A zeroed [`Thread`] to insert: too large for the 512 bytes of stack.
 #[btf_map]
@@ -62,7 +70,8 @@ pub(crate) static EMPTY_THREAD: Array<Thread, 1> = Array::new();
 pub(crate) static HEAT: Array<Heat, 1> = Array::new();
 
 /// Traced processes: key tgid, or [`EVERY_PROCESS`]; value bits of
-/// [`gputrace_abi::config::target_flags`].
+/// [`gputrace_abi::config::target_flags`]. Children enter it when they are created, and processes leave it when they end; a
+/// child for which there is no room is counted ([`Counters::untraced_process`]).
 #[btf_map]
 pub(crate) static TARGETS: HashMap<u32, u32, 16384> = HashMap::new();
 
@@ -241,12 +250,45 @@ impl Counters {
         Self::add(unsafe { &raw mut (*self.0).unmatched_returns }, 1);
     }
 
+    /// A child process is not traced, because there is no room for it.
+    #[inline(always)]
+    pub(crate) fn untraced_process(self) {
+        // SAFETY: in bounds of the element.
+        Self::add(unsafe { &raw mut (*self.0).untraced_processes }, 1);
+    }
+
     /// The stack arguments of a call could not be read.
     #[inline(always)]
     pub(crate) fn unreadable_args(self) {
         // SAFETY: in bounds of the element.
         Self::add(unsafe { &raw mut (*self.0).unreadable_args }, 1);
     }
+}
+
+/// A thread has come into [`THREADS`].
+#[inline(always)]
+pub(crate) fn thread_held() {
+    if let Some(held) = THREADS_HELD.get_ptr_mut(0) {
+        // SAFETY: a live, aligned array element that is changed by atomic addition only.
+        unsafe { fetch_add(held, 1) };
+    }
+}
+
+/// A thread has left [`THREADS`].
+#[inline(always)]
+pub(crate) fn thread_gone() {
+    if let Some(held) = THREADS_HELD.get_ptr_mut(0) {
+        // SAFETY: as above; -1 in two's complement.
+        unsafe { fetch_add(held, u64::MAX) };
+    }
+}
+
+/// Whether there are so many threads in [`THREADS`] that those without open calls have to leave.
+#[inline(always)]
+pub(crate) fn threads_are_many() -> bool {
+    let held = THREADS_HELD.get_ptr(0);
+    // SAFETY: a live array element; any recent value will do.
+    held.is_some_and(|held| unsafe { held.read_volatile() } > config().idle_threads)
 }
 
 /// Adds to `*field` in one atomic step and returns what it held before.

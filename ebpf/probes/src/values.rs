@@ -297,7 +297,12 @@ fn complete<const BYTES: usize>(
             flags,
         );
     };
-    slot.submit(false);
+    if read < 0 && order.bytes == 0 {
+        // A constant, most likely, which the collector can read as long as the program runs.
+        slot.submit_now();
+    } else {
+        slot.submit(false);
+    }
     0
 }
 
@@ -475,8 +480,13 @@ fn annotation(order: &Order, address: u64, mut slot: Slot<Sized<LONG_BYTES>>, co
         }
         counters.seen(Domain::ArgumentData.id());
         describe(record.cast(), LONG_RECORD, order, length, flags);
+        if flags & (value_flags::UNREADABLE | value_flags::NAME_UNREADABLE) == 0 {
+            slot.submit(false);
+            return;
+        }
     }
-    slot.submit(false);
+    // As in `complete`.
+    slot.submit_now();
 }
 
 /// The ring is full.

@@ -112,6 +112,7 @@ pub(crate) fn load(backend: BackendChoice) -> Result<Calls> {
         backend,
         ring_bytes: RING_BYTES,
         max_threads: 4096,
+        max_processes: 1024,
         limit: None,
         every_library: false,
         follow_forks: false,

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 use gputrace_abi::config::ProbeConfig;
 use gputrace_probe::{
-    layout::{program_stack, task_pid},
+    layout::{living_threads, program_stack, task_pid},
     possible_cpus,
 };
 use libbpf_rs::{MapType, ObjectBuilder, OpenObject, OpenProgram, PrintLevel};
@@ -134,6 +134,9 @@ fn configure(open: &mut OpenObject) -> Result<()> {
         mm_start_stack: program_stack().1,
         wakeup_mask: 63,
         calls_per_window: 1_000_000,
+        idle_threads: 1024,
+        task_signal: living_threads().0,
+        signal_live: living_threads().1,
     };
     for mut map in open.maps_mut() {
         if map.name().to_string_lossy().ends_with(".config") {

@@ -74,6 +74,10 @@ pub struct Ledger {
     pub task_events: u64,
     /// Of these, lost because their ring was full.
     pub task_events_lost: u64,
+    /// Child processes of traced ones that are not traced, because there was no room for them. Nothing that they did was
+    /// seen.
+    #[serde(default)]
+    pub untraced_processes: u64,
 }
 
 impl Ledger {

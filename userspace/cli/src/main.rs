@@ -26,6 +26,9 @@ use tracing_subscriber::{EnvFilter, fmt};
 use crate::args::{Cli, Command, LogLevel};
 
 fn main() -> ExitCode {
+    // Other processes are read by helpers, whose program is this one.
+    gputrace_reader::serve_if_asked();
+    gputrace_reader::install();
     ignore_file_size_signal();
     let mut command = Cli::command();
     command.build();

@@ -275,6 +275,13 @@ fn tell_account(finished: &Finished) {
         total.written + total.unfinished,
         total.unfinished
     ));
+    let untraced = finished.ledger.untraced_processes;
+    if untraced > 0 {
+        say(&format!(
+            "{untraced} child processes were NOT TRACED, because there was no room for more processes: what they did is \
+             in no account"
+        ));
+    }
 }
 
 /// What was lost, and what can be done about it next time.

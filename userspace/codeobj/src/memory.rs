@@ -1,20 +1,15 @@
 //! Memory of another process, read from outside.
 //!
-//! Nothing is ever written, and the process is neither stopped nor traced: `process_vm_readv` copies from
-//! its pages, and where that is refused (mappings of device memory have no pages of their own) the same
-//! bytes are asked of `/proc/PID/mem`, which goes through the driver. Both need the right to trace the
+//! Nothing is ever written, and the process is neither stopped nor traced. The reading is that of
+//! `gputrace-reader`, which waits for no process: [`MemoryError::NoAnswer`]. It needs the right to trace the
 //! process (`ptrace(2)`, "Ptrace access mode checking").
 //!
 //! `/proc/PID/mem` also reads what the process itself may not: address space that is only reserved
 //! (`PROT_NONE`) reads as zeros. Zeros therefore prove nothing.
 
 use std::{
-    fs::File,
     io,
-    os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::FileExt,
-    },
+    os::fd::{AsFd, OwnedFd},
 };
 
 use rustix::{
@@ -36,6 +31,12 @@ pub enum MemoryError {
     /// The kernel refuses.
     #[error("may not read the memory of process {pid}; run gputrace with sudo, or give it CAP_SYS_PTRACE")]
     PermissionDenied {
+        /// The process.
+        pid: u32,
+    },
+    /// The process keeps those waiting who read it, e.g. by `userfaultfd` or a file system that does not answer.
+    #[error("process {pid} does not answer when its memory is read")]
+    NoAnswer {
         /// The process.
         pid: u32,
     },
@@ -164,10 +165,7 @@ pub trait Memory {
 #[derive(Debug)]
 pub struct ProcessMemory {
     pid: u32,
-    raw: libc::pid_t,
     process: OwnedFd,
-    /// `/proc/PID/mem`, reopened never: it stays with the program that ran when it was opened.
-    file: File,
 }
 
 impl ProcessMemory {
@@ -184,14 +182,8 @@ impl ProcessMemory {
             Errno::INVAL => MemoryError::NoSuchProcess { pid },
             errno => refused(errno),
         })?;
-        let file = File::open(format!("/proc/{pid}/mem"))
-            .map_err(|error| refused(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
-        let memory = Self {
-            pid,
-            raw,
-            process,
-            file,
-        };
+        gputrace_reader::may_read(pid).map_err(|error| io_failure(pid, 0, error))?;
+        let memory = Self { pid, process };
         // The number may have passed on between the two calls, but not while the first process lives.
         memory.check(0)?;
         Ok(memory)
@@ -201,6 +193,18 @@ impl ProcessMemory {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Reads `N` bytes, at most 500, at each of several places, which is cheaper than one after the other; `None` where
+    /// that cannot be done.
+    ///
+    /// # Errors
+    /// As [`Memory::read_some`].
+    pub fn places<const N: usize>(&self, addresses: &[u64]) -> Result<Vec<Option<[u8; N]>>, MemoryError> {
+        let places =
+            gputrace_reader::places(self.pid, addresses).map_err(|error| io_failure(self.pid, 0, error))?;
+        self.check(0)?;
+        Ok(places)
     }
 
     /// Whether the process has not ended.
@@ -229,55 +233,25 @@ impl ProcessMemory {
             Err(error) => Err(error),
         }
     }
-
-    /// One `process_vm_readv` of one range.
-    fn vm_read(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
-        let here = libc::iovec {
-            iov_base: buffer.as_mut_ptr().cast(),
-            iov_len: buffer.len(),
-        };
-        let there = libc::iovec {
-            iov_base: std::ptr::without_provenance_mut(usize::try_from(address).map_err(|_| Errno::FAULT)?),
-            iov_len: buffer.len(),
-        };
-        // SAFETY: the kernel writes to `here` only, which is `buffer`; `there` is checked by the kernel and
-        // belongs to another process.
-        let got = unsafe { libc::process_vm_readv(self.raw, &raw const here, 1, &raw const there, 1, 0) };
-        usize::try_from(got)
-            .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
-    }
 }
 
 impl Memory for ProcessMemory {
     fn read_some(&self, address: u64, buffer: &mut [u8]) -> Result<usize, MemoryError> {
-        let mut done = 0;
-        while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            let Some(at) = address.checked_add(done as u64) else {
-                break;
-            };
-            let got = match self.vm_read(at, rest) {
-                Ok(0) | Err(Errno::FAULT | Errno::PERM | Errno::NOSYS) => {
-                    // Of device memory only this way gets at the bytes. It fails with EIO where nothing is
-                    // mapped, and reads nothing at all once the program is gone.
-                    match self.file.read_at(rest, at) {
-                        Ok(got) => got,
-                        Err(error) => match Errno::from_io_error(&error) {
-                            Some(Errno::INTR) => continue,
-                            Some(Errno::IO | Errno::FAULT | Errno::INVAL | Errno::OVERFLOW) => 0,
-                            errno => return Err(failure(self.pid, at, errno.unwrap_or(Errno::IO))),
-                        },
-                    }
-                }
-                Ok(got) => got,
-                Err(errno) => return Err(failure(self.pid, at, errno)),
-            };
-            if got == 0 {
-                break;
-            }
-            done += got;
-        }
+        let got = gputrace_reader::memory(self.pid, address, buffer)
+            .map_err(|error| io_failure(self.pid, address, error))?;
         self.check(address)?;
-        Ok(done)
+        Ok(got)
+    }
+}
+
+fn io_failure(pid: u32, address: u64, error: io::Error) -> MemoryError {
+    match Errno::from_io_error(&error) {
+        Some(errno) => failure(pid, address, errno),
+        None if error.kind() == io::ErrorKind::TimedOut => MemoryError::NoAnswer { pid },
+        None => MemoryError::Io {
+            address,
+            source: error,
+        },
     }
 }
 

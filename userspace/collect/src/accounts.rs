@@ -20,6 +20,8 @@ struct Row {
     /// What the collector itself saw, besides the programs.
     seen: u64,
     unreadable: u64,
+    /// More than is done for one process.
+    refused: u64,
 }
 
 /// The collector's side of the accounts.
@@ -51,19 +53,8 @@ impl Accounts {
     /// A call's record was taken over for the capture.
     pub fn written(&mut self, header: &RecordHeader) {
         if let Some(row) = self.row(header.cpu, header.domain) {
-            match header.kind {
-                kind::SPAN
-                | kind::PACKET
-                | kind::COMPLETION
-                | kind::COPY
-                | kind::SCRATCH
-                | kind::IOCTL
-                | kind::OFF_CPU
-                | kind::TRACE
-                | kind::VALUE => row.written += 1,
-                kind::UNFINISHED | kind::IOCTL_UNFINISHED | kind::OFF_CPU_OPEN => row.unfinished += 1,
-                _ => {}
-            }
+            row.written += u64::from(Self::is_written(header.kind));
+            row.unfinished += u64::from(Self::is_unfinished(header.kind));
         }
     }
 
@@ -76,12 +67,56 @@ impl Accounts {
         }
     }
 
-    /// Something was there that nobody could read in time: seen and lost.
-    pub fn unreadable(&mut self, domain: u8) {
+    /// So many things were there that nobody could read in time: seen and lost.
+    pub fn unreadable(&mut self, domain: u8, count: u64) {
         if let Some(row) = self.row(0, domain) {
-            row.seen += 1;
-            row.unreadable += 1;
+            row.seen += count;
+            row.unreadable += count;
         }
+    }
+
+    /// So many things were there that are more than is done for one process: seen here and lost.
+    pub fn refused_here(&mut self, domain: u8, count: u64) {
+        if let Some(row) = self.row(0, domain) {
+            row.seen += count;
+            row.refused += count;
+        }
+    }
+
+    /// A record that a program made, and counted as seen, is more than is kept of one process.
+    pub fn refused(&mut self, header: &RecordHeader) {
+        if Self::is_counted(header.kind)
+            && let Some(row) = self.row(header.cpu, header.domain)
+        {
+            row.refused += 1;
+        }
+    }
+
+    /// Whether records of this kind are in the account.
+    fn is_counted(kind: u8) -> bool {
+        Self::is_written(kind) || Self::is_unfinished(kind)
+    }
+
+    const fn is_written(kind: u8) -> bool {
+        matches!(
+            kind,
+            kind::SPAN
+                | kind::PACKET
+                | kind::COMPLETION
+                | kind::COPY
+                | kind::SCRATCH
+                | kind::IOCTL
+                | kind::OFF_CPU
+                | kind::TRACE
+                | kind::VALUE
+        )
+    }
+
+    const fn is_unfinished(kind: u8) -> bool {
+        matches!(
+            kind,
+            kind::UNFINISHED | kind::IOCTL_UNFINISHED | kind::OFF_CPU_OPEN
+        )
     }
 
     /// A record came out of a ring that makes no sense.
@@ -98,17 +133,12 @@ impl Accounts {
             let Some(row) = self.row(header.cpu, header.domain) else {
                 continue;
             };
-            let counted = match header.kind {
-                kind::SPAN
-                | kind::PACKET
-                | kind::COMPLETION
-                | kind::COPY
-                | kind::IOCTL
-                | kind::OFF_CPU
-                | kind::TRACE
-                | kind::VALUE => &mut row.written,
-                kind::UNFINISHED | kind::IOCTL_UNFINISHED | kind::OFF_CPU_OPEN => &mut row.unfinished,
-                _ => continue,
+            let counted = if Self::is_written(header.kind) {
+                &mut row.written
+            } else if Self::is_unfinished(header.kind) {
+                &mut row.unfinished
+            } else {
+                continue;
             };
             *counted = counted.saturating_sub(1);
             row.capture_write += 1;
@@ -138,6 +168,7 @@ impl Accounts {
         for one in counters {
             ledger.unmatched_returns += one.unmatched_returns;
             ledger.unreadable_args += one.unreadable_args;
+            ledger.untraced_processes += one.untraced_processes;
         }
         for domain in 0..DOMAINS {
             for (cpu, rows) in self.rows.iter().enumerate() {
@@ -149,6 +180,7 @@ impl Accounts {
                     .map(|reason| match reason {
                         DropReason::Malformed => mine.malformed,
                         DropReason::CaptureWrite => mine.capture_write,
+                        DropReason::ProcessLimit => mine.refused,
                         reason => {
                             let counted = kernel
                                 .and_then(|k| k.dropped.get(*reason as usize)?.get(domain))
@@ -187,7 +219,7 @@ mod tests {
             sequence: seen,
             unmatched_returns: 1,
             unreadable_args: 0,
-            reserved: 0,
+            untraced_processes: 0,
             seen: [0; DOMAINS],
             dropped: [[0; DOMAINS]; KERNEL_REASONS],
         };
@@ -235,6 +267,23 @@ mod tests {
         assert_eq!(ledger.rows[0].written, 1);
         assert_eq!(ledger.rows[0].dropped_for(DropReason::CaptureWrite), 1);
         assert_eq!(ledger.rows[0].imbalance(), 0);
+    }
+
+    #[test]
+    fn what_is_refused_is_in_the_account() {
+        let mut accounts = Accounts::new(1);
+        accounts.refused(&header(kind::SPAN, 0));
+        accounts.refused(&header(kind::QUEUE, 0));
+        accounts.refused_here(3, 5);
+        accounts.unreadable(3, 2);
+        let mut counters = counters(1, 0);
+        counters.untraced_processes = 4;
+        let ledger = accounts.ledger(9, true, &[counters], TaskCounters::default());
+        assert!(ledger.rows.iter().all(|row| row.imbalance() == 0), "{ledger:?}");
+        let total = ledger.total();
+        assert_eq!(total.dropped_for(DropReason::ProcessLimit), 6);
+        assert_eq!(total.dropped_for(DropReason::MemoryUnreadable), 2);
+        assert_eq!((total.seen, ledger.untraced_processes), (8, 4));
     }
 
     #[test]

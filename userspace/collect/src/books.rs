@@ -1,6 +1,6 @@
 //! What becomes of each record: it is checked, counted and written, and who waits for it is told.
 
-use std::fs::File;
+use std::{fs::File, time::Instant};
 
 use gputrace_abi::{
     domain::Domain,
@@ -8,6 +8,7 @@ use gputrace_abi::{
     kfd::{LONG_IOCTL_SIZE, LongIoctl},
     record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, kind, span_flags, task_op},
     sched::OffCpu,
+    values::Value,
 };
 use gputrace_capture::{CaptureWriter, Meta, WriteError, WriteFailure, meta::Notice, records};
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -16,9 +17,12 @@ use crate::{
     accounts::Accounts,
     clocks,
     collector::Happening,
-    constants::Constants,
+    constants,
     gpu::GpuBooks,
     late::Late,
+    limits::{Limits, What},
+    pending::{Ordered, Pending},
+    reading::{Order, Read, Reading},
     rings::{Checked, check},
     tasks::Relevant,
     values,
@@ -30,8 +34,11 @@ pub(crate) struct Books {
     pub(crate) accounts: Accounts,
     pub(crate) relevant: Relevant,
     pub(crate) gpu: Option<GpuBooks>,
-    /// What programs in the kernel could not read.
-    pub(crate) constants: Constants,
+    /// Who reads what programs in the kernel could not read.
+    pub(crate) reading: Reading,
+    pub(crate) pending: Pending,
+    /// What one process may ask for.
+    pub(crate) limits: Limits,
     /// For records that are shortened.
     pub(crate) trimmed: Vec<u8>,
     /// How many were handed to the writer.
@@ -63,11 +70,11 @@ impl Books {
                     self.records += 1;
                     let written = self.writer.records(bytes);
                     self.wrote(written);
-                    if let Some(gpu) = &mut self.gpu
-                        && task.op == task_op::EXIT
-                        && task.pid == task.tid
-                    {
-                        gpu.ended(task.pid);
+                    if task.op == task_op::EXIT && task.pid == task.tid {
+                        self.limits.ended(task.pid);
+                        if let Some(gpu) = &mut self.gpu {
+                            gpu.ended(task.pid);
+                        }
                     }
                     (self.tell)(Happening::Task(task));
                 }
@@ -96,13 +103,9 @@ impl Books {
                 self.call(&header, bytes);
             }
             Checked::Value(bytes) => {
-                let completed = self.constants.completed(bytes);
-                let bytes = completed.as_deref().unwrap_or(bytes);
-                if let Some(header) = values::trimmed(bytes, &mut self.trimmed) {
-                    // Borrowed from itself: the buffer comes back at the end.
-                    let buffer = std::mem::take(&mut self.trimmed);
-                    self.call(&header, &buffer);
-                    self.trimmed = buffer;
+                let correlation = Value::ref_from_prefix(bytes).map_or(0, |(value, _)| value.correlation);
+                if !self.order_value(correlation, bytes) && !self.pending.follows(correlation, bytes) {
+                    self.value(bytes);
                 }
             }
             Checked::Described(bytes) => {
@@ -114,8 +117,95 @@ impl Books {
         }
     }
 
+    /// Has a value looked for that a program could not read; false if that is not to be done.
+    fn order_value(&mut self, correlation: u64, bytes: &[u8]) -> bool {
+        let Some(pid) = constants::wanted(bytes) else {
+            return false;
+        };
+        let now = Instant::now();
+        if !self.limits.take(pid, What::Texts, 1, now) {
+            return false;
+        }
+        let number = self.pending.number();
+        let is_ordered = self.reading.order(number, Order::Value(bytes.to_vec()));
+        if is_ordered {
+            let ordered = Ordered::Value(bytes.to_vec(), Vec::new());
+            self.pending.add(number, ordered, now);
+            self.pending.is_of_call(number, correlation);
+        }
+        is_ordered
+    }
+
+    fn value(&mut self, bytes: &[u8]) {
+        if let Some(header) = values::trimmed(bytes, &mut self.trimmed) {
+            // Borrowed from itself: the buffer comes back at the end.
+            let buffer = std::mem::take(&mut self.trimmed);
+            self.call(&header, &buffer);
+            self.trimmed = buffer;
+        }
+    }
+
+    /// Takes what was read for an order. What comes after the waiting for it has ended is in the account already.
+    pub(crate) fn read(&mut self, number: u64, read: Read) {
+        match (self.pending.take(number), read) {
+            (Some(Ordered::Value(bytes, followers)), Read::Value(found)) => {
+                self.value(found.as_deref().unwrap_or(&bytes));
+                followers.iter().for_each(|bytes| self.value(bytes));
+            }
+            (Some(Ordered::Packets(_)), Read::Packets(late)) => {
+                for late in late {
+                    match late {
+                        Late::Found(packet) => {
+                            self.accounts.seen_here(&packet.header);
+                            self.call(&packet.header, packet.as_bytes());
+                        }
+                        Late::Gone => self.accounts.unreadable(Domain::QueuePacket.id(), 1),
+                    }
+                }
+            }
+            (Some(ordered), _) => self.unanswered(ordered),
+            (None, _) => {}
+        }
+    }
+
+    /// Something that was ordered is not waited for any longer.
+    fn unanswered(&mut self, ordered: Ordered) {
+        match ordered {
+            Ordered::Value(bytes, followers) => {
+                self.value(&bytes);
+                followers.iter().for_each(|bytes| self.value(bytes));
+            }
+            Ordered::Packets(count) => self.accounts.unreadable(Domain::QueuePacket.id(), count as u64),
+        }
+    }
+
+    /// Ends the waiting for orders that nobody has answered for long; with `all` for every one.
+    pub(crate) fn give_up(&mut self, all: bool) {
+        for ordered in self.pending.overdue(Instant::now(), all) {
+            self.unanswered(ordered);
+        }
+    }
+
+    /// Says what was refused to processes since this was last called.
+    pub(crate) fn tell_refused(&mut self) {
+        let mut refused = self.limits.take_refused();
+        refused.extend(self.gpu.iter_mut().flat_map(|gpu| gpu.limits.take_refused()));
+        let time = clocks::now();
+        for text in refused {
+            self.meta(&Notice { time, text }.into());
+        }
+    }
+
     /// Counts first: the writer may answer at once that this very record is lost.
     fn call(&mut self, header: &RecordHeader, bytes: &[u8]) {
+        if let Some(pid) = limited_pid(header.kind, bytes)
+            && !self
+                .limits
+                .take(pid, What::Bytes, bytes.len() as u64, Instant::now())
+        {
+            self.accounts.refused(header);
+            return;
+        }
         self.accounts.written(header);
         self.records += 1;
         let written = self.writer.records(bytes);
@@ -144,25 +234,24 @@ impl Books {
         }
     }
 
-    /// Reads packets that were passed over; returns the bytes written.
-    pub(crate) fn late(&mut self, all: bool) -> usize {
-        let Some(gpu) = &mut self.gpu else { return 0 };
-        let mut bytes = 0;
-        let late = gpu.round(all);
+    /// Has packets read that were passed over.
+    pub(crate) fn late(&mut self, all: bool) {
+        let Some(gpu) = &mut self.gpu else { return };
+        let missing = gpu.round(all);
         for text in gpu.remarks() {
             self.remark(text);
         }
-        for late in late {
-            match late {
-                Late::Found(packet) => {
-                    self.accounts.seen_here(&packet.header);
-                    self.call(&packet.header, packet.as_bytes());
-                    bytes += size_of_val(&packet);
-                }
-                Late::Gone => self.accounts.unreadable(Domain::QueuePacket.id()),
+        let domain = Domain::QueuePacket.id();
+        self.accounts.unreadable(domain, missing.gone as u64);
+        self.accounts.refused_here(domain, missing.refused);
+        for (pid, due) in missing.due {
+            let (number, count) = (self.pending.number(), due.len());
+            if self.reading.order(number, Order::Packets(pid, due)) {
+                self.pending.add(number, Ordered::Packets(count), Instant::now());
+            } else {
+                self.accounts.unreadable(domain, count as u64);
             }
         }
-        bytes
     }
 
     /// Writes the calls that are still open in a thread.
@@ -260,6 +349,16 @@ impl Books {
             self.failure = Some(text.clone());
             (self.tell)(Happening::CaptureFailed(text));
         }
+    }
+}
+
+/// The process whose share a record uses up; `None` of records that are few or that nobody makes at will.
+fn limited_pid(kind: u8, record: &[u8]) -> Option<u32> {
+    match kind {
+        kind::SPAN => Span::ref_from_prefix(record).ok().map(|(span, _)| span.pid),
+        kind::VALUE => Value::ref_from_prefix(record).ok().map(|(value, _)| value.pid),
+        kind::PACKET | kind::COPY | kind::COMPLETION | kind::IOCTL => pid_of(record),
+        _ => None,
     }
 }
 

@@ -17,18 +17,20 @@ use gputrace_capture::{
     CaptureWriter, Meta,
     gpu::AgentKind,
     ledger::Ledger,
-    meta::{End, EndReason, Epoch},
+    meta::{End, EndReason, Epoch, Notice},
 };
-use gputrace_probe::{ProbeError, calls::Calls, tasks::Tasks};
+use gputrace_probe::{ProbeError, calls::Calls, present_cpus, tasks::Tasks};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::{
     accounts::Accounts,
     books::Books,
     clocks,
-    constants::Constants,
     gpu::GpuBooks,
+    limits::Limits,
     pace::Pace,
+    pending::Pending,
+    reading::{Read, Reading},
     rings::CpuRing,
     sampling::{GpuClocks, Sampling},
     tasks::Relevant,
@@ -46,6 +48,9 @@ const LEDGER_EVERY: Duration = Duration::from_secs(1);
 
 /// How often the clocks do; they drift against each other by microseconds in that time.
 const CLOCKS_EVERY: Duration = Duration::from_secs(10);
+
+/// For how long, at the end, what processes have in their memory is waited for.
+const LAST_PATIENCE: Duration = Duration::from_millis(800);
 
 /// What the collector starts from.
 pub struct Settings {
@@ -87,6 +92,8 @@ pub enum Command {
     Process(u32),
     /// Append what the watcher found: records, back to back, and metadata.
     Watched(Box<(Vec<u8>, Vec<Meta>)>),
+    /// The answer to the order of this number.
+    Read(u64, Box<Read>),
     /// What the rings hold now is the last before a time in which the programs pass over what happens: packets that are
     /// missing after it are not looked for. The programs must be paused, and be resumed only when a barrier behind this
     /// was answered.
@@ -213,6 +220,8 @@ pub struct Collector {
     tasks: Option<Tasks>,
     logger: Option<aya_log::EbpfLogger<&'static dyn log::Log>>,
     rings: Vec<CpuRing>,
+    /// Bytes of each.
+    ring_bytes: usize,
     wake: Arc<OwnedFd>,
     books: Books,
     commands: Receiver<Command>,
@@ -269,7 +278,9 @@ impl Collector {
                 relevant: Relevant::new(follow_forks),
                 gpu,
                 trimmed: Vec::new(),
-                constants: Constants::default(),
+                reading: Reading::start(sender.clone()).map_err(|error| start_error(&error))?,
+                pending: Pending::default(),
+                limits: Limits::default(),
                 records: 0,
                 unread: false,
                 failure: None,
@@ -279,6 +290,7 @@ impl Collector {
             tasks,
             logger,
             rings,
+            ring_bytes: limit,
             wake: Arc::clone(&wake),
             commands,
             watcher,
@@ -300,7 +312,8 @@ impl Collector {
     fn run(mut self) -> Result<Stopped, ProbeError> {
         let mut drained = 0;
         loop {
-            self.wait(if drained == 0 { PAUSE_IDLE } else { PAUSE_BUSY });
+            let is_idle = drained == 0 && !self.books.pending.any();
+            self.wait(if is_idle { PAUSE_IDLE } else { PAUSE_BUSY });
             while let Ok(command) = self.commands.try_recv() {
                 match command {
                     Command::Meta(meta) => self.books.meta(&meta),
@@ -308,6 +321,7 @@ impl Collector {
                         self.books.relevant.add(pid);
                     }
                     Command::Watched(found) => self.books.watched(&found.0, &found.1),
+                    Command::Read(number, read) => self.books.read(number, *read),
                     Command::PassedOver => {
                         while self.round() > 0 {}
                         self.books.passed_over();
@@ -349,17 +363,20 @@ impl Collector {
     fn round(&mut self) -> usize {
         // Every record made before this moment is in a ring now, so the round will get it.
         let time = clocks::now();
-        self.books.constants.tick(Instant::now());
         let mut bytes = 0;
         let before = self.books.records;
         for ring in &mut self.rings {
             let cpu = ring.cpu;
             bytes += ring.drain(|record| self.books.take(cpu, record));
         }
-        bytes += self.books.late(false);
+        self.books.late(false);
+        self.books.give_up(false);
         // Events of processes that are not recorded are drained all the time, and leave nothing behind.
         if self.books.records != before {
-            self.books.meta(&Epoch { time }.into());
+            self.books.pending.mark(Epoch { time });
+        }
+        if let Some(epoch) = self.books.pending.due_mark() {
+            self.books.meta(&epoch.into());
         }
         if let Some(logger) = &mut self.logger {
             logger.flush();
@@ -377,12 +394,28 @@ impl Collector {
         }
         if now >= self.ledger_due {
             self.ledger_due = now + LEDGER_EVERY;
+            self.books.tell_refused();
+            self.look_for_cpus();
             let ledger = self.ledger(false)?;
             for ledger in self.pace.ledgers(ledger) {
                 self.books.meta(&ledger.into());
             }
         }
         Ok(())
+    }
+
+    /// Reads also the rings of processors that have been plugged in.
+    fn look_for_cpus(&mut self) {
+        let limit = self.ring_bytes;
+        match self.calls.adopt(&present_cpus()) {
+            Ok(new) => {
+                let new = new.into_iter();
+                self.rings
+                    .extend(new.map(|(cpu, ring)| CpuRing::new(cpu, ring, limit)));
+            }
+            // What does not fit into the small ring is counted.
+            Err(error) => tracing::debug!("a ring for a new processor: {error}"),
+        }
     }
 
     fn ledger(&self, complete: bool) -> Result<Ledger, ProbeError> {
@@ -398,20 +431,35 @@ impl Collector {
 
     fn finish(mut self, reason: EndReason) -> Result<Stopped, ProbeError> {
         let time = clocks::now();
+        let deadline = Instant::now() + LAST_PATIENCE;
         while self.round() > 0 {}
         self.books.late(true);
-        if let Some(watcher) = self.watcher.take() {
-            let found = watcher.stop();
-            // What it had reported before stands in the way of nothing else now.
-            while let Ok(command) = self.commands.try_recv() {
-                if let Command::Watched(found) = command {
-                    self.books.watched(&found.0, &found.1);
-                }
-            }
+        let watcher = self.watcher.take().map(Watcher::stop);
+        // What it had reported before stands in the way of nothing else now.
+        while self.books.pending.any_order()
+            && let Ok(command) = self
+                .commands
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+        {
+            self.last(command);
+        }
+        self.books.give_up(true);
+        if let Some(found) = watcher.and_then(|watcher| watcher.found(deadline)) {
             self.books.watched(&found.records, &found.metas);
         }
         // What is still to come is bounded, and must be there.
         self.books.writer.unlimit();
+        while let Ok(command) = self.commands.try_recv() {
+            self.last(command);
+        }
+        self.books.tell_refused();
+        let counters = self.calls.counters()?;
+        let untraced: u64 = counters.iter().map(|cpu| cpu.untraced_processes).sum();
+        if untraced > 0 {
+            let text =
+                format!("{untraced} child processes are not traced, because there was no room for more");
+            self.books.meta(&Notice { time, text }.into());
+        }
         for (id, thread) in self.calls.threads()? {
             self.books.unfinished(id, &thread, time);
         }
@@ -428,6 +476,17 @@ impl Collector {
             capture_bytes: writer.size(),
             failure,
         })
+    }
+}
+
+impl Collector {
+    /// Does what is still to be done of a command that came at the end.
+    fn last(&mut self, command: Command) {
+        match command {
+            Command::Watched(found) => self.books.watched(&found.0, &found.1),
+            Command::Read(number, read) => self.books.read(number, *read),
+            _ => {}
+        }
     }
 }
 

@@ -4,9 +4,8 @@
 //! program's file, which the system reads when it is first touched; a library that does nothing with the text never touches it.
 //! It is read here a moment later, which is the same as long as nobody can have changed it: only from mappings of files that
 //! the process cannot write to, and only if the process still executes the same program. Reading brings the page in, so that
-//! the next call with a constant from there needs nothing of this.
-
-use std::time::{Duration, Instant};
+//! the next call with a constant from there needs nothing of this. The page may be one that a file system has to bring
+//! which does not answer, so the reading is done by [`crate::reading`].
 
 use gputrace_abi::values::{LONG_BYTES, UNREAD_SIZE, Value, annotation, value_flags};
 use gputrace_codeobj::memory::{Memory, ProcessMemory};
@@ -16,54 +15,35 @@ use gputrace_target::process::{
 };
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-/// Values that are looked for within [`PERIOD`]: each costs some 50 us, most of it for the list of mappings.
-const MOST: u32 = 64;
-const PERIOD: Duration = Duration::from_millis(100);
-
-/// Looks for values in the memory of processes.
-#[derive(Debug, Default)]
-pub(crate) struct Constants {
-    looked: u32,
-    /// When it began to count.
-    since: Option<Instant>,
+/// The process of a record whose value was not readable and may be a constant; `None` of any other.
+pub(crate) fn wanted(record: &[u8]) -> Option<u32> {
+    let (value, _) = Value::read_from_prefix(record).ok()?;
+    let missing = value_flags::UNREADABLE | value_flags::NAME_UNREADABLE;
+    // Where a result was to be stored is no constant.
+    let may_be_constant = value_flags::STRING | value_flags::ANNOTATION;
+    (value.flags & missing != 0 && value.flags & may_be_constant != 0).then_some(value.pid)
 }
 
-impl Constants {
-    /// Says what time it is.
-    pub(crate) fn tick(&mut self, now: Instant) {
-        if self.looked > 0 && self.since.is_none_or(|since| now >= since + PERIOD) {
-            self.looked = 0;
-            self.since = Some(now);
-        }
-    }
-
-    /// The record with the value that it says was not readable, if that is a constant of the program.
-    pub(crate) fn completed(&mut self, record: &[u8]) -> Option<Vec<u8>> {
-        let (value, rest) = Value::read_from_prefix(record).ok()?;
-        let missing = value_flags::UNREADABLE | value_flags::NAME_UNREADABLE;
-        // Where a result was to be stored is no constant.
-        let may_be_constant = value_flags::STRING | value_flags::ANNOTATION;
-        if value.flags & missing == 0 || value.flags & may_be_constant == 0 || self.looked >= MOST {
-            return None;
-        }
-        self.looked += 1;
-        let bytes = rest.get(..usize::from(value.length))?;
-        let at = if bytes.len() == UNREAD_SIZE {
-            8
-        } else {
-            annotation::STACK
-        };
-        let stack = word(bytes, at)?;
-        let program = Program::of(value.pid)?;
-        let found = if value.flags & value_flags::ANNOTATION != 0 {
-            complete(bytes, value.flags, &program)?
-        } else {
-            let (text, cut) = program.text(word(bytes, 0)?, LONG_BYTES)?;
-            (text, value_flags::STRING | if cut { value_flags::CUT } else { 0 })
-        };
-        // Had it executed another program before that, this would be another place.
-        (stack != 0 && start_stack(value.pid) == Some(stack)).then(|| assemble(value, &found))
-    }
+/// The record with the value that it says was not readable, if that is a constant of the program.
+pub(crate) fn completed(record: &[u8]) -> Option<Vec<u8>> {
+    wanted(record)?;
+    let (value, rest) = Value::read_from_prefix(record).ok()?;
+    let bytes = rest.get(..usize::from(value.length))?;
+    let at = if bytes.len() == UNREAD_SIZE {
+        8
+    } else {
+        annotation::STACK
+    };
+    let stack = word(bytes, at)?;
+    let program = Program::of(value.pid)?;
+    let found = if value.flags & value_flags::ANNOTATION != 0 {
+        complete(bytes, value.flags, &program)?
+    } else {
+        let (text, cut) = program.text(word(bytes, 0)?, LONG_BYTES)?;
+        (text, value_flags::STRING | if cut { value_flags::CUT } else { 0 })
+    };
+    // Had it executed another program before that, this would be another place.
+    (stack != 0 && start_stack(value.pid) == Some(stack)).then(|| assemble(value, &found))
 }
 
 /// The eight bytes from `at` on.
@@ -196,7 +176,7 @@ mod tests {
     }
 
     fn completed(flags: u8, bytes: &[u8]) -> Option<(u8, Vec<u8>)> {
-        let record = Constants::default().completed(&record(flags, bytes))?;
+        let record = super::completed(&record(flags, bytes))?;
         let (value, rest) = Value::read_from_prefix(&record).unwrap();
         assert_eq!(rest.len(), usize::from(value.length));
         Some((value.flags, rest.to_vec()))
@@ -256,26 +236,6 @@ mod tests {
         let gone = annotation(annotation::kind::INT32, 8, 8);
         let (flags, _) = completed(unreadable | value_flags::NAME_UNREADABLE, &gone).unwrap();
         assert_eq!(flags, unreadable | value_flags::NAME_UNREADABLE);
-    }
-
-    #[test]
-    fn a_period_has_its_limit() {
-        let mut constants = Constants::default();
-        let now = Instant::now();
-        constants.looked = 1;
-        constants.tick(now);
-        let record = record(
-            value_flags::STRING | value_flags::UNREADABLE,
-            &unread(address(TEXT)),
-        );
-        for _ in 0..MOST {
-            assert!(constants.completed(&record).is_some());
-        }
-        assert!(constants.completed(&record).is_none());
-        constants.tick(now + PERIOD / 2);
-        assert!(constants.completed(&record).is_none());
-        constants.tick(now + PERIOD);
-        assert!(constants.completed(&record).is_some());
     }
 
     proptest! {

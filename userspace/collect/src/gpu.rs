@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::mpsc::Sender,
+    time::Instant,
 };
 
 use gputrace_abi::{
@@ -27,12 +28,12 @@ use zerocopy::FromBytes as _;
 
 use crate::{
     Happening, clocks,
-    late::{self, Late},
+    limits::{Limits, What},
     watch::Watch,
 };
 
-/// Packets that may be missing at once in one queue; more are given up, which the timeline's count of
-/// indices shows.
+/// Packets that one doorbell can have gone past without being counted; the timeline's count of indices shows that there
+/// were more.
 const MOST_MISSING: u64 = 65_536;
 
 /// Rounds for which a missing packet's own doorbell is waited for.
@@ -48,8 +49,12 @@ pub(crate) struct GpuBooks {
     /// Whether it looks at the scratch memory of queues.
     scratch: bool,
     watcher: Sender<Watch>,
+    /// What one process may ask for.
+    pub(crate) limits: Limits,
     /// Packets that were missing from queues and processes that have ended since the last round.
     gone: usize,
+    /// Packets, of any process, that were missing and are not looked for, since the last round.
+    refused: u64,
     /// For the watcher, handed over once per round.
     news: Vec<(u32, News)>,
     /// Which structures of a runtime were not as they are known.
@@ -137,6 +142,17 @@ struct Queue {
     passed_over: bool,
 }
 
+/// Packets that no program has read.
+#[derive(Debug, Default)]
+pub(crate) struct Missing {
+    /// Nobody can read them any more.
+    pub(crate) gone: usize,
+    /// They are more than is done for one process.
+    pub(crate) refused: u64,
+    /// To be read from a ring of a process, each with the one behind it, in order of index.
+    pub(crate) due: Vec<(u32, Vec<(u64, Packet)>)>,
+}
+
 impl GpuBooks {
     /// `agents` are the node's; `has_clocks` says whether the watcher reads the GPUs' clocks, `scratch` whether it looks at
     /// the scratch memory of queues.
@@ -153,7 +169,9 @@ impl GpuBooks {
             has_clocks,
             scratch,
             watcher,
+            limits: Limits::default(),
             gone: 0,
+            refused: 0,
             news: Vec::new(),
             unknown: BTreeSet::new(),
             remarks: Vec::new(),
@@ -223,6 +241,7 @@ impl GpuBooks {
                 {
                     if let Some(queue) = self.queues.remove(&(state.pid, state.queue)) {
                         self.gone += queue.missing.len();
+                        self.limits.give_back(state.pid, What::Queues, 1);
                     }
                     self.news.push((state.pid, News::QueueGone(state.queue)));
                 }
@@ -232,14 +251,18 @@ impl GpuBooks {
     }
 
     fn packet(&mut self, packet: &Packet, tell: &dyn Fn(Happening)) {
+        let now = Instant::now();
         let key = (packet.pid, packet.queue);
         let is_new = self
             .queues
             .get(&key)
             .is_none_or(|queue| queue.id != packet.queue_id);
-        if is_new {
+        // One that has taken the place of another is followed in its place.
+        let is_followed =
+            !is_new || self.queues.contains_key(&key) || self.limits.take(packet.pid, What::Queues, 1, now);
+        if is_new && is_followed {
             let since_creation = packet.flags & packet_flags::SINCE_CREATION != 0;
-            self.queues.insert(
+            let before = self.queues.insert(
                 key,
                 Queue {
                     id: packet.queue_id,
@@ -250,6 +273,7 @@ impl GpuBooks {
                     passed_over: false,
                 },
             );
+            self.gone += before.map_or(0, |queue| queue.missing.len());
             self.news.push((packet.pid, News::Queue(packet.queue)));
         }
         let [.., sizes, kernel, _, _, signal] = packet.packet;
@@ -259,11 +283,17 @@ impl GpuBooks {
                 queue.next = queue.next.max(packet.index);
             }
             if packet.index >= queue.next {
-                let first = queue.next.max(packet.index.saturating_sub(MOST_MISSING));
+                // The ring holds no more; those before have been overwritten.
+                let ring = u64::from(packet.ring_packets);
+                let gap = packet.index - queue.next;
+                let missing = gap.min(ring.saturating_sub(1));
+                self.gone += (gap.min(MOST_MISSING) - missing.min(MOST_MISSING)) as usize;
+                let granted = self.limits.take_some(packet.pid, What::LatePackets, missing, now);
+                self.refused = self.refused.saturating_add(missing - granted);
                 // So many are not those of other threads whose doorbells are about to ring.
-                let is_cut = packet.index - queue.next >= PACKETS_PER_DOORBELL as u64;
+                let is_cut = gap >= PACKETS_PER_DOORBELL as u64;
                 let rounds = if is_cut { PATIENCE } else { 0 };
-                for index in first..packet.index {
+                for index in packet.index - granted..packet.index {
                     queue.missing.insert(index, (*packet, rounds));
                 }
                 queue.next = packet.index.saturating_add(1);
@@ -283,7 +313,11 @@ impl GpuBooks {
         if signal != 0 {
             self.news.push((packet.pid, News::Open(signal)));
         }
-        if is_kernel && self.kernels.insert((packet.pid, kernel)) {
+        if is_kernel
+            && !self.kernels.contains(&(packet.pid, kernel))
+            && self.limits.take(packet.pid, What::Kernels, 1, now)
+        {
+            self.kernels.insert((packet.pid, kernel));
             tell(Happening::Kernel {
                 pid: packet.pid,
                 kernel_object: kernel,
@@ -338,10 +372,14 @@ impl GpuBooks {
         self.agents.contains(&(node, kind)).then_some(node)
     }
 
-    /// Ends a round: packets whose own doorbell has not rung by now are read from the rings. With `all` none
+    /// Ends a round: packets whose own doorbell has not rung by now are to be read from the rings. With `all` none
     /// is waited for any longer.
-    pub(crate) fn round(&mut self, all: bool) -> Vec<Late> {
-        let mut late: Vec<Late> = (0..std::mem::take(&mut self.gone)).map(|_| Late::Gone).collect();
+    pub(crate) fn round(&mut self, all: bool) -> Missing {
+        let mut missing = Missing {
+            gone: std::mem::take(&mut self.gone),
+            refused: std::mem::take(&mut self.refused),
+            due: Vec::new(),
+        };
         for ((pid, _), queue) in &mut self.queues {
             queue.unsignalled = false;
             queue.private = false;
@@ -357,13 +395,15 @@ impl GpuBooks {
                 }
                 waits
             });
-            late::read(*pid, &due, &mut late);
+            if !due.is_empty() {
+                missing.due.push((*pid, due));
+            }
         }
         if !self.news.is_empty() {
             // A watcher that is gone has nothing to report any more.
             let _ = self.watcher.send(Watch::News(std::mem::take(&mut self.news)));
         }
-        late
+        missing
     }
 
     /// From now on, until a queue's next packet, packets that are missing were passed over on purpose.
@@ -378,6 +418,7 @@ impl GpuBooks {
         let ended = self.queues.extract_if(|(owner, _), _| *owner == pid);
         self.gone += ended.map(|(_, queue)| queue.missing.len()).sum::<usize>();
         self.kernels.retain(|(owner, _)| *owner != pid);
+        self.limits.ended(pid);
     }
 }
 
@@ -389,6 +430,17 @@ mod tests {
     use zerocopy::{FromZeros as _, IntoBytes as _};
 
     use super::*;
+    use crate::late::{self, Late};
+
+    /// What a round finds.
+    fn round(books: &mut GpuBooks, all: bool) -> Vec<Late> {
+        let missing = books.round(all);
+        let mut late: Vec<Late> = (0..missing.gone).map(|_| Late::Gone).collect();
+        for (pid, due) in missing.due {
+            late::read(pid, &due, &mut late);
+        }
+        late
+    }
 
     /// Books whose watcher is not there.
     fn books(agents: Vec<(u32, AgentKind)>) -> GpuBooks {
@@ -527,9 +579,9 @@ mod tests {
         take(&mut books, &at(10));
         take(&mut books, &at(14));
         take(&mut books, &at(12));
-        assert!(books.round(false).is_empty());
-        assert!(books.round(false).is_empty());
-        let late = books.round(false);
+        assert!(round(&mut books, false).is_empty());
+        assert!(round(&mut books, false).is_empty());
+        let late = round(&mut books, false);
         let indices: Vec<u64> = late
             .iter()
             .map(|late| match late {
@@ -542,7 +594,7 @@ mod tests {
             })
             .collect();
         assert_eq!(indices, [11, 13]);
-        assert!(books.round(true).is_empty());
+        assert!(round(&mut books, true).is_empty());
     }
 
     #[test]
@@ -551,9 +603,9 @@ mod tests {
         take(&mut books, &packet(10, 0));
         books.passed_over();
         take(&mut books, &packet(20, 0));
-        assert!(books.round(true).is_empty());
+        assert!(round(&mut books, true).is_empty());
         take(&mut books, &packet(22, 0));
-        assert_eq!(books.round(true).len(), 1, "the one behind the pause");
+        assert_eq!(round(&mut books, true).len(), 1, "the one behind the pause");
     }
 
     #[test]
@@ -561,8 +613,47 @@ mod tests {
         let mut books = books(Vec::new());
         take(&mut books, &packet(10, 0));
         take(&mut books, &packet(200, 0));
-        let late = books.round(true);
+        let late = round(&mut books, true);
         assert_eq!(late.len(), 189);
         assert!(late.iter().all(|late| matches!(late, Late::Gone)));
+    }
+
+    #[test]
+    fn a_queue_that_lies_costs_little() {
+        let mut books = books(Vec::new());
+        let at = |index| {
+            let mut packet = packet(index, 0);
+            packet.ring_packets = 1 << 16;
+            packet
+        };
+        take(&mut books, &at(0));
+        let (mut due, mut refused) = (0, 0);
+        for doorbell in 1..=10 {
+            take(&mut books, &at(doorbell << 16));
+            let missing = books.round(true);
+            due += missing.due.iter().map(|(_, due)| due.len()).sum::<usize>();
+            refused += missing.refused;
+        }
+        assert!(due < 100_000, "{due} packets would be read");
+        assert_eq!(due as u64 + refused, 10 * 65_535, "each is in the account");
+        assert!(!books.limits.take_refused().is_empty());
+    }
+
+    #[test]
+    fn queues_and_kernels_of_a_process_are_bounded() {
+        let mut books = books(Vec::new());
+        let mut told = 0;
+        for number in 0..100_000 {
+            let mut packet = packet(0, 8 + number * 64);
+            packet.queue = 0x1000 + number * 0x1000;
+            packet.packet[4] = number;
+            told += take(&mut books, &packet);
+        }
+        assert!(books.queues.len() <= 1 << 12);
+        assert!(told < 70_000 && books.kernels.len() == told, "{told}");
+        let mut other = packet(0, 0);
+        other.pid += 1;
+        assert_eq!(take(&mut books, &other), 1, "another process");
+        assert_eq!(books.limits.take_refused().len(), 2);
     }
 }

@@ -12,7 +12,7 @@ use zerocopy::FromBytes as _;
 
 /// A packet that was missing and has been found, or is lost for good.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Late {
+pub enum Late {
     /// Its record.
     Found(Box<Packet>),
     /// Its memory could not be read, or holds a later packet.

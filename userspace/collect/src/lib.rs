@@ -7,6 +7,9 @@
 //! Where the GPU's work is followed, a second thread looks at what only the GPU writes: read indices,
 //! completion signals, clocks.
 //!
+//! The collector waits for no process that is traced: a third thread reads what is read from the memory of processes
+//! ([`mod@reading`]). And no process gets more of its time and of the capture than its [`limits`].
+//!
 //! The accounts are exact. Programs count the calls that they *see* and those that they lose; the
 //! [`accounts`] count the records that reach the capture. Both sides count a call under the CPU and
 //! domain where it began, so that `seen = written + unfinished + dropped` can be checked for each
@@ -19,7 +22,10 @@ mod collector;
 mod constants;
 mod gpu;
 mod late;
+mod limits;
 mod pace;
+mod pending;
+mod reading;
 mod rings;
 mod sampling;
 mod scratch;

@@ -8,7 +8,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -20,7 +20,7 @@ use gputrace_abi::{
     },
     record::{RecordHeader, kind},
 };
-use gputrace_capture::Meta;
+use gputrace_capture::{Meta, meta::Notice};
 use gputrace_codeobj::memory::{Memory as _, ProcessMemory};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -47,6 +47,9 @@ const OPEN_FOR: Duration = Duration::from_millis(50);
 
 /// Open signals looked at each time, at most.
 const SIGNALS_PER_LOOK: usize = 256;
+
+/// Signals of one process that are waited for, at most. A program that works well has some hundred open.
+const MOST_SIGNALS: usize = 1 << 16;
 
 /// From one index of a queue to the other.
 const BETWEEN: usize = (QUEUE_READ_INDEX - QUEUE_WRITE_INDEX) as usize;
@@ -77,7 +80,19 @@ impl Found {
 /// The running watcher.
 pub(crate) struct Watcher {
     pub(crate) sender: Sender<Watch>,
-    thread: JoinHandle<Found>,
+    last: Receiver<Found>,
+}
+
+/// A watcher that was told to stop.
+pub(crate) struct Stopping(Receiver<Found>);
+
+impl Stopping {
+    /// What it saw when it looked once more. `None` if it is not done until the deadline, because processes keep it
+    /// waiting: it is left behind then.
+    pub(crate) fn found(self, deadline: Instant) -> Option<Found> {
+        let patience = deadline.saturating_duration_since(Instant::now());
+        self.0.recv_timeout(patience).ok()
+    }
 }
 
 impl Watcher {
@@ -97,17 +112,19 @@ impl Watcher {
             sample_due: Instant::now(),
             look_due: Instant::now(),
         };
-        let thread = thread::Builder::new()
-            .name("watcher".to_owned())
-            .spawn(move || state.run(report))?;
-        Ok(Self { sender, thread })
+        let (done, last) = channel();
+        thread::Builder::new().name("watcher".to_owned()).spawn(move || {
+            // A collector that waits no more has closed its books.
+            let _ = done.send(state.run(report));
+        })?;
+        Ok(Self { sender, last })
     }
 
-    /// Looks at everything once more and ends.
-    pub(crate) fn stop(self) -> Found {
-        // If the thread is gone, joining tells.
+    /// Has it look at everything once more and end.
+    pub(crate) fn stop(self) -> Stopping {
+        // If the thread is gone, there will be nothing from it.
         let _ = self.sender.send(Watch::Stop);
-        self.thread.join().unwrap_or_default()
+        Stopping(self.last)
     }
 }
 
@@ -130,6 +147,8 @@ struct Process {
     open: BTreeMap<u64, Instant>,
     /// Where the next look at them begins.
     next_look: u64,
+    /// Signals that are not waited for because there are too many.
+    refused: u64,
 }
 
 impl Process {
@@ -193,6 +212,14 @@ impl State {
         if let Some(sampling) = &mut self.sampling {
             sampling.finish(clocks::now(), has_work, &mut self.found.metas);
         }
+        let time = clocks::now();
+        for (pid, process) in self.processes.iter().filter(|(_, process)| process.refused > 0) {
+            let text = format!(
+                "process {pid}: {} completion signals were not waited for, because it had {MOST_SIGNALS} open",
+                process.refused
+            );
+            self.found.metas.push(Notice { time, text }.into());
+        }
         self.found
     }
 
@@ -225,6 +252,7 @@ impl State {
                         queues: HashMap::new(),
                         open: BTreeMap::new(),
                         next_look: 0,
+                        refused: 0,
                     },
                 );
             }
@@ -252,7 +280,11 @@ impl State {
                     process.queues.remove(address);
                 }
                 News::Open(signal) => {
-                    process.open.insert(*signal, now);
+                    if process.open.len() < MOST_SIGNALS || process.open.contains_key(signal) {
+                        process.open.insert(*signal, now);
+                    } else {
+                        process.refused += 1;
+                    }
                 }
                 News::Read(signal) => {
                     process.open.remove(signal);
@@ -301,22 +333,29 @@ impl State {
     fn sample(&mut self, which: impl Fn(&Queue) -> bool) {
         let records = &mut self.found.records;
         self.processes.retain(|pid, process| {
+            let (mut queues, mut places) = (Vec::new(), Vec::new());
             for (address, queue) in &mut process.queues {
-                if !which(queue) {
-                    continue;
+                if which(queue) {
+                    places.push(address.wrapping_add(QUEUE_WRITE_INDEX));
+                    queues.push((address, queue));
                 }
-                let Ok(bytes) = process
+            }
+            let indices = match places.as_slice() {
+                [] => Vec::new(),
+                places => process
                     .memory
-                    .array::<{ BETWEEN + 8 }>(address.wrapping_add(QUEUE_WRITE_INDEX))
-                else {
-                    continue;
-                };
+                    .places::<{ BETWEEN + 8 }>(places)
+                    .unwrap_or_default(),
+            };
+            // After all of them were read, which is when they had come so far at the latest.
+            let time = clocks::now();
+            for ((address, queue), bytes) in queues.into_iter().zip(indices) {
+                let Some(bytes) = bytes else { continue };
                 let word = |at: usize| {
                     let bytes = bytes.get(at..at + 8).unwrap_or_default();
                     u64::read_from_bytes(bytes).unwrap_or(0)
                 };
                 let (write_index, read_index) = (word(0), word(BETWEEN));
-                let time = clocks::now();
                 let looked = std::mem::replace(&mut queue.looked, time);
                 if queue.read_index.replace(read_index) != Some(read_index) {
                     queue.busy_until = Instant::now() + BUSY_FOR;

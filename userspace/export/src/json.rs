@@ -557,5 +557,6 @@ pub fn loss(ledger: &Ledger) -> Value {
         "unreadable_args": ledger.unreadable_args,
         "task_events": ledger.task_events,
         "task_events_lost": ledger.task_events_lost,
+        "untraced_processes": ledger.untraced_processes,
     })
 }

@@ -125,6 +125,7 @@ pub(crate) fn ledger<W: Write>(out: &mut Sequence<W>, ledger: &Ledger) -> io::Re
             ("unreadable_args", ledger.unreadable_args),
             ("task_events", ledger.task_events),
             ("task_events_lost", ledger.task_events_lost),
+            ("untraced_processes", ledger.untraced_processes),
         ];
         for (name, count) in counts {
             annotations.named(name, Value::Uint(count));

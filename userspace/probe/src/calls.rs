@@ -7,6 +7,7 @@ use std::{
     ffi::OsStr,
     os::fd::{AsFd as _, AsRawFd as _},
     path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use gputrace_abi::{config::target_flags, cookie::Cookie};
@@ -17,14 +18,13 @@ use libbpf_rs::{
 use zerocopy::IntoBytes as _;
 
 use crate::{
-    ProbeError,
+    ProbeError, Ring,
     attach::{Backend, PerfEvents, Point, Scope, Side, UprobeMulti, attach_all},
     cpus::{possible_cpus, present_cpus},
     extra,
     libbpf::{capture_messages, forget_messages, refused},
     probes::{Hook, Probes},
     settings::{configure, entry_offset},
-    touch::Touch,
 };
 
 pub use crate::settings::{BackendChoice, CallLimit, Options};
@@ -59,14 +59,26 @@ const OPTIONAL_TRACEPOINT_PROGRAMS: [(&str, &str, &str); 1] =
 /// The map of the programs' variables; the stop flag is the only one.
 const STOP_FLAG: &str = ".bss";
 
+/// Bytes of the ring of a processor that is not there yet. If it is plugged in, this holds its records until it gets one of
+/// the size of the others; see [`Calls::adopt`].
+const SPARE_RING: u32 = 1 << 16;
+
+/// The rings, and which of them are as large as they should be.
+#[derive(Debug)]
+struct Rings {
+    all: Vec<(u32, MapHandle)>,
+    whole: HashSet<u32>,
+    /// Bytes of each.
+    bytes: u32,
+}
+
 /// Loaded call-tracing programs. Dropping it removes everything from the kernel.
 #[derive(Debug)]
 pub struct Calls {
     backend: Box<dyn Backend>,
-    touch: Option<Touch>,
     // Before the object, so that nothing runs any more when its maps go.
     links: Vec<Link>,
-    rings: Vec<(u32, MapHandle)>,
+    rings: Mutex<Rings>,
     object: Object,
     cpus: u32,
     /// Functions with lower ids can be limited.
@@ -144,14 +156,17 @@ impl Calls {
             .map_err(|error| refused("load the call-tracing programs", &error))?;
         let mut calls = Self {
             backend,
-            touch: None,
             links: Vec::new(),
-            rings: Vec::new(),
+            rings: Mutex::new(Rings {
+                all: Vec::new(),
+                whole: HashSet::new(),
+                bytes: ring_bytes,
+            }),
             object,
             cpus,
             limited: options.limit.map_or(0, |limit| limit.functions),
         };
-        calls.create_rings(ring_bytes)?;
+        calls.create_rings()?;
         for (program, name) in RAW_TRACEPOINT_PROGRAMS {
             let link = extra::raw_tracepoint(&calls.object, program, name)?;
             calls.links.push(link);
@@ -164,10 +179,6 @@ impl Calls {
                 Ok(link) => calls.links.push(link),
                 Err(error) => tracing::debug!("no tracepoint {category}:{name}: {error}"),
             }
-        }
-        match Touch::load(&calls) {
-            Ok(touch) => calls.touch = Some(touch),
-            Err(error) => tracing::debug!("texts that are not in memory may be missing: {error}"),
         }
         Ok(calls)
     }
@@ -193,21 +204,55 @@ impl Calls {
             .map(drop)
     }
 
-    fn create_rings(&mut self, bytes: u32) -> Result<(), ProbeError> {
+    /// Creates a ring for each processor that can ever be: small ones for those that are not there.
+    fn create_rings(&self) -> Result<(), ProbeError> {
+        let present = present_cpus();
+        self.adopt(&present)?;
+        let mut rings = self.held_rings();
+        for cpu in (0..self.cpus).filter(|cpu| !present.contains(cpu)) {
+            let ring = self.create_ring(cpu, SPARE_RING.min(rings.bytes))?;
+            rings.all.push((cpu, ring));
+        }
+        Ok(())
+    }
+
+    /// Gives processors that are there now, and were not, rings of the full size. Returns those to be read
+    /// besides the ones that were there before, which hold what was recorded until now. The room of a ring is taken at once.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the kernel refuses, most likely for want of memory. The small rings stay then.
+    pub fn adopt(&self, present: &[u32]) -> Result<Vec<(u32, Ring)>, ProbeError> {
+        let mut new = Vec::new();
+        let mut rings = self.held_rings();
+        for cpu in present {
+            if *cpu < self.cpus && !rings.whole.contains(cpu) {
+                let ring = self.create_ring(*cpu, rings.bytes)?;
+                new.push((*cpu, maps::readable(*cpu, &ring)?));
+                rings.all.push((*cpu, ring));
+                rings.whole.insert(*cpu);
+            }
+        }
+        Ok(new)
+    }
+
+    /// Creates a ring and has the programs use it on a processor.
+    fn create_ring(&self, cpu: u32, bytes: u32) -> Result<MapHandle, ProbeError> {
         let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
             ..Default::default()
         };
-        for cpu in present_cpus() {
-            let ring = MapHandle::create(MapType::RingBuf, Some("gputrace_ring"), 0, 0, bytes, &options)
-                .map_err(|error| refused(format!("create a ring buffer of {bytes} bytes"), &error))?;
-            let fd = ring.as_fd().as_raw_fd();
-            self.map("RINGS")?
-                .update(cpu.as_bytes(), fd.as_bytes(), MapFlags::ANY)
-                .map_err(|error| refused("install a ring buffer", &error))?;
-            self.rings.push((cpu, ring));
-        }
-        Ok(())
+        let ring = MapHandle::create(MapType::RingBuf, Some("gputrace_ring"), 0, 0, bytes, &options)
+            .map_err(|error| refused(format!("create a ring buffer of {bytes} bytes"), &error))?;
+        let fd = ring.as_fd().as_raw_fd();
+        self.map("RINGS")?
+            .update(cpu.as_bytes(), fd.as_bytes(), MapFlags::ANY)
+            .map_err(|error| refused("install a ring buffer", &error))?;
+        Ok(ring)
+    }
+
+    fn held_rings(&self) -> MutexGuard<'_, Rings> {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, ProbeError> {
@@ -281,13 +326,7 @@ impl Calls {
             &points,
         );
         failures.extend(more);
-        let touched = self.touch.iter();
-        let touched = touched.flat_map(|touch| touch.attach(&*self.backend, path, scope, &points));
-        Ok(Probes::new(
-            entries.into_iter().chain(touched).collect(),
-            returns,
-            failures,
-        ))
+        Ok(Probes::new(entries, returns, failures))
     }
 
     /// Probes functions of the file at `path` whose end is seen at instructions that leave them, not at their returns:
@@ -319,10 +358,7 @@ impl Calls {
             .filter(|point| !refused.contains(&point.cookie))
             .collect();
         let program = self.program("call_enter")?;
-        let (mut links, failed) = attach_all(backend, &program, path, scope, Side::Entry, &entries);
-        if let Some(touch) = &self.touch {
-            links.extend(touch.attach(backend, path, scope, &entries));
-        }
+        let (links, failed) = attach_all(backend, &program, path, scope, Side::Entry, &entries);
         failures.extend(failed);
         Ok(Probes::new(links, ends, failures))
     }
@@ -381,6 +417,17 @@ mod tests {
     const CALL: u8 = 0x85;
     const TAIL_CALL: i32 = 12;
 
+    /// A program that may sleep lets a target hold up every user of BPF; sections of such programs end with `.s`.
+    #[test]
+    fn no_program_may_sleep() {
+        let object = ObjectBuilder::default().open_memory(OBJECT).unwrap();
+        for program in object.progs() {
+            let section = program.section().to_string_lossy();
+            let kind = section.split('/').next().unwrap();
+            assert!(!kind.ends_with(".s"), "{section}");
+        }
+    }
+
     /// Without that call, threads that preempt each other in such a program share variables from Linux 6.13 on: see
     /// `maps::state_in_uprobe` of the programs.
     #[test]
@@ -390,9 +437,7 @@ mod tests {
             .progs()
             .filter(|program| {
                 let section = program.section().to_string_lossy();
-                // Those that may sleep cannot have such a call; ours is on no stack that matters, see `crate::touch`.
-                (section.starts_with("uprobe") || section.starts_with("uretprobe"))
-                    && !section.starts_with("uprobe.s")
+                section.starts_with("uprobe") || section.starts_with("uretprobe")
             })
             .collect();
         let mut names: Vec<_> = on_functions

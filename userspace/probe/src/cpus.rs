@@ -5,11 +5,15 @@ use std::fs;
 /// Number of CPUs that can ever be: one more than the highest number a CPU can have.
 #[must_use]
 pub fn possible_cpus() -> u32 {
-    libbpf_rs::num_possible_cpus()
-        .ok()
-        .and_then(|n| u32::try_from(n).ok())
-        .unwrap_or(1)
-        .max(1)
+    let list = fs::read_to_string("/sys/devices/system/cpu/possible").ok();
+    let highest = list.and_then(|text| parse_list(text.trim())?.into_iter().max());
+    // There may be gaps, so their number alone would be too small.
+    let count = || {
+        libbpf_rs::num_possible_cpus()
+            .ok()
+            .and_then(|n| u32::try_from(n).ok())
+    };
+    highest.map(|cpu| cpu + 1).or_else(count).unwrap_or(1).max(1)
 }
 
 /// Numbers of the CPUs that are plugged in. Falls back to all possible ones.

@@ -96,6 +96,22 @@ pub fn root_layout() -> RootLayout {
     })
 }
 
+/// Offsets of `signal` in `struct task_struct` and of `live` in `struct signal_struct`, by which the last thread of a process
+/// is known; 0 if the kernel does not say them.
+#[must_use]
+pub fn living_threads() -> (u32, u32) {
+    static OFFSETS: OnceLock<(u32, u32)> = OnceLock::new();
+    *OFFSETS.get_or_init(|| {
+        let found = Layout::of_kernel().and_then(|layout| {
+            Ok((
+                layout.offset("task_struct", "signal")?,
+                layout.offset("signal_struct", "live")?,
+            ))
+        });
+        found.unwrap_or_default()
+    })
+}
+
 fn unknown(cause: String) -> ProbeError {
     ProbeError::Unsupported {
         action: "say how it lays out its structures".to_owned(),
@@ -145,6 +161,7 @@ mod tests {
         assert!(program_stack().0 > 0 && program_stack().1 > 0);
         let root = root_layout();
         assert!(root.task_fs > 0 && root.fs_root > 0 && root.task_nsproxy > 0 && root.nsproxy_mnt_ns > 0);
+        assert!(living_threads().0 > 0 && living_threads().1 > 0);
         let error = layout.offset("task_struct", "nothing").unwrap_err().to_string();
         assert!(error.contains("no nothing in struct task_struct"), "{error}");
     }

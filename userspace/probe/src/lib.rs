@@ -28,7 +28,6 @@ pub mod probes;
 pub mod sched;
 mod settings;
 pub mod tasks;
-mod touch;
 pub mod trace;
 pub mod tracefs;
 

@@ -10,7 +10,7 @@ use crate::{
     ProbeError,
     cpus::present_cpus,
     ioctls,
-    layout::{RootLayout, program_stack, root_layout, task_pid},
+    layout::{RootLayout, living_threads, program_stack, root_layout, task_pid},
     libbpf::refused,
     sched, trace,
 };
@@ -34,8 +34,10 @@ pub struct Options {
     pub backend: BackendChoice,
     /// Bytes of the ring of each CPU; rounded up to a power of two of at least one page.
     pub ring_bytes: u32,
-    /// Threads that can have open calls at once.
+    /// Threads that can have open calls at once, at least.
     pub max_threads: u32,
+    /// Processes that can be traced at once.
+    pub max_processes: u32,
     /// Whether children of traced processes become traced.
     pub follow_forks: bool,
     /// Limit for functions whose cookies say so.
@@ -65,6 +67,28 @@ impl CallLimit {
     }
 }
 
+impl Options {
+    /// Processes that can be traced at once unless somebody wants another number: as many as a system usually has at
+    /// most. Each takes 64 bytes of the kernel's when it is there, and 16 when it is not.
+    pub const MAX_PROCESSES: u32 = 1 << 17;
+
+    /// Threads that may stay in the map without an open call. The others leave it when their outermost call returns, and
+    /// enter it at the next, which costs each such call about 0.3 us.
+    fn idle_threads(&self) -> u32 {
+        (self.max_threads / 4).max(1)
+    }
+}
+
+/// `BPF_F_NO_PREALLOC` of `linux/bpf.h`: elements are allocated when they are needed.
+const BPF_F_NO_PREALLOC: u32 = 1;
+
+/// Room for objects of the GPU's runtimes in the programs' maps, all processes together. These forget what was not used for
+/// long, but a processor that finds no room forgets what another one needs, so it grows with their number.
+const fn objects(cpus: u32, each: u32, least: u32) -> u32 {
+    let wanted = cpus.saturating_mul(each);
+    if wanted > least { wanted } else { least }
+}
+
 /// Sets map sizes and the programs' settings.
 pub(crate) fn configure(
     open: &mut OpenObject,
@@ -81,6 +105,7 @@ pub(crate) fn configure(
     } = root_layout();
     // A thread that is held keeps its CPU busy, so gputrace must have another.
     let holds = present_cpus().len().saturating_sub(1) as u32;
+    let (task_signal, signal_live) = living_threads();
     let config = ProbeConfig {
         cpus,
         follow_forks: u32::from(options.follow_forks),
@@ -96,6 +121,9 @@ pub(crate) fn configure(
         fs_root,
         task_nsproxy,
         nsproxy_mnt_ns,
+        idle_threads: u64::from(options.idle_threads()),
+        task_signal,
+        signal_live,
     };
     let mut configured = false;
     for mut map in open.maps_mut() {
@@ -104,7 +132,16 @@ pub(crate) fn configure(
             "RINGS" | "COUNTERS" => map.set_max_entries(cpus),
             "HEAT" => map.set_max_entries(options.limit.map_or(1, |limit| limit.functions.max(1))),
             "HOLDS" => map.set_max_entries(holds.max(1)),
-            "THREADS" => map.set_max_entries(options.max_threads.max(1)),
+            // Threads without calls must not take the place of those with some.
+            "THREADS" => {
+                map.set_max_entries(options.max_threads.max(1).saturating_add(options.idle_threads()))
+            }
+            // Not in advance: it is far larger than what most recordings need.
+            "TARGETS" => map
+                .set_max_entries(options.max_processes.max(1))
+                .and_then(|()| map.set_map_flags(BPF_F_NO_PREALLOC)),
+            "QUEUES" | "AGENTS" | "SIGNALLING" => map.set_max_entries(objects(cpus, 512, 1 << 14)),
+            "SIGNALS" => map.set_max_entries(objects(cpus, 512, 1 << 16)),
             name if ioctls::MAPS.contains(&name)
                 || sched::MAPS.contains(&name)
                 || trace::MAPS.contains(&name) =>

@@ -12,12 +12,13 @@ use std::{
     collections::HashSet,
     fs, hint,
     path::Path,
-    sync::{Mutex, MutexGuard, PoisonError},
+    process::{Child, Command, Stdio},
+    sync::{Barrier, Mutex, MutexGuard, PoisonError, mpsc::channel},
 };
 
 use gputrace_abi::{
     cookie::Cookie,
-    counters::DropReason,
+    counters::{CpuCounters, DropReason},
     frame::MAX_DEPTH,
     record::{LongSpan, Span, kind},
 };
@@ -25,6 +26,7 @@ use gputrace_probe::{
     ProbeError,
     attach::{Point, Scope},
     calls::{BackendChoice, Calls, Options},
+    present_cpus,
 };
 use zerocopy::FromBytes as _;
 
@@ -71,6 +73,7 @@ fn options(backend: BackendChoice) -> Options {
         backend,
         ring_bytes: 1 << 20,
         max_threads: 64,
+        max_processes: 64,
         limit: None,
         every_library: false,
         follow_forks: false,
@@ -206,13 +209,15 @@ fn recursion_has_parents_up_to_the_limit() {
     drop(probes);
 }
 
+/// Counters of every CPU, added up.
+fn counted(calls: &Calls, of: impl Fn(&CpuCounters) -> u64) -> u64 {
+    calls.counters().unwrap().iter().map(of).sum()
+}
+
 #[test]
-fn a_full_ring_and_a_full_thread_map_are_counted() {
+fn a_full_ring_is_counted() {
     let small = Options {
         ring_bytes: 4096,
-        max_threads: 1,
-        limit: None,
-        every_library: false,
         ..options(BackendChoice::Auto)
     };
     let Some((_turn, calls)) = load(&small) else {
@@ -222,22 +227,151 @@ fn a_full_ring_and_a_full_thread_map_are_counted() {
     for n in 0..200 {
         six(n, 0, 0, 0, 0, 0);
     }
-    std::thread::spawn(|| six(0, 0, 0, 0, 0, 0)).join().unwrap();
     calls.stop().unwrap();
     let written = records(&calls).len() as u64;
-    let counters = calls.counters().unwrap();
-    let sum = |reason: DropReason| {
-        counters
-            .iter()
-            .map(|cpu| cpu.dropped[reason as usize][0])
-            .sum::<u64>()
-    };
-    let seen: u64 = counters.iter().map(|cpu| cpu.seen[0]).sum();
-    assert_eq!(seen, 201);
-    assert_eq!(sum(DropReason::ThreadMapFull), 1);
-    assert!(sum(DropReason::RingFull) > 0);
-    assert_eq!(seen, written + sum(DropReason::RingFull) + 1);
+    let lost = counted(&calls, |cpu| cpu.dropped[DropReason::RingFull as usize][0]);
+    let seen = counted(&calls, |cpu| cpu.seen[0]);
+    assert_eq!(seen, 200);
+    assert!(lost > 0);
+    assert_eq!(seen, written + lost);
     drop(probes);
+}
+
+/// Waits for the other threads inside a probed function: `nested` calls `six` in it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn waits(barrier: *const Barrier) -> u64 {
+    // SAFETY: the tests hand over a barrier that outlives the call.
+    unsafe { &*barrier }.wait();
+    1
+}
+
+/// Calls `waits` in as many threads at the same time, each of which has called it before.
+fn wait_in_threads(count: usize) {
+    let alone = Barrier::new(1);
+    let barrier = Barrier::new(count);
+    std::thread::scope(|scope| {
+        for _ in 0..count {
+            scope.spawn(|| {
+                waits(&raw const alone);
+                waits(&raw const barrier);
+            });
+        }
+    });
+}
+
+#[test]
+fn more_threads_inside_calls_than_there_is_room_for_are_counted() {
+    let small = Options {
+        max_threads: 4,
+        ..options(BackendChoice::Auto)
+    };
+    let Some((_turn, calls)) = load(&small) else {
+        return;
+    };
+    let probes = attach(&calls, &[(waits as *const (), Cookie::new(1, 0, 0))]);
+    // One call of each thread alone, and one of all at the same time; besides four there is room for one.
+    wait_in_threads(4);
+    assert_eq!(counted(&calls, |cpu| cpu.seen[0]), 8);
+    let lost = |calls: &Calls| counted(calls, |cpu| cpu.dropped[DropReason::ThreadMapFull as usize][0]);
+    assert_eq!(lost(&calls), 0, "as many as were asked for");
+    wait_in_threads(9);
+    calls.stop().unwrap();
+    let (seen, lost) = (counted(&calls, |cpu| cpu.seen[0]), lost(&calls));
+    assert_eq!(seen, 26);
+    assert!(lost >= 4, "{lost}");
+    assert_eq!(seen, records(&calls).len() as u64 + lost);
+    drop(probes);
+}
+
+#[test]
+fn threads_that_have_returned_leave_room_for_others() {
+    let small = Options {
+        max_threads: 4,
+        ..options(BackendChoice::Auto)
+    };
+    let Some((_turn, calls)) = load(&small) else {
+        return;
+    };
+    let probes = attach(&calls, &[(six as *const (), Cookie::new(1, 0, 0))]);
+    let (called, calls_made) = channel();
+    let over = Barrier::new(101);
+    std::thread::scope(|scope| {
+        for n in 0..100 {
+            let (called, over) = (called.clone(), &over);
+            scope.spawn(move || {
+                six(n, 0, 0, 0, 0, 0);
+                called.send(()).unwrap();
+                // Not before all have called: a thread that ends leaves anyway.
+                over.wait();
+            });
+            // One after the other: no two are inside the function at one time.
+            calls_made.recv().unwrap();
+        }
+        assert_eq!(
+            counted(&calls, |cpu| cpu.dropped[DropReason::ThreadMapFull as usize][0]),
+            0
+        );
+        assert_eq!(counted(&calls, |cpu| cpu.seen[0]), 100);
+        assert!(calls.threads().unwrap().len() <= 2, "those that may stay");
+        over.wait();
+    });
+    calls.stop().unwrap();
+    assert_eq!(records(&calls).len(), 100);
+    assert!(calls.threads().unwrap().is_empty(), "all have ended");
+    drop(probes);
+}
+
+/// A child that lives until its input is closed.
+fn child() -> Child {
+    Command::new("cat").stdin(Stdio::piped()).spawn().unwrap()
+}
+
+fn end(mut child: Child) {
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+#[test]
+fn processes_for_which_there_is_no_room_are_counted() {
+    let small = Options {
+        max_processes: 3,
+        follow_forks: true,
+        ..options(BackendChoice::Auto)
+    };
+    let Some((_turn, calls)) = load(&small) else {
+        return;
+    };
+    calls.add_target(std::process::id(), 0).unwrap();
+    // Each leaves its place when it ends, and the next one gets it.
+    for _ in 0..10 {
+        end(child());
+    }
+    assert_eq!(counted(&calls, |cpu| cpu.untraced_processes), 0);
+    assert_eq!(calls.targets().unwrap(), [std::process::id()]);
+    let children: Vec<Child> = (0..5).map(|_| child()).collect();
+    assert_eq!(calls.targets().unwrap().len(), 3);
+    assert_eq!(counted(&calls, |cpu| cpu.untraced_processes), 3);
+    children.into_iter().for_each(end);
+    assert_eq!(calls.targets().unwrap(), [std::process::id()]);
+}
+
+#[test]
+fn a_processor_that_comes_later_gets_a_ring() {
+    let Some((_turn, calls)) = load(&options(BackendChoice::Auto)) else {
+        return;
+    };
+    let count = calls.rings().unwrap().len();
+    assert!(count >= calls.cpus() as usize, "one for each that can ever be");
+    assert!(
+        calls.adopt(&present_cpus()).unwrap().is_empty(),
+        "they have theirs"
+    );
+    assert!(
+        calls.adopt(&[calls.cpus()]).unwrap().is_empty(),
+        "no such processor"
+    );
+    assert_eq!(calls.rings().unwrap().len(), count);
 }
 
 #[test]

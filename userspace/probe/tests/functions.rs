@@ -23,6 +23,7 @@ fn registers_are_the_arguments() {
         backend: BackendChoice::Auto,
         ring_bytes: 1 << 20,
         max_threads: 16,
+        max_processes: 64,
         limit: None,
         every_library: false,
         follow_forks: false,

@@ -137,6 +137,7 @@ pub(crate) fn ledger(context: &Context, ledger: &Ledger) -> Result<(), ExportErr
         ("unreadable_args", ledger.unreadable_args),
         ("task_events", ledger.task_events),
         ("task_events_lost", ledger.task_events_lost),
+        ("untraced_processes", ledger.untraced_processes),
     ] {
         tag_value(context, tag, &count.to_string())?;
     }

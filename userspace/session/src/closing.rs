@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use gputrace_capture::meta::Notice;
@@ -23,6 +24,9 @@ use crate::{
     request::Request,
 };
 
+/// For how long, once the recording is over, processes that do not answer are waited for, all together.
+const READING: Duration = Duration::from_millis(300);
+
 impl Recorder<'_> {
     /// Ends the recording: nothing is lost that happened before.
     pub(crate) async fn finish(
@@ -34,6 +38,7 @@ impl Recorder<'_> {
         capture: PathBuf,
     ) -> Result<Finished, SessionError> {
         let frozen = self.calls.stop()?;
+        gputrace_reader::hurry_from(Instant::now() + READING);
         self.tell_unmatched();
         let remarks = self.instruments.never_found();
         self.nothing_matched |= !remarks.is_empty();
@@ -58,6 +63,7 @@ impl Recorder<'_> {
         for pid in std::mem::take(&mut self.described) {
             self.describe(pid);
         }
+        self.tell_stuck();
         if let Ending::ProgramEnded(_) = ending {
             let alive = self
                 .calls

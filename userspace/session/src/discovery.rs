@@ -14,7 +14,9 @@ use gputrace_target::{
     process::{self, ProcessError},
 };
 
-use crate::{SessionError, gpu::Gpus, news::News, recorder::Recorder, request::Targets};
+use crate::{
+    SessionError, constants, gpu::Gpus, news::News, recorder::Recorder, request::Targets, said::NO_MORE,
+};
 
 impl Recorder<'_> {
     /// A process has mapped libraries or code objects of interest, or executes another program.
@@ -36,6 +38,10 @@ impl Recorder<'_> {
                 }
             }
             _ => has_libraries = self.try_process(task.pid, scope, None),
+        }
+        // Of a process that does not wait, the collector has them read when they are needed.
+        if task.held != 0 && task.op != task_op::CODE_OBJECTS {
+            constants::bring_in(task.pid);
         }
         let holder = self.holder.as_ref().filter(|_| task.held != 0);
         let waited = holder.is_some_and(|holder| holder.release(task.tid));
@@ -139,9 +145,11 @@ impl Recorder<'_> {
             )) => false,
             Err(error) => {
                 let text = format!("process {pid}: {error}");
-                if !self.instruments.remarks.contains(&text) {
+                if self.said.is_new(&text) {
                     self.tell(&text);
-                    self.instruments.remarks.push(text);
+                    if self.said.is_full() {
+                        self.tell(NO_MORE);
+                    }
                 }
                 false
             }
@@ -218,6 +226,16 @@ impl Recorder<'_> {
         for error in self.instruments.take_unmatched() {
             self.nothing_matched = true;
             self.remark(error.to_string());
+        }
+    }
+
+    /// Tells of processes that keep those waiting who read them.
+    pub(crate) fn tell_stuck(&self) {
+        for pid in gputrace_reader::take_stuck() {
+            self.remark(format!(
+                "process {pid} does not answer when its memory is read (userfaultfd, or a file system that hangs): what was \
+                 to be read there is missing"
+            ));
         }
     }
 

@@ -31,6 +31,7 @@ use crate::{
     news::{LeftOut, News},
     others::{LibraryName, Others, Role},
     request::{FunctionFilter, Request},
+    said::Said,
     tools::Tools,
 };
 
@@ -95,8 +96,8 @@ pub(crate) struct Instruments {
     next_function: u32,
     /// Functions with a probe.
     pub(crate) probed: usize,
-    /// Things to tell the user.
-    pub(crate) remarks: Vec<String>,
+    /// What has been put into the recording.
+    said: Said,
 }
 
 impl Instruments {
@@ -116,7 +117,7 @@ impl Instruments {
             next_library: 0,
             next_function: 0,
             probed: 0,
-            remarks: Vec::new(),
+            said: Said::default(),
         }
     }
 
@@ -136,7 +137,7 @@ impl Instruments {
         let mut wanted = Vec::new();
         let mapped = process::code_files(pid)?;
         for text in self.tools.news(pid, &mapped) {
-            remark(&mut self.remarks, text, collector);
+            remark(&mut self.said, text, collector);
         }
         if !self.others.is_empty() {
             let missing = self.others.missing(&mapped);
@@ -357,7 +358,7 @@ impl Instruments {
                 library.file.path().display(),
                 first.error
             );
-            remark(&mut self.remarks, text, collector);
+            remark(&mut self.said, text, collector);
         }
         self.probed += functions.saturating_sub(failures.len());
         Ok(Some(library))
@@ -484,7 +485,6 @@ impl Instruments {
             Err(error) => return Err(error),
         };
         self.matched |= !chosen.probes.is_empty();
-        self.remarks.extend(remarks.iter().cloned());
         // A program need not export anything.
         if let Ok(rocm) = rocm {
             let is_new = |address| chosen.probes.iter().all(|probe| probe.address != address);
@@ -509,15 +509,10 @@ impl Instruments {
     }
 }
 
-/// Puts a remark into the recording, and keeps it for the user.
-fn remark(remarks: &mut Vec<String>, text: String, collector: &CollectorHandle) {
-    let time = clocks::now();
-    collector.append(
-        Notice {
-            time,
-            text: text.clone(),
-        }
-        .into(),
-    );
-    remarks.push(text);
+/// Puts a remark into the recording, once.
+fn remark(said: &mut Said, text: String, collector: &CollectorHandle) {
+    if said.is_new(&text) {
+        let time = clocks::now();
+        collector.append(Notice { time, text }.into());
+    }
 }

@@ -17,6 +17,7 @@
 mod chosen;
 mod closing;
 mod config;
+mod constants;
 mod counters;
 mod descriptors;
 mod detach;
@@ -42,6 +43,7 @@ mod periods;
 mod place;
 mod recorder;
 mod request;
+mod said;
 mod smi;
 mod smi_functions;
 mod system;

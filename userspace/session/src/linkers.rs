@@ -182,9 +182,12 @@ pub(crate) fn resolve(command: &[OsString]) -> Result<Resolved, InterpError> {
     })
 }
 
+/// More of an environment is not read, bytes.
+const MAX_ENVIRONMENT: u64 = 8 << 20;
+
 /// A variable of a process's environment as it was when the process started.
 fn environment_of(pid: u32, name: &str) -> Option<OsString> {
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let environment = gputrace_reader::file(pid, "environ", MAX_ENVIRONMENT).ok()?;
     environment.split(|byte| *byte == 0).find_map(|entry| {
         let (key, value) = entry.split_at(entry.iter().position(|byte| *byte == b'=')?);
         (OsStr::new(name).as_encoded_bytes() == key)

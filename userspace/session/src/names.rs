@@ -90,7 +90,7 @@ impl Names {
             },
             Targets::Attach { pids, .. } => match pids.first() {
                 Some(pid) => Self {
-                    command: words(&format!("/proc/{pid}/cmdline")),
+                    command: words(*pid, "cmdline"),
                     environment: Some(environment(*pid)),
                     ..names.with_process(*pid)
                 },
@@ -313,9 +313,12 @@ fn siblings(parent: u32) -> usize {
     fs::read_to_string(path).map_or(0, |list| list.split_whitespace().count())
 }
 
-/// Words that end with a zero byte.
-fn words(path: &str) -> Vec<String> {
-    let bytes = fs::read(path).unwrap_or_default();
+/// More of a command line or an environment is not read, bytes.
+const MAX_WORDS: u64 = 8 << 20;
+
+/// Words that end with a zero byte, of a file in `/proc/PID`.
+fn words(pid: u32, name: &str) -> Vec<String> {
+    let bytes = gputrace_reader::file(pid, name, MAX_WORDS).unwrap_or_default();
     let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
     words
         .map(|word| String::from_utf8_lossy(word).into_owned())
@@ -323,7 +326,7 @@ fn words(path: &str) -> Vec<String> {
 }
 
 fn environment(pid: u32) -> Vec<(String, String)> {
-    let variables = words(&format!("/proc/{pid}/environ"));
+    let variables = words(pid, "environ");
     let split = |variable: &String| {
         let (name, value) = variable.split_once('=')?;
         Some((name.to_owned(), value.to_owned()))

@@ -50,6 +50,7 @@ use crate::{
     periods::{Course, Schedule},
     place::Place,
     request::{Format, Request, Targets},
+    said::Said,
     smi::Listener,
     smi_functions, system,
     urgency::Urgency,
@@ -122,6 +123,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         backend: request.backend,
         ring_bytes,
         max_threads: request.max_threads,
+        max_processes: Options::MAX_PROCESSES,
         follow_forks,
         every_library: !request.others.is_empty(),
         limit: request.others.is_limited().then_some(CallLimit {
@@ -250,6 +252,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             counters: None,
             pasids: Pasids::default(),
             described: BTreeSet::new(),
+            said: Said::default(),
             failure: None,
             live,
             main_pid,
@@ -347,6 +350,8 @@ pub(crate) struct Recorder<'a> {
     pasids: Pasids,
     /// Processes whose description is in the capture.
     pub(crate) described: BTreeSet<u32>,
+    /// What the user has been told of processes.
+    pub(crate) said: Said,
     /// First failure to write the capture.
     pub(crate) failure: Option<String>,
     /// What shows the recording while it goes on.
@@ -560,7 +565,10 @@ impl Recorder<'_> {
                     self.forget_gpu(task.pid);
                     self.describe(task.pid);
                 }
-                task_op::EXIT if task.pid == task.tid => self.forget_gpu(task.pid),
+                task_op::EXIT if task.pid == task.tid => {
+                    self.described.remove(&task.pid);
+                    self.forget_gpu(task.pid);
+                }
                 task_op::FORK if self.request.follows_forks() => self.describe(task.pid),
                 _ => {}
             },
@@ -604,6 +612,7 @@ impl Recorder<'_> {
             }
         }
         self.ticks += 1;
+        self.tell_stuck();
         // What cannot be read now is told at the end.
         for text in self.instruments.cool().unwrap_or_default() {
             self.remark(text);

@@ -23,6 +23,9 @@ const TOOLS: [(&str, &str); 9] = [
     ("libomnitrace.so", "Omnitrace"),
 ];
 
+/// Remarks on tools in one recording; nobody reads more.
+const MOST: usize = 4096;
+
 /// The tools that have been told of.
 #[derive(Debug, Default)]
 pub(crate) struct Tools {
@@ -39,7 +42,7 @@ impl Tools {
             Some((name, *tool))
         });
         found
-            .filter(|(_, tool)| self.told.insert((pid, *tool)))
+            .filter(|(_, tool)| self.told.len() < MOST && self.told.insert((pid, *tool)))
             .map(|(name, tool)| text(pid, &name, tool))
             .collect()
     }

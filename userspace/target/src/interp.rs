@@ -212,8 +212,8 @@ impl Linker {
     /// # Errors
     /// [`InterpError::Process`], [`InterpError::Elf`] or [`InterpError::Hook`].
     pub fn of_process(pid: u32) -> Result<Option<Self>, InterpError> {
-        let path = format!("/proc/{pid}/auxv");
-        let auxv = std::fs::read(&path).map_err(|error| process::refused(pid, path, error))?;
+        let auxv = gputrace_reader::file(pid, "auxv", MAX_AUXV)
+            .map_err(|error| process::refused(pid, format!("/proc/{pid}/auxv"), error))?;
         let mappings = process::mappings(pid)?;
         let base = auxiliary(&auxv, AT_BASE).filter(|base| *base != 0);
         // Without a base the program is static, or it is a dynamic linker that was called as a command.
@@ -245,6 +245,8 @@ impl Linker {
     }
 }
 
+/// Larger than any kernel's, bytes.
+const MAX_AUXV: u64 = 1 << 16;
 /// Where the dynamic linker is loaded (`linux/auxvec.h`).
 const AT_BASE: u64 = 7;
 /// The program's first instruction.

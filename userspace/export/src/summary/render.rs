@@ -286,6 +286,11 @@ fn account(summary: &Summary, out: &mut impl Write) -> fmt::Result {
             "process or thread event",
             "lost; some names may be missing",
         ),
+        (
+            ledger.untraced_processes,
+            "child process",
+            "not traced, because there was no room for more processes; nothing of what they did is in the account",
+        ),
     ] {
         if number > 0 {
             writeln!(out, "  {} {rest}.", count(number, one))?;
@@ -338,6 +343,9 @@ fn remedy(total: &LedgerRow) -> &'static str {
         }
         Some(DropReason::MemoryUnreadable) => " Memory of the traced process could not be read in time.",
         Some(DropReason::CaptureWrite) => " The capture could not be written: see to the space on its disk.",
+        Some(DropReason::ProcessLimit) => {
+            " They are more than is kept of one process: the notices say which and of what."
+        }
         Some(DropReason::Malformed) => {
             " Records were malformed, which is a defect of gputrace; please report it."
         }

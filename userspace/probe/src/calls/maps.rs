@@ -10,18 +10,34 @@ use gputrace_abi::{
     linker::key,
     values::ReadPlan,
 };
-use libbpf_rs::{MapCore as _, MapFlags, OpenObject};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, OpenObject};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::{Calls, STOP_FLAG};
 use crate::{ProbeError, Ring, libbpf::refused};
+
+/// The ring of a processor, to be read.
+pub(super) fn readable(cpu: u32, handle: &MapHandle) -> Result<Ring, ProbeError> {
+    handle
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(aya::maps::MapError::from)
+        .and_then(MapData::from_fd)
+        .and_then(Map::from_map_data)
+        .and_then(Ring::try_from)
+        .map_err(|error| ProbeError::Refused {
+            action: format!("map the ring buffer of CPU {cpu}"),
+            cause: error.to_string(),
+            log: Vec::new(),
+        })
+}
 
 impl Calls {
     /// Makes `pid` a traced process, with bits of [`gputrace_abi::config::target_flags`].
     ///
     /// # Errors
     ///
-    /// [`ProbeError`] when the map is full (16384 processes).
+    /// [`ProbeError`] when the map is full ([`super::Options::max_processes`]).
     pub fn add_target(&self, pid: u32, flags: u32) -> Result<(), ProbeError> {
         self.map("TARGETS")?
             .update(pid.as_bytes(), flags.as_bytes(), MapFlags::ANY)
@@ -58,9 +74,6 @@ impl Calls {
     ///
     /// [`ProbeError`] when the map is full ([`gputrace_abi::values::MAX_PLANS`] functions).
     pub fn set_plan(&self, function: u32, plan: &ReadPlan) -> Result<(), ProbeError> {
-        if let Some(touch) = &self.touch {
-            touch.set_plan(function, plan);
-        }
         self.map("READS")?
             .update(function.as_bytes(), plan.as_bytes(), MapFlags::ANY)
             .map_err(|error| refused("say which values are to be read", &error))
@@ -130,23 +143,10 @@ impl Calls {
     ///
     /// [`ProbeError`] when a ring cannot be mapped.
     pub fn rings(&self) -> Result<Vec<(u32, Ring)>, ProbeError> {
-        self.rings
-            .iter()
-            .map(|(cpu, handle)| {
-                let ring = handle
-                    .as_fd()
-                    .try_clone_to_owned()
-                    .map_err(aya::maps::MapError::from)
-                    .and_then(MapData::from_fd)
-                    .and_then(Map::from_map_data)
-                    .and_then(Ring::try_from)
-                    .map_err(|error| ProbeError::Refused {
-                        action: format!("map the ring buffer of CPU {cpu}"),
-                        cause: error.to_string(),
-                        log: Vec::new(),
-                    })?;
-                Ok((*cpu, ring))
-            })
+        let rings = self.held_rings();
+        let rings = rings.all.iter();
+        rings
+            .map(|(cpu, handle)| Ok((*cpu, readable(*cpu, handle)?)))
             .collect()
     }
 

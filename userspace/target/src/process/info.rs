@@ -1,9 +1,6 @@
 //! Who a process is: name, program, parent, start, threads.
 
-use std::{
-    fs::{self, File},
-    io::Read,
-};
+use std::fs;
 
 use gputrace_capture::meta;
 
@@ -29,11 +26,8 @@ pub fn describe(pid: u32) -> Result<meta::Process, ProcessError> {
     let stat = fs::read(&path).map_err(|error| refused(pid, path, error))?;
     let stat = Stat::parse(&stat).ok_or(ProcessError::NoSuchProcess { pid })?;
     let executable = fs::read_link(format!("/proc/{pid}/exe"));
-    let mut command = Vec::new();
-    if let Ok(file) = File::open(format!("/proc/{pid}/cmdline")) {
-        // What was read before an error is shown.
-        let _ = file.take(MAX_COMMAND).read_to_end(&mut command);
-    }
+    // It lies in the process's memory, which may not answer.
+    let command = gputrace_reader::file(pid, "cmdline", MAX_COMMAND).unwrap_or_default();
     Ok(meta::Process {
         pid,
         parent: stat.parent,

@@ -10,10 +10,7 @@
 use std::{
     fs::File,
     io,
-    os::unix::{
-        ffi::OsStrExt,
-        fs::{FileExt, MetadataExt},
-    },
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
 };
 
@@ -91,8 +88,8 @@ impl MappedFile {
         const ENOUGH: u64 = 1 << 16;
         let (address, size) = self.header?;
         let mut bytes = vec![0; usize::try_from(size.min(ENOUGH)).ok()?];
-        let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
-        memory.read_exact_at(&mut bytes, address).ok()?;
+        let got = gputrace_reader::memory(pid, address, &mut bytes).ok()?;
+        bytes.truncate(got);
         elf::build_id_in_memory(&bytes)
     }
 }

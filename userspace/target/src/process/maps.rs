@@ -1,12 +1,10 @@
 //! `/proc/PID/maps`: which files a process has mapped.
 
-use std::{
-    ffi::OsString,
-    fs::File,
-    io::{self, BufRead, BufReader},
-    os::unix::ffi::OsStringExt,
-    path::PathBuf,
-};
+use std::{ffi::OsString, io, os::unix::ffi::OsStringExt, path::PathBuf};
+
+/// More of a list of mappings is not read, bytes: a process has at most 65,530 of them
+/// (`vm.max_map_count`) unless somebody raised that.
+const MAX_MAPS: u64 = 64 << 20;
 
 /// A mapping of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,15 +114,14 @@ fn unescape(name: &[u8]) -> Vec<u8> {
 /// The file mappings of a process, in order of address.
 ///
 /// # Errors
-/// What the kernel says: `NotFound` if the process is gone, `PermissionDenied` if it may not be looked at.
+/// What the kernel says, or `TimedOut` if the process does not answer: `NotFound` if the process is gone, `PermissionDenied` if it may not be looked at.
 /// A process that ends while its maps are read has none, or the call fails with `ESRCH`.
 pub fn of_process(pid: u32) -> io::Result<Vec<Mapping>> {
-    let lines = BufReader::with_capacity(1 << 16, File::open(format!("/proc/{pid}/maps"))?).split(b'\n');
-    let mut mappings = Vec::new();
-    for line in lines {
-        mappings.extend(Mapping::parse(&line?));
-    }
-    Ok(mappings)
+    let text = gputrace_reader::file(pid, "maps", MAX_MAPS)?;
+    Ok(text
+        .split(|byte| *byte == b'\n')
+        .filter_map(Mapping::parse)
+        .collect())
 }
 
 #[cfg(test)]

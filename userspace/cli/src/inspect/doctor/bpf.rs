@@ -341,6 +341,7 @@ pub(super) fn options(backend: BackendChoice) -> Options {
         backend,
         ring_bytes: 1 << 16,
         max_threads: 16,
+        max_processes: 64,
         limit: None,
         every_library: false,
         follow_forks: false,

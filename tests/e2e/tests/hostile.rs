@@ -1,0 +1,183 @@
+//! Programs that hold up whoever looks at them, or that use up what others need: gputrace ends in time, and each of
+//! its limits is in the account.
+
+use std::{
+    fs,
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use gputrace_abi::counters::DropReason;
+use gputrace_capture::meta::EndReason;
+use gputrace_e2e::{
+    Bench, Running, Trace, bench,
+    process::{PATIENCE, eventually},
+    trace::is_finished,
+};
+use rustix::process::Signal;
+
+/// An unprivileged user.
+const NOBODY: u32 = 65534;
+
+/// How long a recording of two seconds may take.
+const LONGEST: Duration = Duration::from_secs(4);
+
+fn start(bench: &Bench, arguments: &[&str], user: Option<u32>) -> Running {
+    let mut command = Command::new(bench.program("hostile/hostile"));
+    command.args(arguments);
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    let program = Running::start("hostile", &mut command);
+    program.wait_for_stdout("ready");
+    program
+}
+
+/// Records for two seconds, within which the program is `told`, and asserts that this ends in time.
+fn record(bench: &Bench, program: &mut Running, options: &[&str], told: impl FnOnce(&mut Running)) -> Trace {
+    let outputs = bench.outputs(0);
+    let begin = Instant::now();
+    let options = [&["--duration", "2s"], options].concat();
+    let mut gputrace = bench.attach(&outputs, &options, &[program.pid()]);
+    let ready = begin.elapsed();
+    told(program);
+    gputrace.wait_within(PATIENCE);
+    // Coming to the program takes its time on a machine that has much to do.
+    let took = begin.elapsed() - ready;
+    assert!(took < LONGEST, "{took:?}: {}", gputrace.describe());
+    let trace = outputs.trace();
+    trace.assert_sound(&EndReason::DurationOver);
+    trace
+}
+
+/// Ends a program whatever it is waiting for.
+fn kill(mut program: Running) {
+    program.signal_group(Signal::KILL);
+    program.wait();
+}
+
+/// A call that waits for a page is in the output as unfinished, and holds nobody up.
+fn hung_call(arguments: &[&str]) {
+    let Some(bench) = Bench::privileged() else { return };
+    let directory = bench.path().join("fuse");
+    fs::create_dir(&directory).unwrap();
+    let arguments = [arguments, &[directory.to_str().unwrap()]].concat();
+    let mut program = start(&bench, &arguments, None);
+    let trace = record(&bench, &mut program, &["--marker-trace"], |program| {
+        program.send("");
+        program.wait_for_stdout("calling");
+    });
+    let finished: Vec<bool> = trace.calls_of("roctxMarkA").map(is_finished).collect();
+    assert_eq!(finished, [true, false], "the second hangs");
+    assert!(!program.stdout().contains("returned"), "the call still hangs");
+    kill(program);
+}
+
+#[test]
+fn a_page_of_userfaultfd_holds_nobody_up() {
+    hung_call(&["page", "userfaultfd"]);
+}
+
+#[test]
+fn a_page_of_a_file_system_that_does_not_answer_holds_nobody_up() {
+    if !Path::new("/dev/fuse").exists() {
+        return bench::skipped("no /dev/fuse");
+    }
+    hung_call(&["page", "fuse"]);
+}
+
+#[test]
+fn a_stopped_program_holds_nobody_up() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = start(&bench, &["threads", "3"], Some(NOBODY));
+    let trace = record(&bench, &mut program, &[], |program| {
+        program.send("");
+        program.wait_for_stdout("done");
+        program.signal(Signal::STOP);
+    });
+    assert_eq!(trace.calls_of("hipMalloc").count(), 3);
+    program.signal(Signal::CONT);
+    program.close_stdin();
+    program.finish();
+}
+
+#[test]
+fn a_frozen_program_holds_nobody_up() {
+    let Some(bench) = Bench::privileged() else { return };
+    let group = Path::new("/sys/fs/cgroup/freezer").join(format!("gputrace-{}", std::process::id()));
+    if fs::create_dir(&group).is_err() {
+        return bench::skipped("no freezer of cgroup v1");
+    }
+    let mut program = start(&bench, &["threads", "3"], Some(NOBODY));
+    let state = |state: &str| fs::write(group.join("freezer.state"), state).unwrap();
+    fs::write(group.join("cgroup.procs"), program.pid().to_string()).unwrap();
+    let trace = record(&bench, &mut program, &[], |program| {
+        program.send("");
+        program.wait_for_stdout("done");
+        state("FROZEN");
+    });
+    assert_eq!(trace.calls_of("hipMalloc").count(), 3);
+    state("THAWED");
+    program.close_stdin();
+    program.finish();
+    eventually("the group is empty", PATIENCE, || fs::remove_dir(&group).is_ok());
+}
+
+#[test]
+fn threads_that_have_returned_take_no_room() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = start(&bench, &["threads", "600"], Some(NOBODY));
+    let trace = record(&bench, &mut program, &["--max-threads", "64"], |program| {
+        program.send("");
+        program.wait_for_stdout("done");
+    });
+    trace.assert_lossless();
+    assert_eq!(trace.calls_of("hipMalloc").count(), 600);
+    program.close_stdin();
+    program.finish();
+}
+
+#[test]
+fn a_queue_that_lies_takes_its_share_only() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = start(&bench, &["queue", "20"], Some(NOBODY));
+    let trace = record(&bench, &mut program, &["--kernel-trace"], |program| {
+        program.send("");
+        program.wait_for_stdout("done");
+    });
+    let size = fs::metadata(bench.outputs(0).capture()).unwrap().len();
+    assert!(size < 40 << 20, "a capture of {size} bytes");
+    assert!(
+        trace.lost(DropReason::ProcessLimit) > 1 << 20,
+        "{:?}",
+        trace.final_ledger().total()
+    );
+    let pid = program.pid().to_string();
+    let told = trace
+        .notices
+        .iter()
+        .find(|notice| notice.text.contains(&format!("process {pid}: ")));
+    assert!(
+        told.is_some_and(|notice| notice.text.contains("one doorbell")),
+        "{:?}",
+        trace.notices
+    );
+    program.close_stdin();
+    program.finish();
+}
+
+#[test]
+fn a_crowd_of_children_is_traced() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut program = start(&bench, &["children", "200"], None);
+    let trace = record(&bench, &mut program, &[], |program| {
+        program.send("");
+        program.wait_for_stdout("done");
+    });
+    assert_eq!(trace.calls_of("hipMalloc").count(), 50);
+    assert_eq!(trace.final_ledger().untraced_processes, 0);
+    program.close_stdin();
+    program.finish();
+}

@@ -1,0 +1,15 @@
+// Stand-ins for the functions that `hostile` calls, in a library that gputrace takes for the runtime's (LIBRARY says which).
+#include <stdint.h>
+#if LIBRARY == 1
+// Looks at the text at its second call only.
+int roctxMarkA(const char *message)
+{
+    static int calls;
+    return calls++ ? *(const volatile char *)message : 0;
+}
+#elif LIBRARY == 2
+int hipMalloc(void **pointer, unsigned long size) { *pointer = (void *)(size + 16); return 0; }
+#else
+void hsa_signal_store_screlease(uint64_t signal, int64_t value) { __asm__ volatile("" ::"r"(signal), "r"(value)); }
+int hsa_init(void) { return 0; }
+#endif

@@ -1,0 +1,273 @@
+//! Asking a helper process.
+
+use std::{
+    cell::RefCell,
+    io,
+    os::{fd::OwnedFd, unix::process::CommandExt as _},
+    process::{Child, Command, Stdio},
+    sync::{Mutex, OnceLock, PoisonError},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    io::Errno,
+    net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType,
+        sockopt::{self, Timeout},
+    },
+};
+
+use crate::{
+    message::{ANSWER, Answer, PIECE, Question, What},
+    serve::NAME,
+    stuck,
+};
+
+/// How long an answer may take: a thousand times what it takes, and enough for a disk to bring a page.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The same where many processes do not answer.
+const LEAST_PATIENCE: Duration = Duration::from_millis(20);
+
+/// The same when the recording is over.
+const LAST_PATIENCE: Duration = Duration::from_millis(10);
+
+/// How long a helper that could run may take to get a processor.
+const STARVED: Duration = Duration::from_secs(1);
+const LAST_STARVED: Duration = Duration::from_millis(100);
+
+/// Helpers that SIGKILL has not ended. More are not left behind: then nothing is read any more.
+const MOST_LEFT: usize = 64;
+
+static HURRY: OnceLock<Instant> = OnceLock::new();
+
+static LEFT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// This thread's helper.
+    static HELPER: RefCell<Option<Helper>> = const { RefCell::new(None) };
+}
+
+/// See [`crate::hurry_from`].
+pub(crate) fn hurry_from(deadline: Instant) {
+    // Said before: the first holds.
+    let _ = HURRY.set(deadline);
+}
+
+/// See [`crate::memory`].
+pub(crate) fn memory(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    for piece in buffer.chunks_mut(PIECE) {
+        let Some(address) = address.checked_add(done as u64) else {
+            break;
+        };
+        let question = Question {
+            pid,
+            length: piece.len() as u64,
+            what: What::Memory { address },
+        };
+        let mut got = 0;
+        ask(&question, |bytes| {
+            if let Some(place) = piece.get_mut(got..got + bytes.len()) {
+                place.copy_from_slice(bytes);
+                got += bytes.len();
+            }
+        })?;
+        done += got;
+        if got < piece.len() {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+/// See [`crate::places`]; at most as many as are asked for at once.
+pub(crate) fn places(pid: u32, addresses: &[u64], each: usize) -> io::Result<Vec<u8>> {
+    let addresses: Vec<u8> = addresses
+        .iter()
+        .flat_map(|address| address.to_ne_bytes())
+        .collect();
+    let question = Question {
+        pid,
+        length: each as u64,
+        what: What::Places(&addresses),
+    };
+    let mut all = Vec::new();
+    ask(&question, |bytes| all.extend_from_slice(bytes))?;
+    Ok(all)
+}
+
+/// See [`crate::file`].
+pub(crate) fn file(pid: u32, name: &str, limit: u64) -> io::Result<Vec<u8>> {
+    let question = Question {
+        pid,
+        length: limit,
+        what: What::File(name),
+    };
+    let mut all = Vec::new();
+    ask(&question, |bytes| all.extend_from_slice(bytes))?;
+    Ok(all)
+}
+
+/// Asks this thread's helper and gives what it answers to `take`.
+fn ask(question: &Question<'_>, take: impl FnMut(&[u8])) -> io::Result<()> {
+    let now = Instant::now();
+    if stuck::is_left_alone(question.pid, now) {
+        return Err(no_answer());
+    }
+    HELPER.with_borrow_mut(|helper| {
+        let asked = match helper {
+            Some(helper) => helper,
+            None => helper.insert(Helper::start()?),
+        };
+        match asked.ask(question, now, take) {
+            Ok(0) => Ok(()),
+            Ok(error) => Err(io::Error::from_raw_os_error(error)),
+            Err(failure) => {
+                if let Some(helper) = helper.take() {
+                    helper.leave();
+                }
+                if failure == Errno::TIMEDOUT {
+                    stuck::add(question.pid, Instant::now());
+                    return Err(no_answer());
+                }
+                Err(failure.into())
+            }
+        }
+    })
+}
+
+fn no_answer() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::TimedOut,
+        "the process does not answer: it keeps those who read it waiting",
+    )
+}
+
+/// A running helper; a dropped one ends.
+struct Helper {
+    /// Taken when it is left behind.
+    child: Option<Child>,
+    socket: OwnedFd,
+    /// After how long the socket gives up.
+    patience: Option<Duration>,
+    /// For answers.
+    packet: Vec<u8>,
+}
+
+impl Helper {
+    fn start() -> io::Result<Self> {
+        let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+        left.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_)) | Err(_)));
+        if left.len() >= MOST_LEFT {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "too many processes keep those who read them waiting, so nothing is read any more",
+            ));
+        }
+        drop(left);
+        let (socket, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        // The program itself, whatever has become of its file. Not in this process group: Ctrl-C is
+        // not for it.
+        let child = Command::new("/proc/self/exe")
+            .arg0(NAME)
+            .current_dir("/")
+            .process_group(0)
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self {
+            child: Some(child),
+            socket,
+            patience: None,
+            packet: vec![0; ANSWER + PIECE],
+        })
+    }
+
+    /// Asks, and returns the error number of the answer. Fails with `TIMEDOUT` if there is none.
+    fn ask(
+        &mut self,
+        question: &Question<'_>,
+        now: Instant,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<i32, Errno> {
+        rustix::net::send(&self.socket, &question.encode(), SendFlags::NOSIGNAL)?;
+        let is_late = HURRY.get().is_some_and(|hurry| now >= *hurry);
+        let (patience, starved) = if is_late {
+            (LAST_PATIENCE, LAST_STARVED)
+        } else {
+            // Who is read next must not wait for all of a crowd that does not answer.
+            let crowd = u32::try_from(stuck::count()).unwrap_or(u32::MAX);
+            ((PATIENCE / crowd.saturating_add(1)).max(LEAST_PATIENCE), STARVED)
+        };
+        loop {
+            let got = self.receive(patience, starved)?;
+            let packet = self.packet.get(..got).unwrap_or_default();
+            // The end of the socket is no answer.
+            let answer = Answer::decode(packet).ok_or(Errno::PIPE)?;
+            take(answer.bytes);
+            if !answer.goes_on {
+                return Ok(answer.error);
+            }
+        }
+    }
+
+    /// Waits for a packet, and returns its bytes' number.
+    fn receive(&mut self, patience: Duration, starved: Duration) -> Result<usize, Errno> {
+        let asked = Instant::now();
+        self.set_timeout(patience)?;
+        loop {
+            match rustix::net::recv(&self.socket, &mut self.packet[..], RecvFlags::empty()) {
+                Ok((got, _)) => return Ok(got),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if asked.elapsed() < starved && self.is_running() => {}
+                Err(Errno::AGAIN) => return Err(Errno::TIMEDOUT),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Has the socket give up after so long.
+    fn set_timeout(&mut self, patience: Duration) -> Result<(), Errno> {
+        if self.patience != Some(patience) {
+            sockopt::set_socket_timeout(&self.socket, Timeout::Recv, Some(patience))?;
+            self.patience = Some(patience);
+        }
+        Ok(())
+    }
+
+    /// Whether the helper waits for a processor, not for a process.
+    fn is_running(&self) -> bool {
+        let Some(child) = &self.child else { return false };
+        let stat = std::fs::read(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+        let state = stat.iter().rposition(|byte| *byte == b')').map(|close| close + 2);
+        state.and_then(|at| stat.get(at)) == Some(&b'R')
+    }
+
+    /// Kills it, and does not wait until it has ended, which it may never.
+    fn leave(mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It fails only if it has ended.
+            let _ = child.kill();
+            if !matches!(child.try_wait(), Ok(Some(_))) {
+                LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+            }
+        }
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // It waits for a question, so it ends at once.
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

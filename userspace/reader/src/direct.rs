@@ -1,0 +1,90 @@
+//! The reading itself, which may wait for the process that is read.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    os::unix::fs::FileExt as _,
+};
+
+use rustix::io::Errno;
+
+/// See [`crate::memory`].
+pub(crate) fn memory(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        let Some(at) = address.checked_add(done as u64) else {
+            break;
+        };
+        let got = match copy(pid, at, rest) {
+            Ok(0) | Err(Errno::FAULT | Errno::PERM | Errno::NOSYS) => through_driver(pid, at, rest)?,
+            Ok(got) => got,
+            Err(errno) => return Err(errno.into()),
+        };
+        if got == 0 {
+            break;
+        }
+        done += got;
+    }
+    Ok(done)
+}
+
+/// See [`crate::message::What::Places`]. Fails if there is no such process.
+pub(crate) fn places(pid: u32, places: impl Iterator<Item = u64>, each: usize) -> io::Result<Vec<u8>> {
+    let mut all = Vec::new();
+    for place in places {
+        let at = all.len() + 1;
+        all.resize(at + each, 0);
+        let got = memory(pid, place, all.get_mut(at..).unwrap_or_default())?;
+        if let Some(is_read) = all.get_mut(at - 1) {
+            *is_read = u8::from(got == each);
+        }
+    }
+    Ok(all)
+}
+
+/// One `process_vm_readv` of one range.
+fn copy(pid: u32, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let pid = libc::pid_t::try_from(pid).map_err(|_| Errno::SRCH)?;
+    let here = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    let address = usize::try_from(address).map_err(|_| Errno::FAULT)?;
+    let there = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(address),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: the kernel writes to `here` only, which is `buffer`; `there` is checked by the kernel
+    // and belongs to another process.
+    let got = unsafe { libc::process_vm_readv(pid, &raw const here, 1, &raw const there, 1, 0) };
+    usize::try_from(got).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
+/// Reads `/proc/PID/mem`; 0 where nothing is mapped, and of a process that has lost its memory.
+fn through_driver(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let memory = File::open(format!("/proc/{pid}/mem"))?;
+    loop {
+        return match memory.read_at(buffer, address) {
+            Ok(got) => Ok(got),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::INTR) => continue,
+                Some(Errno::IO | Errno::FAULT | Errno::INVAL | Errno::OVERFLOW) => Ok(0),
+                _ => Err(error),
+            },
+        };
+    }
+}
+
+/// See [`crate::file`].
+pub(crate) fn file(pid: u32, name: &str, limit: u64) -> io::Result<Vec<u8>> {
+    let file = File::open(format!("/proc/{pid}/{name}"))?;
+    let mut bytes = Vec::new();
+    if limit > 0 {
+        match file.take(limit).read_to_end(&mut bytes) {
+            // What was read before an error is worth having.
+            Err(error) if bytes.is_empty() => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,147 @@
+//! Helper processes. This is a program of its own, because it is also theirs.
+
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test, part of which is a program that says where its page is"
+)]
+
+use std::{
+    io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// The argument by which this program knows that it is the process that is read.
+const TARGET: &str = "target";
+
+fn main() {
+    gputrace_reader::serve_if_asked();
+    // That it was asked for nothing but its own tests, cargo's way.
+    if std::env::args().any(|argument| argument == TARGET) {
+        return target();
+    }
+    own_memory_and_files();
+    a_process_that_is_not_there();
+    a_page_that_nobody_brings();
+}
+
+fn own_memory_and_files() {
+    let text = b"read from outside".to_vec();
+    let pid = std::process::id();
+    let mut buffer = [0; 17];
+    let read = |buffer: &mut [u8]| gputrace_reader::memory(pid, text.as_ptr().addr() as u64, buffer);
+    assert_eq!(read(&mut buffer).expect("read directly"), 17);
+    gputrace_reader::install();
+    let mut again = [0; 17];
+    assert_eq!(read(&mut again).expect("read by a helper"), 17);
+    assert_eq!((&buffer[..], &again[..]), (&text[..], &text[..]));
+    assert_eq!(gputrace_reader::memory(pid, 8, &mut again).expect("nothing"), 0);
+
+    let numbers: Vec<u64> = (0..300).collect();
+    let mut places: Vec<u64> = numbers
+        .iter()
+        .map(|number| std::ptr::from_ref(number).addr() as u64)
+        .collect();
+    places.push(8);
+    let read_at = gputrace_reader::places::<8>(pid, &places).expect("several at once");
+    let expected = numbers
+        .iter()
+        .map(|number| Some(number.to_ne_bytes()))
+        .chain([None]);
+    assert!(read_at.into_iter().eq(expected));
+
+    let large: Vec<u8> = (0..1_000_000_u32).map(|number| number as u8).collect();
+    let mut copy = vec![0; large.len()];
+    let got = gputrace_reader::memory(pid, large.as_ptr().addr() as u64, &mut copy);
+    assert_eq!(got.expect("in many packets"), large.len());
+    assert!(copy == large);
+
+    let maps = gputrace_reader::file(pid, "maps", 1 << 20).expect("maps");
+    assert!(String::from_utf8_lossy(&maps).contains("[stack]"));
+    let begin = Instant::now();
+    for _ in 0..1000 {
+        read(&mut again).expect("fast");
+    }
+    eprintln!("a read takes {:?}", begin.elapsed() / 1000);
+}
+
+fn a_process_that_is_not_there() {
+    let error = gputrace_reader::may_read(1 << 30).expect_err("no such process");
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+fn a_page_that_nobody_brings() {
+    let exe = std::env::current_exe().expect("this program");
+    let mut target = Command::new(exe)
+        .arg(TARGET)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the target");
+    let mut address = String::new();
+    let mut output = BufReader::new(target.stdout.take().expect("its output"));
+    output.read_line(&mut address).expect("an address");
+    let pid = target.id();
+    match address.trim().parse() {
+        Ok(address) => does_not_answer(pid, address),
+        Err(_) => eprintln!("SKIPPED: no userfaultfd: {address}"),
+    }
+    target.kill().expect("it is killed");
+    target.wait().expect("it ends");
+}
+
+fn does_not_answer(pid: u32, address: u64) {
+    let mut buffer = [0; 8];
+    let begin = Instant::now();
+    let error = gputrace_reader::memory(pid, address, &mut buffer).expect_err("it does not answer");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    // It is left alone now; others are read as before.
+    let begin = Instant::now();
+    let error = gputrace_reader::memory(pid, address, &mut buffer).expect_err("left alone");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(
+        begin.elapsed() < Duration::from_millis(100),
+        "{:?}",
+        begin.elapsed()
+    );
+    assert!(gputrace_reader::file(std::process::id(), "stat", 4096).is_ok());
+    assert_eq!(gputrace_reader::take_stuck(), [pid]);
+    assert!(gputrace_reader::take_stuck().is_empty());
+}
+
+/// Makes a page that nobody brings, says where it is, and waits.
+#[expect(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a sequence of plain system calls with one and the same justification"
+)]
+fn target() {
+    /// `_IOWR(UFFDIO, _UFFDIO_API, struct uffdio_api)` and `_UFFDIO_REGISTER` of `linux/userfaultfd.h`.
+    const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+    const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+    const PAGE: usize = 4096;
+    let mut api = [0xaa_u64, 0, 0];
+    // SAFETY: system calls on integers, local variables and a new mapping that nothing else uses.
+    let address = unsafe {
+        let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) as libc::c_int;
+        let (access, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        let page = libc::mmap(std::ptr::null_mut(), PAGE, access, flags, -1, 0);
+        let mut range = [page.addr() as u64, PAGE as u64, 1, 0];
+        let failed = fd < 0
+            || libc::ioctl(fd, UFFDIO_API, api.as_mut_ptr()) != 0
+            || libc::ioctl(fd, UFFDIO_REGISTER, range.as_mut_ptr()) != 0;
+        if failed {
+            println!("{}", io::Error::last_os_error());
+            return;
+        }
+        page.addr()
+    };
+    println!("{address}");
+    io::stdout().flush().expect("its output");
+    let _ = io::stdin().read(&mut [0]);
+}
