@@ -236,9 +236,10 @@ impl Collector {
             .into_iter()
             .map(|(cpu, ring)| CpuRing::new(cpu, ring, limit))
             .collect();
-        let mut logger = None;
+        let (mut logger, mut known) = (None, None);
         if let Some(tasks) = &mut tasks {
             rings.push(CpuRing::new(0, tasks.take_ring()?, limit));
+            known = Some(tasks.take_known()?);
             if debug {
                 logger = Some(tasks.logger()?);
             }
@@ -254,7 +255,7 @@ impl Collector {
             books: Books {
                 writer,
                 accounts: Accounts::new(calls.cpus()),
-                relevant: Relevant::new(follow_forks),
+                relevant: Relevant::new(follow_forks, known),
                 gpu,
                 trimmed: Vec::new(),
                 constants: Constants::default(),

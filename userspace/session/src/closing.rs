@@ -21,6 +21,7 @@ use crate::{
     SessionError, detach,
     ending::{Ending, Stops, last_status},
     guardian::Guardian,
+    inbox::News,
     launch,
     outputs::{Outputs, export},
     recorder::{Finished, Recorder},
@@ -39,6 +40,8 @@ impl Recorder<'_> {
         capture: PathBuf,
     ) -> Result<Finished, SessionError> {
         let frozen = self.calls.stop()?;
+        // No more news.
+        self.scanner = None;
         self.tell_unmatched();
         let remarks = self.instruments.never_found();
         self.nothing_matched |= !remarks.is_empty();
@@ -52,12 +55,14 @@ impl Recorder<'_> {
             self.remark(text);
         }
         // Nothing is stopped from now on; wake whatever was.
-        while let Ok(happening) = self.happenings.try_recv() {
-            match happening {
-                Happening::Linker(Task { op, pid, .. }) if task_op::is_stopped(op) => {
+        while let Some(news) = self.inbox.try_take() {
+            match news {
+                News::Happening(Happening::Linker(Task { op, pid, .. })) if task_op::is_stopped(op) => {
                     launch::signal(pid, Signal::CONT);
                 }
-                Happening::Kernel { pid, kernel_object } => self.new_kernel(pid, kernel_object),
+                News::Happening(Happening::Kernel { pid, kernel_object }) => {
+                    self.new_kernel(pid, kernel_object);
+                }
                 _ => {}
             }
         }
