@@ -10,9 +10,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
+use gputrace_collect::clocks;
 
 use crate::{
-    Options,
+    Options, accounts,
     library::Library,
     machine::most_resident,
     report::{Table, grouped, median},
@@ -30,8 +31,10 @@ struct Size {
     containers: u32,
     /// How long the recorder is looked at.
     time: Duration,
-    /// New libraries, and recordings that are interrupted.
-    rounds: u32,
+    /// New libraries.
+    libraries: u32,
+    /// Recordings that are begun and interrupted.
+    recordings: u32,
 }
 
 /// A program that runs until its standard input is closed.
@@ -76,14 +79,16 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
             processes: 1000,
             containers: 20,
             time: Duration::from_secs(10),
-            rounds: 3,
+            libraries: 5,
+            recordings: 3,
         }
     } else {
         Size {
             processes: 10_000,
             containers: 200,
-            time: Duration::from_secs(60),
-            rounds: 10,
+            time: Duration::from_secs(30),
+            libraries: 10,
+            recordings: 2,
         }
     };
     let library = Library::build()?;
@@ -110,16 +115,16 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     thread::sleep(size.time);
     let share =
         (cpu_time(recorder.child.id())?.saturating_sub(before)).as_secs_f64() / begin.elapsed().as_secs_f64();
-    let mut fresh = (0..size.rounds)
+    let mut fresh = (0..size.libraries)
         .map(|number| new_library(&library, &me, number))
         .collect::<Result<Vec<f64>>>()?;
     let memory = most_resident(recorder.child.id()).unwrap_or(0);
     let mut firsts = vec![recorder.first.as_secs_f64() * 1e3];
-    let mut stops = vec![interrupt(&mut recorder.child)?];
-    for _ in 1..size.rounds {
+    let mut stops = vec![interrupt(&mut recorder.child, &library)?];
+    for _ in 1..size.recordings {
         let mut recorder = record(options, &library)?;
         firsts.push(recorder.first.as_secs_f64() * 1e3);
-        stops.push(interrupt(&mut recorder.child)?);
+        stops.push(interrupt(&mut recorder.child, &library)?);
     }
     for container in containers {
         container.end()?;
@@ -204,16 +209,18 @@ fn record(options: &Options, library: &Library) -> Result<Recorder> {
     Ok(Recorder { child, first })
 }
 
-/// Ms from the signal to the end.
-fn interrupt(child: &mut Child) -> Result<f64> {
-    let begin = Instant::now();
+/// Ms from the signal to the end of what is recorded, and to the end of the program.
+fn interrupt(child: &mut Child, library: &Library) -> Result<(f64, f64)> {
+    let (begin, sent) = (Instant::now(), clocks::now());
     rustix::process::kill_process(
         rustix::process::Pid::from_child(child),
         rustix::process::Signal::INT,
     )?;
     let status = child.wait()?;
+    let ended = begin.elapsed().as_secs_f64() * 1e3;
     ensure!(status.success(), "gputrace failed: {status}");
-    Ok(begin.elapsed().as_secs_f64() * 1e3)
+    let over = accounts::end(&library.directory().join("node.gtcap"))?;
+    Ok((over.saturating_sub(sent) as f64 / 1e6, ended))
 }
 
 /// A process with namespaces of its own for mounts and process ids, which uses the library through an overlay.

@@ -366,10 +366,14 @@ impl Collector {
     }
 
     fn ledger(&self, complete: bool) -> Result<Ledger, ProbeError> {
-        let tasks = self
+        let mut tasks = self
             .tasks
             .as_ref()
             .map_or(Ok(TaskCounters::default()), Tasks::counters)?;
+        // That a process is used is an event, too.
+        let refused = self.books.relevant.refused;
+        tasks.seen += refused;
+        tasks.ring_full += refused;
         Ok(self
             .books
             .accounts

@@ -15,6 +15,8 @@ pub(crate) struct Relevant {
     last: Option<u32>,
     /// Where the programs are told, if there are any.
     known: Option<Known>,
+    /// How many processes the programs had no room for, so that their events are missing.
+    pub(crate) refused: u64,
 }
 
 impl Relevant {
@@ -37,7 +39,7 @@ impl Relevant {
             && let Some(known) = &mut self.known
             && !known.add(pid)
         {
-            tracing::debug!("too many processes: events of process {pid} and its threads are not recorded");
+            self.refused += 1;
         }
         is_new
     }

@@ -54,13 +54,13 @@ impl Interest {
     }
 }
 
-/// The thread that looks. Dropping it ends the thread.
+/// The thread that looks. It ends when this is dropped, but nobody waits for it: what it looks at belongs to others, who may
+/// hold it up.
 #[derive(Debug)]
 pub(crate) struct Scanner {
-    asks: Option<Sender<u64>>,
+    asks: Sender<u64>,
     /// Number of the last survey that was asked for.
     asked: u64,
-    thread: Option<thread::JoinHandle<()>>,
     /// Why the kernel does not tell what processes map.
     blind: Option<io::Error>,
 }
@@ -79,13 +79,12 @@ impl Scanner {
         };
         let (asks, orders) = channel();
         let scan = Scan::new(interest, news, post);
-        let thread = thread::Builder::new()
+        thread::Builder::new()
             .name("scanner".to_owned())
             .spawn(move || scan.run(&orders))?;
         Ok(Self {
-            asks: Some(asks),
+            asks,
             asked: FIRST,
-            thread: Some(thread),
             blind,
         })
     }
@@ -99,20 +98,9 @@ impl Scanner {
     /// [`News::Surveyed`] comes at its end, with the number that this returns or a higher one.
     pub(crate) fn survey(&mut self) -> u64 {
         self.asked += 1;
-        if let Some(asks) = &self.asks {
-            // Fails only if the thread has ended, and then there is nobody to tell.
-            let _ = asks.send(self.asked);
-        }
+        // Fails only if the thread has ended, and then there is nobody to tell.
+        let _ = self.asks.send(self.asked);
         self.asked
-    }
-}
-
-impl Drop for Scanner {
-    fn drop(&mut self) {
-        self.asks = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
