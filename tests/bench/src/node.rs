@@ -157,11 +157,18 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
         &longest(&fresh),
         &"100 ms",
     ]);
+    let (stops, ends): (Vec<f64>, Vec<f64>) = stops.into_iter().unzip();
     table.row(&[
-        &"from Ctrl-C to the end, CSV files written",
+        &"from Ctrl-C to the end of the recording",
         &middle(&stops),
         &longest(&stops),
         &"100 ms",
+    ]);
+    table.row(&[
+        &"until the probes are off and the files written",
+        &middle(&ends),
+        &longest(&ends),
+        &"",
     ]);
     table.row(&[
         &"most memory",
