@@ -64,18 +64,20 @@ impl Crowd {
                 }
             })?;
         }
-        println!("ready");
+        say("ready")?;
         let (mut execs, mut forks) = (0, 0);
         let begin = Instant::now();
         while !is_over() {
             let due = |rate: u32| (begin.elapsed().as_secs_f64() * f64::from(rate)) as u64;
             // What a busy machine cannot do is not made up for.
-            for _ in execs..due(self.execs).min(execs + 10) {
+            let due_execs = due(self.execs).min(execs + 10);
+            while execs < due_execs {
                 let mut child = Command::new("/bin/true").stdin(Stdio::null()).spawn()?;
                 child.wait()?;
                 execs += 1;
             }
-            for _ in forks..due(self.forks).min(forks + 10) {
+            let due_forks = due(self.forks).min(forks + 10);
+            while forks < due_forks {
                 create(|| {})?;
                 forks += 1;
             }
@@ -83,8 +85,7 @@ impl Crowd {
             thread::sleep(STEP);
         }
         let time = begin.elapsed().as_secs_f64();
-        println!("{:.0} {:.0}", execs as f64 / time, forks as f64 / time);
-        Ok(())
+        say(&format!("{:.0} {:.0}", execs as f64 / time, forks as f64 / time))
     }
 }
 
@@ -96,7 +97,7 @@ impl Hold {
     /// When it is not such a library.
     pub(crate) fn run(&self) -> Result<()> {
         let site = Site::load(&self.library, EMULATED)?;
-        println!("ready");
+        say("ready")?;
         let mut steps = 0;
         while !is_over() {
             if steps % 100 == 0 {
@@ -126,8 +127,7 @@ impl Fresh {
             );
             thread::sleep(Duration::from_micros(100));
         }
-        println!("{}", begin.elapsed().as_nanos());
-        Ok(())
+        say(&begin.elapsed().as_nanos().to_string())
     }
 }
 
@@ -187,6 +187,13 @@ fn reap() {
     }
 }
 
+/// Tells whoever started this.
+fn say(line: &str) -> Result<()> {
+    let mut out = stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
 /// Whether standard input has ended.
 fn is_over() -> bool {
     let mut poll = libc::pollfd {
@@ -197,6 +204,5 @@ fn is_over() -> bool {
     // SAFETY: one structure, which lives through the call.
     let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
     // Nobody writes anything, so what can be read is the end.
-    let _ = stdout().flush();
     ready > 0 && stdin().read(&mut [0]).unwrap_or(0) == 0
 }
