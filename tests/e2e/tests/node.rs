@@ -23,11 +23,11 @@ struct Containers {
 }
 
 impl Containers {
-    /// All containers see what is in `lower`.
-    fn new(bench: &Bench, lower: &Path) -> Self {
+    /// All containers see what is in the directory of `library`.
+    fn new(bench: &Bench, library: &Path) -> Self {
         Self {
             base: bench.path().join("containers"),
-            lower: lower.to_owned(),
+            lower: library.parent().unwrap_or(library).to_owned(),
         }
     }
 
@@ -92,9 +92,9 @@ fn in_containers(with_build_id: bool) {
         strip
             .args(["--remove-section", ".note.gnu.build-id"])
             .arg(&library);
-        assert!(strip.status().unwrap().success(), "objcopy");
+        assert!(strip.status().is_ok_and(|status| status.success()), "objcopy");
     }
-    let containers = Containers::new(&bench, library.parent().unwrap());
+    let containers = Containers::new(&bench, &library);
     let mut programs: Vec<Running> = (0..3)
         .map(|number| {
             // Changing a file of the lower directory copies it to the upper one, and keeps its number.
@@ -160,7 +160,7 @@ fn a_new_container_is_noticed() {
     let library = bench.copy_synthetic();
     let outputs = bench.outputs(0);
     let mut gputrace = record(&bench, &outputs);
-    let containers = Containers::new(&bench, library.parent().unwrap());
+    let containers = Containers::new(&bench, &library);
     let linker = "cp /lib64/ld-linux-x86-64.so.2 .; chmod 700 libamdhip64.so.99";
     let run = "ld-linux-x86-64.so.2 ./synthetic block 3";
     let mut program = containers.start(&bench, 0, linker, run);
