@@ -50,8 +50,14 @@ shared! {
     pub struct KernelConfig {
         /// Offset of `pid` in the kernel's `struct task_struct`.
         pub task_pid: u32,
+        /// 1: the children of a known process are known, and theirs.
+        pub follow_forks: u32,
     }
 }
+
+/// So many processes can be known to the programs of `ebpf/kernel` at a time. Children for which there is no room count as
+/// lost events.
+pub const KNOWN_PROCESSES: u32 = 32_768;
 
 /// Key of the map `TARGETS` that stands for every process.
 pub const EVERY_PROCESS: u32 = 0;
@@ -79,4 +85,4 @@ pub mod state {
 pub const CLONE_THREAD: u64 = 0x0001_0000;
 
 const _: () = assert!(size_of::<ProbeConfig>() == 80);
-const _: () = assert!(size_of::<KernelConfig>() == 4);
+const _: () = assert!(size_of::<KernelConfig>() == 8);

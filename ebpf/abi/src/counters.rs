@@ -99,9 +99,9 @@ shared! {
     /// Counters of the kernel-side programs (`ebpf/kernel`), one value per CPU.
     #[derive(Default)]
     pub struct TaskCounters {
-        /// Process and thread events that happened.
+        /// Events of known processes and their threads that happened.
         pub seen: u64,
-        /// Of these, lost because the ring was full.
+        /// Of these, lost because the ring was full, or because one process more could not be known.
         pub ring_full: u64,
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! Raw tracepoints, because the kernel leaves out programs of ordinary ones while a thread that works on a map by bpf(2)
 //! waits for the processor, and says so nowhere.
+//!
+//! They run at every fork, exec, exit and renaming on the node, so what is of no interest must end at once: only events
+//! of the processes in [`KNOWN`] are written. User space puts them there; their children follow by themselves.
 
 use aya_ebpf::{
     EbpfContext as _, Global,
     bindings::BPF_RB_NO_WAKEUP,
-    btf_maps::{PerCpuArray, RingBuf},
+    btf_maps::{HashMap, PerCpuArray, RingBuf},
     helpers::{
         bpf_get_smp_processor_id, bpf_probe_read_kernel, bpf_probe_read_kernel_str_bytes,
         generated::bpf_ktime_get_boot_ns,
@@ -16,14 +19,21 @@ use aya_ebpf::{
 };
 use aya_log_ebpf::debug;
 use gputrace_abi::{
-    config::{CLONE_THREAD, KernelConfig},
+    config::{CLONE_THREAD, KNOWN_PROCESSES, KernelConfig},
     counters::TaskCounters,
     record::{RecordHeader, TASK_SIZE, Task, kind, task_op},
 };
 
 /// What the programs must know of this kernel.
 #[unsafe(no_mangle)]
-static KERNEL_CONFIG: Global<KernelConfig> = Global::new(KernelConfig { task_pid: 0 });
+static KERNEL_CONFIG: Global<KernelConfig> = Global::new(KernelConfig {
+    task_pid: 0,
+    follow_forks: 0,
+});
+
+/// Processes whose events are written: key tgid. A value that is not 0 says that the processes it creates are known, too.
+#[btf_map]
+static KNOWN: HashMap<u32, u32, { KNOWN_PROCESSES as usize }> = HashMap::new();
 
 /// Task events of all CPUs: they are rare enough for one ring. The loader sets its size.
 #[btf_map]
@@ -33,9 +43,10 @@ static TASK_RING: RingBuf<Task, { 1 << 20 }, 0> = RingBuf::new();
 #[btf_map]
 static TASK_COUNTERS: PerCpuArray<TaskCounters, 1> = PerCpuArray::new();
 
-/// A new task; runs in its creator.
+/// A new task; runs in its creator, before the new task first runs.
 #[raw_tracepoint(tracepoint = "task_newtask")]
 pub(crate) fn task_newtask(ctx: RawTracePointContext) -> Option<()> {
+    let follow = known(ctx.tgid())?;
     let (tid, flags) = (task_id(ctx.arg(0))?, ctx.arg::<u64>(1));
     // A task is born with its creator's name.
     let comm = ctx.command().ok()?;
@@ -45,6 +56,9 @@ pub(crate) fn task_newtask(ctx: RawTracePointContext) -> Option<()> {
         "task {}: created by process {}, clone flags {:x}", tid, creator, flags
     );
     if flags & CLONE_THREAD == 0 {
+        if follow != 0 && KNOWN.insert(tid, KERNEL_CONFIG.load().follow_forks, 0).is_err() {
+            lost();
+        }
         write(task_op::FORK, tid, tid, creator, comm)
     } else {
         write(task_op::THREAD, creator, tid, ctx.pid(), comm)
@@ -54,6 +68,7 @@ pub(crate) fn task_newtask(ctx: RawTracePointContext) -> Option<()> {
 /// A process executed another program.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub(crate) fn sched_process_exec(ctx: RawTracePointContext) -> Option<()> {
+    known(ctx.tgid())?;
     let old: u32 = ctx.arg(1);
     debug!(
         &ctx,
@@ -67,13 +82,19 @@ pub(crate) fn sched_process_exec(ctx: RawTracePointContext) -> Option<()> {
 /// A task ended.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub(crate) fn sched_process_exit(ctx: RawTracePointContext) -> Option<()> {
+    known(ctx.tgid())?;
     debug!(&ctx, "task {} of process {}: ended", ctx.pid(), ctx.tgid());
+    if ctx.pid() == ctx.tgid() {
+        // Its id can be given to another process.
+        let _ = KNOWN.remove(ctx.tgid());
+    }
     write(task_op::EXIT, ctx.tgid(), ctx.pid(), 0, ctx.command().ok()?)
 }
 
 /// A task got a new name; another task may have given it.
 #[raw_tracepoint(tracepoint = "task_rename")]
 pub(crate) fn task_rename(ctx: RawTracePointContext) -> Option<()> {
+    known(ctx.tgid())?;
     let tid = task_id(ctx.arg(0))?;
     let mut comm = [0; 16];
     // SAFETY: the helper behind it checks the address.
@@ -82,6 +103,25 @@ pub(crate) fn task_rename(ctx: RawTracePointContext) -> Option<()> {
     // pthread_setname_np on itself) the current process is its process; when a thread renames a sibling
     // it is so too. Nobody can rename a task of another process.
     write(task_op::RENAME, ctx.tgid(), tid, 0, comm)
+}
+
+/// The value in [`KNOWN`] of a process; `None` if its events are of no interest.
+#[inline(always)]
+fn known(tgid: u32) -> Option<u32> {
+    // SAFETY: the pointer is that of a live map element; a racing removal can at worst make the value stale.
+    KNOWN.get_ptr(tgid).map(|value| unsafe { *value })
+}
+
+/// Counts an event that cannot be told of.
+#[inline(always)]
+fn lost() {
+    if let Some(counters) = TASK_COUNTERS.get_ptr_mut(0) {
+        // SAFETY: this CPU's own element, see its map.
+        unsafe {
+            (*counters).seen += 1;
+            (*counters).ring_full += 1;
+        };
+    }
 }
 
 /// The id of a task of the kernel's.

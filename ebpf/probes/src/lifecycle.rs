@@ -25,7 +25,7 @@ use crate::{
     frames::Frames,
     hold::report,
     linker,
-    maps::{Counters, STEPS, TARGETS, config, stopped, target},
+    maps::{Counters, STEPS, TARGETS, config, stopped},
     ring::{Outcome, finish},
     root,
 };
@@ -38,7 +38,9 @@ pub(crate) fn task_created(ctx: RawTracePointContext) -> Option<()> {
     if config.follow_forks == 0 || stopped() {
         return None;
     }
-    let flags = target((bpf_get_current_pid_tgid() >> 32) as u32)?;
+    // Where every process is a target, so is the child, without an entry of its own for each process of the node.
+    // SAFETY: the pointer is that of a live map element; a racing removal can at worst make the value stale.
+    let flags = unsafe { *TARGETS.get_ptr((bpf_get_current_pid_tgid() >> 32) as u32)? };
     let clone_flags: u64 = ctx.arg(1);
     if clone_flags & CLONE_THREAD != 0 {
         return None;

@@ -2,8 +2,8 @@
 
 use std::{fs::File, path::Path};
 
-use anyhow::{Result, ensure};
-use gputrace_capture::{Block, CaptureReader, ledger::Ledger, records};
+use anyhow::{Result, bail, ensure};
+use gputrace_capture::{Block, CaptureReader, Meta, ledger::Ledger, records};
 
 /// Checks that `seen = written + dropped` in every row, that `seen` is what really happened (if that is
 /// known), and that the capture holds as many records as were counted.
@@ -50,4 +50,19 @@ pub(crate) fn count(capture: &Path) -> Result<u64> {
         }
     }
     Ok(count)
+}
+
+/// When the recording in a capture ended, ns `CLOCK_BOOTTIME`.
+///
+/// # Errors
+///
+/// When it cannot be read, or has no end.
+pub(crate) fn end(capture: &Path) -> Result<u64> {
+    let mut reader = CaptureReader::new(std::io::BufReader::new(File::open(capture)?))?;
+    while let Some(block) = reader.next_block()? {
+        if let Block::Meta(Meta::End(end)) = block {
+            return Ok(end.time);
+        }
+    }
+    bail!("{} has no end", capture.display())
 }

@@ -115,6 +115,12 @@ impl Site {
         }))
     }
 
+    /// Whether its first instruction has been replaced by a breakpoint (`int3`).
+    pub(crate) fn has_breakpoint(self) -> bool {
+        // SAFETY: the function's code can be read, and others change it one byte at a time.
+        unsafe { (self.0 as *const u8).read_volatile() == 0xcc }
+    }
+
     /// Calls it `count` times.
     #[inline]
     pub(crate) fn call(self, count: u64) {

@@ -1,5 +1,5 @@
 //! Prints gputrace's figures: what a traced call costs, how fast probes come and go, how many records the
-//! collector takes, whether memory stays flat, how fast captures become outputs.
+//! collector takes, whether memory stays flat, what a crowded node costs, how fast captures become outputs.
 //!
 //! Run by `cargo xtask bench`, as root, on a machine as quiet as can be had. No figure is a test: a
 //! machine that is slower than another is no defect. What *is* checked is that the accounts are exact,
@@ -11,12 +11,14 @@
 mod accounts;
 mod attach;
 mod calls;
+mod crowd;
 mod export;
 mod flood;
 mod library;
 mod machine;
 mod made;
 mod memory;
+mod node;
 mod objects;
 mod programs;
 mod recording;
@@ -44,6 +46,15 @@ enum Command {
     /// Be a program that calls traced functions
     #[command(hide = true)]
     Flood(flood::Flood),
+    /// Be many processes
+    #[command(hide = true)]
+    Crowd(crowd::Crowd),
+    /// Use a library
+    #[command(hide = true)]
+    Hold(crowd::Hold),
+    /// Wait for probes
+    #[command(hide = true)]
+    Fresh(crowd::Fresh),
     /// Write the capture that is exported
     #[command(hide = true)]
     Made {
@@ -82,6 +93,8 @@ enum Figure {
     Throughput,
     /// Memory of the recorder during a long flood
     Memory,
+    /// What recording a whole node costs where much goes on
+    Node,
     /// How fast a capture becomes an output
     Export,
     /// What a look at a program's code objects costs
@@ -92,6 +105,9 @@ fn main() -> Result<()> {
     let Cli { command, options } = Cli::parse();
     match command {
         Some(Command::Flood(flood)) => flood.run(),
+        Some(Command::Crowd(crowd)) => crowd.run(),
+        Some(Command::Hold(hold)) => hold.run(),
+        Some(Command::Fresh(fresh)) => fresh.run(),
         Some(Command::Made { path, rounds }) => made::capture(&path, rounds),
         None => measure(&options),
     }
@@ -114,6 +130,7 @@ fn measure(options: &Options) -> Result<()> {
             Figure::Attach => attach::measure(options)?,
             Figure::Throughput => throughput::measure(options)?,
             Figure::Memory => memory::measure(options)?,
+            Figure::Node => node::measure(options)?,
             Figure::Export => export::measure(options)?,
             Figure::Objects => objects::measure(options)?,
         }

@@ -257,9 +257,10 @@ impl Collector {
             .into_iter()
             .map(|(cpu, ring)| CpuRing::new(cpu, ring, limit))
             .collect();
-        let mut logger = None;
+        let (mut logger, mut known) = (None, None);
         if let Some(tasks) = &mut tasks {
             rings.push(CpuRing::new(0, tasks.take_ring()?, limit));
+            known = Some(tasks.take_known()?);
             if debug {
                 logger = Some(tasks.logger()?);
             }
@@ -275,7 +276,7 @@ impl Collector {
             books: Books {
                 writer,
                 accounts: Accounts::new(calls.cpus()),
-                relevant: Relevant::new(follow_forks),
+                relevant: Relevant::new(follow_forks, known),
                 gpu,
                 trimmed: Vec::new(),
                 reading: Reading::start(sender.clone()).map_err(|error| start_error(&error))?,
@@ -419,10 +420,14 @@ impl Collector {
     }
 
     fn ledger(&self, complete: bool) -> Result<Ledger, ProbeError> {
-        let tasks = self
+        let mut tasks = self
             .tasks
             .as_ref()
             .map_or(Ok(TaskCounters::default()), Tasks::counters)?;
+        // That a process is used is an event, too.
+        let refused = self.books.relevant.refused;
+        tasks.seen += refused;
+        tasks.ring_full += refused;
         Ok(self
             .books
             .accounts

@@ -1,8 +1,10 @@
-//! Which task events belong to the recording: the programs see those of the whole node.
+//! Which task events belong to the recording. The programs pass over those of other processes; what they tell of besides
+//! (gputrace's own, and of children that are not followed) is left out here.
 
 use std::collections::HashSet;
 
 use gputrace_abi::record::{Task, task_op};
+use gputrace_probe::tasks::Known;
 
 /// The processes whose task events are kept.
 #[derive(Debug, Default)]
@@ -11,12 +13,17 @@ pub(crate) struct Relevant {
     follow_forks: bool,
     /// The one asked for last; calls of one process come in runs.
     last: Option<u32>,
+    /// Where the programs are told, if there are any.
+    known: Option<Known>,
+    /// How many processes the programs had no room for, so that their events are missing.
+    pub(crate) refused: u64,
 }
 
 impl Relevant {
-    pub(crate) fn new(follow_forks: bool) -> Self {
+    pub(crate) fn new(follow_forks: bool, known: Option<Known>) -> Self {
         Self {
             follow_forks,
+            known,
             ..Self::default()
         }
     }
@@ -27,7 +34,14 @@ impl Relevant {
             return false;
         }
         self.last = Some(pid);
-        self.pids.insert(pid)
+        let is_new = self.pids.insert(pid);
+        if is_new
+            && let Some(known) = &mut self.known
+            && !known.add(pid)
+        {
+            self.refused += 1;
+        }
+        is_new
     }
 
     /// Whether to keep `task`. Follows forks and ends.
@@ -79,7 +93,7 @@ mod tests {
 
     #[test]
     fn follows_only_relevant_families() {
-        let mut relevant = Relevant::new(true);
+        let mut relevant = Relevant::new(true, None);
         assert!(relevant.add(10));
         assert!(!relevant.add(10));
         assert!(!relevant.keep(&task(task_op::FORK, 21, 21, 20)));

@@ -2,7 +2,7 @@
 
 use aya::{
     Ebpf, EbpfLoader, Pod,
-    maps::{PerCpuArray, RingBuf},
+    maps::{HashMap, MapData, PerCpuArray, RingBuf},
     programs::RawTracePoint,
 };
 use gputrace_abi::{config::KernelConfig, counters::TaskCounters};
@@ -27,7 +27,7 @@ const RING_BYTES: u32 = 1 << 20;
 #[repr(transparent)]
 struct Config(KernelConfig);
 
-// SAFETY: one u32, no padding, every bit pattern valid.
+// SAFETY: two u32, no padding, every bit pattern valid.
 unsafe impl Pod for Config {}
 
 #[derive(Clone, Copy)]
@@ -41,17 +41,37 @@ unsafe impl Pod for Counters {}
 #[derive(Debug)]
 pub struct Tasks {
     ebpf: Ebpf,
+    follow_forks: u32,
+}
+
+/// The processes whose events are told of, and, if children are followed, their children.
+#[derive(Debug)]
+pub struct Known {
+    map: HashMap<MapData, u32, u32>,
+    follow_forks: u32,
+}
+
+impl Known {
+    /// Has the events of a process told of, from now on and until it ends. False if there are
+    /// [`KNOWN_PROCESSES`](gputrace_abi::config::KNOWN_PROCESSES) already.
+    pub fn add(&mut self, pid: u32) -> bool {
+        self.map.insert(pid, self.follow_forks, 0).is_ok()
+    }
 }
 
 impl Tasks {
-    /// Loads the programs and attaches them. With `debug` they log through aya-log (see [`Self::logger`]).
+    /// Loads the programs and attaches them. They tell of this process and the processes that it creates, and of those
+    /// that are made known later ([`Self::take_known`]); with `follow_forks` of all their descendants, too. With `debug`
+    /// they log through aya-log (see [`Self::logger`]).
     ///
     /// # Errors
     ///
     /// [`ProbeError`] when the kernel refuses the programs or lacks a tracepoint.
-    pub fn load(debug: bool) -> Result<Self, ProbeError> {
+    pub fn load(debug: bool, follow_forks: bool) -> Result<Self, ProbeError> {
+        let follow_forks = u32::from(follow_forks);
         let config = Config(KernelConfig {
             task_pid: task_pid()?,
+            follow_forks,
         });
         // aya-log's levels: 0 is off, 4 is debug.
         let level: u8 = if debug { 4 } else { 0 };
@@ -61,6 +81,13 @@ impl Tasks {
             .map_max_entries("TASK_RING", RING_BYTES)
             .load(OBJECT)
             .map_err(|error| refused("load the task programs", &error))?;
+        let map = ebpf.map_mut("KNOWN").ok_or_else(|| ProbeError::BrokenObject {
+            part: "map KNOWN".to_owned(),
+        })?;
+        // A program that this process starts is then known before its first instruction.
+        HashMap::<_, u32, u32>::try_from(map)
+            .and_then(|mut known| known.insert(std::process::id(), 1, 0))
+            .map_err(|error| refused("make a process known", &error))?;
         for name in PROGRAMS {
             let program: &mut RawTracePoint = ebpf
                 .program_mut(name)
@@ -76,7 +103,25 @@ impl Tasks {
                 .attach(name)
                 .map_err(|error| refused(&format!("attach to raw tracepoint {name}"), &error))?;
         }
-        Ok(Self { ebpf })
+        Ok(Self { ebpf, follow_forks })
+    }
+
+    /// The set of processes whose events are told of; only the first call gets it.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError::BrokenObject`] if it is not there (any more).
+    pub fn take_known(&mut self) -> Result<Known, ProbeError> {
+        let follow_forks = self.follow_forks;
+        let map = self
+            .ebpf
+            .take_map("KNOWN")
+            .ok_or_else(|| ProbeError::BrokenObject {
+                part: "map KNOWN".to_owned(),
+            })?;
+        HashMap::try_from(map)
+            .map(|map| Known { map, follow_forks })
+            .map_err(|error| refused("use the set of known processes", &error))
     }
 
     /// The ring of task events; only the first call gets it.

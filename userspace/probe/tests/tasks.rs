@@ -18,7 +18,7 @@ use gputrace_probe::{ProbeError, Ring, tasks::Tasks};
 use zerocopy::FromBytes as _;
 
 fn load(debug: bool) -> Option<Tasks> {
-    match Tasks::load(debug) {
+    match Tasks::load(debug, true) {
         Ok(tasks) => Some(tasks),
         Err(error @ (ProbeError::PermissionDenied { .. } | ProbeError::NoTracefs { .. })) => {
             assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
@@ -93,6 +93,64 @@ fn a_process_and_a_thread_from_birth_to_end() {
     let counters = tasks.counters().unwrap();
     assert_eq!(counters.ring_full, 0);
     assert!(counters.seen >= events.len() as u64);
+}
+
+/// Waits until a process, which is not this one's child's child by then, has told that it runs, and lets it create `count`
+/// children.
+fn family(count: u32) -> (std::process::Child, impl FnOnce(&mut std::process::Child)) {
+    let script = format!("read go; i=0; while [ $i -lt {count} ]; do /bin/true; i=$((i+1)); done");
+    let child = Command::new("/bin/sh")
+        .args(["-c", &script])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let go = |child: &mut std::process::Child| {
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    };
+    (child, go)
+}
+
+#[test]
+fn processes_of_no_interest_cost_nothing_but_the_look() {
+    // They are there before the programs, so nobody knows them as children of this process.
+    let (mut stranger, let_stranger) = family(50);
+    let (mut known, let_known) = family(3);
+    let Some(mut tasks) = load(false) else { return };
+    let mut ring = tasks.take_ring().unwrap();
+    assert!(tasks.take_known().unwrap().add(known.id()));
+    let before = tasks.counters().unwrap();
+    let_stranger(&mut stranger);
+    let_known(&mut known);
+    let mut events = Vec::new();
+    drain(&mut ring, &mut events);
+    let of = |pid: u32| {
+        events
+            .iter()
+            .filter(|task| task.pid == pid || task.parent == pid)
+            .count()
+    };
+    assert_eq!(of(stranger.id()), 0, "{events:?}");
+    let children: Vec<u32> = events
+        .iter()
+        .filter(|task| task.op == task_op::FORK && task.parent == known.id())
+        .map(|task| task.pid)
+        .collect();
+    assert_eq!(children.len(), 3);
+    for child in children {
+        let ops: Vec<u8> = events
+            .iter()
+            .filter(|task| task.pid == child)
+            .map(|task| task.op)
+            .collect();
+        assert!(
+            ops.contains(&task_op::EXEC) && ops.ends_with(&[task_op::EXIT]),
+            "{ops:?}"
+        );
+    }
+    // Tests beside this one may have had threads and children meanwhile.
+    let seen = tasks.counters().unwrap().seen - before.seen;
+    assert!(seen < 100, "{seen} events seen");
 }
 
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -19,6 +19,7 @@ use gputrace_target::process;
 use crate::{
     SessionError, detach,
     ending::{Ending, Stops, last_status},
+    inbox::News,
     outputs::{Outputs, export},
     recorder::{Finished, Recorder},
     request::Request,
@@ -39,6 +40,8 @@ impl Recorder<'_> {
     ) -> Result<Finished, SessionError> {
         let frozen = self.calls.stop()?;
         gputrace_reader::hurry_from(Instant::now() + READING);
+        // No more news.
+        self.scanner = None;
         self.tell_unmatched();
         let remarks = self.instruments.never_found();
         self.nothing_matched |= !remarks.is_empty();
@@ -52,9 +55,11 @@ impl Recorder<'_> {
             self.remark(text);
         }
         // Threads that were held go on by themselves: the programs have been told that all is over.
-        while let Ok(happening) = self.happenings.try_recv() {
-            match happening {
-                Happening::Kernel { pid, kernel_object } => self.new_kernel(pid, kernel_object),
+        while let Some(news) = self.inbox.try_take() {
+            match news {
+                News::Happening(Happening::Kernel { pid, kernel_object }) => {
+                    self.new_kernel(pid, kernel_object);
+                }
                 _ => {}
             }
         }

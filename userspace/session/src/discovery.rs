@@ -160,11 +160,8 @@ impl Recorder<'_> {
     pub(crate) fn look(&mut self) {
         let since = Some(std::mem::replace(&mut self.last_look, clocks::now()));
         match &self.request.targets {
-            Targets::Node => {
-                if let Err(error) = self.scan_node(since) {
-                    tracing::debug!("{error}");
-                }
-            }
+            // The scanner does.
+            Targets::Node => {}
             Targets::Launch { .. } => {
                 for pid in self.calls.targets().unwrap_or_default() {
                     self.try_process(pid, Scope::EveryProcess, since);
@@ -178,26 +175,27 @@ impl Recorder<'_> {
         }
     }
 
-    /// Probes the libraries of every process, and returns which have any; see [`Self::try_process`] for `since`.
-    pub(crate) fn scan_node(&mut self, since: Option<u64>) -> Result<Vec<u32>, SessionError> {
-        let mut users = Vec::new();
-        if !self.request.others.is_empty() {
-            // Others than ROCm's users may have the libraries.
-            for pid in process::pids()? {
-                // Those that may not be looked into are none that was asked for by name.
-                if process::code_files(pid).is_ok() {
-                    self.try_process(pid, Scope::EveryProcess, since);
-                }
-            }
+    /// A process of the node may have mapped code that is of interest; see [`Self::try_process`] for `since`.
+    pub(crate) fn mapped(&mut self, pid: u32, since: Option<u64>) {
+        if !self.try_process(pid, Scope::EveryProcess, since) {
+            return;
         }
-        for found in process::survey()?.processes {
-            if self.try_process(found.pid, Scope::EveryProcess, since) {
-                users.push(found.pid);
-            }
-            self.linkers.watch_process(found.pid, Scope::EveryProcess);
-            self.describe(found.pid);
+        // Its threads and children are followed from now on, so as soon as it makes its first call.
+        self.collector.send(Command::Process(pid));
+        if self
+            .scanner
+            .as_ref()
+            .is_some_and(|scanner| scanner.blind().is_some())
+        {
+            self.linkers.watch_process(pid, Scope::EveryProcess);
         }
-        Ok(users)
+        match since {
+            Some(_) => self.code_objects(pid),
+            None => self.first_users.push(pid),
+        }
+        if !self.described.contains(&pid) {
+            self.describe(pid);
+        }
     }
 
     /// Probes a file that a target may map later. That it cannot be probed matters only if it ever is.

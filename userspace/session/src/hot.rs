@@ -177,13 +177,17 @@ impl Hot {
                 limited.name
             ));
         }
-        if !removed.is_empty() {
-            // The kernel takes its time, and nothing waits for it: at the latest the end of this process ends it.
-            let remove = move || Probes::withdraw(removed);
-            // If there is no thread to be had, dropping the closure has removed them.
-            let _ = thread::Builder::new().name("remover".to_owned()).spawn(remove);
-        }
+        withdraw(removed);
         told
+    }
+
+    /// Takes out the probes of functions of a file that is used no more.
+    pub(crate) fn release(&mut self, own: &Own) -> Vec<Probes> {
+        let functions = own.0.iter().map(|(function, ..)| function);
+        let limited = functions.filter_map(|function| self.functions.remove(function));
+        let released: Vec<Probes> = limited.flat_map(|limited| limited.probes).collect();
+        self.own = self.own.saturating_sub(own.len());
+        released
     }
 
     /// At the end: of which functions calls were lost because there were more than `rate` in a second.
@@ -205,6 +209,17 @@ impl Hot {
     pub(crate) fn into_probes(self) -> impl Iterator<Item = Probes> {
         self.functions.into_values().flat_map(|limited| limited.probes)
     }
+}
+
+/// Removes probes, entries first, while the recording goes on. The kernel takes its time, and nothing waits for it: at the
+/// latest the end of this process ends it.
+pub(crate) fn withdraw(probes: Vec<Probes>) {
+    if probes.is_empty() {
+        return;
+    }
+    let remove = move || Probes::withdraw(probes);
+    // If there is no thread to be had, dropping the closure has removed them.
+    let _ = thread::Builder::new().name("remover".to_owned()).spawn(remove);
 }
 
 impl Limited {

@@ -1,11 +1,6 @@
 //! Getting probes onto libraries: which files have been probed for whom, and under which function ids.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    path::PathBuf,
-    sync::Arc,
-    time::Instant,
-};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Instant};
 
 use gputrace_abi::{domain::Domain, values::ReadPlan};
 use gputrace_capture::meta::{Function, Library, Notice};
@@ -26,23 +21,15 @@ use gputrace_target::{
 use crate::{
     SessionError,
     chosen::{cookie, describe, hooks, observed, plan, read_plan, untraced},
-    hot::{Hot, Own},
+    files::{Files, OfFile, Users},
+    hot::{self, Hot, Own},
     kokkos::KokkosTools,
     news::{LeftOut, News},
     others::{LibraryName, Others, Role},
-    request::{FunctionFilter, Request},
+    request::{FunctionFilter, Request, Targets},
     said::Said,
     tools::Tools,
 };
-
-/// Which file, as far as uprobes are concerned: the kernel keys them by inode. Overlay mounts show one
-/// inode under several devices; the build id tells such twins apart from different files.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Identity {
-    inode: u64,
-    /// Device, for files that carry no build id.
-    build: Result<String, u64>,
-}
 
 /// A library with probes.
 #[derive(Debug)]
@@ -65,12 +52,34 @@ struct Instrumented {
     left_out: LeftOut,
     /// What the user has been told.
     announced: bool,
+    users: Users,
+}
+
+impl OfFile for Instrumented {
+    fn file(&self) -> &LibraryFile {
+        &self.file
+    }
+
+    fn users(&mut self) -> &mut Users {
+        &mut self.users
+    }
 }
 
 impl Instrumented {
     /// How many functions are traced.
     fn functions(&self) -> usize {
         self.points.len() + self.entries.len() + self.own.len()
+    }
+
+    /// Whether there are probes for all of `scope`, or need not be any.
+    fn covers(&self, scope: Scope) -> bool {
+        let covered = |other: &Scope| *other == scope || *other == Scope::EveryProcess;
+        self.is_empty() || self.scopes.iter().any(covered)
+    }
+
+    /// Whether there is nothing to probe.
+    fn is_empty(&self) -> bool {
+        self.functions() == 0 && self.observed.is_empty()
     }
 }
 
@@ -83,7 +92,9 @@ pub(crate) struct Instruments {
     others: Others,
     tools: Tools,
     kokkos: KokkosTools,
-    libraries: HashMap<Identity, Instrumented>,
+    libraries: Files<Instrumented>,
+    /// Whether libraries that nobody uses any more are let go: in a recording of the whole node.
+    releases: bool,
     /// Functions that are limited in how often they may be called.
     hot: Hot,
     /// Whether a file had functions of the others that were asked for.
@@ -113,7 +124,9 @@ impl Instruments {
             matched: false,
             unmatched: Vec::new(),
             found: BTreeSet::new(),
-            libraries: HashMap::new(),
+            libraries: Files::default(),
+            // Other recordings end with their processes.
+            releases: matches!(request.targets, Targets::Node),
             next_library: 0,
             next_function: 0,
             probed: 0,
@@ -143,28 +156,33 @@ impl Instruments {
             let missing = self.others.missing(&mapped);
             let found = self.others.libraries.iter().filter(|one| !missing.contains(one));
             self.found.extend(found.map(|library| library.given().to_owned()));
-            for mapped in mapped {
-                let role = self.others.role(pid, &mapped);
-                if role.any() || self.others.kokkos && self.kokkos.is_one(pid, &mapped) {
-                    wanted.push((mapped, role));
+            for mapped in &mapped {
+                let role = self.others.role(pid, mapped);
+                if role.any() || self.others.kokkos && self.kokkos.is_one(pid, mapped) {
+                    wanted.push((mapped.clone(), role));
                 }
             }
         }
-        match process::rocm_libraries(pid) {
-            Ok(found) => {
-                for mapped in found.libraries {
-                    if self.wants(&mapped) && !wanted.iter().any(|(other, _)| *other == mapped) {
-                        wanted.push((mapped, Role::default()));
-                    }
-                }
+        let rocm: Vec<MappedFile> = mapped.into_iter().filter(is_rocm).collect();
+        if rocm.is_empty() && wanted.is_empty() {
+            return Err(self.why_none(pid).into());
+        }
+        for mapped in rocm {
+            if self.wants(&mapped) && !wanted.iter().any(|(other, _)| *other == mapped) {
+                wanted.push((mapped, Role::default()));
             }
-            Err(ProcessError::NoRocmLibraries { .. } | ProcessError::StaticRuntime { .. })
-                if !wanted.is_empty() => {}
-            Err(error) => return Err(error.into()),
         }
         for (mapped, role) in &wanted {
+            if let Some(id) = self.libraries.seen(pid, mapped)
+                && let Some(library) = self.libraries.get_mut(id)
+                && library.covers(scope)
+                && (library.announced || library.is_empty())
+            {
+                library.users.add(pid);
+                continue;
+            }
             let file = process::open_mapped(pid, mapped)?;
-            let Some(library) = self.file(file, *role, scope, collector)? else {
+            let Some(library) = self.file(file, *role, scope, collector, Some(pid))? else {
                 continue;
             };
             if !std::mem::replace(&mut library.announced, true) {
@@ -176,6 +194,19 @@ impl Instruments {
             }
         }
         Ok(news)
+    }
+
+    /// Why a process has no library of interest. Of the many processes of a node nobody asks it.
+    fn why_none(&self, pid: u32) -> ProcessError {
+        let unknown = ProcessError::NoRocmLibraries {
+            pid,
+            name: String::new(),
+            hint: String::new(),
+        };
+        if self.releases {
+            return unknown;
+        }
+        process::rocm_libraries(pid).err().unwrap_or(unknown)
     }
 
     /// Libraries asked for that a process has not mapped.
@@ -272,7 +303,7 @@ impl Instruments {
         scope: Scope,
         collector: &CollectorHandle,
     ) -> Result<(), SessionError> {
-        self.file(file, Role::default(), scope, collector).map(drop)
+        self.file(file, Role::default(), scope, collector, None).map(drop)
     }
 
     /// Probes libraries that were asked for by path and that targets may map later.
@@ -284,7 +315,7 @@ impl Instruments {
         for library in self.others.libraries.clone() {
             let outcome = LibraryFile::open(library.given())
                 .map_err(SessionError::from)
-                .and_then(|file| self.file(file, role, scope, collector).map(drop));
+                .and_then(|file| self.file(file, role, scope, collector, None).map(drop));
             if let Err(error) = outcome {
                 // It matters only if a target maps it, and then it is told again.
                 tracing::debug!("{error}");
@@ -292,31 +323,60 @@ impl Instruments {
         }
     }
 
-    /// Probes one library file for `scope`, if that has not been done.
+    /// Takes the probes off libraries that no process uses any more. To be called when all processes have been looked at since
+    /// [`Self::look_for_users`] found that there are such.
+    pub(crate) fn release(&mut self) {
+        let mut probes = Vec::new();
+        for library in self.libraries.values_mut() {
+            library.users.look();
+        }
+        for mut library in self.libraries.take_unused() {
+            let path = library.file.path().display();
+            tracing::info!("nobody uses {path} any more: its probes are taken off");
+            self.probed = self.probed.saturating_sub(library.functions());
+            probes.append(&mut library.probes);
+            probes.append(&mut self.hot.release(&library.own));
+        }
+        hot::withdraw(probes);
+    }
+
+    /// Whether there are libraries that none of the processes uses that are known to have used them.
+    pub(crate) fn look_for_users(&mut self) -> bool {
+        let mut any = false;
+        for library in self.libraries.values_mut() {
+            any |= library.users.look() && !library.is_empty();
+        }
+        any && self.releases
+    }
+
+    /// Probes one library file for `scope`, if that has not been done. One that has no `user` is kept to the end.
     fn file(
         &mut self,
         file: LibraryFile,
         role: Role,
         scope: Scope,
         collector: &CollectorHandle,
+        user: Option<u32>,
     ) -> Result<Option<&mut Instrumented>, SessionError> {
-        let identity = Identity {
-            inode: file.inode(),
-            build: file.elf().build_id.clone().ok_or_else(|| file.device()),
+        let id = match self.libraries.find(&file) {
+            Some(id) => id,
+            None => {
+                let instrumented = self.register(file, role, collector)?;
+                self.libraries.insert(instrumented)
+            }
         };
-        if !self.libraries.contains_key(&identity) {
-            let instrumented = self.register(file, role, collector)?;
-            self.libraries.insert(identity.clone(), instrumented);
-        }
-        let Some(library) = self.libraries.get_mut(&identity) else {
+        let Some(library) = self.libraries.get_mut(id) else {
             return Ok(None);
         };
+        match user {
+            Some(pid) => library.users.add(pid),
+            None => library.users.keep(),
+        }
+        if library.is_empty() {
+            return Ok(None);
+        }
         let functions = library.functions();
-        if functions == 0 && library.observed.is_empty() {
-            return Ok(None);
-        }
-        let covered = |other: &Scope| *other == scope || *other == Scope::EveryProcess;
-        if library.scopes.iter().any(covered) {
+        if library.covers(scope) {
             return Ok(Some(library));
         }
         let path = library.file.attach_path();
@@ -460,6 +520,7 @@ impl Instruments {
             probes: Vec::new(),
             left_out,
             announced: false,
+            users: Users::new(!self.releases),
         })
     }
 
@@ -507,6 +568,12 @@ impl Instruments {
             .flat_map(|library| library.probes)
             .chain(self.hot.into_probes())
     }
+}
+
+/// Whether a file is one of ROCm's libraries, by its name.
+fn is_rocm(mapped: &MappedFile) -> bool {
+    let name = mapped.path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| !gputrace_catalog::library_domains(name).is_empty())
 }
 
 /// Puts a remark into the recording, once.

@@ -5,9 +5,10 @@
 //! 1. check what was asked for, so that mistakes are told before anything is loaded;
 //! 2. load the programs (`gputrace-probe`), open the capture, start the collector (`gputrace-collect`);
 //! 3. choose targets (`launch` a program, attach to processes, or the node) and put probes onto the
-//!    libraries that they map (`instrument`), now and whenever their dynamic linkers map more
-//!    (`linkers`, `discovery`), and off functions that are called too often (`hot`);
-//! 4. wait for the end: Ctrl-C, SIGTERM, time over, targets gone (`recorder`, `ending`);
+//!    libraries that they map (`instrument`, `files`), now and whenever their dynamic linkers map more
+//!    (`linkers`, `discovery`) or, of the whole node, the kernel tells of more (`scan`), and off
+//!    functions that are called too often (`hot`);
+//! 4. wait for the end: Ctrl-C, SIGTERM, time over, targets gone (`recorder`, `inbox`, `ending`);
 //! 5. freeze the programs, close the books, remove the probes (`closing`, `detach`), make the outputs
 //!    (`outputs`; those of `live` are there already).
 //!
@@ -25,10 +26,12 @@ mod discovery;
 mod driver;
 mod ending;
 mod error;
+mod files;
 mod gpu;
 mod helper;
 mod holder;
 mod hot;
+mod inbox;
 mod instrument;
 mod kokkos;
 mod launch;
@@ -44,6 +47,7 @@ mod place;
 mod recorder;
 mod request;
 mod said;
+mod scan;
 mod smi;
 mod smi_functions;
 mod system;

@@ -1,7 +1,6 @@
 //! Noticing that a target maps libraries: probes on its dynamic linker, and files probed in advance.
 
 use std::{
-    collections::HashSet,
     env,
     ffi::{OsStr, OsString},
     os::unix::ffi::OsStringExt as _,
@@ -18,26 +17,51 @@ use gputrace_target::{
     candidates::{self, Search},
     interp::{self, Command, InterpError, Linker, Resolved},
     library::LibraryFile,
-    process,
 };
 
-use crate::request::{Request, Targets};
+use crate::{
+    files::{Files, OfFile, Users},
+    hot,
+    request::{Request, Targets},
+};
 
 /// The dynamic linkers being watched.
 #[derive(Debug)]
 pub(crate) struct Linkers {
     calls: Arc<Calls>,
-    /// Scope, and device and inode of the file.
-    watched: HashSet<(u32, u64, u64)>,
-    probes: Vec<Probes>,
+    watched: Files<Watched>,
+}
+
+/// A dynamic linker.
+#[derive(Debug)]
+struct Watched {
+    file: LibraryFile,
+    /// For whom it is watched, and how.
+    probes: Vec<(Scope, Option<Probes>)>,
+    users: Users,
+}
+
+impl OfFile for Watched {
+    fn file(&self) -> &LibraryFile {
+        &self.file
+    }
+
+    fn users(&mut self) -> &mut Users {
+        &mut self.users
+    }
+}
+
+impl Watched {
+    fn into_probes(self) -> impl Iterator<Item = Probes> {
+        self.probes.into_iter().filter_map(|(_, probes)| probes)
+    }
 }
 
 impl Linkers {
     pub(crate) fn new(calls: Arc<Calls>) -> Self {
         Self {
             calls,
-            watched: HashSet::new(),
-            probes: Vec::new(),
+            watched: Files::default(),
         }
     }
 
@@ -51,36 +75,57 @@ impl Linkers {
                 self.add(
                     Linker::open(Path::new(interp::DEFAULT)).map(Some),
                     Scope::EveryProcess,
+                    None,
                 );
                 let interpreter = resolve(command).ok().and_then(|resolved| resolved.interpreter);
                 if let Some(path) = interpreter {
-                    self.add(Linker::open(&path).map(Some), Scope::EveryProcess);
+                    self.add(Linker::open(&path).map(Some), Scope::EveryProcess, None);
                 }
             }
             Targets::Attach { pids, .. } => {
                 for pid in pids {
-                    self.add(Linker::of_process(*pid), request.scope(*pid));
+                    self.watch_process(*pid, request.scope(*pid));
                 }
             }
-            Targets::Node => {
-                self.add(
-                    Linker::open(Path::new(interp::DEFAULT)).map(Some),
-                    Scope::EveryProcess,
-                );
-                for found in process::survey().unwrap_or_default().processes {
-                    self.add(Linker::of_process(found.pid), Scope::EveryProcess);
-                }
-            }
+            // The kernel tells what processes map; if not, see `Linkers::watch_node`.
+            Targets::Node => {}
         }
+    }
+
+    /// Watches the dynamic linker of most programs, for every process.
+    pub(crate) fn watch_node(&mut self) {
+        let linker = Linker::open(Path::new(interp::DEFAULT)).map(Some);
+        self.add(linker, Scope::EveryProcess, None);
     }
 
     /// Watches the linker of the program that a process has just executed. True if it was not watched
     /// before.
     pub(crate) fn watch_process(&mut self, pid: u32, scope: Scope) -> bool {
-        self.add(Linker::of_process(pid), scope)
+        self.add(Linker::of_process(pid), scope, Some(pid))
     }
 
-    fn add(&mut self, linker: Result<Option<Linker>, InterpError>, scope: Scope) -> bool {
+    /// A process was created by another, and runs under the same linker.
+    pub(crate) fn forked(&mut self, parent: u32, child: u32) {
+        for watched in self.watched.values_mut() {
+            watched.users.forked(parent, child);
+        }
+    }
+
+    /// Watches those linkers no more whose users have all gone. To be called now and then; at the second time it is so.
+    pub(crate) fn release(&mut self) {
+        for watched in self.watched.values_mut() {
+            watched.users.look();
+        }
+        let unused = self.watched.take_unused().into_iter();
+        let unused = unused.inspect(|watched| {
+            let path = watched.file.path().display();
+            tracing::debug!("nobody runs under {path} any more: watched no more");
+        });
+        hot::withdraw(unused.flat_map(Watched::into_probes).collect());
+    }
+
+    /// A linker that has no `user` is watched to the end.
+    fn add(&mut self, linker: Result<Option<Linker>, InterpError>, scope: Scope, user: Option<u32>) -> bool {
         let linker = match linker {
             Ok(Some(linker)) => linker,
             // A statically linked program maps no libraries.
@@ -90,14 +135,6 @@ impl Linkers {
                 return false;
             }
         };
-        let owner = match scope {
-            Scope::Process(pid) => pid,
-            Scope::EveryProcess => 0,
-        };
-        let file = &linker.library;
-        if !self.watched.insert((owner, file.device(), file.inode())) {
-            return false;
-        }
         let points: Vec<Point> = linker
             .sites
             .iter()
@@ -106,24 +143,44 @@ impl Linkers {
                 cookie: site.cookie.0,
             })
             .collect();
-        match self
+        let id = self.watched.find(&linker.library).unwrap_or_else(|| {
+            self.watched.insert(Watched {
+                file: linker.library,
+                probes: Vec::new(),
+                users: Users::new(user.is_none()),
+            })
+        });
+        let Some(watched) = self.watched.get_mut(id) else {
+            return false;
+        };
+        match user {
+            Some(user) => watched.users.add(user),
+            None => watched.users.keep(),
+        }
+        let covered = |(other, _): &(Scope, _)| *other == scope || *other == Scope::EveryProcess;
+        if watched.probes.iter().any(covered) {
+            return false;
+        }
+        let file = &watched.file;
+        let probes = self
             .calls
             .watch(Hook::LinkerChange, &file.attach_path(), scope, &points)
-        {
-            Ok(probes) => self.probes.push(probes),
-            Err(error) => tracing::debug!("dynamic linker {} not watched: {error}", file.path().display()),
-        }
+            .inspect_err(|error| {
+                tracing::debug!("dynamic linker {} not watched: {error}", file.path().display());
+            });
+        // One that cannot be watched is not tried again.
+        watched.probes.push((scope, probes.ok()));
         true
     }
 
     /// Whether any linker is watched.
     pub(crate) fn any(&self) -> bool {
-        !self.probes.is_empty()
+        !self.watched.is_empty()
     }
 
     /// The probes behind the watches, to be removed.
     pub(crate) fn into_probes(self) -> impl Iterator<Item = Probes> {
-        self.probes.into_iter()
+        self.watched.into_values().flat_map(Watched::into_probes)
     }
 
     /// Library files that the process (or, without one, any process of this system) is likely to map

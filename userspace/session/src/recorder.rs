@@ -29,7 +29,6 @@ use gputrace_target::{
     process::{self, ProcessError},
 };
 use tokio::{
-    sync::mpsc::{UnboundedReceiver, unbounded_channel},
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval_at, sleep},
 };
@@ -40,6 +39,7 @@ use crate::{
     ending::{Ending, Stops, ended, ends_of},
     gpu::Gpus,
     holder::Holder,
+    inbox::{Inbox, News},
     instrument::Instruments,
     launch::{Program, Start},
     linkers::{self, Linkers},
@@ -51,6 +51,7 @@ use crate::{
     place::Place,
     request::{Format, Request, Targets},
     said::Said,
+    scan::{self, Interest, Scanner},
     smi::Listener,
     smi_functions, system,
     urgency::Urgency,
@@ -137,7 +138,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
     for stem in gputrace_catalog::library_stems() {
         calls.add_interest(stem.as_bytes())?;
     }
-    let tasks = Tasks::load(request.debug_ebpf)?;
+    let tasks = Tasks::load(request.debug_ebpf, follow_forks)?;
     // Before there are other threads, which a fork would leave behind in any state.
     let holder = match request.targets {
         Targets::Launch { hold: true, .. } => {
@@ -215,7 +216,8 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         } else {
             (None, None, Vec::new())
         };
-        let (sender, happenings) = unbounded_channel();
+        let inbox = Inbox::default();
+        let post = inbox.post();
         let settings = Settings {
             calls: Arc::clone(&calls),
             tasks: Some(tasks),
@@ -231,8 +233,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             }),
         };
         let collector = Collector::start(settings, move |happening| {
-            // The receiver lives until the collector has ended.
-            let _ = sender.send(happening);
+            post.put(News::Happening(happening));
         })?;
         let instruments = Instruments::new(Arc::clone(&calls), request);
         let mut recorder = Recorder {
@@ -240,7 +241,9 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             say,
             calls,
             collector,
-            happenings,
+            inbox,
+            scanner: None,
+            letting_go: None,
             instruments,
             linkers,
             program,
@@ -260,6 +263,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             nothing_matched: false,
             began: clocks::now(),
             ticks: 0,
+            first_users: Vec::new(),
             last_look: clocks::now(),
             // The program's process is there already, and stays as it is.
             urgency: matches!(request.targets, Targets::Launch { hold: true, .. }).then(Urgency::begin),
@@ -271,7 +275,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         recorder.look_for_pasids();
         recorder.driver_news(clock_news);
         recorder.begin()?;
-        let reason = recorder.wait(&mut stops).await;
+        let reason = recorder.wait(&mut stops).await?;
         recorder
             .finish(reason, stops, &place.directory, &name, capture)
             .await
@@ -331,7 +335,11 @@ pub(crate) struct Recorder<'a> {
     pub(crate) say: Say<'a>,
     pub(crate) calls: Arc<Calls>,
     pub(crate) collector: CollectorHandle,
-    pub(crate) happenings: UnboundedReceiver<Happening>,
+    pub(crate) inbox: Inbox,
+    /// Who looks at all processes, if they are the target.
+    pub(crate) scanner: Option<Scanner>,
+    /// The survey after which libraries that nobody uses any more are let go.
+    letting_go: Option<u64>,
     pub(crate) instruments: Instruments,
     pub(crate) linkers: Linkers,
     pub(crate) program: Option<Program>,
@@ -365,6 +373,8 @@ pub(crate) struct Recorder<'a> {
     ticks: u64,
     /// While threads may be held.
     pub(crate) urgency: Option<Urgency>,
+    /// Processes with libraries of interest that were there before the recording of the node began.
+    pub(crate) first_users: Vec<u32>,
     /// When the libraries of targets were last looked at without being told, ns `CLOCK_BOOTTIME`.
     pub(crate) last_look: u64,
 }
@@ -422,20 +432,44 @@ impl Recorder<'_> {
                 self.ready(&format!("process {}", list.join(", ")));
             }
             Targets::Node => {
-                let users = self.scan_node(None)?;
-                self.instruments
-                    .libraries_in_advance(Scope::EveryProcess, &self.collector);
-                for file in self.linkers.candidates(None) {
-                    self.try_candidate(file, Scope::EveryProcess);
+                let interest = if self.request.others.is_empty() {
+                    Interest::Rocm
+                } else {
+                    // Others than ROCm's users may have the libraries.
+                    Interest::Any
+                };
+                let scanner = Scanner::start(interest, self.inbox.post()).map_err(thread_error)?;
+                if let Some(error) = scanner.blind() {
+                    tracing::debug!("the kernel does not tell of mapped code ({error}): linkers are watched");
+                    self.linkers.watch_node();
                 }
-                self.calls.add_every_process()?;
-                for pid in users {
-                    self.code_objects(pid);
-                }
-                self.ready("every process of this node");
+                // The rest follows when all processes have been looked at: `node_surveyed`.
+                self.scanner = Some(scanner);
             }
         }
         Ok(())
+    }
+
+    /// All processes have been looked at. True if that was so for the first time: the recording begins.
+    fn node_surveyed(&mut self, number: u64) -> Result<bool, SessionError> {
+        if self.letting_go.take_if(|wanted| *wanted <= number).is_some() {
+            self.instruments.release();
+        }
+        if number != scan::FIRST {
+            return Ok(false);
+        }
+        self.instruments
+            .libraries_in_advance(Scope::EveryProcess, &self.collector);
+        for file in self.linkers.candidates(None) {
+            self.try_candidate(file, Scope::EveryProcess);
+        }
+        self.calls.add_every_process()?;
+        // Not before: what a process that is no target yet loads, nobody tells of.
+        for pid in std::mem::take(&mut self.first_users) {
+            self.code_objects(pid);
+        }
+        self.ready("every process of this node");
+        Ok(true)
     }
 
     /// Listens to the driver's events, if they are wanted.
@@ -498,7 +532,7 @@ impl Recorder<'_> {
     }
 
     /// Waits for the end. Everything that happens in between is taken care of here.
-    async fn wait(&mut self, stops: &mut Stops) -> Ending {
+    async fn wait(&mut self, stops: &mut Stops) -> Result<Ending, SessionError> {
         // Not at once: what there is now has just been looked at.
         let mut tick = interval_at(Instant::now() + TICK, TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -524,9 +558,9 @@ impl Recorder<'_> {
             tokio::select! {
                 // Signals first: under a flood of happenings, Ctrl-C must still work.
                 biased;
-                stop = stops.next() => return Ending::Stopped(stop),
-                () = &mut unread => return Ending::Unread,
-                () = &mut over, if self.request.duration.is_some() => return Ending::DurationOver,
+                stop = stops.next() => return Ok(Ending::Stopped(stop)),
+                () = &mut unread => return Ok(Ending::Unread),
+                () = &mut over, if self.request.duration.is_some() => return Ok(Ending::DurationOver),
                 () = &mut switch, if next.is_some() => {
                     self.switch(next.is_some_and(|next| next.on));
                     next = schedule.next();
@@ -535,21 +569,30 @@ impl Recorder<'_> {
                             let due = switch.deadline() + next.after;
                             switch.as_mut().reset(due);
                         }
-                        None => return Ending::DurationOver,
+                        None => return Ok(Ending::DurationOver),
                     }
                 }
                 ended = ended(&mut self.program), if self.program.is_some() => {
-                    return Ending::ProgramEnded(ended);
+                    return Ok(Ending::ProgramEnded(ended));
                 }
                 Some(_) = attached.join_next() => {
                     if attached.is_empty() {
-                        return Ending::TargetsGone;
+                        return Ok(Ending::TargetsGone);
                     }
                 }
-                Some(happening) = self.happenings.recv() => {
-                    self.take(happening);
+                news = self.inbox.take() => {
+                    if self.take(news)? {
+                        // What was asked for counts from now on.
+                        let now = Instant::now();
+                        if let Some(due) = self.request.duration.and_then(|after| now.checked_add(after)) {
+                            over.as_mut().reset(due);
+                        }
+                        if let Some(due) = next.and_then(|next| now.checked_add(next.after)) {
+                            switch.as_mut().reset(due);
+                        }
+                    }
                     if self.failure.is_some() {
-                        return Ending::CaptureFailed;
+                        return Ok(Ending::CaptureFailed);
                     }
                 }
                 _ = tick.tick() => self.tick(),
@@ -557,7 +600,16 @@ impl Recorder<'_> {
         }
     }
 
-    fn take(&mut self, happening: Happening) {
+    /// Takes care of a piece of news. True if the recording of the node has only now begun.
+    fn take(&mut self, news: News) -> Result<bool, SessionError> {
+        let happening = match news {
+            News::Happening(happening) => happening,
+            News::Mapped { pid, since } => {
+                self.mapped(pid, since);
+                return Ok(false);
+            }
+            News::Surveyed(number) => return self.node_surveyed(number),
+        };
         match happening {
             Happening::NewProcess(pid) => self.describe(pid),
             Happening::Task(task) => match task.op {
@@ -569,7 +621,10 @@ impl Recorder<'_> {
                     self.described.remove(&task.pid);
                     self.forget_gpu(task.pid);
                 }
-                task_op::FORK if self.request.follows_forks() => self.describe(task.pid),
+                task_op::FORK if self.request.follows_forks() => {
+                    self.linkers.forked(task.parent, task.pid);
+                    self.describe(task.pid);
+                }
                 _ => {}
             },
             Happening::Linker(task) => self.linker_changed(&task),
@@ -577,6 +632,7 @@ impl Recorder<'_> {
             Happening::Remark(text) => self.tell(&text),
             Happening::CaptureFailed(text) => self.failure = Some(text),
         }
+        Ok(false)
     }
 
     /// A collection period begins or ends. All that is recorded in it has begun between the times that are told.
@@ -621,10 +677,29 @@ impl Recorder<'_> {
         self.driver_news(news);
         self.look_for_pasids();
         self.tell_unmatched();
-        // Dynamic linkers tell of new libraries, if they are watched; one in a container that started
-        // meanwhile is not.
-        if !self.linkers.any() || self.ticks.is_multiple_of(TICKS_PER_LOOK) {
+        let refused = self.inbox.take_refused();
+        if refused != 0 {
+            self.remark(format!(
+                "so much happened at once that {refused} piece(s) of news about processes were passed over: names of \
+                 processes and threads may be missing"
+            ));
+        }
+        let due = self.ticks.is_multiple_of(TICKS_PER_LOOK);
+        if let Some(scanner) = &mut self.scanner {
+            // Where the kernel tells what is mapped, there is nothing to look for but what is not there any more.
+            let is_due = due && scanner.blind().is_some();
+            let unused = due && self.instruments.look_for_users();
+            if is_due || unused || refused != 0 {
+                let number = scanner.survey();
+                self.letting_go = unused.then_some(number).or(self.letting_go);
+            }
+        } else if due || !self.linkers.any() {
+            // Dynamic linkers tell of new libraries, if they are watched; one in a container that started
+            // meanwhile is not.
             self.look();
+        }
+        if due {
+            self.linkers.release();
         }
     }
 }

@@ -38,14 +38,25 @@ impl Tools {
     pub(crate) fn news(&mut self, pid: u32, files: &[MappedFile]) -> Vec<String> {
         let found = files.iter().filter_map(|file| {
             let name = file.path.file_name()?.to_str()?.to_owned();
-            let (_, tool) = TOOLS.iter().find(|(library, _)| name.starts_with(library))?;
-            Some((name, *tool))
+            let tool = tool(&name)?;
+            Some((name, tool))
         });
         found
             .filter(|(_, tool)| self.told.len() < MOST && self.told.insert((pid, *tool)))
             .map(|(name, tool)| text(pid, &name, tool))
             .collect()
     }
+}
+
+/// The tool that a library of this name belongs to.
+fn tool(name: &str) -> Option<&'static str> {
+    let (_, tool) = TOOLS.iter().find(|(library, _)| name.starts_with(library))?;
+    Some(tool)
+}
+
+/// Whether a library of this name belongs to a tool.
+pub(crate) fn is_tool(name: &str) -> bool {
+    tool(name).is_some()
 }
 
 fn text(pid: u32, library: &str, tool: &str) -> String {
@@ -57,11 +68,10 @@ fn text(pid: u32, library: &str, tool: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::TOOLS;
+    use super::is_tool;
 
     #[test]
     fn the_broker_is_no_tool() {
-        let is_tool = |name: &str| TOOLS.iter().any(|(library, _)| name.starts_with(library));
         assert!(is_tool("librocprofiler-sdk.so.1.0.0"));
         assert!(is_tool("libroctracer64.so.4"));
         for other in [

@@ -39,6 +39,7 @@
 pub mod candidates;
 pub mod elf;
 pub mod functions;
+pub mod identity;
 pub mod interp;
 mod ld_cache;
 pub mod library;

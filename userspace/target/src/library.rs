@@ -146,6 +146,11 @@ const MAX_CODE: u64 = 1 << 20;
 const UNKNOWN_CODE: u64 = 32;
 
 impl LibraryFile {
+    /// What `stat` says of it now.
+    pub(crate) fn metadata(&self) -> std::io::Result<std::fs::Metadata> {
+        self.file.metadata()
+    }
+
     /// Opens and reads a file.
     ///
     /// # Errors

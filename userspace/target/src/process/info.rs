@@ -10,6 +10,9 @@ use super::{ProcessError, refused};
 /// second on x86 whatever its own timer does (`USER_HZ`).
 const TICK: u64 = 10_000_000;
 
+/// Linux has at most 8192 processors on x86 (`NR_CPUS_RANGE_END`).
+const MOST_PROCESSORS: usize = 8191;
+
 /// More of a command line is not kept, bytes.
 const MAX_COMMAND: u64 = 1 << 20;
 
@@ -67,6 +70,56 @@ pub fn namespace_pid(pid: u32) -> Option<u32> {
 pub fn start_stack(pid: u32) -> Option<u64> {
     let stat = Stat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)?;
     Some(stat.start_stack).filter(|stack| *stack != 0)
+}
+
+/// Which code a process has: as long as it stays the same, the process has most likely mapped no other library. Far
+/// cheaper to find out than which files those are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeState {
+    /// Of the process, in ticks of `/proc/PID/stat`: another process with its id began at another time.
+    start_ticks: u64,
+    /// See [`start_stack`]; 0 if not known.
+    start_stack: u64,
+    /// How much code is mapped, kB.
+    size: u64,
+}
+
+/// The state of a process's code; `None` if it is gone, has none (a thread of the kernel), or may not be looked at.
+#[must_use]
+pub fn code_state(pid: u32) -> Option<CodeState> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let size = code_size(&status)?;
+    let stat = Stat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)?;
+    Some(CodeState {
+        start_ticks: stat.start_ticks,
+        start_stack: stat.start_stack,
+        size,
+    })
+}
+
+/// `VmExe` and `VmLib` of `/proc/PID/status`, kB: the program's own code, and that of everything else that is mapped so
+/// that it can run (`fs/proc/task_mmu.c`).
+fn code_size(status: &[u8]) -> Option<u64> {
+    let mut sizes = status.split(|byte| *byte == b'\n').filter_map(|line| {
+        let value = line
+            .strip_prefix(b"VmExe:")
+            .or_else(|| line.strip_prefix(b"VmLib:"))?;
+        let value = std::str::from_utf8(value).ok()?;
+        value.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    });
+    let first = sizes.next()?;
+    Some(sizes.fold(first, u64::saturating_add))
+}
+
+/// Numbers of the processors that are running; only the first if the kernel does not say.
+pub(super) fn online_processors() -> Vec<usize> {
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let ranges = online.trim().split(',').filter_map(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?.min(MOST_PROCESSORS))
+    });
+    let numbers: Vec<usize> = ranges.flatten().collect();
+    if numbers.is_empty() { vec![0] } else { numbers }
 }
 
 /// `/proc/PID/comm`, lossily decoded.
@@ -202,6 +255,23 @@ mod tests {
         );
         assert!(pids().unwrap().contains(&pid));
         assert_eq!(namespace_pid(pid), None);
+    }
+
+    #[test]
+    fn code_of_this_process() {
+        let pid = std::process::id();
+        let state = code_state(pid).unwrap();
+        assert_eq!(code_state(pid), Some(state));
+        assert!(state.size > 0);
+        // A thread of the kernel, and nothing.
+        assert_eq!(code_state(2), None);
+        assert_eq!(code_state(1 << 30), None);
+        assert_eq!(
+            code_size(b"Name:\tVmExe: 7\nVmExe:\t     12 kB\nVmLib:\t  30 kB\n"),
+            Some(42)
+        );
+        assert_eq!(code_size(b"VmExe:\t"), None);
+        assert!(online_processors().contains(&0));
     }
 
     #[test]

@@ -82,6 +82,14 @@ impl MappedFile {
         }
     }
 
+    /// What `stat` says of the file that is mapped, without opening it; `None` if the process or the mapping is gone, or
+    /// privileges are missing.
+    pub(crate) fn metadata(&self, pid: u32) -> Option<std::fs::Metadata> {
+        let link = PathBuf::from(format!("/proc/{pid}/map_files/{}", self.code.range()));
+        let metadata = std::fs::metadata(&link).ok()?;
+        (metadata.is_file() && leads_to(&link, self)).then_some(metadata)
+    }
+
     /// Build id of the file, from the memory of the process that maps it.
     fn build_id(&self, pid: u32) -> Option<String> {
         /// Linkers put the notes right behind the program headers.

@@ -1,6 +1,12 @@
 //! `/proc/PID/maps`: which files a process has mapped.
 
-use std::{ffi::OsString, io, os::unix::ffi::OsStringExt, path::PathBuf};
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, Read as _},
+    os::unix::ffi::OsStringExt,
+    path::PathBuf,
+};
 
 /// More of a list of mappings is not read, bytes: a process has at most 65,530 of them
 /// (`vm.max_map_count`) unless somebody raised that.
@@ -124,6 +130,31 @@ pub fn of_process(pid: u32) -> io::Result<Vec<Mapping>> {
         .collect())
 }
 
+/// Whether one of a process's mappings of files with code in them is `wanted`: as [`of_process`], without keeping what is
+/// not asked for. `buffer` is used for reading and need not be empty.
+///
+/// # Errors
+/// As [`of_process`].
+pub fn any_code(
+    pid: u32,
+    buffer: &mut Vec<u8>,
+    mut wanted: impl FnMut(&Mapping) -> bool,
+) -> io::Result<bool> {
+    buffer.clear();
+    File::open(format!("/proc/{pid}/maps"))?.read_to_end(buffer)?;
+    let lines = buffer.split(|byte| *byte == b'\n');
+    Ok(lines
+        .filter(|line| is_code(line))
+        .filter_map(Mapping::parse)
+        .any(|mapping| wanted(&mapping)))
+}
+
+/// Whether the third letter of the permissions says so, before anything else of the line is decoded.
+fn is_code(line: &[u8]) -> bool {
+    let end = line.iter().position(|byte| *byte == b' ');
+    end.and_then(|end| line.get(end + 3)) == Some(&b'x')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,6 +208,14 @@ mod tests {
                 .iter()
                 .any(|mapping| mapping.executable && mapping.path() == exe)
         );
+        let mut code = Vec::new();
+        let all = |mapping: &Mapping| {
+            code.push(mapping.clone());
+            false
+        };
+        assert!(!any_code(std::process::id(), &mut Vec::new(), all).unwrap());
+        assert!(code.iter().any(|mapping| mapping.path() == exe));
+        assert!(code.iter().all(|mapping| mapping.executable));
     }
 
     proptest! {

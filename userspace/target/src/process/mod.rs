@@ -3,6 +3,7 @@
 mod info;
 mod libraries;
 pub mod maps;
+pub mod news;
 
 use std::{
     io,
@@ -11,7 +12,7 @@ use std::{
 
 use crate::elf::{self, ElfError, ElfInfo, Linkage};
 
-pub use info::{describe, namespace_pid, pids, start_stack};
+pub use info::{CodeState, code_state, describe, namespace_pid, pids, start_stack};
 pub(crate) use libraries::file_at;
 pub use libraries::{MappedFile, open_mapped};
 

@@ -408,7 +408,7 @@ fn offset_of(function: *const ()) -> Option<u64> {
 /// The programs on process and thread lifetimes.
 fn lifetimes() -> Check {
     const NAME: &str = "process lifetimes";
-    match Tasks::load(false) {
+    match Tasks::load(false, false) {
         Ok(_) => Check::ok(
             NAME,
             "programs loaded and attached",

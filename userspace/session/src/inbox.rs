@@ -1,0 +1,335 @@
+//! News for the recorder, merged per process, so that however much happens, there is little to do and it is bounded.
+//!
+//! The collector and the scanner put news in from their threads; the recorder takes them out one by one. News of one
+//! kind about one process that was not taken yet is one piece of news. A process that is gone takes its news with it. At
+//! most [`LIMIT`] pieces wait; what finds no room is counted. What a process waits for always finds room: there can be
+//! only as many of these as processes.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use gputrace_abi::record::{Task, task_op};
+use gputrace_collect::Happening;
+use tokio::sync::Notify;
+
+/// So much news waits at most, of which each takes some 100 bytes.
+const LIMIT: usize = 1 << 16;
+/// So many kernels of one process, whose code objects are read all at once anyway.
+const KERNELS: u16 = 64;
+
+/// What the recorder is told.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// By the collector.
+    Happening(Happening),
+    /// A process may have mapped code that is of interest.
+    Mapped {
+        pid: u32,
+        /// The earliest that it can have been mapped, ns `CLOCK_BOOTTIME`; `None`: before the recording.
+        since: Option<u64>,
+    },
+    /// All processes have been looked at since the survey of this number was asked for; news of what was found stands before.
+    Surveyed(u64),
+}
+
+/// What makes two pieces of news the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    New(u32),
+    Task(u32, u8),
+    Linker(u32, u32, u8),
+    Kernel(u32, u64),
+    Mapped(u32),
+    Surveyed,
+    /// By a number made of the text.
+    Remark(u64),
+    CaptureFailed,
+}
+
+impl News {
+    /// `None` for what nobody needs to know.
+    fn key(&self) -> Option<Key> {
+        Some(match self {
+            Self::Happening(Happening::NewProcess(pid)) => Key::New(*pid),
+            Self::Happening(Happening::Task(task)) => match task.op {
+                task_op::EXEC | task_op::FORK => Key::Task(task.pid, task.op),
+                task_op::EXIT if task.pid == task.tid => Key::Task(task.pid, task.op),
+                _ => return None,
+            },
+            // Each of a process's threads can wait.
+            Self::Happening(Happening::Linker(task)) => Key::Linker(task.pid, task.tid, task.op),
+            Self::Happening(Happening::Kernel { pid, kernel_object }) => Key::Kernel(*pid, *kernel_object),
+            Self::Happening(Happening::Remark(text)) => {
+                Key::Remark(BuildHasherDefault::<DefaultHasher>::default().hash_one(text))
+            }
+            Self::Happening(Happening::CaptureFailed(_)) => Key::CaptureFailed,
+            Self::Mapped { pid, .. } => Key::Mapped(*pid),
+            Self::Surveyed(_) => Key::Surveyed,
+        })
+    }
+
+    /// What is left of two pieces of news with the same key.
+    fn merge(&mut self, newer: Self) {
+        match (self, newer) {
+            // Since the earlier time calls may be missing.
+            (Self::Happening(Happening::Linker(old)), Self::Happening(Happening::Linker(new))) => {
+                *old = Task {
+                    time: old.time,
+                    ..new
+                };
+            }
+            (Self::Mapped { since: old, .. }, Self::Mapped { since: new, .. }) => {
+                *old = (*old).zip(new).map(|(old, new)| old.min(new));
+            }
+            // Of others the last word counts.
+            (old, new) => *old = new,
+        }
+    }
+}
+
+impl Key {
+    /// Whether a process waits, or the recording must end.
+    fn is_essential(self) -> bool {
+        matches!(
+            self,
+            Self::Linker(..)
+                | Self::Surveyed
+                | Self::Remark(_)
+                | Self::CaptureFailed
+                | Self::Task(_, task_op::EXIT)
+        )
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    order: VecDeque<Key>,
+    news: HashMap<Key, News>,
+    /// How many kernels of a process wait.
+    kernels: HashMap<u32, u16>,
+    refused: u64,
+}
+
+impl Queue {
+    fn put(&mut self, news: News) {
+        let Some(key) = news.key() else { return };
+        if let Key::Task(pid, task_op::EXIT) = key {
+            // Nothing is to be found there any more. The order keeps their keys, which then lead to nothing.
+            for gone in [
+                Key::New(pid),
+                Key::Task(pid, task_op::FORK),
+                Key::Task(pid, task_op::EXEC),
+                Key::Mapped(pid),
+            ] {
+                self.news.remove(&gone);
+            }
+        }
+        if let Some(old) = self.news.get_mut(&key) {
+            return old.merge(news);
+        }
+        if let Key::Kernel(pid, _) = key {
+            let waiting = self.kernels.entry(pid).or_default();
+            if *waiting >= KERNELS {
+                return;
+            }
+            *waiting += 1;
+        }
+        if self.order.len() >= LIMIT && !key.is_essential() {
+            self.refused += 1;
+            return;
+        }
+        self.order.push_back(key);
+        self.news.insert(key, news);
+    }
+
+    fn take(&mut self) -> Option<News> {
+        loop {
+            let key = self.order.pop_front()?;
+            if let Key::Kernel(pid, _) = key {
+                self.kernels.remove(&pid);
+            }
+            if let Some(news) = self.news.remove(&key) {
+                return Some(news);
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    arrived: Notify,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Every change is complete before anything in it could panic.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where news is put in.
+#[derive(Clone, Debug)]
+pub(crate) struct Post(Arc<Shared>);
+
+impl Post {
+    pub(crate) fn put(&self, news: News) {
+        self.0.queue().put(news);
+        self.0.arrived.notify_one();
+    }
+}
+
+/// Where the recorder takes news out.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox(Arc<Shared>);
+
+impl Inbox {
+    pub(crate) fn post(&self) -> Post {
+        Post(Arc::clone(&self.0))
+    }
+
+    /// The next piece of news, if there is one.
+    pub(crate) fn try_take(&self) -> Option<News> {
+        self.0.queue().take()
+    }
+
+    /// Waits for the next piece of news.
+    pub(crate) async fn take(&self) -> News {
+        loop {
+            if let Some(news) = self.try_take() {
+                return news;
+            }
+            self.0.arrived.notified().await;
+        }
+    }
+
+    /// How much news found no room since this was last asked.
+    pub(crate) fn take_refused(&self) -> u64 {
+        std::mem::take(&mut self.0.queue().refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_abi::record::{RecordHeader, kind};
+
+    use super::*;
+
+    fn task(op: u8, pid: u32, time: u64) -> Task {
+        Task {
+            header: RecordHeader {
+                size: 48,
+                kind: kind::TASK,
+                domain: 0,
+                cpu: 0,
+            },
+            time,
+            pid,
+            tid: pid,
+            parent: 0,
+            op,
+            comm: [0; 16],
+            held: 0,
+            reserved: [0; 2],
+        }
+    }
+
+    fn happened(op: u8, pid: u32) -> News {
+        News::Happening(Happening::Task(task(op, pid, 0)))
+    }
+
+    fn rest(inbox: &Inbox) -> Vec<News> {
+        std::iter::from_fn(|| inbox.try_take()).collect()
+    }
+
+    #[test]
+    fn a_storm_in_one_process_is_little_news() {
+        let inbox = Inbox::default();
+        let post = inbox.post();
+        for time in 0..100_000u64 {
+            post.put(happened(task_op::EXEC, 7));
+            post.put(happened(task_op::RENAME, 7));
+            post.put(News::Mapped {
+                pid: 7,
+                since: Some(1_000_000 - time),
+            });
+            post.put(News::Happening(Happening::Kernel {
+                pid: 7,
+                kernel_object: time,
+            }));
+        }
+        let news = rest(&inbox);
+        assert_eq!(news.len(), 2 + usize::from(KERNELS));
+        assert!(matches!(
+            &news[1],
+            News::Mapped {
+                since: Some(900_001),
+                ..
+            }
+        ));
+        assert_eq!(inbox.take_refused(), 0);
+    }
+
+    #[test]
+    fn the_dead_need_nothing() {
+        let inbox = Inbox::default();
+        let post = inbox.post();
+        for pid in 1..=100_000 {
+            for op in [task_op::FORK, task_op::EXEC, task_op::EXIT] {
+                post.put(happened(op, pid));
+            }
+            let news = rest(&inbox);
+            assert_eq!(news.len(), 1);
+            assert!(matches!(&news[0], News::Happening(Happening::Task(task)) if task.op == task_op::EXIT));
+        }
+    }
+
+    #[test]
+    fn who_waits_is_never_turned_away() {
+        let inbox = Inbox::default();
+        let post = inbox.post();
+        let most = u32::try_from(LIMIT).unwrap();
+        for pid in 0..most + 10 {
+            post.put(News::Happening(Happening::NewProcess(pid)));
+        }
+        assert_eq!(inbox.take_refused(), 10);
+        let linker = |op, tid, time| {
+            let task = task(op, 1, time);
+            News::Happening(Happening::Linker(Task { tid, ..task }))
+        };
+        post.put(linker(task_op::NEW_IMAGE, 1, 5));
+        post.put(linker(task_op::LINKER, 1, 6));
+        post.put(linker(task_op::LINKER, 2, 7));
+        post.put(linker(task_op::LINKER, 1, 8));
+        let news = rest(&inbox);
+        let reports: Vec<(u8, u32, u64)> = news[LIMIT..]
+            .iter()
+            .map(|news| match news {
+                News::Happening(Happening::Linker(task)) => (task.op, task.tid, task.time),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(
+            reports,
+            [
+                (task_op::NEW_IMAGE, 1, 5),
+                (task_op::LINKER, 1, 6),
+                (task_op::LINKER, 2, 7)
+            ]
+        );
+        assert_eq!(inbox.take_refused(), 0);
+    }
+
+    #[test]
+    fn whoever_waits_is_woken() {
+        let inbox = Inbox::default();
+        let post = inbox.post();
+        let sender = std::thread::spawn(move || post.put(News::Surveyed(3)));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert!(matches!(runtime.block_on(inbox.take()), News::Surveyed(3)));
+        sender.join().unwrap();
+    }
+}

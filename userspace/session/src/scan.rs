@@ -1,0 +1,386 @@
+//! Looking at all processes of the node, in a thread of its own.
+//!
+//! The kernel tells of code that processes map ([`MappingNews`]), which costs those processes and this thread next to
+//! nothing; so the memory maps of processes are read when a recording begins and when news was lost, and then only of
+//! processes whose code has changed since they were last read. Where the kernel does not tell, the recorder asks for a
+//! survey now and then, and watches dynamic linkers.
+//!
+//! A survey takes at most [`SHARE`] of a processor once the recording has begun. What is found goes to the recorder, one
+//! piece of news per process, however often it happened.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    io,
+    path::Path,
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use gputrace_collect::clocks;
+use gputrace_target::process::{
+    self, CodeState,
+    maps::{self, Mapping},
+    news::{FileNumber, MappingNews},
+};
+
+use crate::{
+    inbox::{News, Post},
+    tools,
+};
+
+/// The part of a processor that a survey may take: 2 %.
+const SHARE: f64 = 0.02;
+/// How often to look whether a processor has come.
+const PROCESSORS_EVERY: Duration = Duration::from_secs(1);
+/// Number of the survey with which it begins.
+pub(crate) const FIRST: u64 = 0;
+/// So many files are remembered; then all are forgotten, and looked at once more.
+const FILES: usize = 1 << 16;
+
+/// Which code is of interest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Interest {
+    /// Libraries of ROCm, and tools in the same process.
+    Rocm,
+    /// Any file can be: each is looked at once.
+    Any,
+}
+
+impl Interest {
+    fn has(self, path: &Path) -> bool {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| !gputrace_catalog::library_domains(name).is_empty() || tools::is_tool(name))
+    }
+}
+
+/// The thread that looks. It ends when this is dropped, but nobody waits for it: what it looks at belongs to others, who may
+/// hold it up.
+#[derive(Debug)]
+pub(crate) struct Scanner {
+    asks: Sender<u64>,
+    /// Number of the last survey that was asked for.
+    asked: u64,
+    /// Why the kernel does not tell what processes map.
+    blind: Option<io::Error>,
+}
+
+impl Scanner {
+    /// Begins with a survey, after which [`News::Surveyed`] comes, with the number [`FIRST`].
+    ///
+    /// # Errors
+    ///
+    /// When no thread can be started.
+    pub(crate) fn start(interest: Interest, post: Post) -> io::Result<Self> {
+        // Before the first look, so that nothing falls between the two.
+        let (news, blind) = match MappingNews::open() {
+            Ok(news) => (Some(news), None),
+            Err(error) => (None, Some(error)),
+        };
+        let (asks, orders) = channel();
+        let scan = Scan::new(interest, news, post);
+        thread::Builder::new()
+            .name("scanner".to_owned())
+            .spawn(move || scan.run(&orders))?;
+        Ok(Self {
+            asks,
+            asked: FIRST,
+            blind,
+        })
+    }
+
+    /// Why new libraries are found by surveys only, if so.
+    pub(crate) fn blind(&self) -> Option<&io::Error> {
+        self.blind.as_ref()
+    }
+
+    /// Asks for a survey that begins after this: processes with code of interest are named again, and
+    /// [`News::Surveyed`] comes at its end, with the number that this returns or a higher one.
+    pub(crate) fn survey(&mut self) -> u64 {
+        self.asked += 1;
+        // Fails only if the thread has ended, and then there is nobody to tell.
+        let _ = self.asks.send(self.asked);
+        self.asked
+    }
+}
+
+/// What is known of a process.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    state: CodeState,
+    of_interest: bool,
+    /// Number of the survey that saw it last.
+    survey: u64,
+}
+
+/// A survey under way.
+#[derive(Debug)]
+struct Survey {
+    left: VecDeque<u32>,
+    /// When the one before it began, ns `CLOCK_BOOTTIME`: what is new was mapped after that.
+    since: Option<u64>,
+    /// Number under which it was asked for, if it was: then processes are named also if their code is the same as before.
+    asked: Option<u64>,
+}
+
+/// The thread's own.
+struct Scan {
+    interest: Interest,
+    news: Option<MappingNews>,
+    post: Post,
+    seen: HashMap<u32, Seen>,
+    /// Files whose mapping has been told of, if any file can be of interest.
+    files: HashSet<FileNumber>,
+    survey: Option<Survey>,
+    /// Whether another survey is to follow, and its number if it was asked for.
+    wanted: Option<Option<u64>>,
+    surveys: u64,
+    /// When the last survey began, and when news was last looked at, ns `CLOCK_BOOTTIME`.
+    last: Option<u64>,
+    looked: u64,
+    processors_due: Instant,
+    buffer: Vec<u8>,
+}
+
+impl Scan {
+    fn new(interest: Interest, news: Option<MappingNews>, post: Post) -> Self {
+        Self {
+            interest,
+            news,
+            post,
+            seen: HashMap::new(),
+            files: HashSet::new(),
+            survey: None,
+            wanted: Some(Some(FIRST)),
+            surveys: 0,
+            last: None,
+            looked: clocks::now(),
+            processors_due: Instant::now() + PROCESSORS_EVERY,
+            buffer: Vec::new(),
+        }
+    }
+
+    fn run(mut self, orders: &Receiver<u64>) {
+        loop {
+            let is_first = self.surveys <= 1 && (self.survey.is_some() || self.wanted.is_some());
+            let pause = if is_first {
+                Duration::ZERO
+            } else {
+                MappingNews::EVERY
+            };
+            match orders.recv_timeout(pause) {
+                Ok(number) => self.wanted = Some(Some(number)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.look();
+            self.more_processors();
+            if self.survey.is_none()
+                && let Some(asked) = self.wanted.take()
+            {
+                self.begin(asked);
+            }
+            self.go_on(MappingNews::EVERY.mul_f64(if is_first { 1.0 } else { SHARE }));
+        }
+    }
+
+    /// Passes on what was mapped since the last look.
+    fn look(&mut self) {
+        let Some(news) = &mut self.news else { return };
+        let since = std::mem::replace(&mut self.looked, clocks::now());
+        let (interest, files) = (self.interest, &mut self.files);
+        let mut pids = BTreeSet::new();
+        let lost = news.look(|mapping| {
+            let mut is_new = || match interest {
+                Interest::Any => {
+                    if files.len() >= FILES {
+                        files.clear();
+                    }
+                    files.insert(mapping.file)
+                }
+                Interest::Rocm => false,
+            };
+            if interest.has(mapping.path) || is_new() {
+                pids.insert(mapping.pid);
+            }
+        });
+        for pid in pids {
+            self.post.put(News::Mapped {
+                pid,
+                since: Some(since),
+            });
+        }
+        if lost {
+            tracing::debug!("news of mapped code was lost");
+            self.wanted.get_or_insert(None);
+        }
+    }
+
+    fn more_processors(&mut self) {
+        let Some(news) = &mut self.news else { return };
+        let now = Instant::now();
+        if now < self.processors_due {
+            return;
+        }
+        self.processors_due = now + PROCESSORS_EVERY;
+        match news.more_processors() {
+            Ok(false) => {}
+            Ok(true) => {
+                self.wanted.get_or_insert(None);
+            }
+            Err(error) => tracing::debug!("a new processor is not listened to: {error}"),
+        }
+    }
+
+    fn begin(&mut self, asked: Option<u64>) {
+        self.surveys += 1;
+        let since = self.last.replace(clocks::now());
+        // What cannot be listed now comes with the next one.
+        let left = process::pids().unwrap_or_default().into();
+        self.survey = Some(Survey { left, since, asked });
+    }
+
+    /// Looks at processes for about this long.
+    fn go_on(&mut self, slice: Duration) {
+        let Some(mut survey) = self.survey.take() else {
+            return;
+        };
+        let end = Instant::now() + slice;
+        while let Some(pid) = survey.left.pop_front() {
+            self.visit(pid, &survey);
+            if Instant::now() >= end {
+                break;
+            }
+        }
+        if !survey.left.is_empty() {
+            self.survey = Some(survey);
+            return;
+        }
+        let number = self.surveys;
+        self.seen.retain(|_, seen| seen.survey == number);
+        // Whoever mapped something after it was looked at is told of before the end is.
+        self.look();
+        if let Some(number) = survey.asked {
+            self.post.put(News::Surveyed(number));
+        }
+    }
+
+    fn visit(&mut self, pid: u32, survey: &Survey) {
+        let Some(state) = process::code_state(pid) else {
+            return;
+        };
+        let before = self.seen.get(&pid).filter(|seen| seen.state == state);
+        let (of_interest, is_new) = match before {
+            Some(seen) => (seen.of_interest, false),
+            None => (self.has_code(pid), true),
+        };
+        self.seen.insert(
+            pid,
+            Seen {
+                state,
+                of_interest,
+                survey: self.surveys,
+            },
+        );
+        if of_interest && (is_new || survey.asked.is_some()) {
+            self.post.put(News::Mapped {
+                pid,
+                since: survey.since,
+            });
+        }
+    }
+
+    /// Whether a process has mapped code that is of interest. One that is gone, or may not be looked at, has none.
+    fn has_code(&mut self, pid: u32) -> bool {
+        let interest = self.interest;
+        let wanted = |mapping: &Mapping| {
+            let path = mapping.path();
+            match interest {
+                Interest::Any => path.is_absolute(),
+                Interest::Rocm => interest.has(&path),
+            }
+        };
+        maps::any_code(pid, &mut self.buffer, wanted).unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inbox::Inbox;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Processes that are told of until `done`.
+    fn told(inbox: &Inbox, mut done: impl FnMut(&News) -> bool) -> Vec<u32> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut pids = Vec::new();
+        loop {
+            assert!(Instant::now() < deadline, "only {pids:?} were told of");
+            match inbox.try_take() {
+                Some(news) if done(&news) => return pids,
+                Some(News::Mapped { pid, .. }) => pids.push(pid),
+                Some(_) => {}
+                None => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    #[test]
+    fn a_survey_names_each_process_once_and_again_when_asked() {
+        let inbox = Inbox::default();
+        let mut scanner = Scanner::start(Interest::Any, inbox.post()).unwrap();
+        let me = std::process::id();
+        let mut number = FIRST;
+        for _ in 0..2 {
+            let pids = told(
+                &inbox,
+                |news| matches!(news, News::Surveyed(this) if *this == number),
+            );
+            assert!(pids.contains(&me), "{pids:?}");
+            number = scanner.survey();
+        }
+    }
+
+    #[test]
+    fn nobody_here_uses_rocm() {
+        let inbox = Inbox::default();
+        let _scanner = Scanner::start(Interest::Rocm, inbox.post()).unwrap();
+        let pids = told(&inbox, |news| matches!(news, News::Surveyed(FIRST)));
+        assert!(!pids.contains(&std::process::id()));
+    }
+
+    #[test]
+    fn what_is_mapped_later_is_told_of() {
+        let inbox = Inbox::default();
+        let scanner = Scanner::start(Interest::Rocm, inbox.post()).unwrap();
+        if let Some(error) = scanner.blind() {
+            assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
+            return eprintln!("skipped: {error}");
+        }
+        told(&inbox, |news| matches!(news, News::Surveyed(FIRST)));
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("libamdhip64.so.99");
+        std::fs::copy("/bin/true", &program).unwrap();
+        let mut child = std::process::Command::new(&program).spawn().unwrap();
+        let pid = child.id();
+        told(
+            &inbox,
+            |news| matches!(news, News::Mapped { pid: found, since: Some(_) } if *found == pid),
+        );
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn names_of_interest() {
+        for (path, expected) in [
+            ("/opt/rocm/lib/libamdhip64.so.6", true),
+            ("/x/libhsa-runtime64.so.1", true),
+            ("/x/librocprofiler-sdk-tool.so.1", true),
+            ("/lib/libc.so.6", false),
+            ("/", false),
+        ] {
+            assert_eq!(Interest::Rocm.has(Path::new(path)), expected, "{path}");
+        }
+    }
+}
