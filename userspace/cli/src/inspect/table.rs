@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use gputrace_text::outside;
+
 /// Columns of a terminal that every table fits into.
 pub(super) const WIDTH: usize = 100;
 
@@ -77,8 +79,7 @@ impl Table {
 
 /// Without characters that a terminal would obey: names come from other people's processes.
 pub(super) fn clean(text: &str) -> String {
-    let visible = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    text.chars().map(visible).collect()
+    outside(text).terminal()
 }
 
 /// At most `most` characters; what was cut off shows as an ellipsis.
@@ -170,7 +171,7 @@ mod tests {
         table.render(&mut out);
         assert_eq!(
             out,
-            " PID  NAME       N\n   7  evil\u{fffd}[2J  10\n4711  ok         1\n"
+            " PID  NAME          N\n   7  evil\\x1b[2J  10\n4711  ok            1\n"
         );
     }
 
