@@ -1,6 +1,8 @@
 //! The `gputrace` command: arguments in, a recording or its outputs out. What it does is in
 //! `gputrace-session`; here is only how it talks to people.
 
+#![warn(clippy::print_stderr)]
+
 mod args;
 mod domains;
 mod effective;

@@ -18,6 +18,7 @@ use std::{
 
 use gputrace_capture::CaptureReader;
 use gputrace_export::{Exporter, Stages, ndjson::NdjsonWriter, run_with, text::TextWriter};
+use gputrace_text::terminal;
 use gputrace_timeline::Timeline;
 use rustix::fs::{FallocateFlags, fallocate};
 use tokio::sync::{Notify, oneshot};
@@ -48,7 +49,7 @@ impl Live {
         let over = Arc::new(AtomicBool::new(false));
         let closed = Arc::new(Notify::new());
         let out = Out {
-            stream: Arc::new(Mutex::new(BufWriter::new(io::stdout()))),
+            stream: Arc::new(Mutex::new(BufWriter::new(terminal::stdout()))),
             closed: Arc::clone(&closed),
         };
         let following = Following {
@@ -194,7 +195,7 @@ mod tests {
 
     fn out() -> Out {
         Out {
-            stream: Arc::new(Mutex::new(BufWriter::new(io::stdout()))),
+            stream: Arc::new(Mutex::new(BufWriter::new(terminal::stdout()))),
             closed: Arc::new(Notify::new()),
         }
     }

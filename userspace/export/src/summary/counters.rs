@@ -109,12 +109,7 @@ fn row(counter: &Counter, course: &Course) -> Vec<String> {
             [course.least, average, course.most].map(number),
         )
     };
-    let mut row = vec![
-        id(counter.gpu_id),
-        id(counter.pid),
-        counter.name.clone(),
-        unit,
-    ];
+    let mut row = vec![id(counter.gpu_id), id(counter.pid), counter.name.clone(), unit];
     row.extend(values);
     row
 }
