@@ -158,8 +158,9 @@ mod tests {
                 value,
             });
         }
-        let mut text = String::new();
-        counters.render(&mut text).unwrap();
+        let mut page = Page::new(String::new());
+        counters.render(&mut page).unwrap();
+        let text = page.into_inner();
         let words: Vec<Vec<&str>> = text
             .lines()
             .map(|line| line.split_whitespace().collect())

@@ -237,10 +237,11 @@ mod tests {
         one.begin = 2_400_000_000;
         one.is_open = true;
         observed.observation(&one);
-        let mut text = String::new();
+        let mut page = Page::new(String::new());
         observed
-            .render(1_000_000_000, &BTreeMap::new(), &mut text)
+            .render(1_000_000_000, &BTreeMap::new(), &mut page)
             .unwrap();
+        let text = page.into_inner();
         for line in [
             "process 4711 had no queues on GPU 51234 from 1.00 s to 1.50 s (500 ms) because of TTM",
             "process 4711 had no queues on GPU 51234 from 1.40 s to the end, and longer (100 ms) because of TTM",
