@@ -78,6 +78,9 @@ pub struct Names {
     environment: Option<Environment>,
 }
 
+/// Where a value was put in; no value has it.
+const MARK: char = '\u{1}';
+
 /// Names and values of variables.
 type Environment = Vec<(Vec<u8>, Outside<'static>)>;
 
@@ -158,7 +161,10 @@ impl Names {
             text.push_str(before.unwrap_or_default());
             rest = after.unwrap_or_default();
             match self.value(&found)? {
-                Value::Of(value) => text.push_str(&value.file_name()),
+                Value::Of(value) => {
+                    text.push(MARK);
+                    text.push_str(&value.file_name());
+                }
                 Value::Own(value) => {
                     is_absolute |= text.is_empty() && value.starts_with('/');
                     text.push_str(&value);
@@ -308,20 +314,25 @@ impl Value {
     }
 }
 
-/// A path with values in it: relative unless it is to be absolute, also where a value was empty (`%job%/x`), and of
-/// components that a directory can have.
+/// A path with values in it, behind a [`MARK`] each: relative unless it is to be absolute, also where a value was empty
+/// (`%job%/x`), and of components that a directory can have. What became `.` or `..` by values (`%job%..`) names no
+/// directory.
 fn kept_in_place(path: &str, is_absolute: bool) -> String {
-    let path = if is_absolute {
+    let kept = |component: &str| {
+        let name = component.replace(MARK, "");
+        if name.len() < component.len() && [".", ".."].contains(&name.as_str()) {
+            return name.replace('.', "_");
+        }
+        let end = name.floor_char_boundary(COMPONENT);
+        name.get(..end).unwrap_or_default().to_owned()
+    };
+    let components: Vec<String> = path.split('/').map(kept).collect();
+    let path = components.join("/");
+    if is_absolute {
         path
     } else {
-        path.trim_start_matches('/')
-    };
-    let short = |component: &str| {
-        let end = component.floor_char_boundary(COMPONENT);
-        component.get(..end).unwrap_or_default().to_owned()
-    };
-    let components: Vec<String> = path.split('/').map(short).collect();
-    components.join("/")
+        path.trim_start_matches('/').to_owned()
+    }
 }
 
 /// The part of a path before its first placeholder, by whole components.
@@ -475,6 +486,7 @@ mod tests {
             ("%rank% %size% %nid%", "0 1 1"),
             ("%env{DOT}%%env{DOT}%/x", "__/x"),
             ("%env{NONE}%/etc/x", "etc/x"),
+            ("a/%env{NONE}%../%env{NONE}%./../x", "a/__/_/../x"),
             ("/out/%env{NONE}%/x", "/out//x"),
             ("%launch_date% %launch_time%", "2026-01-31 2026-01-31_23.59"),
             ("%tag%", "__"),
