@@ -103,7 +103,7 @@ impl<W: Write> TextWriter<W> {
             Event::Lifetime(lifetime) => {
                 let text = match &lifetime.what {
                     LifetimeChange::ProcessStarted { parent } => format!("process, started by {parent}"),
-                    LifetimeChange::Executed { name } => format!("executes {}", name),
+                    LifetimeChange::Executed { name } => format!("executes {name}"),
                     LifetimeChange::Exited if lifetime.tid == lifetime.pid => "exited".to_owned(),
                     _ => return Ok(false),
                 };
@@ -155,7 +155,7 @@ impl<W: Write> TextWriter<W> {
         write!(self.line, "{}(", self.functions.name(call.function))?;
         let mut separator = "";
         for (name, value) in info.into_iter().flat_map(|info| args::decoded(info, call)) {
-            write!(self.line, "{separator}{}={value}", name)?;
+            write!(self.line, "{separator}{name}={value}")?;
             separator = ", ";
         }
         self.line.push(')');
@@ -180,14 +180,14 @@ impl<W: Write> TextWriter<W> {
         let ([x, y, z], [i, j, k]) = (dispatch.grid, dispatch.workgroup);
         let name = self.gpus.kernel_name(dispatch);
         let agent = self.gpus.agent_title(self.gpus.node_of(dispatch));
-        write!(self.line, "kernel {name} {x}x{y}x{z} by {i}x{j}x{k} on {}", agent)?;
+        write!(self.line, "kernel {name} {x}x{y}x{z} by {i}x{j}x{k} on {agent}")?;
         self.time(&dispatch.time)
     }
 
     fn copy(&mut self, copy: &Copy) -> fmt::Result {
         self.begin(copy.time.begin, copy.origin.pid, copy.origin.tid)?;
         let [from, to] = [copy.source_node, copy.destination_node].map(|node| self.gpus.agent_title(node));
-        write!(self.line, "copy of {} bytes from {} to {}", copy.bytes, from, to)?;
+        write!(self.line, "copy of {} bytes from {from} to {to}", copy.bytes)?;
         self.time(&copy.time)
     }
 

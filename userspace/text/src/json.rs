@@ -32,7 +32,7 @@ pub fn to_string_pretty(value: &(impl Serialize + ?Sized)) -> Result<String> {
 fn write(value: &(impl Serialize + ?Sized), formatter: impl Formatter) -> Result<String> {
     let mut bytes = Vec::new();
     value.serialize(&mut Serializer::with_formatter(&mut bytes, Quiet(formatter)))?;
-    String::from_utf8(bytes).map_err(|error| serde::ser::Error::custom(error))
+    String::from_utf8(bytes).map_err(serde::ser::Error::custom)
 }
 
 /// As `serde_json::to_writer`.
