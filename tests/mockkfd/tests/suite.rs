@@ -3,11 +3,6 @@
 //! One test per release; each goes through the same table, runs all of it whatever fails, and then names what failed.
 //! A release that is not there is left out and says so; with `GPUTRACE_REQUIRE_ROCM=1` it fails.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "equipment: it shows nothing of programs that are not ours"
-)]
-
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
