@@ -74,6 +74,15 @@ if stale "$out/synthetic/hsa_synthetic" synthetic/hsa_driver.cpp $headers "$log"
     $cxx synthetic/hsa_driver.cpp "$log" "$hsa_library" '-Wl,-rpath,$ORIGIN' -o "$out/synthetic/hsa_synthetic"
 fi
 
+# A program whose names and strings are meant for the terminal of whoever traces it.
+mkdir -p "$out/hostile_text"
+if stale "$out/hostile_text/libamdhip64.so.99" hostile_text/library.c; then
+    $c -fPIC -shared -Wl,-soname,libamdhip64.so.99 -Wl,--build-id hostile_text/library.c -o "$out/hostile_text/libamdhip64.so.99"
+fi
+if stale "$out/hostile_text/hostile" hostile_text/hostile.c "$out/hostile_text/libamdhip64.so.99"; then
+    $c hostile_text/hostile.c "$out/hostile_text/libamdhip64.so.99" '-Wl,-rpath,$ORIGIN' -o "$out/hostile_text/hostile"
+fi
+
 # A program with functions of its own, and a library that is none of ROCm's. Also without its debug information, which
 # is in a file of its own, and without all symbols.
 functions=$out/functions

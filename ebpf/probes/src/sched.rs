@@ -68,6 +68,10 @@ pub(crate) fn sched_woken(ctx: RawTracePointContext) -> Option<()> {
 fn leaves(state: u32, time: u64) -> Option<()> {
     let id = bpf_get_current_pid_tgid();
     let (pid, tid) = ((id >> 32) as u32, id as u32);
+    // The idle task of each processor has the id 0, which in `TARGETS` stands for every process.
+    if tid == 0 {
+        return None;
+    }
     // On a whole node, only threads that have called something.
     if state & STATE_GONE != 0 || TARGETS.get_ptr(pid).is_none() && THREADS.get_ptr(id).is_none() {
         return None;

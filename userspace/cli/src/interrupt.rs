@@ -4,9 +4,10 @@
 //! building an index takes a minute in which no exporter could be asked to stop. Recordings do otherwise, since theirs
 //! is to be completed (`gputrace-session`).
 
-use std::{io::IsTerminal as _, path::Path};
+use std::path::Path;
 
 use gputrace_export::abandon;
+use gputrace_text::terminal;
 
 use crate::say;
 
@@ -59,10 +60,7 @@ fn wait(set: &libc::sigset_t) {
     let complete = abandon();
     let name = SIGNALS.iter().find(|(number, _)| *number == signal);
     let name = name.map_or("a signal", |(_, name)| *name);
-    if std::io::stderr().is_terminal() {
-        // The bar of progress is on this line.
-        eprint!("\r\x1b[K");
-    }
+    terminal::erase_line();
     say(&farewell(name, &complete));
     // SAFETY: ends the process without running anything of the other threads, which are at work.
     unsafe { libc::_exit(128 + signal) };

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, Write},
+    io,
     path::{Path, PathBuf},
 };
 
@@ -14,6 +14,7 @@ use gputrace_target::{
     library::{LibraryFile, LibraryPlan},
     process::{self, ProcessError},
 };
+use gputrace_text::{Page, terminal};
 use regex::Regex;
 
 use crate::{args::ListArgs, say};
@@ -31,7 +32,6 @@ pub(crate) fn run(args: &ListArgs) -> Result<u8> {
     } else {
         named(&args.library)?
     };
-    let out = &mut io::stdout().lock();
     if libraries.is_empty() {
         say(
             "no ROCm library is mapped by a process or installed in a usual place; name one with --library PATH",
@@ -39,13 +39,13 @@ pub(crate) fn run(args: &ListArgs) -> Result<u8> {
         return Ok(0);
     }
     for library in &libraries {
-        let result = show(out, library, args.probes);
-        // `gputrace list | head` is not a failure.
-        if matches!(&result, Err(error) if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
-        {
-            return Ok(0);
+        let mut page = Page::new(String::new());
+        show(&mut page, library, args.probes)?;
+        match terminal::write(&mut terminal::stdout().lock(), &page.into_inner()) {
+            // `gputrace list | head` is not a failure.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
+            result => result?,
         }
-        result?;
     }
     Ok(0)
 }
@@ -107,7 +107,7 @@ fn found() -> Result<Vec<Listed>> {
     Ok(libraries.into_values().collect())
 }
 
-fn show(out: &mut impl Write, library: &Listed, probes: bool) -> Result<()> {
+fn show(out: &mut Page<String>, library: &Listed, probes: bool) -> Result<()> {
     let file = &library.file;
     // Every function, the polling ones too: they can be asked for.
     let everything = FunctionFilter {
@@ -115,15 +115,14 @@ fn show(out: &mut impl Write, library: &Listed, probes: bool) -> Result<()> {
         ..FunctionFilter::default()
     };
     let plan = plan(file, Domain::ALL, &everything)?;
-    writeln!(out, "{}", file.path().display())?;
-    writeln!(
-        out,
+    out.line(format_args!("{}", file.path().display()))?;
+    out.line(format_args!(
         "  build id   {}",
         file.elf().build_id.as_deref().unwrap_or("none")
-    )?;
+    ))?;
     if !library.processes.is_empty() {
         let pids: Vec<String> = library.processes.iter().map(u32::to_string).collect();
-        writeln!(out, "  mapped by  {}", pids.join(", "))?;
+        out.line(format_args!("  mapped by  {}", pids.join(", ")))?;
     }
     let mut costs: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for probe in &plan.probes {
@@ -132,17 +131,16 @@ fn show(out: &mut impl Write, library: &Listed, probes: bool) -> Result<()> {
             .or_default() += 1;
     }
     for ((domain, cost), count) in costs {
-        writeln!(out, "  {domain:<22} {count:>4} functions {cost}")?;
+        out.line(format_args!("  {domain:<22} {count:>4} functions {cost}"))?;
     }
     if probes { table(out, &plan) } else { Ok(()) }
 }
 
-fn table(out: &mut impl Write, plan: &LibraryPlan) -> Result<()> {
-    writeln!(
-        out,
+fn table(out: &mut Page<String>, plan: &LibraryPlan) -> Result<()> {
+    out.line(format_args!(
         "  {:>10} {:>4}  {:<15} {:<22} FUNCTION (ALIASES)",
         "OFFSET", "SKIP", "COST", "DOMAIN"
-    )?;
+    ))?;
     for probe in &plan.probes {
         let aliases = if probe.aliases.is_empty() {
             String::new()
@@ -154,8 +152,7 @@ fn table(out: &mut impl Write, plan: &LibraryPlan) -> Result<()> {
         } else {
             ""
         };
-        writeln!(
-            out,
+        out.line(format_args!(
             "  {:>#10x} {:>4}  {:<15} {:<22} {}{}{aliases}{polling}",
             probe.site.file_offset,
             probe.site.skipped,
@@ -166,12 +163,11 @@ fn table(out: &mut impl Write, plan: &LibraryPlan) -> Result<()> {
                 .version
                 .as_ref()
                 .map(|version| format!("@{version}"))
-                .unwrap_or_default(),
-        )?;
+                .unwrap_or_default()
+        ))?;
     }
     for refused in &plan.refused {
-        writeln!(
-            out,
+        out.line(format_args!(
             "  {:>10} {:>4}  {:<15} {:<22} {}: {}",
             "-",
             "-",
@@ -179,14 +175,13 @@ fn table(out: &mut impl Write, plan: &LibraryPlan) -> Result<()> {
             refused.domain.name(),
             refused.name,
             refused.reason
-        )?;
+        ))?;
     }
     for name in &plan.indirect {
-        writeln!(
-            out,
+        out.line(format_args!(
             "  {:>10} {:>4}  {:<15} {:<22} {name}: indirect function",
             "-", "-", "none", ""
-        )?;
+        ))?;
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! The `gputrace` command: arguments in, a recording or its outputs out. What it does is in
 //! `gputrace-session`; here is only how it talks to people.
 
+#![warn(clippy::print_stderr)]
+
 mod args;
 mod domains;
 mod effective;
@@ -18,9 +20,10 @@ mod rocprofv3;
 mod shell;
 mod summary;
 
-use std::{io::Write as _, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
+use gputrace_text::{Line, terminal};
 use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::args::{Cli, Command, LogLevel};
@@ -99,13 +102,11 @@ fn start_log(cli: &Cli) {
         // The programs log at level debug.
         level = "debug";
     }
-    let colour =
-        std::env::var_os("NO_COLOR").is_none() && std::io::IsTerminal::is_terminal(&std::io::stderr());
     // It fails only if there is a logger already, and there is none.
     let _ = fmt()
         .with_env_filter(EnvFilter::new(level))
-        .with_writer(std::io::stderr)
-        .with_ansi(colour)
+        .with_writer(|| terminal::Log)
+        .with_ansi(false)
         .without_time()
         .try_init();
 }
@@ -117,8 +118,8 @@ fn ignore_file_size_signal() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Shows the user a line. Nobody may be reading any more (`gputrace … 2>&1 | head`); a recording goes on all
-/// the same.
+/// Shows the user a line, whatever is in `text`. Nobody may be reading any more (`gputrace … 2>&1 | head`); a
+/// recording goes on all the same.
 fn say(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "gputrace: {text}");
+    terminal::say(&Line::new(format_args!("gputrace: {text}")));
 }

@@ -62,7 +62,7 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     let bar = export::progress_bar();
     let shown = bar.clone();
     request.output.watcher = Watcher::new(move |progress| export::show(&shown, progress));
-    let finished = record(&request, &say);
+    let finished = record(&request, &|line| say(line.as_str()));
     bar.finish_and_clear();
     let finished = finished?;
     report(&finished, &args.output);

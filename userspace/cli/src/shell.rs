@@ -11,10 +11,11 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use gputrace_export::OutputDir;
 use gputrace_session::User;
+use gputrace_text::terminal;
 
 /// Prints `text`. That nobody reads it to the end is no failure.
 pub(crate) fn print(text: &str) -> Result<u8> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
+    match terminal::write(&mut terminal::stdout().lock(), text) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(0),
     }
@@ -33,7 +34,7 @@ pub(crate) fn man(directory: Option<&Path>, command: Command) -> Result<u8> {
         return print(&page(command)?);
     };
     let owner = User::behind_sudo().as_ref().map(User::owner);
-    let directory = OutputDir::open(directory, owner)?;
+    let directory = OutputDir::open(directory, owner)?.public();
     let subcommands: Vec<Command> = command.get_subcommands().cloned().collect();
     write(&directory, "gputrace.1", command)?;
     for subcommand in subcommands {

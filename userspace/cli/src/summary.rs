@@ -1,9 +1,8 @@
 //! Options about summaries.
 
-use std::io::Write as _;
-
 use clap::{ArgAction, Args, ValueEnum};
 use gputrace_export::summary::tables::{DomainGroup, TableOptions, Units};
+use gputrace_text::terminal;
 
 use crate::args::boolean;
 
@@ -95,8 +94,8 @@ impl SummaryArgs {
     pub(crate) fn print(&self, text: &str) {
         // Nobody may be reading any more.
         let _ = match self.summary_output_file.as_str() {
-            "stdout" => std::io::stdout().lock().write_all(text.as_bytes()),
-            _ => std::io::stderr().lock().write_all(text.as_bytes()),
+            "stdout" => terminal::write(&mut terminal::stdout().lock(), text),
+            _ => terminal::write(&mut terminal::stderr().lock(), text),
         };
     }
 }

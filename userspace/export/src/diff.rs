@@ -7,11 +7,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt::Write as _,
+    fmt,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use gputrace_abi::domain::Domain;
+use gputrace_text::{Page, json, outside};
 use gputrace_timeline::{
     event::{CallEnd, Event},
     gpu::{GpuTime, Quality},
@@ -24,7 +25,7 @@ use crate::{
     gpu::Gpus,
     summary::{
         stats::Durations,
-        text::{Align, duration, plain, table},
+        text::{Align, duration, table},
     },
 };
 
@@ -314,7 +315,7 @@ impl Difference {
     #[must_use]
     pub fn json(&self) -> String {
         // Strings and numbers always have a text.
-        let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
+        let mut text = json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
         text
     }
@@ -322,21 +323,25 @@ impl Difference {
     /// For people: the `top` rows of greatest change.
     #[must_use]
     pub fn text(&self, top: usize) -> String {
-        let mut text = String::new();
+        let mut page = Page::new(String::new());
+        // Writing to a string cannot fail.
+        let _ = self.write(&mut page, top);
+        page.into_inner()
+    }
+
+    fn write(&self, text: &mut Page<String>, top: usize) -> fmt::Result {
         for (title, about) in [("before", &self.before), ("after ", &self.after)] {
-            let _ = writeln!(
-                text,
+            text.line(format_args!(
                 "{title}  {}: {} on {}",
-                plain(&about.capture),
+                about.capture,
                 duration(about.recorded_ns as f64),
-                plain(&about.hostname)
-            );
+                about.hostname
+            ))?;
         }
         if self.rows.is_empty() {
-            text.push_str("\nNeither recording has calls, dispatches or copies.\n");
-            return text;
+            return text.paragraph(format_args!("Neither recording has calls, dispatches or copies."));
         }
-        text.push('\n');
+        text.blank()?;
         let mut cells = vec![
             [
                 "domain", "name", "count", "", "total", "", "change", "mean", "", "ratio", "p50", "", "p95",
@@ -353,14 +358,12 @@ impl Difference {
             .chain(&[Align::Left])
             .copied()
             .collect();
-        // Writing to a string cannot fail.
-        let _ = table(&mut text, &align, &cells);
+        table(text, &align, &cells)?;
         if self.rows.len() > top {
-            let _ = writeln!(
-                text,
-                "\n{} more rows changed less (--top 0 shows all).",
+            text.paragraph(format_args!(
+                "{} more rows changed less (--top 0 shows all).",
                 self.rows.len() - top
-            );
+            ))?;
         }
         let unmeasured = self.rows.iter().flat_map(|row| [row.before, row.after]).flatten();
         let (unmeasured, sampled) = unmeasured.fold((0, 0), |(unmeasured, sampled), figures| {
@@ -370,23 +373,17 @@ impl Difference {
             )
         });
         if unmeasured > 0 {
-            let _ = writeln!(
-                text,
-                "\n{unmeasured} calls, dispatches and copies have no duration (not returned, or no GPU times of their own): \
-                 counted, not in times."
-            );
+            text.paragraph(format_args!("{unmeasured} calls, dispatches and copies have no duration (not returned, or no GPU times of their own): \
+                 counted, not in times."))?;
         }
         if sampled > 0 {
-            let _ = writeln!(
-                text,
-                "\nTimes of {sampled} dispatches and copies are estimates (sampled)."
-            );
+            text.paragraph(format_args!(
+                "Times of {sampled} dispatches and copies are estimates (sampled)."
+            ))?;
         }
-        let _ = writeln!(
-            text,
-            "\nPairs of columns: before, after. Ratio: mean after / mean before."
-        );
-        text
+        text.paragraph(format_args!(
+            "Pairs of columns: before, after. Ratio: mean after / mean before."
+        ))
     }
 }
 
@@ -403,8 +400,9 @@ fn cells_of(row: &Row) -> Vec<String> {
             }
         })
     };
-    let mut name: String = row.name.chars().take(WIDEST_NAME).collect();
-    if name.len() < row.name.len() {
+    let shown = outside(&row.name).terminal();
+    let mut name: String = shown.chars().take(WIDEST_NAME).collect();
+    if name.len() < shown.len() {
         name.push_str("...");
     }
     let sign = if row.change_ns < 0 { '-' } else { '+' };

@@ -12,6 +12,7 @@ use gputrace_capture::{
     ledger::Ledger,
     meta::{ClockSnapshot, Recording},
 };
+use gputrace_text::json::to_writer;
 use gputrace_timeline::{
     args::{self, ArgValue},
     event::{Call, CallEnd, Event, FunctionInfo, Lifetime, LifetimeChange},
@@ -365,7 +366,8 @@ impl<W: Write> NdjsonWriter<W> {
 
 fn write_line(out: &mut impl Write, buffer: &mut Vec<u8>, line: &impl Serialize) -> io::Result<()> {
     buffer.clear();
-    serde_json::to_writer(&mut *buffer, line)?;
+    // It may be read on a terminal (`-o -`).
+    to_writer(&mut *buffer, line)?;
     buffer.push(b'\n');
     out.write_all(buffer)
 }

@@ -7,6 +7,9 @@
 //! * a file is created under a temporary name with `O_CREAT | O_EXCL | O_NOFOLLOW`, given to its
 //!   [`FileOwner`], and renamed at the end: a symbolic link planted under the final name is replaced,
 //!   never followed;
+//! * files are readable by their owner alone (mode 0600), and directories made on the way to them are 0700, whatever the
+//!   umask is: command lines, paths and strings of traced programs are in them, and these may be other users'. What was
+//!   there before keeps its mode. [`OutputDir::public`] is for what says nothing of programs;
 //! * a file that is not finished is removed when its handle is dropped.
 //!
 //! ```no_run
@@ -48,6 +51,13 @@ const BUFFER: usize = 256 << 10;
 
 /// Names tried for a temporary file before giving up.
 const ATTEMPTS: u32 = 64;
+
+/// Mode of files and directories that are their owner's alone.
+const PRIVATE_FILE: Mode = Mode::from_raw_mode(0o600);
+const PRIVATE_DIRECTORY: Mode = Mode::from_raw_mode(0o700);
+
+/// Mode of files that say nothing of programs; the umask decides.
+const PUBLIC_FILE: Mode = Mode::from_raw_mode(0o666);
 
 /// Who is to own the files: the user behind `sudo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +177,8 @@ pub struct OutputDir {
     descriptor: Arc<OwnedFd>,
     path: PathBuf,
     owner: Option<FileOwner>,
+    /// Of files.
+    mode: Mode,
 }
 
 impl OutputDir {
@@ -190,7 +202,7 @@ impl OutputDir {
                 continue;
             }
             let name = component.as_os_str();
-            let made = match rustix::fs::mkdirat(&descriptor, name, Mode::from_raw_mode(0o777)) {
+            let made = match rustix::fs::mkdirat(&descriptor, name, PRIVATE_DIRECTORY) {
                 Ok(()) => true,
                 Err(Errno::EXIST) => false,
                 // It may exist although we may not create it (read-only file system, no permission).
@@ -212,7 +224,17 @@ impl OutputDir {
             descriptor: Arc::new(descriptor),
             path: path.to_owned(),
             owner,
+            mode: PRIVATE_FILE,
         })
+    }
+
+    /// The same directory, for files that whoever the umask allows may read.
+    #[must_use]
+    pub fn public(self) -> Self {
+        Self {
+            mode: PUBLIC_FILE,
+            ..self
+        }
     }
 
     /// Path of the directory as it was given.
@@ -232,7 +254,7 @@ impl OutputDir {
                 name: name.to_owned(),
             });
         }
-        let (descriptor, temporary) = Temporary::file(&self.descriptor, name)
+        let (descriptor, temporary) = Temporary::file(&self.descriptor, name, self.mode)
             .map_err(|error| OutputError::new("create", &path, error))?;
         let file = OutputFile {
             writer: BufWriter::with_capacity(BUFFER, File::from(descriptor)),
@@ -330,10 +352,10 @@ impl OutputDir {
     /// [`OutputError`] if it cannot be created.
     pub fn scratch(&self) -> Result<File, OutputError> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let nameless = rustix::fs::openat(&*self.descriptor, ".", flags, Mode::from_raw_mode(0o600));
+        let nameless = rustix::fs::openat(&*self.descriptor, ".", flags, PRIVATE_FILE);
         let descriptor = nameless.or_else(|_| -> Result<OwnedFd, Errno> {
             // Not every file system has nameless files; one that loses its name at once is the same.
-            Temporary::file(&self.descriptor, "scratch").map(|(descriptor, _)| descriptor)
+            Temporary::file(&self.descriptor, "scratch", PRIVATE_FILE).map(|(descriptor, _)| descriptor)
         });
         descriptor
             .map(File::from)

@@ -13,6 +13,7 @@ use std::{
     io::{self, Write},
 };
 
+use gputrace_text::Line;
 use gputrace_timeline::{
     args,
     event::{Call, CallEnd, Event, LifetimeChange},
@@ -25,7 +26,6 @@ use crate::{
     gpu::Gpus,
     lines::line_exporters,
     output::{OutputDir, OutputError, OutputFile},
-    summary::text::plain,
 };
 
 const FORMAT: &str = "text";
@@ -66,8 +66,9 @@ impl<W: Write> TextWriter<W> {
         // Writing to a string does not fail.
         let is_shown = self.describe(event).is_ok_and(|shown| shown);
         if is_shown {
-            self.line.push('\n');
-            self.out.write_all(self.line.as_bytes())?;
+            // Names and values are the program's, which must not write lines of its own.
+            let line = Line::from(&self.line);
+            self.out.write_all(format!("{line}\n").as_bytes())?;
         }
         Ok(())
     }
@@ -94,13 +95,7 @@ impl<W: Write> TextWriter<W> {
                 } else {
                     self.begin(sample.time, counter.pid, counter.pid)?;
                 }
-                write!(
-                    self.line,
-                    "{} = {} {}",
-                    plain(&counter.name),
-                    sample.value,
-                    plain(&counter.unit)
-                )?;
+                write!(self.line, "{} = {} {}", counter.name, sample.value, counter.unit)?;
                 if counter.gpu_id != 0 {
                     write!(self.line, " <GPU {}>", counter.gpu_id)?;
                 }
@@ -108,7 +103,7 @@ impl<W: Write> TextWriter<W> {
             Event::Lifetime(lifetime) => {
                 let text = match &lifetime.what {
                     LifetimeChange::ProcessStarted { parent } => format!("process, started by {parent}"),
-                    LifetimeChange::Executed { name } => format!("executes {}", plain(name)),
+                    LifetimeChange::Executed { name } => format!("executes {name}"),
                     LifetimeChange::Exited if lifetime.tid == lifetime.pid => "exited".to_owned(),
                     _ => return Ok(false),
                 };
@@ -117,7 +112,7 @@ impl<W: Write> TextWriter<W> {
             }
             Event::Notice(notice) => {
                 self.at(notice.time)?;
-                write!(self.line, "--- {} ---", plain(&notice.text))?;
+                write!(self.line, "--- {} ---", notice.text)?;
             }
             Event::Ledger(ledger) => {
                 let total = ledger.total();
@@ -157,10 +152,10 @@ impl<W: Write> TextWriter<W> {
             self.line.push_str("  ");
         }
         let info = self.functions.get(call.function);
-        write!(self.line, "{}(", plain(self.functions.name(call.function)))?;
+        write!(self.line, "{}(", self.functions.name(call.function))?;
         let mut separator = "";
         for (name, value) in info.into_iter().flat_map(|info| args::decoded(info, call)) {
-            write!(self.line, "{separator}{}={value}", plain(name))?;
+            write!(self.line, "{separator}{name}={value}")?;
             separator = ", ";
         }
         self.line.push(')');
@@ -183,26 +178,16 @@ impl<W: Write> TextWriter<W> {
     fn dispatch(&mut self, dispatch: &Dispatch) -> fmt::Result {
         self.begin(dispatch.time.begin, dispatch.origin.pid, dispatch.origin.tid)?;
         let ([x, y, z], [i, j, k]) = (dispatch.grid, dispatch.workgroup);
-        let name = plain(&self.gpus.kernel_name(dispatch));
+        let name = self.gpus.kernel_name(dispatch);
         let agent = self.gpus.agent_title(self.gpus.node_of(dispatch));
-        write!(
-            self.line,
-            "kernel {name} {x}x{y}x{z} by {i}x{j}x{k} on {}",
-            plain(&agent)
-        )?;
+        write!(self.line, "kernel {name} {x}x{y}x{z} by {i}x{j}x{k} on {agent}")?;
         self.time(&dispatch.time)
     }
 
     fn copy(&mut self, copy: &Copy) -> fmt::Result {
         self.begin(copy.time.begin, copy.origin.pid, copy.origin.tid)?;
         let [from, to] = [copy.source_node, copy.destination_node].map(|node| self.gpus.agent_title(node));
-        write!(
-            self.line,
-            "copy of {} bytes from {} to {}",
-            copy.bytes,
-            plain(&from),
-            plain(&to)
-        )?;
+        write!(self.line, "copy of {} bytes from {from} to {to}", copy.bytes)?;
         self.time(&copy.time)
     }
 
@@ -217,9 +202,9 @@ impl<W: Write> TextWriter<W> {
 
     fn observation(&mut self, one: &Observation) -> fmt::Result {
         self.begin(one.begin, one.whose.pid, one.whose.tid)?;
-        write!(self.line, "{}", plain(&one.name))?;
+        write!(self.line, "{}", one.name)?;
         for field in &one.fields {
-            write!(self.line, " {}={}", plain(&field.name), field.value)?;
+            write!(self.line, " {}={}", field.name, field.value)?;
         }
         write!(self.line, " <{}>", Took(one.duration()))
     }

@@ -105,6 +105,44 @@ fn missing_directories_are_made_for_their_owner() {
 }
 
 #[test]
+fn files_are_their_owners_alone_whatever_the_umask_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let mode = |path: &str| {
+        let metadata = fs::metadata(directory.path().join(path)).unwrap();
+        metadata.mode() & 0o7777
+    };
+    fs::write(directory.path().join("older"), "").unwrap();
+    let older = mode("older");
+    for umask in [0, 0o022] {
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
+        let path = directory.path().join(format!("{umask}/made"));
+        let out = OutputDir::open(&path, None).unwrap();
+        out.file("a.csv").unwrap().finish("nothing").unwrap();
+        drop(out.file_in_place("b.gtcap", Existing::Keep).unwrap());
+        let staging = out.staging("c").unwrap();
+        fs::create_dir(staging.path().join("c")).unwrap();
+        fs::write(staging.path().join("c/d"), "").unwrap();
+        staging.publish(&["c"], "nothing").unwrap();
+        out.public().file("page.1").unwrap().finish("nothing").unwrap();
+        for (name, expected) in [
+            ("", 0o700),
+            ("/a.csv", 0o600),
+            ("/b.gtcap", 0o600),
+            ("/c", 0o700),
+            ("/c/d", 0o600),
+            ("/page.1", 0o666 & !umask),
+        ] {
+            assert_eq!(
+                mode(&format!("{umask}/made{name}")),
+                expected,
+                "{name} with umask {umask:o}"
+            );
+        }
+    }
+    assert_eq!(mode("older"), older);
+}
+
+#[test]
 fn errors_name_the_cause() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("file"), "").unwrap();

@@ -15,6 +15,7 @@ use gputrace_collect::{Command, Happening, clocks};
 use gputrace_export::OutputDir;
 use gputrace_probe::{probes::Probes, trace::Functions};
 use gputrace_target::process;
+use gputrace_text::Line;
 
 use crate::{
     SessionError, detach,
@@ -124,11 +125,11 @@ impl Recorder<'_> {
         let stopped = collector.finish(reason.clone())?;
         let background = detach::remove(cost, || Probes::remove(probes)).unwrap_or_default();
         if let Some(pid) = background {
-            say(&format!(
+            say(&Line::new(format_args!(
                 "removing {links} perf probes takes the kernel about {:.0} s; process {pid} sees to it in the \
                  background (uprobe_multi, Linux 6.6, removes them at once)",
                 cost.as_secs_f64()
-            ));
+            )));
         }
         drop(driver);
         drop(calls);

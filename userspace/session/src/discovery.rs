@@ -13,6 +13,7 @@ use gputrace_target::{
     library::LibraryFile,
     process::{self, ProcessError},
 };
+use gputrace_text::Line;
 
 use crate::{
     SessionError, constants, gpu::Gpus, news::News, recorder::Recorder, request::Targets, said::NO_MORE,
@@ -215,8 +216,9 @@ impl Recorder<'_> {
         }
     }
 
+    /// Shows the user a line.
     pub(crate) fn tell(&self, text: &str) {
-        (self.say)(text);
+        (self.say)(&Line::new(text));
     }
 
     /// Tells why nothing has been found of the functions that were asked for, if so.

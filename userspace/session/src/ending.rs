@@ -3,6 +3,7 @@
 use std::{os::fd::OwnedFd, process::ExitStatus, time::Duration};
 
 use gputrace_capture::meta::EndReason;
+use gputrace_text::Line;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -121,10 +122,10 @@ pub(crate) async fn last_status(
         Ending::Unread => {
             let status = program.ended();
             if status.is_none() {
-                say(&format!(
+                say(&Line::new(format_args!(
                     "nobody reads the output any more; process {} runs on",
                     program.pid
-                ));
+                )));
             }
             status
         }
@@ -135,7 +136,7 @@ pub(crate) async fn last_status(
             }
             let status = tokio::time::timeout(LAST_WAIT, program.wait()).await;
             if status.is_err() {
-                say(&format!("process {} runs on", program.pid));
+                say(&Line::new(format_args!("process {} runs on", program.pid)));
             }
             status.ok().and_then(Result::ok)
         }
@@ -143,10 +144,10 @@ pub(crate) async fn last_status(
             if let Some(status) = program.ended() {
                 return Some(status);
             }
-            say(&format!(
+            say(&Line::new(format_args!(
                 "recorded; waiting for process {} to end (Ctrl-C: do not wait)",
                 program.pid
-            ));
+            )));
             tokio::select! {
                 status = program.wait() => status.ok(),
                 _ = stops.next() => None,

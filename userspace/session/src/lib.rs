@@ -15,6 +15,8 @@
 //! [`export`] makes outputs of a capture later. Nothing here prints: callers pass a function that shows
 //! a line to the user.
 
+#![warn(clippy::print_stderr)]
+
 mod chosen;
 mod closing;
 mod config;

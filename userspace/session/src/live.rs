@@ -21,6 +21,7 @@ use std::{
 
 use gputrace_capture::{CaptureReader, CaptureWriter, Sink};
 use gputrace_export::{Exporter, Stages, ndjson::NdjsonWriter, run_with, text::TextWriter};
+use gputrace_text::terminal;
 use gputrace_timeline::Timeline;
 use rustix::fs::{FallocateFlags, fallocate};
 use tokio::sync::{Notify, oneshot};
@@ -57,7 +58,7 @@ impl Live {
         let read = Arc::new(AtomicU64::new(0));
         let closed = Arc::new(Notify::new());
         let out = Out {
-            stream: Arc::new(Mutex::new(BufWriter::new(io::stdout()))),
+            stream: Arc::new(Mutex::new(BufWriter::new(terminal::stdout()))),
             closed: Arc::clone(&closed),
         };
         let following = Following {
@@ -216,7 +217,7 @@ mod tests {
 
     fn out() -> Out {
         Out {
-            stream: Arc::new(Mutex::new(BufWriter::new(io::stdout()))),
+            stream: Arc::new(Mutex::new(BufWriter::new(terminal::stdout()))),
             closed: Arc::new(Notify::new()),
         }
     }

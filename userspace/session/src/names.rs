@@ -4,6 +4,11 @@
 //! they are about the process that the tool is in; here, about the first process of the recording. Values are put in
 //! once: a placeholder inside a value stays as it is.
 //!
+//! Values are chosen by whoever runs that process, while root may be the one who makes the files. So each value is a part
+//! of one file name ([`Outside::file_name`]): it names no other directory, hides no file and is of limited length, and a
+//! path that is relative stays so. Only `%cwd%` and the dates may have directories: both are gputrace's own, and so
+//! are the variables with the formats of dates.
+//!
 //! | key | value |
 //! |---|---|
 //! | `%hostname%`, `%h` | name of this machine |
@@ -13,7 +18,7 @@
 //! | `%rank%`, `%r`; `%size%`, `%s` | MPI rank, or 0; number of ranks, or 1 |
 //! | `%nid%` | the rank if there is one, else the process id |
 //! | `%cwd%` | gputrace's working directory |
-//! | `%launch_time%`, `%launch_date%` | when gputrace started: `2026-01-31_23.59`, `2026-01-31`, or as `ROCPROF_TIME_FORMAT` and `ROCPROF_DATE_FORMAT` say |
+//! | `%launch_time%`, `%launch_date%` | when gputrace started: `2026-01-31_23.59`, `2026-01-31`, or as `ROCPROF_TIME_FORMAT` and `ROCPROF_DATE_FORMAT` in gputrace's environment say |
 //! | `%tag%`, `%argv%`, `%args%`, `%argt%`, `%arg0%` ... | file name of the program; its command line, arguments, both, one argument; `/` becomes `_` |
 //! | `%env{NAME}%`, `$env{NAME}`, `%q{NAME}` | an environment variable; `/` and blanks become `_` |
 //!
@@ -26,6 +31,7 @@ use std::{
 };
 
 use gputrace_capture::meta::{Mode, Recording};
+use gputrace_text::{Outside, outside};
 use jiff::{Zoned, fmt::strtime};
 use regex::{Captures, Regex};
 
@@ -66,11 +72,21 @@ const OF_PROCESS: [&str; 6] = ["pid", "ppid", "pgid", "psid", "psize", "nid"];
 pub struct Names {
     /// The process that names are about, if it is there already.
     pid: Option<u32>,
-    command: Vec<String>,
+    command: Vec<Outside<'static>>,
     started: Zoned,
     /// Environment of the process, if it is not gputrace's.
-    environment: Option<Vec<(String, String)>>,
+    environment: Option<Environment>,
 }
+
+/// Where a value was put in; no value has it.
+const MARK: char = '\u{1}';
+
+/// Names and values of variables.
+type Environment = Vec<(Vec<u8>, Outside<'static>)>;
+
+/// Longest component of a path that has values in it, in bytes. Formats add their own endings to names, and a name has
+/// at most 255 bytes (`NAME_MAX`).
+const COMPONENT: usize = 192;
 
 impl Names {
     /// For outputs that are about a launched program's `command`, or a running process, or the node.
@@ -82,22 +98,22 @@ impl Names {
         };
         match targets {
             Targets::Launch { command, .. } => Self {
-                command: command
-                    .iter()
-                    .map(|word| word.to_string_lossy().into_owned())
-                    .collect(),
+                command: command.iter().map(|word| outside(word).into_owned()).collect(),
                 ..names
             },
             Targets::Attach { pids, .. } => match pids.first() {
                 Some(pid) => Self {
-                    command: words(*pid, "cmdline"),
+                    command: words(*pid, "cmdline")
+                        .iter()
+                        .map(|word| Outside::from_bytes(word).into_owned())
+                        .collect(),
                     environment: Some(environment(*pid)),
                     ..names.with_process(*pid)
                 },
                 None => names,
             },
             Targets::Node => Self {
-                command: vec!["node".to_owned()],
+                command: vec![outside("node")],
                 ..names.with_process(std::process::id())
             },
         }
@@ -107,7 +123,7 @@ impl Names {
     #[must_use]
     pub fn of_recording(recording: &Recording) -> Self {
         let command = match &recording.mode {
-            Mode::Launch { command } => command.clone(),
+            Mode::Launch { command } => command.iter().map(|word| outside(word).into_owned()).collect(),
             Mode::Attach { .. } | Mode::Node | Mode::Merged { .. } => Vec::new(),
         };
         Self {
@@ -135,20 +151,31 @@ impl Names {
         };
         let mut text = String::with_capacity(template.len());
         let mut rest = template;
+        let mut is_absolute = template.starts_with('/');
+        if !placeholder.is_match(template) {
+            return Some(template.to_owned());
+        }
         while let Some(found) = placeholder.captures(rest) {
             let Some(whole) = found.get(0) else { break };
             let (before, after) = (rest.get(..whole.start()), rest.get(whole.end()..));
             text.push_str(before.unwrap_or_default());
             rest = after.unwrap_or_default();
             match self.value(&found)? {
-                Value::Is(value) => text.push_str(&value),
+                Value::Of(value) => {
+                    text.push(MARK);
+                    text.push_str(&value.file_name());
+                }
+                Value::Own(value) => {
+                    is_absolute |= text.is_empty() && value.starts_with('/');
+                    text.push_str(&value);
+                }
                 Value::Unknown => text.push_str(whole.as_str()),
                 // Of an argument that the program was not given, what would separate it goes as well.
                 Value::NoArgument => rest = rest.trim_start_matches(['-', '/', '_']),
             }
         }
         text.push_str(rest);
-        Some(text)
+        Some(kept_in_place(&text, is_absolute))
     }
 
     /// [`Names::expand`] for a path; one that is not text stays as it is.
@@ -163,15 +190,9 @@ impl Names {
     fn value(&self, found: &Captures<'_>) -> Option<Value> {
         let variable = ["env", "cmake", "q"].iter().find_map(|group| found.name(group));
         if let Some(variable) = variable {
-            let value = self.variable(variable.as_str()).unwrap_or_default();
-            let value = value.trim_start_matches(['\t', ' ', '/']);
-            let value = value.replace(['\t', ' ', '/'], "_");
-            // Whoever set it is not to choose another directory.
-            return Some(Value::Is(if [".", ".."].contains(&value.as_str()) {
-                "_".to_owned()
-            } else {
-                value
-            }));
+            let value = self.variable(variable.as_str());
+            let value = value.map(|value| value.trim_start(b"\t /").file_name());
+            return Some(Value::of(&value.unwrap_or_default().replace(' ', "_")));
         }
         let key = ["percent", "brace", "letter"]
             .iter()
@@ -192,98 +213,126 @@ impl Names {
 
     fn of_key(&self, key: &str) -> Value {
         let pid = self.pid.unwrap_or_default();
-        let number = |number: Option<u32>| number.unwrap_or_default().to_string();
-        Value::Is(match key {
-            "hostname" => system::hostname(),
-            "pid" => pid.to_string(),
+        let number = |number: Option<u32>| Value::of(&number.unwrap_or_default().to_string());
+        match key {
+            "hostname" => Value::of(&system::hostname()),
+            "pid" => number(Some(pid)),
             "ppid" => number(status(pid, 1)),
             "pgid" => number(status(pid, 2)),
             "psid" => number(status(pid, 3)),
-            "psize" => siblings(status(pid, 1).unwrap_or_default()).to_string(),
-            "job" => self.variable("SLURM_JOB_ID").unwrap_or_else(|| "0".to_owned()),
-            "rank" => self.rank().unwrap_or_else(|| "0".to_owned()),
-            "size" => self.ranks().unwrap_or_else(|| "1".to_owned()),
-            "nid" => self.rank().unwrap_or_else(|| pid.to_string()),
-            "cwd" => match env::current_dir() {
+            "psize" => Value::of(&siblings(status(pid, 1).unwrap_or_default()).to_string()),
+            "job" => Value::Of(self.variable("SLURM_JOB_ID").unwrap_or_else(|| outside("0"))),
+            "rank" => number(self.rank()),
+            "size" => number(self.ranks().or(Some(1))),
+            "nid" => number(self.rank().or(Some(pid))),
+            "cwd" => Value::Own(match env::current_dir() {
                 Ok(directory) => directory.to_string_lossy().into_owned(),
                 Err(_) => ".".to_owned(),
-            },
-            "launch_date" => self.time("ROCPROF_DATE_FORMAT", "%F"),
-            "launch_time" => self.time("ROCPROF_TIME_FORMAT", "%F_%H.%M"),
-            "tag" => self.tag(),
-            "argv" => self.flat().join("_"),
-            "args" => self.flat().split_off(1.min(self.command.len())).join("_"),
+            }),
+            "launch_date" => Value::Own(self.time("ROCPROF_DATE_FORMAT", "%F")),
+            "launch_time" => Value::Own(self.time("ROCPROF_TIME_FORMAT", "%F_%H.%M")),
+            "tag" => Value::of(&self.tag()),
+            "argv" => Value::of(&self.flat().join("_")),
+            "args" => Value::of(&self.flat().split_off(1.min(self.command.len())).join("_")),
             "argt" => {
                 let arguments = self.flat().split_off(1.min(self.command.len()));
-                format!("{}{}", self.tag(), arguments.join("_"))
+                Value::of(&format!("{}{}", self.tag(), arguments.join("_")))
             }
             _ => match key
                 .strip_prefix("arg")
                 .and_then(|index| index.parse::<usize>().ok())
             {
                 Some(index) => match self.flat().get(index) {
-                    Some(argument) => argument.clone(),
-                    None => return Value::NoArgument,
+                    Some(argument) => Value::of(argument),
+                    None => Value::NoArgument,
                 },
-                None => return Value::Unknown,
+                None => Value::Unknown,
             },
-        })
+        }
     }
 
     /// File name of the program.
     fn tag(&self) -> String {
-        let program = self.command.first().map(Path::new);
-        let name = program.and_then(Path::file_name);
-        name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+        let program = self.command.first().map(Outside::base_name);
+        program.map_or_else(String::new, |name| name.file_name())
     }
 
     /// The command line as parts of a file name.
     fn flat(&self) -> Vec<String> {
-        let flat = |word: &String| {
-            let word = word.trim().replace('/', "_");
-            word.trim_start_matches('.').trim_start_matches('_').to_owned()
-        };
+        let flat = |word: &Outside<'_>| word.file_name().trim().trim_start_matches('_').to_owned();
         self.command.iter().map(flat).collect()
     }
 
+    /// When gputrace started, in the format of a variable of its own environment: who runs a target must not say where
+    /// files go.
     fn time(&self, variable: &str, default: &str) -> String {
-        let format = self.variable(variable).unwrap_or_else(|| default.to_owned());
+        let format = env::var(variable).unwrap_or_else(|_| default.to_owned());
         let text = strtime::format(&format, &self.started);
         text.or_else(|_| strtime::format(default, &self.started))
             .unwrap_or_default()
     }
 
-    fn rank(&self) -> Option<String> {
+    fn rank(&self) -> Option<u32> {
         self.last_number(RANKS.iter().map(|(rank, _)| *rank))
     }
 
-    fn ranks(&self) -> Option<String> {
+    fn ranks(&self) -> Option<u32> {
         self.last_number(RANKS.iter().map(|(_, size)| *size))
     }
 
-    fn last_number<'a>(&self, variables: impl DoubleEndedIterator<Item = &'a str>) -> Option<String> {
-        let is_number = |value: &String| value.parse::<u32>().is_ok();
+    fn last_number<'a>(&self, variables: impl DoubleEndedIterator<Item = &'a str>) -> Option<u32> {
+        let number = |value: Outside<'_>| value.file_name().parse().ok();
         variables
             .rev()
-            .find_map(|name| self.variable(name).filter(is_number))
+            .find_map(|name| self.variable(name).and_then(number))
     }
 
-    fn variable(&self, name: &str) -> Option<String> {
+    fn variable(&self, name: &str) -> Option<Outside<'static>> {
         let given = self.environment.as_ref().and_then(|variables| {
-            let found = variables.iter().find(|(known, _)| known == name)?;
+            let found = variables.iter().find(|(known, _)| known == name.as_bytes())?;
             Some(found.1.clone())
         });
-        given.or_else(|| env::var(name).ok())
+        given.or_else(|| env::var_os(name).map(|value| outside(&value).into_owned()))
     }
 }
 
 /// What a placeholder stands for.
 enum Value {
-    Is(String),
+    /// Something that others may have chosen.
+    Of(Outside<'static>),
+    /// Something of gputrace's own, which may have directories in it.
+    Own(String),
     /// It is not one.
     Unknown,
     /// It is an argument that there is not.
     NoArgument,
+}
+
+impl Value {
+    fn of(text: &str) -> Self {
+        Self::Of(outside(text).into_owned())
+    }
+}
+
+/// A path with values in it, behind a [`MARK`] each: relative unless it is to be absolute, also where a value was empty
+/// (`%job%/x`), and of components that a directory can have. What became `.` or `..` by values (`%job%..`) names no
+/// directory.
+fn kept_in_place(path: &str, is_absolute: bool) -> String {
+    let kept = |component: &str| {
+        let name = component.replace(MARK, "");
+        if name.len() < component.len() && [".", ".."].contains(&name.as_str()) {
+            return name.replace('.', "_");
+        }
+        let end = name.floor_char_boundary(COMPONENT);
+        name.get(..end).unwrap_or_default().to_owned()
+    };
+    let components: Vec<String> = path.split('/').map(kept).collect();
+    let path = components.join("/");
+    if is_absolute {
+        path
+    } else {
+        path.trim_start_matches('/').to_owned()
+    }
 }
 
 /// The part of a path before its first placeholder, by whole components.
@@ -317,21 +366,20 @@ fn siblings(parent: u32) -> usize {
 const MAX_WORDS: u64 = 8 << 20;
 
 /// Words that end with a zero byte, of a file in `/proc/PID`.
-fn words(pid: u32, name: &str) -> Vec<String> {
+fn words(pid: u32, name: &str) -> Vec<Vec<u8>> {
     let bytes = gputrace_reader::file(pid, name, MAX_WORDS).unwrap_or_default();
     let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-    words
-        .map(|word| String::from_utf8_lossy(word).into_owned())
-        .collect()
+    words.map(<[u8]>::to_owned).collect()
 }
 
-fn environment(pid: u32) -> Vec<(String, String)> {
-    let variables = words(pid, "environ");
-    let split = |variable: &String| {
-        let (name, value) = variable.split_once('=')?;
-        Some((name.to_owned(), value.to_owned()))
+fn environment(pid: u32) -> Environment {
+    let split = |variable: Vec<u8>| {
+        let at = variable.iter().position(|byte| *byte == b'=')?;
+        let (name, value) = variable.split_at_checked(at)?;
+        let value = value.strip_prefix(b"=")?;
+        Some((name.to_owned(), Outside::from_bytes(value).into_owned()))
     };
-    variables.iter().filter_map(split).collect()
+    words(pid, "environ").into_iter().filter_map(split).collect()
 }
 
 #[cfg(test)]
@@ -341,10 +389,10 @@ mod tests {
     use super::*;
 
     fn names(variables: &[(&str, &str)]) -> Names {
-        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let own = |(name, value): &(&str, &str)| (name.as_bytes().to_owned(), outside(*value).into_owned());
         Names {
             pid: None,
-            command: ["./bin/app", "-n", "data/x y", "3"].map(str::to_owned).to_vec(),
+            command: ["./bin/app", "-n", "data/x y", "3"].map(outside).to_vec(),
             started: "2026-01-31T23:59:58[UTC]".parse().unwrap(),
             environment: Some(variables.iter().map(own).collect()),
         }
@@ -414,6 +462,48 @@ mod tests {
     }
 
     #[test]
+    fn values_name_no_directories() {
+        let hostile = "x/../../victim/pwn";
+        let clean = "x_.._.._victim_pwn";
+        let mut names = names(&[
+            ("SLURM_JOB_ID", hostile),
+            ("SLURM_PROCID", "../1"),
+            ("SLURM_NTASKS", "/2"),
+            ("A", hostile),
+            ("DOT", "."),
+            ("NONE", ""),
+            ("ROCPROF_DATE_FORMAT", "../victim/date"),
+            ("ROCPROF_TIME_FORMAT", "../victim/time"),
+        ])
+        .with_process(1);
+        names.command = ["/../..", "/etc/passwd", "..", "a\u{1b}[2J\n"]
+            .map(outside)
+            .to_vec();
+        for (template, expected) in [
+            ("run.%job%", &format!("run.{clean}")[..]),
+            ("run.%j", &format!("run.{clean}")),
+            ("%env{A}%/%q{A}/$env{A}", &format!("{clean}/{clean}/{clean}")),
+            ("%rank% %size% %nid%", "0 1 1"),
+            ("%env{DOT}%%env{DOT}%/x", "__/x"),
+            ("%env{NONE}%/etc/x", "etc/x"),
+            ("a/%env{NONE}%../%env{NONE}%./../x", "a/__/_/../x"),
+            ("/out/%env{NONE}%/x", "/out//x"),
+            ("%launch_date% %launch_time%", "2026-01-31 2026-01-31_23.59"),
+            ("%tag%", "__"),
+            ("%arg0%|%arg1%|%arg2%|%arg3%", "___..|etc_passwd||a_[2J_"),
+        ] {
+            assert_eq!(names.expand(template).unwrap(), expected, "{template}");
+        }
+        let long = "é".repeat(200);
+        names.environment = Some(vec![(b"A".to_vec(), outside(&long).into_owned())]);
+        let expanded = names.expand("%env{A}%%env{A}%%env{A}%").unwrap();
+        assert!(
+            expanded.len() <= COMPONENT && expanded.starts_with("éé"),
+            "{expanded}"
+        );
+    }
+
+    #[test]
     fn paths_are_known_up_to_the_first_placeholder() {
         for (template, constant) in [
             ("/data/out/%pid%/x", "/data/out"),
@@ -432,10 +522,15 @@ mod tests {
     proptest! {
         #[test]
         fn anything_can_be_expanded(template in ".*", value in ".*") {
-            let names = names(&[("A", &value)]).with_process(1);
+            let names = names(&[("A", &value), ("SLURM_JOB_ID", &value)]).with_process(1);
             prop_assert!(names.expand(&template).is_some());
             let with_value = format!("%env{{A}}%{template}");
             prop_assert!(names.expand(&with_value).is_some());
+            for template in ["out/%env{A}%/%job%", "%job%/%q{A}", "%env{A}%.%j"] {
+                let path = names.expand_path(Path::new(template)).unwrap();
+                let plain = |part: Component<'_>| matches!(part, Component::Normal(name) if name.len() <= COMPONENT);
+                prop_assert!(path.components().all(plain), "{path:?}");
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ use gputrace_export::{
 use gputrace_otf2::Otf2Exporter;
 use gputrace_perfetto::{PerfettoExporter, PerfettoOptions};
 use gputrace_rocpd::RocpdExporter;
+use gputrace_text::terminal;
 use gputrace_timeline::Timeline;
 
 use crate::{
@@ -130,7 +131,7 @@ pub fn export_from(
 }
 
 fn stdout() -> BufWriter<io::Stdout> {
-    BufWriter::with_capacity(64 << 10, io::stdout())
+    BufWriter::with_capacity(64 << 10, terminal::stdout())
 }
 
 fn is_broken_pipe(error: &ExportError) -> bool {

@@ -28,6 +28,7 @@ use gputrace_target::{
     interp::InterpError,
     process::{self, ProcessError},
 };
+use gputrace_text::Line;
 use tokio::{
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval_at, sleep},
@@ -97,7 +98,7 @@ pub struct Finished {
 }
 
 /// Shows the user a line about the course of the recording.
-pub type Say<'a> = &'a dyn Fn(&str);
+pub type Say<'a> = &'a dyn Fn(&Line);
 
 /// Makes a recording. Returns when everything is written.
 ///
@@ -653,7 +654,7 @@ impl Recorder<'_> {
             time = clocks::now();
         }
         if let Some(text) = self.course.switched(on, time) {
-            (self.say)(text.trim_end_matches('.'));
+            self.tell(text.trim_end_matches('.'));
             self.collector
                 .send(Command::Meta(Box::new(Notice { time, text }.into())));
         }

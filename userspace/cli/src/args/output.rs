@@ -17,7 +17,8 @@ pub(crate) struct OutputArgs {
 
     /// First part of every file name [default: %pid%]. Placeholders: %hostname%, %pid%, %ppid%, %nid%, %rank%, %size%, %job%,
     /// %tag%, %argv%, %argN%, %cwd%, %launch_time%, %launch_date%, %env{NAME}%. With - and -f text or -f ndjson, lines go to
-    /// stdout (while recording, and no file is kept).
+    /// stdout (while recording, and no file is kept). Values are parts of file names: '_' stands for '/' and dots at the
+    /// beginning.
     #[arg(short = 'o', long, value_name = "NAME")]
     pub(crate) output_file: Option<String>,
 

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
     time::{Duration, Instant},
 };
 
@@ -11,6 +10,7 @@ use gputrace_kfd::{
     FileError,
     processes::{self, Detail, DrmClient, GpuUse, Process, Queue, queue_type_name},
 };
+use gputrace_text::Page;
 use serde::Serialize;
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
     owner::Owner,
     ps::Agents,
     show,
-    table::{Align, Table, bytes, clean, or_dash, time},
+    table::{Align, Table, bytes, or_dash, time},
 };
 use crate::{exit, say};
 
@@ -255,17 +255,17 @@ impl ClientView {
 impl View for Seen {
     fn text(&self) -> String {
         use Align::{Left, Right};
-        let mut out = String::new();
+        let mut out = Page::new(String::new());
         let owner = &self.owner;
-        let name = owner.name.as_deref().map_or_else(|| "process".to_owned(), clean);
-        let _ = write!(out, "{name}, pid {}", self.pid);
+        let name = owner.name.as_deref().unwrap_or("process");
+        let _ = out.part(format_args!("{name}, pid {}", self.pid));
         if let Some(user) = &owner.user {
-            let _ = write!(out, ", user {}", clean(user));
+            let _ = out.part(format_args!(", user {user}"));
         }
         if let Some(container) = &owner.container {
-            let _ = write!(out, ", container {}", clean(&container.label()));
+            let _ = out.part(format_args!(", container {}", container.label()));
         }
-        let _ = writeln!(out, "; rates over {}", time(self.interval_ns));
+        let _ = out.line(format_args!("; rates over {}", time(self.interval_ns)));
 
         let mut queues = Table::new(&[("QUEUE", Right), ("TYPE", Left), ("RING", Right), ("AGENT", Left)]);
         for queue in &self.queues {
@@ -347,7 +347,7 @@ impl View for Seen {
             &mut out,
             "Render nodes (what DRM says; compute queues do not count as engines there)",
         );
-        out
+        out.into_inner()
     }
 
     fn notes(&self) -> &[String] {

@@ -14,7 +14,7 @@ mod topology;
 mod tree;
 
 use std::{
-    io::{self, Write as _},
+    io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -22,6 +22,7 @@ use std::{
 use anyhow::Result;
 use clap::Args;
 use gputrace_kfd::{FileError, Paths};
+use gputrace_text::{json, terminal};
 use serde::Serialize;
 
 use crate::{args::duration, say};
@@ -183,7 +184,7 @@ trait View: Serialize {
 /// Prints the data, and what could not be seen.
 fn show(view: &impl View, json: bool) -> Result<()> {
     if json {
-        return print(&(serde_json::to_string_pretty(view)? + "\n"));
+        return print(&(json::to_string_pretty(view)? + "\n"));
     }
     print(&view.text())?;
     for note in view.notes() {
@@ -192,10 +193,14 @@ fn show(view: &impl View, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Writes to stdout. `gputrace ps | head` is not a failure.
+/// Writes to stdout.
 fn print(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    printed(terminal::write(&mut terminal::stdout().lock(), text))
+}
+
+/// What came of writing to stdout. `gputrace ps | head` is not a failure.
+fn printed(result: io::Result<()>) -> Result<()> {
+    match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => Ok(result?),
     }

@@ -11,6 +11,7 @@ use gputrace_target::{
     library::LibraryFile,
     process::{self, RocmProcess, Survey},
 };
+use gputrace_text::Page;
 use serde::Serialize;
 
 use super::{
@@ -242,7 +243,7 @@ fn libraries(found: &RocmProcess) -> Vec<LibraryView> {
 impl View for Seen {
     fn text(&self) -> String {
         use Align::{Left, Right};
-        let mut out = String::new();
+        let mut out = Page::new(String::new());
         let mut table = Table::new(&[
             ("PID", Right),
             ("USER", Left),
@@ -325,7 +326,7 @@ impl View for Seen {
         }
         libraries.section(&mut out, "ROCm libraries");
         containers.section(&mut out, "Containers");
-        out
+        out.into_inner()
     }
 
     fn notes(&self) -> &[String] {

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use gputrace_text::{Page, outside};
+
 /// Columns of a terminal that every table fits into.
 pub(super) const WIDTH: usize = 100;
 
@@ -39,15 +41,15 @@ impl Table {
     }
 
     /// Appends the table with a title and an empty line before it; nothing if it has no rows.
-    pub(super) fn section(&self, out: &mut String, title: &str) {
+    pub(super) fn section(&self, out: &mut Page<String>, title: &str) {
         if !self.is_empty() {
-            let _ = writeln!(out, "\n{title}");
+            let _ = out.paragraph(format_args!("{title}"));
             self.render(out);
         }
     }
 
     /// Appends the table.
-    pub(super) fn render(&self, out: &mut String) {
+    pub(super) fn render(&self, out: &mut Page<String>) {
         let width = |index: usize, heading: &str| {
             let cells = self.rows.iter().filter_map(|row| row.get(index));
             let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
@@ -65,8 +67,8 @@ impl Table {
                     Align::Right => write!(text, "{cell:>width$}  "),
                 };
             }
-            out.push_str(text.trim_end());
-            out.push('\n');
+            // Writing to a string does not fail.
+            let _ = out.line(format_args!("{}", text.trim_end()));
         };
         line(&mut self.columns.iter().map(|(heading, _)| *heading));
         for row in &self.rows {
@@ -77,8 +79,7 @@ impl Table {
 
 /// Without characters that a terminal would obey: names come from other people's processes.
 pub(super) fn clean(text: &str) -> String {
-    let visible = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    text.chars().map(visible).collect()
+    outside(text).terminal()
 }
 
 /// At most `most` characters; what was cut off shows as an ellipsis.
@@ -166,11 +167,11 @@ mod tests {
         let mut table = Table::new(&[("PID", Align::Right), ("NAME", Align::Left), ("N", Align::Right)]);
         table.row(["7".into(), "evil\x1b[2J".into(), "10".into()]);
         table.row(["4711".into(), "ok".into(), "1".into()]);
-        let mut out = String::new();
+        let mut out = Page::new(String::new());
         table.render(&mut out);
         assert_eq!(
-            out,
-            " PID  NAME       N\n   7  evil\u{fffd}[2J  10\n4711  ok         1\n"
+            out.into_inner(),
+            " PID  NAME          N\n   7  evil\\x1b[2J  10\n4711  ok            1\n"
         );
     }
 

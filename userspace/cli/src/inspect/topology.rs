@@ -1,15 +1,16 @@
 //! `gputrace topology`: the agents, their memory and caches, and the links between them.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::collections::BTreeMap;
 
 use anyhow::Result;
 use gputrace_kfd::topology::{Agent, AgentType, AgentValue, Cache, Link, MemBank, Node, Topology};
+use gputrace_text::Page;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::{
     Machine, TopologyArgs, View, notes_of, show,
-    table::{Align, Table, bytes, clean, cut},
+    table::{Align, Table, bytes, cut},
 };
 
 /// Shows the topology. A machine without the driver is no failure.
@@ -274,7 +275,7 @@ fn link_kind(kind: u64) -> String {
 impl View for Seen {
     fn text(&self) -> String {
         use Align::{Left, Right};
-        let mut out = String::new();
+        let mut out = Page::new(String::new());
         let mut agents = Table::new(&[
             ("NODE", Right),
             ("TYPE", Left),
@@ -375,16 +376,19 @@ impl View for Seen {
         }
         links.section(&mut out, "Links between nodes");
         for agent in self.agents.iter().filter(|agent| !agent.agent_info.is_empty()) {
-            let _ = writeln!(out, "\nAgent {}, as rocprofv3's agent_info has it", agent.node);
+            let _ = out.paragraph(format_args!(
+                "Agent {}, as rocprofv3's agent_info has it",
+                agent.node
+            ));
             for (name, value) in &agent.agent_info {
                 let value = match value {
-                    Value::String(text) => clean(text),
+                    Value::String(text) => text.clone(),
                     other => other.to_string(),
                 };
-                let _ = writeln!(out, "  {name:<27} {value}");
+                let _ = out.line(format_args!("  {name:<27} {value}"));
             }
         }
-        out
+        out.into_inner()
     }
 
     fn notes(&self) -> &[String] {

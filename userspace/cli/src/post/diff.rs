@@ -1,7 +1,6 @@
 //! `gputrace diff`: what became slower or faster from one capture to another.
 
 use std::{
-    io::Write as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -9,6 +8,7 @@ use std::{
 use anyhow::Result;
 use clap::Args;
 use gputrace_export::diff::{Difference, Side, SideExporter};
+use gputrace_text::terminal;
 
 use super::{FilterArgs, complaints, pass, tell_left_out};
 use crate::{exit, kernels::KernelArgs};
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
         difference.text(if args.top == 0 { usize::MAX } else { args.top })
     };
     // Nobody may be reading any more.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    let _ = terminal::write(&mut terminal::stdout().lock(), &text);
     Ok(exit::worse(failed_before, failed_after))
 }
 

@@ -7,8 +7,8 @@ use std::{
 
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
-use gputrace_export::summary::text::plain;
 use gputrace_rocpd::{QueryError, RocpdExporter, Rows, Value};
+use gputrace_text::{Line, json, outside, terminal};
 
 use super::{FilterArgs, complaints, pass, tell_left_out};
 use crate::{kernels::KernelArgs, say};
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &QueryArgs) -> Result<u8> {
     let Some(database) = database.take() else {
         return Ok(failed);
     };
-    let mut out = printer(args.format, BufWriter::new(io::stdout().lock()));
+    let mut out = printer(args.format, BufWriter::new(terminal::stdout().lock()));
     match database.query(sql, out.as_mut()) {
         // Nobody may be reading any more (`gputrace query … | head`).
         Err(QueryError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(failed),
@@ -133,7 +133,7 @@ impl<W: Write> Table<W> {
                 line.push_str(&format!("{cell:<width$}"));
             }
         }
-        writeln!(self.out, "{}", line.trim_end())
+        writeln!(self.out, "{}", Line::new(line.trim_end()))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -154,7 +154,7 @@ impl<W: Write> Table<W> {
 impl<W: Write> Rows for Table<W> {
     fn begin(&mut self, columns: &[&str]) -> io::Result<()> {
         self.widths = None;
-        let cell = |name: &&str| (plain(name), false);
+        let cell = |name: &&str| (outside(*name).terminal(), false);
         self.rows = vec![columns.iter().map(cell).collect()];
         Ok(())
     }
@@ -164,7 +164,7 @@ impl<W: Write> Rows for Table<W> {
             Value::Null => ("-".to_owned(), false),
             Value::Integer(number) => (number.to_string(), true),
             Value::Real(number) => (format!("{number:.3}"), true),
-            Value::Text(text) => (plain(text), false),
+            Value::Text(text) => (outside(text).terminal(), false),
             Value::Blob(bytes) => (hex(bytes), false),
         };
         self.rows.push(values.iter().map(cell).collect());
@@ -180,7 +180,7 @@ impl<W: Write> Rows for Table<W> {
     }
 }
 
-/// RFC 4180.
+/// RFC 4180. Cells are as safe for spreadsheets as they are for terminals.
 struct Csv<W> {
     out: W,
 }
@@ -188,7 +188,7 @@ struct Csv<W> {
 impl<W: Write> Csv<W> {
     fn line(&mut self, cells: impl Iterator<Item = String>) -> io::Result<()> {
         let quoted = cells.map(|cell| {
-            if cell.contains([',', '"', '\n', '\r']) {
+            if cell.contains([',', '"', '\'']) {
                 format!("\"{}\"", cell.replace('"', "\"\""))
             } else {
                 cell
@@ -200,7 +200,7 @@ impl<W: Write> Csv<W> {
 
 impl<W: Write> Rows for Csv<W> {
     fn begin(&mut self, columns: &[&str]) -> io::Result<()> {
-        self.line(columns.iter().map(|name| (*name).to_owned()))
+        self.line(columns.iter().map(|name| outside(*name).csv().into_owned()))
     }
 
     fn row(&mut self, values: &[Value]) -> io::Result<()> {
@@ -208,7 +208,7 @@ impl<W: Write> Rows for Csv<W> {
             Value::Null => String::new(),
             Value::Integer(number) => number.to_string(),
             Value::Real(number) => number.to_string(),
-            Value::Text(text) => text.clone(),
+            Value::Text(text) => outside(text).csv().into_owned(),
             Value::Blob(bytes) => hex(bytes),
         }))
     }
@@ -245,7 +245,7 @@ impl<W: Write> Rows for Json<W> {
         let object: serde_json::Map<String, serde_json::Value> = pairs.collect();
         let separator = if self.rows == 0 { "" } else { "," };
         self.rows += 1;
-        write!(self.out, "{separator}\n  {}", serde_json::Value::Object(object))
+        write!(self.out, "{separator}\n  {}", json::to_string(&object)?)
     }
 
     fn end(&mut self) -> io::Result<()> {
@@ -281,7 +281,7 @@ mod tests {
     fn tables_are_aligned_and_safe_for_terminals() {
         assert_eq!(
             printed(RowFormat::Table),
-            "name               calls\nadd<float, 2>\u{fffd}[2J     12\n-                  0.500\nsay \"hi\"           00ff\n"
+            "name                  calls\nadd<float, 2>\\x1b[2J     12\n-                     0.500\nsay \"hi\"              00ff\n"
         );
     }
 
@@ -289,7 +289,7 @@ mod tests {
     fn csv_is_quoted_where_it_must_be() {
         assert_eq!(
             printed(RowFormat::Csv),
-            "name,calls\n\"add<float, 2>\u{1b}[2J\",12\n,0.5\n\"say \"\"hi\"\"\",00ff\n"
+            "name,calls\n\"add<float, 2>\\x1b[2J\",12\n,0.5\n\"say \"\"hi\"\"\",00ff\n"
         );
     }
 
@@ -298,7 +298,9 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&printed(RowFormat::Json)).unwrap();
         assert_eq!(value[0]["calls"], 12);
         assert_eq!(value[1]["name"], serde_json::Value::Null);
+        assert_eq!(value[0]["name"], "add<float, 2>\u{1b}[2J");
         assert_eq!(value.as_array().unwrap().len(), 3);
+        assert!(!printed(RowFormat::Json).contains('\u{1b}'));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `gputrace summary`: where the time went, from a capture.
 
-use std::{io::Write as _, path::PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
@@ -11,6 +11,7 @@ use gputrace_export::{
         tables::{DomainGroup, TableOptions, TablesExporter, Units},
     },
 };
+use gputrace_text::terminal;
 
 use super::{FilterArgs, complaints, pass};
 use crate::{kernels::KernelArgs, summary::Unit};
@@ -76,6 +77,6 @@ pub(crate) fn run(args: &SummaryCommand) -> Result<u8> {
     exporters.push(Box::new(TablesExporter::new(tables, text.clone())));
     let report = pass(&args.capture, &args.filter, &args.kernels, exporters)?;
     // Nobody may be reading any more (`gputrace summary … | head`).
-    let _ = std::io::stdout().lock().write_all(text.take().as_bytes());
+    let _ = terminal::write(&mut terminal::stdout().lock(), &text.take());
     Ok(complaints(&report))
 }

@@ -2,7 +2,7 @@
 
 use gputrace_timeline::event::CounterSample;
 
-use super::table::Table;
+use super::table::{Field, Table};
 use crate::{exporter::ExportError, gpu::Gpus, output::OutputDir};
 
 /// Times are ns, `CLOCK_BOOTTIME`; ids that are not known, or do not apply, are 0, agents empty.
@@ -25,14 +25,14 @@ pub(super) fn begin(directory: &OutputDir, name: &str) -> Result<Table, ExportEr
 /// Writes a row.
 pub(super) fn row(table: &mut Table, gpus: &Gpus, sample: &CounterSample) -> Result<(), ExportError> {
     let counter = &sample.counter;
-    table.row(&(
-        gpus.agent_label(counter.node_id),
-        counter.gpu_id,
-        counter.pid,
-        &counter.name,
-        &counter.unit,
-        counter.cumulative,
-        sample.time,
-        sample.value,
-    ))
+    table.fields([
+        gpus.agent_label(counter.node_id).into(),
+        counter.gpu_id.into(),
+        counter.pid.into(),
+        counter.name.as_str().into(),
+        counter.unit.as_str().into(),
+        counter.cumulative.into(),
+        sample.time.into(),
+        Field::Shortest(sample.value),
+    ])
 }

@@ -78,7 +78,7 @@ use collection::Collection;
 use gpu::GpuTables;
 use observed::Observed;
 use stats::Stats;
-use table::Table;
+use table::{Field, Table};
 
 const FORMAT: &str = "csv";
 
@@ -162,19 +162,22 @@ impl CsvExporter {
             Some(known) => known.name().into(),
             None => Ledger::domain_name(call.domain).into(),
         };
-        let row = (
-            &domain,
-            name,
-            call.pid,
-            call.tid,
-            call.correlation,
-            call.begin,
-            call.end,
-        );
+        let row = [
+            Field::Text(Cow::Borrowed(&domain)),
+            name.into(),
+            call.pid.into(),
+            call.tid.into(),
+            call.correlation.into(),
+            call.begin.into(),
+            call.end.into(),
+        ];
         let table = trace(&mut self.traces, &self.directory, &self.name, group(call.domain))?;
         match &call.request {
-            Some(_) => table.row(&(&row, request(&self.functions, call)))?,
-            None => table.row(&row)?,
+            Some(_) => {
+                let (result, fields) = request(&self.functions, call);
+                table.fields(row.iter().cloned().chain([result.into(), fields.into()]))?;
+            }
+            None => table.fields(row.iter().cloned())?,
         }
         if self.with_arguments
             && let Some(info) = self.functions.get(call.function)
@@ -210,7 +213,7 @@ impl CsvExporter {
                 self.unfinished.insert(table)
             }
         };
-        table.row(&(row, reason))
+        table.fields(row.into_iter().chain([reason.into()]))
     }
 }
 
@@ -305,7 +308,7 @@ impl Exporter for CsvExporter {
             loss::columns(),
         )?;
         for row in loss::rows(self.ledger.as_ref(), &self.domains) {
-            account.row(&row)?;
+            account.fields(row.into_iter().map(Field::from))?;
         }
         // Everything is written before the first file gets its name: on a full disk there are no
         // outputs rather than some.

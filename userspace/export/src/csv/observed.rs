@@ -65,17 +65,17 @@ impl Observed {
             .iter()
             .map(|field| format!("{}={}", field.name, field.value))
             .collect();
-        self.begin(directory, name, domain)?.row(&(
-            domain.name(),
-            &one.name,
-            one.whose.pid,
-            one.whose.tid,
-            one.whose.gpu_id,
-            one.begin,
-            one.end,
-            one.is_open,
-            fields.join(" "),
-        ))
+        self.begin(directory, name, domain)?.fields([
+            domain.name().into(),
+            one.name.as_ref().into(),
+            one.whose.pid.into(),
+            one.whose.tid.into(),
+            one.whose.gpu_id.into(),
+            one.begin.into(),
+            one.end.into(),
+            one.is_open.into(),
+            fields.join(" ").into(),
+        ])
     }
 
     /// The tables, with what is in them.

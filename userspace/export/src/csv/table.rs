@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use csv::{QuoteStyle, Writer, WriterBuilder};
+use gputrace_text::outside;
 
 use super::FORMAT;
 use crate::{
@@ -17,8 +18,11 @@ pub(super) enum Field<'a> {
     Number(u64),
     /// With six decimals, not quoted: as rocprofv3 writes values of counters.
     Real(f64),
+    /// With as many digits as tell it from others, not quoted.
+    Shortest(f64),
     /// `0x` and sixteen digits, as rocprofv3 writes addresses.
     Address(u64),
+    /// Quoted. It may come from outside.
     Text(Cow<'a, str>),
     /// Empty.
     Unknown,
@@ -60,7 +64,8 @@ impl<'a, T: Into<Self>> From<Option<T>> for Field<'a> {
     }
 }
 
-/// Writes rows. Text is quoted and numbers are not, as rocprofv3 does.
+/// Writes rows. Text is quoted and numbers are not, as rocprofv3 does. Text can come from outside and is no formula
+/// and no control ([`gputrace_text::Outside::csv`]); there is no other way into a row.
 #[derive(Debug)]
 pub(super) struct Table {
     writer: Writer<OutputFile>,
@@ -87,12 +92,7 @@ impl Table {
         })
     }
 
-    pub(super) fn row(&mut self, row: &impl serde::Serialize) -> Result<(), ExportError> {
-        self.rows += 1;
-        self.writer.serialize(row).map_err(encode)
-    }
-
-    /// Writes a row field by field.
+    /// Writes a row.
     pub(super) fn fields<'a>(
         &mut self,
         fields: impl IntoIterator<Item = Field<'a>>,
@@ -105,15 +105,16 @@ impl Table {
             let written = match &field {
                 Field::Number(number) => write!(self.text, "{number}"),
                 Field::Real(number) => write!(self.text, "{number:.6}"),
+                Field::Shortest(number) => write!(self.text, "{number:?}"),
                 Field::Address(address) => write!(self.text, "{address:#018x}"),
                 Field::Text(_) | Field::Unknown => Ok(()),
             };
             debug_assert!(written.is_ok());
-            let text = match &field {
-                Field::Text(text) => text.as_ref(),
-                _ => self.text.as_str(),
-            };
-            self.writer.write_field(text).map_err(encode)?;
+            match &field {
+                Field::Text(text) => self.writer.write_field(outside(text.as_ref()).csv().as_ref()),
+                _ => self.writer.write_field(&self.text),
+            }
+            .map_err(encode)?;
         }
         let end_of_row: [&str; 0] = [];
         self.writer.write_record(end_of_row).map_err(encode)

@@ -16,7 +16,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{OutputDir, OutputError, Temporary, give};
+use super::{OutputDir, OutputError, PRIVATE_DIRECTORY, Temporary, give};
 use crate::exporter::Output;
 
 /// Directories inside one another that are followed: more than any output has.
@@ -61,7 +61,7 @@ impl Staging {
         OutputError::new("write", &self.directory.path.join(output), source)
     }
 
-    /// Gives everything to the owner of the output directory and moves the entries `names` there, in that
+    /// Gives everything to the owner of the output directory, and to nobody else, and moves the entries `names` there, in that
     /// order; what had these names before is removed. The first one stands for the output.
     ///
     /// # Errors
@@ -81,6 +81,13 @@ impl Staging {
             if kind == FileType::RegularFile {
                 bytes += rustix::fs::fstat(&entry)?.st_size as u64;
             }
+            // Libraries make files as the umask says.
+            let mode = if kind == FileType::Directory {
+                PRIVATE_DIRECTORY
+            } else {
+                self.directory.mode
+            };
+            rustix::fs::fchmod(&entry, mode)?;
             give(&entry, owner)
         })
         .map_err(|error| OutputError::new("change the owner of", &self.directory.path, error))?;

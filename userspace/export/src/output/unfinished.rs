@@ -70,12 +70,12 @@ pub(super) struct Temporary {
 }
 
 impl Temporary {
-    /// Creates a file for one that will be called `name`.
-    pub(super) fn file(directory: &Arc<OwnedFd>, name: &str) -> Result<(OwnedFd, Self), Errno> {
+    /// Creates a file with `mode` for one that will be called `name`.
+    pub(super) fn file(directory: &Arc<OwnedFd>, name: &str, mode: Mode) -> Result<(OwnedFd, Self), Errno> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
         let mut all = unfinished();
         let (descriptor, temporary) = try_names(name, "part", |name| {
-            rustix::fs::openat(&**directory, name, flags, Mode::from_raw_mode(0o666))
+            rustix::fs::openat(&**directory, name, flags, mode)
         })?;
         Ok((descriptor, all.enter(directory, temporary, None)))
     }

@@ -7,11 +7,12 @@ use std::{
 };
 
 use gputrace_capture::counter::Counter;
+use gputrace_text::Page;
 use gputrace_timeline::event::CounterSample;
 
 use super::text::{
     Align::{Left, Right},
-    count, plain, table,
+    count, table,
 };
 
 /// Counters that are listed.
@@ -53,7 +54,7 @@ impl Counters {
         !self.0.is_empty()
     }
 
-    pub(super) fn render(&self, out: &mut impl Write) -> fmt::Result {
+    pub(super) fn render(&self, out: &mut Page<impl Write>) -> fmt::Result {
         if self.0.is_empty() {
             return Ok(());
         }
@@ -62,7 +63,7 @@ impl Counters {
         let (moving, constant): (Vec<_>, Vec<_>) = counters
             .into_iter()
             .partition(|(_, course)| course.least < course.most);
-        writeln!(out, "\nCounters")?;
+        out.paragraph(format_args!("Counters"))?;
         if !moving.is_empty() {
             let heading = [
                 "GPU", "Process", "Counter", "Unit", "Lowest", "Average", "Highest",
@@ -74,14 +75,13 @@ impl Counters {
             table(out, &[Right, Right, Left, Left, Right, Right, Right], &rows)?;
         }
         if let more @ 1.. = moving.len().saturating_sub(LISTED) {
-            writeln!(out, "  and {}", count(more as u64, "more counter"))?;
+            out.line(format_args!("  and {}", count(more as u64, "more counter")))?;
         }
         if !constant.is_empty() {
-            writeln!(
-                out,
+            out.line(format_args!(
                 "  {} did not change",
                 count(constant.len() as u64, "counter")
-            )?;
+            ))?;
         }
         Ok(())
     }
@@ -109,12 +109,7 @@ fn row(counter: &Counter, course: &Course) -> Vec<String> {
             [course.least, average, course.most].map(number),
         )
     };
-    let mut row = vec![
-        id(counter.gpu_id),
-        id(counter.pid),
-        plain(&counter.name),
-        plain(&unit),
-    ];
+    let mut row = vec![id(counter.gpu_id), id(counter.pid), counter.name.clone(), unit];
     row.extend(values);
     row
 }
@@ -163,8 +158,9 @@ mod tests {
                 value,
             });
         }
-        let mut text = String::new();
-        counters.render(&mut text).unwrap();
+        let mut page = Page::new(String::new());
+        counters.render(&mut page).unwrap();
+        let text = page.into_inner();
         let words: Vec<Vec<&str>> = text
             .lines()
             .map(|line| line.split_whitespace().collect())

@@ -24,6 +24,7 @@ use gputrace_capture::{
     ledger::Ledger,
     meta::{End, ProbeCost, Recording},
 };
+use gputrace_text::Page;
 use gputrace_timeline::{
     NOTHING_SELECTED,
     event::{Call, CallEnd, Event},
@@ -168,7 +169,7 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        render::render(self, f)
+        render::render(self, &mut Page::new(f))
     }
 }
 

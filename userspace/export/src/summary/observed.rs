@@ -6,6 +6,7 @@ use std::{
 };
 
 use gputrace_abi::domain::Domain;
+use gputrace_text::Page;
 use gputrace_timeline::{
     driver::EVICTED,
     observation::{Observation, RUNNABLE, Whose},
@@ -13,7 +14,7 @@ use gputrace_timeline::{
 
 use super::text::{
     Align::{Left, Right},
-    count, duration, plain, table,
+    count, duration, table,
 };
 
 /// Threads that are listed: those that were kept from running longest.
@@ -95,7 +96,7 @@ impl Observed {
         &self,
         begin: u64,
         names: &BTreeMap<u32, String>,
-        out: &mut impl Write,
+        out: &mut Page<impl Write>,
     ) -> fmt::Result {
         self.scheduling(names, out)?;
         self.counts(out)?;
@@ -103,11 +104,11 @@ impl Observed {
     }
 
     /// Which processes could not use a GPU, when, and why. Times count from the recording's beginning.
-    fn held_up(&self, begin: u64, out: &mut impl Write) -> fmt::Result {
+    fn held_up(&self, begin: u64, out: &mut Page<impl Write>) -> fmt::Result {
         if self.evictions.is_empty() {
             return Ok(());
         }
-        writeln!(out, "\nEvictions (the longest first)")?;
+        out.paragraph(format_args!("Evictions (the longest first)"))?;
         for one in &self.evictions {
             let at = |time: u64| duration(time.saturating_sub(begin) as f64);
             let until = if one.is_open {
@@ -120,23 +121,22 @@ impl Observed {
                 0 => "a GPU".to_owned(),
                 known => format!("GPU {known}"),
             };
-            writeln!(
-                out,
+            out.line(format_args!(
                 "  process {} had no queues on {gpu} from {} to {until} ({}) because of {}",
                 one.whose.pid,
                 at(one.begin),
                 duration(one.duration() as f64),
-                plain(&why)
-            )?;
+                why
+            ))?;
         }
         match self.more_evictions {
             0 => Ok(()),
-            more => writeln!(out, "  and {}", count(more, "shorter one")),
+            more => out.line(format_args!("  and {}", count(more, "shorter one"))),
         }
     }
 
     /// What there was besides, by name.
-    fn counts(&self, out: &mut impl Write) -> fmt::Result {
+    fn counts(&self, out: &mut Page<impl Write>) -> fmt::Result {
         if self.others.is_empty() {
             return Ok(());
         }
@@ -154,17 +154,17 @@ impl Observed {
                 }
             };
             rows.push(vec![
-                plain(name),
+                name.clone(),
                 sum.count.to_string(),
                 time(sum.total),
                 time(sum.most),
             ]);
         }
-        writeln!(out, "\nDriver")?;
+        out.paragraph(format_args!("Driver"))?;
         table(out, &[Left, Right, Right, Right], &rows)
     }
 
-    fn scheduling(&self, names: &BTreeMap<u32, String>, out: &mut impl Write) -> fmt::Result {
+    fn scheduling(&self, names: &BTreeMap<u32, String>, out: &mut Page<impl Write>) -> fmt::Result {
         if self.threads.is_empty() {
             return Ok(());
         }
@@ -185,7 +185,7 @@ impl Observed {
             rows.push(vec![
                 pid.to_string(),
                 tid.to_string(),
-                names.get(tid).map(|name| plain(name)).unwrap_or_default(),
+                names.get(tid).cloned().unwrap_or_default(),
                 one.runnable.count.to_string(),
                 duration(one.runnable.total as f64),
                 duration(one.runnable.most as f64),
@@ -193,7 +193,9 @@ impl Observed {
                 duration(one.asleep.total as f64),
             ]);
         }
-        writeln!(out, "\nScheduling (threads that waited longest for a CPU first)")?;
+        out.paragraph(format_args!(
+            "Scheduling (threads that waited longest for a CPU first)"
+        ))?;
         table(
             out,
             &[Right, Right, Left, Right, Right, Right, Right, Right],
@@ -201,7 +203,7 @@ impl Observed {
         )?;
         match self.threads.len().saturating_sub(LISTED_THREADS) {
             0 => Ok(()),
-            more => writeln!(out, "  and {}", count(more as u64, "more thread")),
+            more => out.line(format_args!("  and {}", count(more as u64, "more thread"))),
         }
     }
 }
@@ -235,10 +237,11 @@ mod tests {
         one.begin = 2_400_000_000;
         one.is_open = true;
         observed.observation(&one);
-        let mut text = String::new();
+        let mut page = Page::new(String::new());
         observed
-            .render(1_000_000_000, &BTreeMap::new(), &mut text)
+            .render(1_000_000_000, &BTreeMap::new(), &mut page)
             .unwrap();
+        let text = page.into_inner();
         for line in [
             "process 4711 had no queues on GPU 51234 from 1.00 s to 1.50 s (500 ms) because of TTM",
             "process 4711 had no queues on GPU 51234 from 1.40 s to the end, and longer (100 ms) because of TTM",

@@ -10,13 +10,14 @@ use gputrace_capture::{
     ledger::{Ledger, LedgerRow},
     meta::{EndReason, Mode},
 };
+use gputrace_text::Page;
 use gputrace_timeline::event::CallEnd;
 
 use super::{
     Durations, Summary, render_gpu,
     text::{
         Align::{Left, Right},
-        count, duration, plain, table,
+        count, duration, table,
     },
 };
 use crate::{functions::group_title, loss};
@@ -24,7 +25,7 @@ use crate::{functions::group_title, loss};
 /// Processes that are listed: those with the most calls.
 const LISTED_PROCESSES: usize = 20;
 
-pub(super) fn render(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+pub(super) fn render(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     heading(summary, out)?;
     for (group, functions) in &summary.groups {
         durations(&group_title(group), functions, out)?;
@@ -50,7 +51,7 @@ pub(super) fn render(summary: &Summary, out: &mut impl Write) -> fmt::Result {
     Ok(())
 }
 
-fn heading(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+fn heading(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     let recording = &summary.recording;
     let target = match &recording.mode {
         Mode::Launch { command } => command.join(" "),
@@ -75,10 +76,10 @@ fn heading(summary: &Summary, out: &mut impl Write) -> fmt::Result {
         &recording.hostname
     };
     let line = format!("Recorded {target} on {host} for {length}, {how}.");
-    writeln!(out, "{}", plain(&line))
+    out.line(format_args!("{line}"))
 }
 
-fn durations(title: &str, functions: &HashMap<String, Durations>, out: &mut impl Write) -> fmt::Result {
+fn durations(title: &str, functions: &HashMap<String, Durations>, out: &mut Page<impl Write>) -> fmt::Result {
     let mut functions: Vec<(&String, &Durations)> = functions.iter().collect();
     functions.sort_by(|(a, left), (b, right)| right.total.cmp(&left.total).then_with(|| a.cmp(b)));
     let all: u128 = functions.iter().map(|(_, durations)| durations.total).sum();
@@ -111,24 +112,20 @@ fn durations(title: &str, functions: &HashMap<String, Durations>, out: &mut impl
             duration(durations.max as f64),
         ]);
     }
-    writeln!(
-        out,
-        "\n{title} (finished calls; time inside nested calls counts for both)"
-    )?;
+    out.paragraph(format_args!(
+        "{title} (finished calls; time inside nested calls counts for both)"
+    ))?;
     let mut align = [Right; 10];
     align[0] = Left;
     table(out, &align, &rows)?;
     if stepped {
-        writeln!(
-            out,
-            "  * its first instruction is single-stepped by the kernel: each duration includes that, about 1 us \
-             (in a virtual machine about 14 us)"
-        )?;
+        out.line(format_args!("  * its first instruction is single-stepped by the kernel: each duration includes that, about 1 us \
+             (in a virtual machine about 14 us)"))?;
     }
     Ok(())
 }
 
-fn processes(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+fn processes(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     let mut users: Vec<_> = summary
         .processes
         .iter()
@@ -146,15 +143,15 @@ fn processes(summary: &Summary, out: &mut impl Write) -> fmt::Result {
             process.calls.to_string(),
         ]);
     }
-    writeln!(out, "\nProcesses")?;
+    out.paragraph(format_args!("Processes"))?;
     table(out, &[Right, Left, Right], &rows)?;
     if let Some(more) = users.len().checked_sub(LISTED_PROCESSES).filter(|more| *more > 0) {
-        writeln!(out, "  and {more} more")?;
+        out.line(format_args!("  and {more} more"))?;
     }
     Ok(())
 }
 
-fn unfinished(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+fn unfinished(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     if summary.unfinished_calls == 0 {
         return Ok(());
     }
@@ -178,49 +175,49 @@ fn unfinished(summary: &Summary, out: &mut impl Write) -> fmt::Result {
             why.to_owned(),
         ]);
     }
-    writeln!(
-        out,
-        "\nUnfinished: {} had not returned",
+    out.paragraph(format_args!(
+        "Unfinished: {} had not returned",
         count(summary.unfinished_calls, "call")
-    )?;
+    ))?;
     table(out, &[Left, Right, Right, Right, Left], &rows)?;
     let listed = summary.unfinished.len() as u64;
     match summary.unfinished_calls.checked_sub(listed) {
-        Some(more) if more > 0 => writeln!(out, "  and {more} more that were open for a shorter time"),
+        Some(more) if more > 0 => out.line(format_args!(
+            "  and {more} more that were open for a shorter time"
+        )),
         _ => Ok(()),
     }
 }
 
-fn notices(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+fn notices(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     if summary.notices.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nRemarks")?;
+    out.paragraph(format_args!("Remarks"))?;
     for notice in &summary.notices {
-        writeln!(out, "  {}", plain(notice))?;
+        out.line(format_args!("  {notice}"))?;
     }
     if summary.more_notices > 0 {
-        writeln!(out, "  and {} more", summary.more_notices)?;
+        out.line(format_args!("  and {} more", summary.more_notices))?;
     }
     Ok(())
 }
 
-fn account(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+fn account(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     let Some(ledger) = &summary.ledger else {
-        return writeln!(
-            out,
-            "\nAccount\n  NOT KNOWN: the recorder could not write one before it ended. Calls may have been lost without notice."
-        );
+        out.paragraph(format_args!("Account"))?;
+        return out.line(format_args!(
+            "  NOT KNOWN: the recorder could not write one before it ended. Calls may have been lost without notice."
+        ));
     };
-    writeln!(
-        out,
-        "\nAccount{}",
+    out.paragraph(format_args!(
+        "Account{}",
         if ledger.complete {
             ""
         } else {
             " (NOT FINAL: the recorder could not write a later one)"
         }
-    )?;
+    ))?;
     let noun = loss::noun(ledger);
     let domains = ledger.by_domain();
     let width = domains
@@ -229,16 +226,15 @@ fn account(summary: &Summary, out: &mut impl Write) -> fmt::Result {
         .max()
         .unwrap_or(0);
     for row in &domains {
-        writeln!(
-            out,
+        out.line(format_args!(
             "  {:<width$}  {}",
             Ledger::domain_name(row.domain),
             equation(row)
-        )?;
+        ))?;
     }
     let total = ledger.total();
     if domains.len() != 1 {
-        writeln!(out, "  {:<width$}  {}", "all", equation(&total))?;
+        out.line(format_args!("  {:<width$}  {}", "all", equation(&total)))?;
     }
     if ledger.complete {
         // Per CPU and domain: errors in two of them must not cancel out.
@@ -248,27 +244,22 @@ fn account(summary: &Summary, out: &mut impl Write) -> fmt::Result {
                 .iter()
                 .map(|row| row.imbalance().unsigned_abs())
                 .fold(0, u64::saturating_add);
-            writeln!(
-                out,
-                "  DOES NOT BALANCE: {} unaccounted for. This is a defect of gputrace; please report it with the \
+            out.line(format_args!("  DOES NOT BALANCE: {} unaccounted for. This is a defect of gputrace; please report it with the \
                  NAME_loss.csv file.",
-                count(calls, noun)
-            )?;
+                count(calls, noun)))?;
         }
     } else {
-        writeln!(
-            out,
+        out.line(format_args!(
             "  {} still open, or on the way to the capture, when this account was written.",
             count(total.imbalance().unsigned_abs(), noun)
-        )?;
+        ))?;
     }
     if total.lost() > 0 {
-        writeln!(
-            out,
+        out.line(format_args!(
             "  LOST: {} missing in every output.{}",
             count(total.lost(), noun),
             remedy(&total)
-        )?;
+        ))?;
     }
     for (number, one, rest) in [
         (
@@ -293,7 +284,7 @@ fn account(summary: &Summary, out: &mut impl Write) -> fmt::Result {
         ),
     ] {
         if number > 0 {
-            writeln!(out, "  {} {rest}.", count(number, one))?;
+            out.line(format_args!("  {} {rest}.", count(number, one)))?;
         }
     }
     Ok(())
@@ -359,7 +350,7 @@ fn nothing_selected(summary: &Summary) -> bool {
     notices.any(|notice| notice.starts_with(gputrace_timeline::NOTHING_SELECTED))
 }
 
-fn nothing(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+fn nothing(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     let domains = &summary.recording.domains;
     let domains = if domains.is_empty() {
         "no domain".to_owned()
@@ -367,23 +358,19 @@ fn nothing(summary: &Summary, out: &mut impl Write) -> fmt::Result {
         domains.join(", ")
     };
     if summary.end.is_none() {
-        return writeln!(
-            out,
-            "\nNOTHING COULD BE READ: the capture is damaged or has no end, and no call of {domains} is in the part that is \
-             whole. What the program called is not known."
-        );
+        return out.paragraph(format_args!("NOTHING COULD BE READ: the capture is damaged or has no end, and no call of {domains} is in the part that is \
+             whole. What the program called is not known."));
     }
-    writeln!(
-        out,
-        "\nNOTHING WAS RECORDED: no call of {domains} was seen. What to check:"
-    )?;
+    out.paragraph(format_args!(
+        "NOTHING WAS RECORDED: no call of {domains} was seen. What to check:"
+    ))?;
     for hint in [
         "Did the program call HIP or HSA while it was recorded? An idle process makes no calls.",
         "Does it use the ROCm libraries? `gputrace list -p PID` shows those it has mapped. A statically linked \
          runtime has no exported functions to trace.",
         "Was the right domain asked for? A program that calls HSA directly needs --hsa-trace.",
     ] {
-        writeln!(out, "  - {hint}")?;
+        out.line(format_args!("  - {hint}"))?;
     }
     Ok(())
 }

@@ -5,6 +5,8 @@ use std::{
     fmt::{self, Write},
 };
 
+use gputrace_text::Page;
+
 use super::{
     Summary,
     gpu::{BEST_FIRST, Busy, GpuUse, Qualities, WorkUse},
@@ -19,7 +21,7 @@ use crate::gpu::queue_id;
 /// Kernels and queues that are listed: those with most time or work.
 const LISTED: usize = 20;
 
-pub(super) fn render(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+pub(super) fn render(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     let gpu = &summary.gpu;
     if !gpu.is_relevant() {
         return Ok(());
@@ -34,7 +36,7 @@ pub(super) fn render(summary: &Summary, out: &mut impl Write) -> fmt::Result {
 }
 
 /// Writes a table whose first column is text and the others numbers, but for `left` at the end.
-fn numbers(out: &mut impl Write, left: usize, rows: &[Vec<String>]) -> fmt::Result {
+fn numbers(out: &mut Page<impl Write>, left: usize, rows: &[Vec<String>]) -> fmt::Result {
     let columns = rows.first().map_or(0, Vec::len);
     let align: Vec<Align> = (0..columns)
         .map(|column| {
@@ -69,14 +71,14 @@ fn mix(qualities: &Qualities) -> String {
     parts.join(", ")
 }
 
-fn more(out: &mut impl Write, all: usize) -> fmt::Result {
+fn more(out: &mut Page<impl Write>, all: usize) -> fmt::Result {
     match all.checked_sub(LISTED) {
-        Some(more) if more > 0 => writeln!(out, "  and {more} more"),
+        Some(more) if more > 0 => out.line(format_args!("  and {more} more")),
         _ => Ok(()),
     }
 }
 
-fn kernels(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
+fn kernels(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
     if gpu.kernels.is_empty() {
         return Ok(());
     }
@@ -103,15 +105,14 @@ fn kernels(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
         row.push(mix(&kernel.qualities));
         rows.push(row);
     }
-    writeln!(
-        out,
-        "\nKernels (durations of those whose times are exact or sampled; sampled: estimates)"
-    )?;
+    out.paragraph(format_args!(
+        "Kernels (durations of those whose times are exact or sampled; sampled: estimates)"
+    ))?;
     numbers(out, 1, &rows)?;
     more(out, kernels.len())
 }
 
-fn copies(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
+fn copies(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
     if gpu.copies.is_empty() && gpu.by_kernels.is_empty() {
         return Ok(());
     }
@@ -153,14 +154,13 @@ fn copies(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
         row.push(mix(&copies.qualities));
         rows.push(row);
     }
-    writeln!(
-        out,
-        "\nCopies (durations and rates of those whose times are exact or sampled; sampled: estimates)"
-    )?;
+    out.paragraph(format_args!(
+        "Copies (durations and rates of those whose times are exact or sampled; sampled: estimates)"
+    ))?;
     numbers(out, 1, &rows)
 }
 
-fn agents(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     let gpu = &summary.gpu;
     if gpu.agents.is_empty() {
         return Ok(());
@@ -201,32 +201,29 @@ fn agents(summary: &Summary, out: &mut impl Write) -> fmt::Result {
         }
         rows.push(row);
     }
-    writeln!(
-        out,
-        "\nGPUs (executing at least one kernel whose times are exact or sampled; sampled: estimates)"
-    )?;
+    out.paragraph(format_args!(
+        "GPUs (executing at least one kernel whose times are exact or sampled; sampled: estimates)"
+    ))?;
     numbers(out, 0, &rows)?;
     if untimed > 0 {
-        writeln!(
-            out,
+        out.line(format_args!(
             "  AT LEAST: {} not counted as busy, because their times are not known.",
             match untimed {
                 1 => "1 kernel is".to_owned(),
                 _ => format!("{untimed} kernels are"),
             }
-        )?;
+        ))?;
     }
     if late > 0 || gpu.late() > 0 {
-        writeln!(
-            out,
+        out.line(format_args!(
             "  {} became known too late to count in full in busy times, gaps and queue depths.",
             count(gpu.late(), "kernel")
-        )?;
+        ))?;
     }
     Ok(())
 }
 
-fn queues(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
+fn queues(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
     if gpu.queues.is_empty() {
         return Ok(());
     }
@@ -252,15 +249,14 @@ fn queues(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
             gpu.gpus.agent_title(queue.node),
         ]);
     }
-    writeln!(
-        out,
-        "\nQueues (depth: dispatches submitted and not ended, on average while there are any)"
-    )?;
+    out.paragraph(format_args!(
+        "Queues (depth: dispatches submitted and not ended, on average while there are any)"
+    ))?;
     numbers(out, 1, &rows)?;
     more(out, queues.len())
 }
 
-fn latencies(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
+fn latencies(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
     let mut rows = vec![heading(["From", "Dispatches", "p50", "p95", "p99", "Max"])];
     for (name, latency) in [
         ("begin of the API call", &gpu.since_call),
@@ -275,14 +271,13 @@ fn latencies(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
     if rows.len() == 1 {
         return Ok(());
     }
-    writeln!(
-        out,
-        "\nLaunch latency (to the begin on the GPU; exact times only)"
-    )?;
+    out.paragraph(format_args!(
+        "Launch latency (to the begin on the GPU; exact times only)"
+    ))?;
     numbers(out, 0, &rows)
 }
 
-fn unfinished(summary: &Summary, out: &mut impl Write) -> fmt::Result {
+fn unfinished(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     let gpu = &summary.gpu;
     if gpu.unfinished_work == 0 {
         return Ok(());
@@ -335,25 +330,26 @@ fn unfinished(summary: &Summary, out: &mut impl Write) -> fmt::Result {
         1 => "1 kernel or copy".to_owned(),
         more => format!("{more} kernels or copies"),
     };
-    writeln!(
-        out,
-        "\nUnfinished on GPUs: {what} had not ended when the recording stopped{}",
+    out.paragraph(format_args!(
+        "Unfinished on GPUs: {what} had not ended when the recording stopped{}",
         if by_place {
             "; the oldest of each queue"
         } else {
             ""
         }
-    )?;
+    ))?;
     numbers(out, 2, &rows)?;
     match gpu.unfinished_work.checked_sub(shown) {
-        Some(more) if more > 0 => writeln!(out, "  and {more} more in other queues, submitted later"),
+        Some(more) if more > 0 => {
+            out.line(format_args!("  and {more} more in other queues, submitted later"))
+        }
         _ => Ok(()),
     }
 }
 
 /// Always printed: how much of the rest is worth what.
-fn qualities(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
-    writeln!(out, "\nQuality of GPU times")?;
+fn qualities(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
+    out.paragraph(format_args!("Quality of GPU times"))?;
     let mut rows = vec![heading(["", "All", "exact", "sampled", "bounded", "submitted"])];
     for (name, qualities) in [
         ("kernels", &gpu.kernel_qualities),
@@ -367,11 +363,10 @@ fn qualities(gpu: &GpuUse, out: &mut impl Write) -> fmt::Result {
     let all = gpu.kernel_qualities.total() + gpu.copy_qualities.total();
     let timed = gpu.kernel_qualities.timed() + gpu.copy_qualities.timed();
     if timed < all {
-        writeln!(
-            out,
+        out.line(format_args!(
             "  {} of {all} have no times of their own: only bounds, or when they were submitted.",
             all - timed
-        )?;
+        ))?;
     }
     Ok(())
 }

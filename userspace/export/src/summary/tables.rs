@@ -5,18 +5,19 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt::{self, Write as _},
+    fmt,
     io::Write,
 };
 
 use gputrace_abi::domain::Domain;
+use gputrace_text::{Page, outside};
 use gputrace_timeline::{
     event::{CallEnd, Event},
     gpu::{GpuTime, Quality},
 };
 use regex::Regex;
 
-use super::{LISTED_NOTICES, stats::Durations, text::plain};
+use super::{LISTED_NOTICES, stats::Durations};
 use crate::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, group},
@@ -213,7 +214,7 @@ impl Tables {
         }
     }
 
-    fn table(&self, title: &str, groups: &[&'static str], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn table(&self, title: &str, groups: &[&'static str], f: &mut Page<impl fmt::Write>) -> fmt::Result {
         let units = self.options.units;
         let mut rows: Vec<(&str, String, &NameUse)> = Vec::new();
         let (mut sampled, mut at_most, mut not_counted) = (0, 0, 0);
@@ -260,7 +261,7 @@ impl Tables {
                 moments.total as f64 * 100.0 / all as f64
             };
             let mut row = vec![
-                plain(name),
+                outside(name).terminal(),
                 domain,
                 moments.calls.to_string(),
                 units.exact(moments.total),
@@ -277,27 +278,28 @@ impl Tables {
             }));
             cells.push(row);
         }
-        writeln!(f, "\nROCPROFV3 {title}:\n")?;
+        f.paragraph(format_args!("ROCPROFV3 {title}:"))?;
+        f.blank()?;
         grid(&cells, f)?;
         if sampled > 0 {
-            writeln!(f, "Estimates (sampled times): {sampled} of the durations.")?;
+            f.line(format_args!(
+                "Estimates (sampled times): {sampled} of the durations."
+            ))?;
         }
         if at_most > 0 {
-            writeln!(
-                f,
+            f.line(format_args!(
                 "No longer than shown (scratch memory changed between two looks): {at_most} of the durations."
-            )?;
+            ))?;
         }
         if not_counted > 0 {
-            writeln!(
-                f,
+            f.line(format_args!(
                 "Not in the table, because their durations are not known: {not_counted} of {}.",
                 groups
                     .iter()
                     .map(|group| domain(group))
                     .collect::<Vec<_>>()
                     .join(" + ")
-            )?;
+            ))?;
         }
         Ok(())
     }
@@ -328,6 +330,7 @@ impl DomainUse {
 
 impl fmt::Display for Tables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let f = &mut Page::new(f);
         let groups: Vec<&'static str> = self.domains.keys().copied().collect();
         if self.options.per_domain {
             for group in &groups {
@@ -350,11 +353,10 @@ impl fmt::Display for Tables {
                 } else {
                     names(&groups, ", ")
                 };
-                writeln!(
-                    f,
-                    "\nNo domain is called '{}'; recorded: {known}.",
-                    plain(&asked.given)
-                )?;
+                f.paragraph(format_args!(
+                    "No domain is called '{}'; recorded: {known}.",
+                    asked.given
+                ))?;
             } else {
                 self.table(&format!("{} SUMMARY", names(&matching, " + ")), &matching, f)?;
             }
@@ -367,9 +369,9 @@ impl fmt::Display for Tables {
             self.table("SUMMARY", &groups, f)?;
         }
         if self.options.remarks && !self.notices.is_empty() {
-            writeln!(f, "\nRemarks")?;
+            f.paragraph(format_args!("Remarks"))?;
             for notice in &self.notices {
-                writeln!(f, "  {}", plain(notice))?;
+                f.line(format_args!("  {notice}"))?;
             }
         }
         Ok(())
@@ -392,28 +394,28 @@ fn scientific(value: f64) -> String {
 }
 
 /// Rows between bars; the first is the heading. Names on the left, numbers on the right.
-fn grid(rows: &[Vec<String>], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn grid(rows: &[Vec<String>], f: &mut Page<impl fmt::Write>) -> fmt::Result {
     let width = |column| {
         let cells = rows.iter().filter_map(|row: &Vec<String>| row.get(column));
         cells.map(|cell: &String| cell.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
     for (number, row) in rows.iter().enumerate() {
-        f.write_char('|')?;
+        f.part(format_args!("|"))?;
         for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
             if column < 2 {
-                write!(f, " {cell:<width$} |")?;
+                f.part(format_args!(" {cell:<width$} |"))?;
             } else {
-                write!(f, " {cell:>width$} |")?;
+                f.part(format_args!(" {cell:>width$} |"))?;
             }
         }
-        f.write_char('\n')?;
+        f.blank()?;
         if number == 0 {
-            f.write_char('|')?;
+            f.part(format_args!("|"))?;
             for width in &widths {
-                write!(f, "{:-<1$}|", "", width + 2)?;
+                f.part(format_args!("{:-<1$}|", "", width + 2))?;
             }
-            f.write_char('\n')?;
+            f.blank()?;
         }
     }
     Ok(())

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use gputrace_text::outside;
+
 use super::{Part, Row};
 
 const COLUMNS: [&str; 12] = [
@@ -38,7 +40,7 @@ pub(super) fn write(
         writeln!(to, "No call was recorded.")?;
     }
     for remark in remarks {
-        writeln!(to, "{remark}")?;
+        writeln!(to, "{}", outside(remark).terminal())?;
     }
     Ok(())
 }
@@ -79,7 +81,7 @@ fn cells(part: &Part, row: &Row) -> [String; 12] {
     let seconds = |ns: f64| format!("{:.6}", ns / 1e9);
     let stats = &row.stats;
     [
-        label(part, row),
+        outside(&label(part, row)).terminal(),
         stats.count.to_string(),
         row.depth.to_string(),
         "wall_clock".to_owned(),

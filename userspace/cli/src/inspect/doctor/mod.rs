@@ -11,10 +11,14 @@ mod sandbox;
 use std::io::IsTerminal as _;
 
 use anyhow::Result;
+use gputrace_text::{
+    json,
+    terminal::{self, Colour},
+};
 use serde::Serialize;
 
 use super::{
-    DoctorArgs, Machine, print,
+    DoctorArgs, Machine, print, printed,
     table::{clean, wrapped},
 };
 use crate::exit;
@@ -33,11 +37,17 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
     sections.push(kernel::output(&args.output_directory));
     let report = Report { verdict, sections };
     if args.json {
-        print(&(serde_json::to_string_pretty(&report)? + "\n"))?;
+        print(&(json::to_string_pretty(&report)? + "\n"))?;
     } else {
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-            && std::io::stdout().is_terminal();
-        print(&report.text(colour))?;
+            && terminal::stdout().is_terminal();
+        let heads = Status::ALL.map(Status::shown);
+        let heads = if colour { &heads[..] } else { &[] };
+        printed(terminal::write_coloured(
+            &mut terminal::stdout().lock(),
+            &report.text(),
+            heads,
+        ))?;
     }
     Ok(report.verdict.code())
 }
@@ -124,6 +134,19 @@ enum Status {
     Missing,
 }
 
+impl Status {
+    const ALL: [Self; 3] = [Self::Ok, Self::Warning, Self::Missing];
+
+    /// How its line begins, and the colour of that.
+    const fn shown(self) -> (&'static str, Colour) {
+        match self {
+            Self::Ok => ("  ok       ", Colour::Green),
+            Self::Warning => ("  warning  ", Colour::Yellow),
+            Self::Missing => ("  missing  ", Colour::Red),
+        }
+    }
+}
+
 /// One line.
 #[derive(Debug, Serialize)]
 struct Check {
@@ -173,7 +196,7 @@ impl Check {
 
 impl Report {
     /// For people, in at most as many columns as a table.
-    fn text(&self, colour: bool) -> String {
+    fn text(&self) -> String {
         const NAME: usize = 22;
         // Status, name and the spaces around them.
         const INDENT: usize = 2 + 9 + NAME + 2;
@@ -182,18 +205,9 @@ impl Report {
             out.push_str(section.name);
             out.push('\n');
             for check in &section.checks {
-                let (word, code) = match check.status {
-                    Status::Ok => ("ok", "32"),
-                    Status::Warning => ("warning", "33"),
-                    Status::Missing => ("missing", "31"),
-                };
-                let status = if colour {
-                    format!("\x1b[{code}m{word:<9}\x1b[0m")
-                } else {
-                    format!("{word:<9}")
-                };
+                let (status, _) = check.status.shown();
                 let name = clean(&check.name);
-                let first = format!("  {status}{name:<NAME$}  ");
+                let first = format!("{status}{name:<NAME$}  ");
                 let text = clean(&format!("{}: {}", check.found, check.meaning));
                 // A long name has a line of its own.
                 if name.chars().count() > NAME {
@@ -235,7 +249,7 @@ mod tests {
             verdict: Verdict::NoPermission,
             sections: vec![section],
         };
-        let text = report.text(false);
+        let text = report.text();
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
         assert!(!text.contains('\x1b'), "{text}");
         assert!(
@@ -243,7 +257,12 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("next: sudo mount -t tracefs"), "{text}");
-        assert!(report.text(true).contains("\x1b[32mok"));
+        let mut coloured = Vec::new();
+        let heads = Status::ALL.map(Status::shown);
+        terminal::write_coloured(&mut coloured, &text, &heads).unwrap();
+        let coloured = String::from_utf8(coloured).unwrap();
+        assert!(coloured.contains("\x1b[32m  ok       \x1b[0mbpf()"), "{coloured}");
+        assert_eq!(coloured.matches("\x1b[").count(), 4, "{coloured}");
         assert_eq!(report.verdict.code(), 6);
     }
 }

@@ -14,6 +14,7 @@ mod memory;
 
 use std::io::Write as _;
 
+use gputrace_text::{json, outside};
 use gputrace_timeline::event::Event;
 use sha2::{Digest as _, Sha256};
 
@@ -74,7 +75,7 @@ impl Exporter for ReportExporter {
     fn finish(mut self: Box<Self>) -> Result<Vec<Output>, ExportError> {
         self.summary.finish();
         let data = data::Page::new(&self.title, &self.summary, &self.overview, &self.memory);
-        let json = serde_json::to_string(&data).map_err(|error| ExportError::Encode {
+        let json = json::to_string(&data).map_err(|error| ExportError::Encode {
             format: FORMAT,
             reason: error.to_string(),
         })?;
@@ -110,26 +111,9 @@ fn page(file: &mut OutputFile, title: &str, json: &str) -> std::io::Result<()> {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{} - gputrace</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n{BODY}\
          <script type=\"application/json\" id=\"data\">{}</script>\n<script>{SCRIPT}</script>\n</body>\n</html>\n",
-        escaped(title),
+        outside(title).html(),
         inert(json)
     )
-}
-
-/// Text as HTML.
-fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '&' => safe.push_str("&amp;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            c if c.is_control() => safe.push(char::REPLACEMENT_CHARACTER),
-            c => safe.push(c),
-        }
-    }
-    safe
 }
 
 /// JSON that a browser does not take for the end of the element that it is in. Outside of strings JSON has none of
@@ -179,13 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_data_or_title_is_markup() {
+    fn nothing_in_data_is_markup() {
         let hostile = "</script><script>alert(1)</script><!--&amp;\u{1}'\"";
         let json = serde_json::to_string(hostile).unwrap();
         let safe = inert(&json);
         assert!(!safe.contains(['<', '>', '&']));
         assert_eq!(serde_json::from_str::<String>(&safe).unwrap(), hostile);
-        assert!(!escaped(hostile).contains(['<', '>', '"', '\'', '\u{1}']));
     }
 
     #[test]
