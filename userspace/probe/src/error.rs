@@ -16,7 +16,7 @@ pub enum ProbeError {
         action: String,
     },
     /// The kernel lacks something that gputrace cannot do without.
-    #[error("this kernel cannot {action}: {cause}. gputrace needs Linux 5.15 or later with {needs}")]
+    #[error("this kernel cannot {action}: {cause}. gputrace needs Linux 6.1 or later with {needs}")]
     Unsupported {
         /// What was tried.
         action: String,
