@@ -125,7 +125,8 @@ pub fn wait_for_no_process() {
 }
 
 /// Children of this process: id and name.
-fn children() -> Vec<String> {
+#[must_use]
+pub fn children() -> Vec<String> {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else {
         return Vec::new();
     };

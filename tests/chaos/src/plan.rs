@@ -14,8 +14,8 @@ impl Random {
         Self(seed)
     }
 
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
+    /// The next one.
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -25,7 +25,7 @@ impl Random {
 
     /// A number below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+        self.number() % limit
     }
 
     /// Whether one of `count` equal chances came.
@@ -178,7 +178,7 @@ impl Round {
             recordings.push(Recording::new(&mut random, of));
         }
         Self {
-            seed: random.next() >> 1,
+            seed: random.number() >> 1,
             steps: 8 + random.below(12),
             recordings,
         }
@@ -206,7 +206,7 @@ mod tests {
             }
             assert!(all().any(|one| one.of == of && matches!(one.end, End::Duration(_))));
         }
-        assert!(all().any(|one| one.sees_all()));
+        assert!(all().any(Recording::sees_all));
         assert!(all().any(|one| one.stopped));
         for round in &rounds {
             let launched = |one: &Recording| one.of == Of::Launched;

@@ -8,16 +8,18 @@ use std::{
     env, fs,
     io::{Write as _, stderr},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    process::Command,
     sync::Mutex,
     time::{Duration, Instant},
 };
 
 use gputrace_chaos::{
-    left,
+    left::{self, Kernel},
     plan::{End, Of, Recording, Round},
     round,
 };
 use gputrace_e2e::Bench;
+use libbpf_rs::{MapHandle, MapType, libbpf_sys};
 
 /// One at a time: each looks at what all of this machine leave behind.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -93,4 +95,34 @@ fn more_processes_at_once_than_tables_have_places() {
         }],
     };
     round::run(&bench, &round, crowd);
+}
+
+/// The checks for what is left are no checks if they see nothing.
+#[test]
+fn what_is_left_is_seen() {
+    let _alone = ALONE.lock();
+    let Some(_bench) = Bench::privileged() else { return };
+    left::adopt_orphans();
+    let before = Kernel::now();
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+        ..Default::default()
+    };
+    let map = MapHandle::create(MapType::Array, Some("left"), 4, 4, 1, &options);
+    assert_ne!(Kernel::now().since(&before), Kernel::default());
+    drop(map);
+    before.wait_for_nothing_new();
+
+    // Its parent ends at once, and it becomes a child of this process.
+    let orphan = Command::new("sh").args(["-c", "sleep 1000 >&- 2>&- & echo $!"]).output();
+    let orphan = orphan.unwrap_or_else(|error| panic!("no shell: {error}")).stdout;
+    let orphan = String::from_utf8_lossy(&orphan).trim().to_owned();
+    assert!(
+        left::children().iter().any(|child| child.starts_with(&orphan)),
+        "process {orphan} is not among {:?}",
+        left::children()
+    );
+    let killed = Command::new("kill").arg(&orphan).status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    left::wait_for_no_process();
 }
