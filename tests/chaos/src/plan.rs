@@ -141,9 +141,10 @@ impl Recording {
             _ => End::Duration(Duration::from_millis(50 + random.below(1500))),
         };
         let perf = random.one_in(12);
-        let options = OPTIONS
-            .get(random.below(OPTIONS.len() as u64) as usize)
-            .copied()
+        let chosen = OPTIONS.get(random.below(OPTIONS.len() as u64) as usize).copied();
+        // Functions of programs are those of some processes, not of the whole node.
+        let options = chosen
+            .filter(|options| of != Of::Node || !options.contains(&"--functions"))
             .unwrap_or_default();
         Self {
             of,

@@ -114,7 +114,9 @@ fn what_is_left_is_seen() {
     before.wait_for_nothing_new();
 
     // Its parent ends at once, and it becomes a child of this process.
-    let orphan = Command::new("sh").args(["-c", "sleep 1000 >&- 2>&- & echo $!"]).output();
+    let orphan = Command::new("sh")
+        .args(["-c", "sleep 1000 >&- 2>&- & echo $!"])
+        .output();
     let orphan = orphan.unwrap_or_else(|error| panic!("no shell: {error}")).stdout;
     let orphan = String::from_utf8_lossy(&orphan).trim().to_owned();
     assert!(

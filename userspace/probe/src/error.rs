@@ -9,7 +9,8 @@ pub enum ProbeError {
     /// The kernel refused for lack of privilege.
     #[error(
         "the kernel refused to {action}: permission denied. Run gputrace with sudo, or give it \
-         CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and (for tracepoints and perf uprobes) CAP_SYS_ADMIN"
+         CAP_BPF and CAP_PERFMON, for perf events on functions CAP_SYS_ADMIN as well, and for \
+         tracepoints CAP_DAC_READ_SEARCH"
     )]
     PermissionDenied {
         /// What was tried.
