@@ -3,7 +3,6 @@
 //!
 //! It runs as root without the others, not as an ordinary user, because that one may not see where
 //! this checkout is.
-#![expect(clippy::expect_used, reason = "tests")]
 
 use std::process::Command;
 
