@@ -149,6 +149,23 @@ if [ -f "$root/usr/include/trilinos/Kokkos_Core.hpp" ] && stale "$kokkos/real" k
         "-Wl,-rpath,$libraries" -o "$kokkos/real"
 fi
 
+# Targets that do what makes tracing hard, and libraries that do nothing with what they are given.
+chaos=$out/chaos
+strange=$chaos/$(printf 'str\033]0;ange\a')
+mkdir -p "$chaos/late" "$strange"
+if stale "$chaos/chaos" chaos/chaos.c chaos/hostile.c chaos/chaos.h chaos/shared.h chaos/stubs.c synthetic/sites.h "$hip_library"; then
+    $c -fPIC -shared -Wl,-soname,libhsa-runtime64.so.98 -Wl,--build-id chaos/stubs.c -o "$chaos/libhsa-runtime64.so.98"
+    $c -DHIP -fPIC -shared -Wl,-soname,libamdhip64.so.98 -Wl,--build-id chaos/stubs.c -o "$chaos/late/libamdhip64.so.98"
+    cp "$chaos/late/libamdhip64.so.98" "$strange/"
+    cp "$hip_library" "$out/markers/libroctx64.so.99" "$chaos/"
+    echo 'int number(void) { return 7; }' | $c -fPIC -shared -x c - -o "$chaos/small0.so"
+    for number in 1 2 3 4 5 6 7 8 9 10 11; do
+        cp "$chaos/small0.so" "$chaos/small$number.so"
+    done
+    $c -std=gnu11 chaos/chaos.c chaos/hostile.c "$chaos/libamdhip64.so.99" "$chaos/libhsa-runtime64.so.98" "$chaos/libroctx64.so.99" -ldl \
+        '-Wl,-rpath,$ORIGIN' -o "$chaos/chaos"
+fi
+
 # Programs that gputrace must refuse to trace, or has nothing to trace in.
 if stale "$out/no_rocm" bystander.c; then
     $c bystander.c -o "$out/no_rocm"

@@ -22,10 +22,12 @@ mod apt;
 mod bench;
 mod build;
 mod cache;
+mod chaos;
 mod demo;
 mod ebpf;
 mod exec;
 mod fidelity;
+mod fuzz;
 mod gen_catalog;
 mod lint;
 mod progress;
@@ -77,6 +79,10 @@ commands! {
     Bench => bench,
     /// Hold recordings of GPU work against what the software GPU really did
     Fidelity => fidelity,
+    /// Hostile programs in an order that follows from a seed, while gputrace comes and goes
+    Chaos => chaos,
+    /// Run the fuzz targets of all decoders of outside bytes, by the clock
+    Fuzz => fuzz,
     /// Fetch real ROCm releases and run programs on them, without installing any
     Rocm => rocm,
     /// Run programs and tests on other kernels, in virtual machines

@@ -202,6 +202,16 @@ impl Running {
         self.wait_for(&self.stderr, "standard error", part);
     }
 
+    /// Waits until nobody holds its standard output open any more: it, and every process that got it from it, has ended.
+    ///
+    /// # Panics
+    /// If somebody does.
+    pub fn wait_for_end_of_output(&self) {
+        let ended = self.stdout.wait(PATIENCE, |printed| printed.ended.then_some(()));
+        // `wait` also gives up when the output has ended without that which it waits for.
+        assert!(ended.is_some(), "the output does not end: {}", self.describe());
+    }
+
     fn wait_for(&self, lines: &Lines, stream: &str, part: &str) {
         let found = |printed: &Printed| printed.lines.iter().any(|line| line.contains(part)).then_some(());
         let found = lines.wait(PATIENCE, found).is_some();

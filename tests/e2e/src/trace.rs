@@ -204,7 +204,7 @@ impl Trace {
                 "a row of the ledger does not balance: {row:?}"
             );
             // Other programs of this machine may have had work for a GPU; those rows count no calls.
-            if !is_api(row.domain) {
+            if !is_call_each(row.domain) {
                 continue;
             }
             let counted = |finished: bool| {
@@ -220,10 +220,11 @@ impl Trace {
                 "the ledger says otherwise than the capture holds: {row:?}"
             );
         }
-        let api = ledger.rows.iter().filter(|row| is_api(row.domain));
+        let api = ledger.rows.iter().filter(|row| is_call_each(row.domain));
+        let calls = self.calls.iter().filter(|call| is_call_each(call.domain));
         assert_eq!(
             api.map(|row| row.written + row.unfinished).sum::<u64>(),
-            self.calls.len() as u64,
+            calls.count() as u64,
             "calls in no row of the ledger"
         );
         assert_eq!(ledger.task_events_lost, 0, "process and thread events were lost");
@@ -265,9 +266,10 @@ pub fn plain_name(name: &str) -> &str {
     inner().unwrap_or(name)
 }
 
-/// Whether a row of the ledger with this domain counts API calls.
-fn is_api(domain: u8) -> bool {
-    Domain::from_id(domain).is_some_and(Domain::is_api)
+/// Whether a row of the ledger with this domain counts API calls of which each is an event. Two calls make one range of
+/// markers.
+fn is_call_each(domain: u8) -> bool {
+    Domain::from_id(domain).is_some_and(|domain| domain.is_api() && domain != Domain::MarkerCore)
 }
 
 #[cfg(test)]

@@ -94,27 +94,24 @@ impl Calls {
     pub fn load(options: &Options) -> Result<Self, ProbeError> {
         capture_messages();
         match options.backend {
-            BackendChoice::Perf => Self::load_with(options, Box::new(PerfEvents)),
-            BackendChoice::UprobeMulti => {
-                let calls = Self::load_with(options, Box::new(UprobeMulti))?;
-                calls.trial()?;
-                Ok(calls)
-            }
-            BackendChoice::Auto => {
-                let error = match Self::load_with(options, Box::new(UprobeMulti)) {
-                    Ok(calls) => match calls.trial() {
-                        Ok(()) => return Ok(calls),
-                        Err(error) => error,
-                    },
-                    Err(error) => error,
-                };
-                if matches!(error, ProbeError::PermissionDenied { .. }) {
-                    return Err(error);
+            BackendChoice::Perf => Self::tried(options, Box::new(PerfEvents)),
+            BackendChoice::UprobeMulti => Self::tried(options, Box::new(UprobeMulti)),
+            BackendChoice::Auto => match Self::tried(options, Box::new(UprobeMulti)) {
+                Err(error) if !matches!(error, ProbeError::PermissionDenied { .. }) => {
+                    tracing::debug!("uprobe_multi is not to be had ({error}); trying perf events");
+                    Self::tried(options, Box::new(PerfEvents))
                 }
-                tracing::debug!("uprobe_multi is not to be had ({error}); trying perf events");
-                Self::load_with(options, Box::new(PerfEvents))
-            }
+                decided => decided,
+            },
         }
+    }
+
+    /// Loads the programs for a back-end that is known to work then. The kernel may take the programs and refuse the probes: perf
+    /// events on functions need CAP_SYS_ADMIN, which programs do not.
+    fn tried(options: &Options, backend: Box<dyn Backend>) -> Result<Self, ProbeError> {
+        let calls = Self::load_with(options, backend)?;
+        calls.trial()?;
+        Ok(calls)
     }
 
     fn load_with(options: &Options, backend: Box<dyn Backend>) -> Result<Self, ProbeError> {

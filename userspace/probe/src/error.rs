@@ -9,14 +9,15 @@ pub enum ProbeError {
     /// The kernel refused for lack of privilege.
     #[error(
         "the kernel refused to {action}: permission denied. Run gputrace with sudo, or give it \
-         CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and (for tracepoints and perf uprobes) CAP_SYS_ADMIN"
+         CAP_BPF and CAP_PERFMON, for perf events on functions CAP_SYS_ADMIN as well, and for \
+         tracepoints CAP_DAC_READ_SEARCH"
     )]
     PermissionDenied {
         /// What was tried.
         action: String,
     },
     /// The kernel lacks something that gputrace cannot do without.
-    #[error("this kernel cannot {action}: {cause}. gputrace needs Linux 5.15 or later with {needs}")]
+    #[error("this kernel cannot {action}: {cause}. gputrace needs Linux 6.1 or later with {needs}")]
     Unsupported {
         /// What was tried.
         action: String,

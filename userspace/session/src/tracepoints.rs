@@ -88,7 +88,9 @@ impl Tracepoints {
         if !missing.is_empty() && !std::mem::replace(&mut self.told, true) {
             let list = missing.join(", ");
             let known = self.attached.len();
-            news.push(notice(if self.named || known == 0 {
+            news.push(notice(if let Err(error) = tracefs::tracefs() {
+                format!("tracepoints are not recorded ({list}): {error}")
+            } else if self.named || known == 0 {
                 format!("this kernel has no tracepoint {list} yet; it is recorded when a module brings it")
             } else {
                 format!("{known} tracepoints of the driver are recorded; this kernel has no {list}")

@@ -112,7 +112,7 @@ fn map(name: &str, kind: MapKind) -> Check {
                 }
                 Some(libc::ENOSYS) => check("the kernel has no eBPF; nothing can be recorded")
                     .next("use a kernel with CONFIG_BPF_SYSCALL"),
-                _ => check("the kernel lacks this; nothing can be recorded").next("use Linux 5.15 or later"),
+                _ => check("the kernel lacks this; nothing can be recorded").next("use Linux 6.1 or later"),
             }
         }
     }

@@ -1,0 +1,88 @@
+//! A whole round.
+
+use std::{os::unix::process::ExitStatusExt as _, process::ExitStatus};
+
+use gputrace_e2e::{Bench, Running};
+
+use crate::{
+    left::{self, Kernel},
+    plan::{End, Of, Round},
+    recording::Made,
+    shared::Shared,
+    target::{Seen, Target},
+};
+
+/// Runs a round and holds it against what must be true. `crowd` processes of the program live at
+/// once when it begins.
+///
+/// # Panics If something is not.
+pub fn run(bench: &Bench, round: &Round, crowd: u32) {
+    let before = Kernel::now();
+    let target = Target::new(bench, round, crowd);
+    let alone = target.alone(&Shared::create(&bench.path().join("alone")));
+    left::wait_for_no_process();
+
+    let shared = Shared::create(&bench.path().join("traced"));
+    let launched = round
+        .recordings
+        .first()
+        .is_some_and(|first| first.of == Of::Launched);
+    let mut program = (!launched).then(|| target.start(0, &shared));
+    let mut launcher = None;
+    let mut told_to_end = false;
+    for (number, plan) in (0..).zip(&round.recordings) {
+        let mut made = Made::begin(bench, number, plan, &target, &shared);
+        let status = made.end();
+        made.check(status);
+        before.wait_for_nothing_new();
+        if plan.of == Of::Launched {
+            told_to_end = plan.end == End::Terminate;
+            launcher = Some((made.passed_on(status), made.gputrace));
+        }
+    }
+
+    shared.stop();
+    let seen = match (&mut program, launcher) {
+        (Some(program), _) => {
+            let status = program.wait();
+            Some(Seen {
+                text: program.stdout(),
+                status,
+            })
+        }
+        // gputrace has told it to end, and may have waited for that; what it had printed by then is
+        // for nobody to say.
+        (None, _) if told_to_end => None,
+        (None, Some((passed_on, gputrace))) => outlived(&shared, passed_on, &gputrace, alone.status),
+        (None, None) => None,
+    };
+    if let Some(seen) = seen {
+        assert_eq!(seen.text, alone.text, "the program saw something else than alone");
+        assert_eq!(
+            seen.status, alone.status,
+            "the program ended otherwise than alone"
+        );
+    }
+    left::wait_for_no_process();
+    before.wait_for_nothing_new();
+}
+
+/// What came of a launched program, whose output is in that of `gputrace`. None if it never began,
+/// since gputrace was killed.
+fn outlived(shared: &Shared, passed_on: Option<i32>, gputrace: &Running, alone: ExitStatus) -> Option<Seen> {
+    let status = match passed_on {
+        // As a shell's: 128 and the signal.
+        Some(code) if Some(code) == alone.code().or(alone.signal().map(|signal| 128 + signal)) => alone,
+        Some(code) => ExitStatus::from_raw(code << 8),
+        None if shared.pid() == 0 => {
+            left::wait_for_no_process();
+            return None;
+        }
+        None => left::end_of_orphan(shared.pid()),
+    };
+    gputrace.wait_for_end_of_output();
+    Some(Seen {
+        text: gputrace.stdout(),
+        status,
+    })
+}

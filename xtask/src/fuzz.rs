@@ -1,0 +1,250 @@
+//! `cargo xtask fuzz`: runs all fuzz targets of tests/fuzz by the clock.
+//!
+//! No cargo-fuzz and no nightly compiler: what libFuzzer needs of the compiler are options of
+//! LLVM's that every one takes (`tests/fuzz/rustc.sh`), and an address sanitizer has little to find
+//! in code without `unsafe`.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::exec;
+use crate::progress::{self, long_step};
+use crate::setup::{self, Purpose};
+use crate::workspace::Workspace;
+
+/// Arguments of `cargo xtask fuzz`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only these targets [default: all of tests/fuzz/fuzz_targets]
+    targets: Vec<String>,
+    /// How long each target runs
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Seed of libFuzzer's random numbers; the same inputs are tried again as far as the machine is
+    /// as fast
+    #[arg(long, default_value_t = 1)]
+    seed: u32,
+    /// Targets that run at once [default: one for each processor]
+    #[arg(long)]
+    jobs: Option<usize>,
+}
+
+/// Code for which the targets are built. Named, so that cargo tells the compiler what becomes part
+/// of them.
+const PLATFORM: &str = "x86_64-unknown-linux-gnu";
+
+/// No input takes so long, s; libFuzzer calls it a hang.
+const SLOWEST: u32 = 10;
+
+/// Memory of a target, MB. Decoders are bounded far below that.
+const MEMORY: u32 = 2048;
+
+/// Longest input, bytes.
+const LONGEST: u32 = 1 << 16;
+
+/// How long a target may take beyond its time: for the input under way, and to read its corpus.
+const GRACE: Duration = Duration::from_secs(120);
+
+/// A target under way.
+struct Run {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    findings: PathBuf,
+    begin: Instant,
+}
+
+impl Args {
+    pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
+        setup::prepare(workspace, Purpose::Build).require(Purpose::Build)?;
+        let known = known_targets(workspace)?;
+        if let Some(unknown) = self.targets.iter().find(|name| !known.contains(name)) {
+            bail!(
+                "no fuzz target is called {unknown}; there are {}",
+                known.join(", ")
+            );
+        }
+        let chosen = if self.targets.is_empty() {
+            known
+        } else {
+            self.targets.clone()
+        };
+        let directory = workspace.target.join("fuzz");
+        let mut build = workspace.cargo();
+        build.args(["build", "--locked", "--profile=fuzz", "--bins"]);
+        build.args(["--manifest-path=tests/fuzz/Cargo.toml", "--target", PLATFORM]);
+        build.arg("--target-dir").arg(&directory);
+        build.env("RUSTC_WRAPPER", workspace.root.join("tests/fuzz/rustc.sh"));
+        long_step("build the fuzz targets", "with what guides libFuzzer", || {
+            exec::stream(&mut build)
+        })?;
+
+        let programs = directory.join(PLATFORM).join("fuzz");
+        let jobs = self
+            .jobs
+            .unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+        progress::heading(format_args!(
+            "{} fuzz targets, {} s each, {jobs} at once, seed {}",
+            chosen.len(),
+            self.seconds,
+            self.seed
+        ));
+        let mut waiting: VecDeque<String> = chosen.into();
+        let mut running: Vec<Run> = Vec::new();
+        let mut failed = Vec::new();
+        while !waiting.is_empty() || !running.is_empty() {
+            while running.len() < jobs.max(1)
+                && let Some(name) = waiting.pop_front()
+            {
+                running.push(self.start(workspace, &programs, &directory, name)?);
+            }
+            let mut going_on = Vec::new();
+            for mut run in running {
+                let late = run.begin.elapsed() > Duration::from_secs(self.seconds) + GRACE;
+                if late {
+                    // It is a child of ours that has not been waited for.
+                    run.child.kill().context("cannot end a fuzz target")?;
+                }
+                match run.child.try_wait().context("cannot wait for a fuzz target")? {
+                    None => going_on.push(run),
+                    Some(status) => {
+                        if !report(workspace, &run, status.success())? {
+                            failed.push(run.name);
+                        }
+                    }
+                }
+            }
+            running = going_on;
+            thread::sleep(Duration::from_millis(100));
+        }
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            bail!("{} found something, see above", failed.join(", "))
+        }
+    }
+
+    /// Starts a target. What it finds out goes into `directory`: the corpus, which the next run
+    /// begins with, and inputs that break it.
+    fn start(&self, workspace: &Workspace, programs: &Path, directory: &Path, name: String) -> Result<Run> {
+        let corpus = directory.join("corpus").join(&name);
+        let findings = directory.join("findings").join(&name);
+        for path in [&corpus, &findings] {
+            fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
+        }
+        let log = directory.join(format!("{name}.log"));
+        let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let mut command = Command::new(programs.join(&name));
+        command.current_dir(&workspace.root);
+        command.arg(format!("-max_total_time={}", self.seconds));
+        command.arg(format!("-seed={}", self.seed));
+        command.arg(format!("-timeout={SLOWEST}"));
+        command.arg(format!("-rss_limit_mb={MEMORY}"));
+        command.arg(format!("-max_len={LONGEST}"));
+        command.arg("-print_final_stats=1");
+        command.arg(format!("-artifact_prefix={}/", findings.display()));
+        // The first directory is that into which libFuzzer writes.
+        command.arg(&corpus);
+        let seeds = workspace.root.join("tests/fuzz/seeds").join(&name);
+        if seeds.is_dir() {
+            command.arg(seeds);
+        }
+        command.stdin(Stdio::null());
+        command.stdout(output.try_clone().context("cannot write the log")?);
+        command.stderr(output);
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start `{}`", exec::describe(&command)))?;
+        Ok(Run {
+            name,
+            child,
+            log,
+            findings,
+            begin: Instant::now(),
+        })
+    }
+}
+
+/// Says what became of a target; whether all is well.
+fn report(workspace: &Workspace, run: &Run, success: bool) -> Result<bool> {
+    let log = fs::read(&run.log).with_context(|| format!("cannot read {}", run.log.display()))?;
+    let log = String::from_utf8_lossy(&log);
+    let executions = executions(&log);
+    // Of no use are targets that did nothing, too: the check of the clock alone would let them
+    // pass.
+    let well = success && executions.is_some_and(|number| number > 0);
+    let state = if well { "passed" } else { "FAILED" };
+    let number = executions.map_or("no".to_owned(), |number| number.to_string());
+    progress::line(
+        state,
+        format_args!("{}: {number} executions", run.name),
+        run.begin.elapsed(),
+    );
+    if !well {
+        let lines: Vec<&str> = log.lines().rev().take(40).collect();
+        for line in lines.iter().rev() {
+            progress::note(format_args!("{line}"));
+        }
+        if let Some(input) = reproducer(&log) {
+            progress::note(format_args!("the input: {input}"));
+        }
+        progress::note(format_args!(
+            "inputs that break it are in {}, its output in {}",
+            workspace.relative(&run.findings).display(),
+            workspace.relative(&run.log).display()
+        ));
+    }
+    Ok(well)
+}
+
+/// The targets by name, in order.
+fn known_targets(workspace: &Workspace) -> Result<Vec<String>> {
+    let directory = workspace.root.join("tests/fuzz/fuzz_targets");
+    let entries = fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "rs")
+            && let Some(name) = path.file_stem()
+        {
+            names.push(name.to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// `stat::number_of_executed_units: 12345` of libFuzzer's last words.
+fn executions(log: &str) -> Option<u64> {
+    let number = log
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("stat::number_of_executed_units:"))?;
+    number.trim().parse().ok()
+}
+
+/// `Test unit written to PATH`.
+fn reproducer(log: &str) -> Option<&str> {
+    log.lines()
+        .find_map(|line| Some(line.split_once("Test unit written to ")?.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libfuzzers_last_words() {
+        let log = "#8\tINITED\nartifact_prefix='f/'; Test unit written to f/crash-1\n\
+                   stat::number_of_executed_units: 4711\nstat::average_exec_per_sec:     2";
+        assert_eq!(executions(log), Some(4711));
+        assert_eq!(reproducer(log), Some("f/crash-1"));
+        assert_eq!((executions("#1"), reproducer("#1")), (None, None));
+    }
+}
