@@ -66,12 +66,14 @@ pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a whole text file of at most [`MAX_BYTES`].
+/// Reads a whole text file of at most [`MAX_BYTES`]. Bytes that are not UTF-8 are replaced: processes choose parts of such
+/// files, their names for one, and must not make the rest unreadable.
 ///
 /// # Errors
-/// As [`read`], or `InvalidData` if it is not UTF-8.
+/// As [`read`].
 pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
-    String::from_utf8(read(path)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    let text = String::from_utf8(read(path)?);
+    Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 /// Reads the first `most` bytes of a file, or all if there are fewer.

@@ -257,16 +257,23 @@ impl Place {
         state(&self.descriptor).map_err(|errno| OpenError::open(&self.path, errno))
     }
 
+    /// Whether it is a regular file, as far as its type says.
+    #[must_use]
+    pub fn is_regular(&self) -> bool {
+        fstat(&self.descriptor).is_ok_and(|status| FileType::from_raw_mode(status.st_mode).is_file())
+    }
+
     /// Opens it for reading, if it is a regular file.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open(self) -> Result<RegularFile, OpenError> {
+    pub fn open(&self) -> Result<RegularFile, OpenError> {
         let Self { descriptor, path } = self;
+        let path = path.clone();
         let failed = |errno: Errno| OpenError::open(&path, errno);
-        let status = fstat(&descriptor).map_err(failed)?;
+        let status = fstat(descriptor).map_err(failed)?;
         let what = match FileType::from_raw_mode(status.st_mode) {
-            FileType::RegularFile if is_of_kernel(&descriptor).map_err(failed)? => Some("a file of the kernel"),
+            FileType::RegularFile if is_of_kernel(descriptor).map_err(failed)? => Some("a file of the kernel"),
             FileType::RegularFile => None,
             FileType::Directory => Some("a directory"),
             FileType::CharacterDevice | FileType::BlockDevice => Some("a device"),
@@ -282,7 +289,7 @@ impl Place {
             return Err(OpenError::TooLarge { path, size });
         }
         // Whoever holds a lease on the file is asked to give it up, and would be waited for.
-        let file = reopen(&descriptor, OFlags::NONBLOCK).map_err(failed)?;
+        let file = reopen(descriptor, OFlags::NONBLOCK).map_err(failed)?;
         Ok(RegularFile {
             file: file.into(),
             path,

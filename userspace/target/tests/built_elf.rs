@@ -304,7 +304,8 @@ fn other_architectures_and_other_files() {
     assert!(matches!(open("/dev/null"), ElfError::NotRegular { .. }));
     assert!(matches!(open("/"), ElfError::NotRegular { .. }));
     assert!(matches!(open("/nonexistent"), ElfError::Read { .. }));
-    assert!(matches!(open("/proc/self/stat"), ElfError::NotElf { .. }));
+    assert!(matches!(open("/proc/self/stat"), ElfError::NotRegular { .. }));
+    assert!(matches!(open("/etc/passwd"), ElfError::NotElf { .. }));
 }
 
 #[test]

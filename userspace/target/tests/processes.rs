@@ -184,7 +184,7 @@ fn a_process_in_a_chroot() {
     };
     let candidates = candidates::find(&search);
     assert_eq!(candidates.len(), 1);
-    assert_eq!(candidates[0].path, Path::new("/opt/libamdhip64.so.6"));
+    assert_eq!(candidates[0].path(), Path::new("/opt/libamdhip64.so.6"));
     assert_eq!(candidates[0].inode, opened.inode());
 }
 
@@ -208,7 +208,7 @@ fn candidates_of_a_program() {
     let found = candidates::find(&search);
     let first: Vec<_> = found
         .iter()
-        .map(|c| (c.path.as_path(), c.origin))
+        .map(|c| (c.path(), c.origin))
         .take(2)
         .collect();
     let real = directory.canonicalize().unwrap().join("deps/libamdhip64.so.6");

@@ -1,11 +1,7 @@
 //! Who a process is: name, program, parent, start, threads.
 
-use std::{
-    fs::{self, File},
-    io::Read,
-};
-
 use gputrace_capture::meta;
+use gputrace_files::kernel;
 
 use super::{ProcessError, refused};
 
@@ -26,14 +22,10 @@ const MAX_COMMAND: u64 = 1 << 20;
 /// [`ProcessError::NoSuchProcess`], or [`ProcessError::Proc`] if `/proc` cannot be read.
 pub fn describe(pid: u32) -> Result<meta::Process, ProcessError> {
     let path = format!("/proc/{pid}/stat");
-    let stat = fs::read(&path).map_err(|error| refused(pid, path, error))?;
+    let stat = kernel::read(&path).map_err(|error| refused(pid, path, error))?;
     let stat = Stat::parse(&stat).ok_or(ProcessError::NoSuchProcess { pid })?;
-    let executable = fs::read_link(format!("/proc/{pid}/exe"));
-    let mut command = Vec::new();
-    if let Ok(file) = File::open(format!("/proc/{pid}/cmdline")) {
-        // What was read before an error is shown.
-        let _ = file.take(MAX_COMMAND).read_to_end(&mut command);
-    }
+    let executable = kernel::read_link(format!("/proc/{pid}/exe"));
+    let command = kernel::read_some(format!("/proc/{pid}/cmdline"), MAX_COMMAND).unwrap_or_default();
     Ok(meta::Process {
         pid,
         parent: stat.parent,
@@ -61,7 +53,7 @@ pub fn pids() -> Result<Vec<u32>, ProcessError> {
 /// The process's id in its own pid namespace, if that is not gputrace's (a container); else `None`.
 #[must_use]
 pub fn namespace_pid(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = kernel::read_text(format!("/proc/{pid}/status")).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     // Outermost first, as far as we can see; one number if it is in our namespace.
     ids.split_ascii_whitespace().skip(1).last()?.parse().ok()
@@ -71,7 +63,7 @@ pub fn namespace_pid(pid: u32) -> Option<u32> {
 /// `None` if the process is gone or the kernel does not say.
 #[must_use]
 pub fn start_stack(pid: u32) -> Option<u64> {
-    let stat = Stat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)?;
+    let stat = Stat::parse(&kernel::read(format!("/proc/{pid}/stat")).ok()?)?;
     Some(stat.start_stack).filter(|stack| *stack != 0)
 }
 
@@ -82,11 +74,11 @@ pub(super) fn comm(pid: u32) -> Option<String> {
 
 /// State letter of a process, e.g. `Z` for one that has ended and was not waited for.
 pub(super) fn state(pid: u32) -> Option<char> {
-    Stat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?).map(|stat| stat.state)
+    Stat::parse(&kernel::read(format!("/proc/{pid}/stat")).ok()?).map(|stat| stat.state)
 }
 
 fn name(path: &str) -> Option<String> {
-    let bytes = fs::read(path).ok()?;
+    let bytes = kernel::read(path).ok()?;
     // The name may itself end with newlines; the kernel adds one.
     let name = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
     Some(String::from_utf8_lossy(name).into_owned())
@@ -109,9 +101,9 @@ fn threads(pid: u32) -> Vec<meta::Thread> {
 
 /// The entries of a directory whose names are numbers, in order.
 fn numbered(directory: &str) -> std::io::Result<Vec<u32>> {
-    let entries = fs::read_dir(directory)?.flatten();
-    let mut numbers: Vec<u32> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    let mut numbers: Vec<u32> = kernel::list(directory)?
+        .iter()
+        .filter_map(|name| name.to_str()?.parse().ok())
         .collect();
     numbers.sort_unstable();
     Ok(numbers)

@@ -2,11 +2,12 @@
 
 use std::{
     ffi::OsString,
-    fs::File,
     io::{self, BufRead, BufReader},
     os::unix::ffi::OsStringExt,
     path::PathBuf,
 };
+
+use gputrace_files::kernel;
 
 /// A mapping of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +120,7 @@ fn unescape(name: &[u8]) -> Vec<u8> {
 /// What the kernel says: `NotFound` if the process is gone, `PermissionDenied` if it may not be looked at.
 /// A process that ends while its maps are read has none, or the call fails with `ESRCH`.
 pub fn of_process(pid: u32) -> io::Result<Vec<Mapping>> {
-    let lines = BufReader::with_capacity(1 << 16, File::open(format!("/proc/{pid}/maps"))?).split(b'\n');
+    let lines = BufReader::with_capacity(1 << 16, kernel::open(format!("/proc/{pid}/maps"))?).split(b'\n');
     let mut mappings = Vec::new();
     for line in lines {
         mappings.extend(Mapping::parse(&line?));
