@@ -17,6 +17,7 @@ use std::{
     },
 };
 
+use gputrace_files::kernel;
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
     io::Errno,
@@ -184,7 +185,7 @@ impl ProcessMemory {
             Errno::INVAL => MemoryError::NoSuchProcess { pid },
             errno => refused(errno),
         })?;
-        let file = File::open(format!("/proc/{pid}/mem"))
+        let file = kernel::open(format!("/proc/{pid}/mem"))
             .map_err(|error| refused(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
         let memory = Self {
             pid,
