@@ -11,6 +11,7 @@ use gputrace_abi::{domain::Domain, values::ReadPlan};
 use gputrace_capture::meta::{Function, Library, Notice};
 use gputrace_catalog::structs;
 use gputrace_collect::{CollectorHandle, Command, clocks};
+use gputrace_files::target::FileState;
 use gputrace_probe::{
     attach::{Point, Scope},
     calls::Calls,
@@ -28,8 +29,9 @@ use crate::{
     chosen::{cookie, describe, hooks, observed, plan, read_plan, untraced},
     hot::{Hot, Own},
     kokkos::KokkosTools,
+    named::{Answer, LibraryName, NamedLibraries},
     news::{LeftOut, News},
-    others::{LibraryName, Others, Role},
+    others::{Executable, Others, Reach, Role},
     request::{FunctionFilter, Request},
     tools::Tools,
 };
@@ -44,9 +46,14 @@ struct Identity {
 }
 
 /// A library with probes.
+///
+/// The file itself is not kept open: processes can have any number of files that look like libraries. Whoever adds a probe
+/// has it open.
 #[derive(Debug)]
 struct Instrumented {
-    file: LibraryFile,
+    path: String,
+    /// Its soname and build id, if it is one of the libraries that the user named.
+    chosen: Option<String>,
     points: Vec<Point>,
     /// Functions whose end is seen at instructions that leave them, and those instructions.
     entries: Vec<Point>,
@@ -71,6 +78,18 @@ impl Instrumented {
     fn functions(&self) -> usize {
         self.points.len() + self.entries.len() + self.own.len()
     }
+
+    /// Whether nothing of it is of interest.
+    fn is_empty(&self) -> bool {
+        self.functions() == 0 && self.observed.is_empty()
+    }
+
+    /// Whether there are probes for these processes.
+    fn covers(&self, scope: Scope) -> bool {
+        self.scopes
+            .iter()
+            .any(|other| *other == scope || *other == Scope::EveryProcess)
+    }
 }
 
 /// All libraries of the recording and their probes.
@@ -82,7 +101,10 @@ pub(crate) struct Instruments {
     others: Others,
     tools: Tools,
     kokkos: KokkosTools,
+    named: NamedLibraries,
     libraries: HashMap<Identity, Instrumented>,
+    /// Files that need not be read again while they stay as they are.
+    read: HashMap<FileState, Identity>,
     /// Functions that are limited in how often they may be called.
     hot: Hot,
     /// Whether a file had functions of the others that were asked for.
@@ -97,6 +119,8 @@ pub(crate) struct Instruments {
     pub(crate) probed: usize,
     /// Things to tell the user.
     pub(crate) remarks: Vec<String>,
+    /// Those of them that are to be told now.
+    untold: Vec<String>,
 }
 
 impl Instruments {
@@ -108,6 +132,8 @@ impl Instruments {
             others: request.others.clone(),
             tools: Tools::default(),
             kokkos: KokkosTools::default(),
+            named: NamedLibraries::new(request.others.libraries.clone()),
+            read: HashMap::new(),
             hot: Hot::default(),
             matched: false,
             unmatched: Vec::new(),
@@ -117,6 +143,7 @@ impl Instruments {
             next_function: 0,
             probed: 0,
             remarks: Vec::new(),
+            untold: Vec::new(),
         }
     }
 
@@ -139,21 +166,27 @@ impl Instruments {
             remark(&mut self.remarks, text, collector);
         }
         if !self.others.is_empty() {
-            let missing = self.others.missing(&mapped);
-            let found = self.others.libraries.iter().filter(|one| !missing.contains(one));
-            self.found.extend(found.map(|library| library.given().to_owned()));
+            let executable = Executable::of(pid);
             for mapped in mapped {
-                let role = self.others.role(pid, &mapped);
+                let reach = self.others.reach(&executable, &mapped);
+                let role = Role {
+                    library: self.is_named(pid, &mapped, collector),
+                    program: reach.is_some(),
+                };
                 if role.any() || self.others.kokkos && self.kokkos.is_one(pid, &mapped) {
-                    wanted.push((mapped, role));
+                    let scope = match reach {
+                        Some(Reach::Process) if !role.library => Scope::Process(pid),
+                        _ => scope,
+                    };
+                    wanted.push((mapped, role, scope));
                 }
             }
         }
         match process::rocm_libraries(pid) {
             Ok(found) => {
                 for mapped in found.libraries {
-                    if self.wants(&mapped) && !wanted.iter().any(|(other, _)| *other == mapped) {
-                        wanted.push((mapped, Role::default()));
+                    if self.wants(&mapped) && !wanted.iter().any(|(other, ..)| *other == mapped) {
+                        wanted.push((mapped, Role::default(), scope));
                     }
                 }
             }
@@ -161,14 +194,19 @@ impl Instruments {
                 if !wanted.is_empty() => {}
             Err(error) => return Err(error.into()),
         }
-        for (mapped, role) in &wanted {
-            let file = process::open_mapped(pid, mapped)?;
-            let Some(library) = self.file(file, *role, scope, collector)? else {
+        for (mapped, role, scope) in &wanted {
+            let place = process::locate_mapped(pid, mapped)?;
+            if place.state().is_ok_and(|state| self.is_done(&state, *scope)) {
+                continue;
+            }
+            let file = process::open_located(pid, &place)?;
+            let Some(library) = self.file(&file, *role, *scope, collector)? else {
                 continue;
             };
             if !std::mem::replace(&mut library.announced, true) {
                 news.push(News {
-                    path: library.file.path().display().to_string(),
+                    path: library.path.clone(),
+                    chosen: library.chosen.take(),
                     functions: library.functions(),
                     left_out: std::mem::take(&mut library.left_out),
                 });
@@ -182,18 +220,56 @@ impl Instruments {
     /// # Errors
     ///
     /// [`SessionError::NoLibrary`] for the first of them.
-    pub(crate) fn check_libraries(&self, pid: u32) -> Result<(), SessionError> {
+    pub(crate) fn check_libraries(&mut self, pid: u32) -> Result<(), SessionError> {
         if self.others.libraries.is_empty() {
             return Ok(());
         }
-        let mapped = process::code_files(pid)?;
-        match self.others.missing(&mapped).first() {
-            Some(library) => Err(SessionError::NoLibrary {
+        let mut found = Answer::default();
+        for mapped in process::code_files(pid)? {
+            let answer = self.named.ask(pid, &mapped);
+            found.right.extend(answer.right);
+            found.misnamed.extend(answer.misnamed);
+        }
+        let names = self.named.names().iter().enumerate();
+        let missing = names.filter(|(index, _)| !found.right.contains(index)).next();
+        let Some((index, library)) = missing else {
+            return Ok(());
+        };
+        let misnamed = found.misnamed.into_iter().find(|(other, _)| *other == index);
+        Err(match misnamed {
+            Some((_, reason)) => SessionError::Misnamed { pid, reason },
+            None => SessionError::NoLibrary {
                 pid,
                 library: library.given().to_owned(),
-            }),
-            None => Ok(()),
+            },
+        })
+    }
+
+    /// Whether a mapped file is one of the libraries that the user named. That one only goes by such a name is told.
+    fn is_named(&mut self, pid: u32, mapped: &MappedFile, collector: &CollectorHandle) -> bool {
+        let answer = self.named.ask(pid, mapped);
+        for (_, reason) in answer.misnamed {
+            if self.named.is_news(&reason) {
+                let text = format!("process {pid}: {reason}");
+                self.untold.push(text.clone());
+                remark(&mut self.remarks, text, collector);
+            }
         }
+        let names = self.named.names();
+        let found = answer.right.iter().filter_map(|index| names.get(*index));
+        self.found.extend(found.map(|name| name.given().to_owned()));
+        !answer.right.is_empty()
+    }
+
+    /// What the user is to be told now.
+    pub(crate) fn take_untold(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.untold)
+    }
+
+    /// Whether nothing is left to do for a file that has been read already.
+    fn is_done(&self, state: &FileState, scope: Scope) -> bool {
+        let library = self.read.get(state).and_then(|file| self.libraries.get(file));
+        library.is_some_and(|library| library.is_empty() || library.announced && library.covers(scope))
     }
 
     /// Why none of the others that were asked for has been found: an error if nothing at all was.
@@ -271,7 +347,7 @@ impl Instruments {
         scope: Scope,
         collector: &CollectorHandle,
     ) -> Result<(), SessionError> {
-        self.file(file, Role::default(), scope, collector).map(drop)
+        self.file(&file, Role::default(), scope, collector).map(drop)
     }
 
     /// Probes libraries that were asked for by path and that targets may map later.
@@ -280,10 +356,11 @@ impl Instruments {
             library: true,
             program: false,
         };
-        for library in self.others.libraries.clone() {
-            let outcome = LibraryFile::open(library.given())
+        let names = self.others.libraries.clone();
+        for path in names.iter().filter_map(LibraryName::path) {
+            let outcome = LibraryFile::open(path)
                 .map_err(SessionError::from)
-                .and_then(|file| self.file(file, role, scope, collector).map(drop));
+                .and_then(|file| self.file(&file, role, scope, collector).map(drop));
             if let Err(error) = outcome {
                 // It matters only if a target maps it, and then it is told again.
                 tracing::debug!("{error}");
@@ -294,11 +371,13 @@ impl Instruments {
     /// Probes one library file for `scope`, if that has not been done.
     fn file(
         &mut self,
-        file: LibraryFile,
+        file: &LibraryFile,
         role: Role,
         scope: Scope,
         collector: &CollectorHandle,
     ) -> Result<Option<&mut Instrumented>, SessionError> {
+        /// So many files are remembered.
+        const MAX_READ: usize = 1 << 12;
         let identity = Identity {
             inode: file.inode(),
             build: file.elf().build_id.clone().ok_or_else(|| file.device()),
@@ -307,18 +386,21 @@ impl Instruments {
             let instrumented = self.register(file, role, collector)?;
             self.libraries.insert(identity.clone(), instrumented);
         }
+        if self.read.len() >= MAX_READ {
+            self.read.clear();
+        }
+        self.read.insert(file.state(), identity.clone());
         let Some(library) = self.libraries.get_mut(&identity) else {
             return Ok(None);
         };
         let functions = library.functions();
-        if functions == 0 && library.observed.is_empty() {
+        if library.is_empty() {
             return Ok(None);
         }
-        let covered = |other: &Scope| *other == scope || *other == Scope::EveryProcess;
-        if library.scopes.iter().any(covered) {
+        if library.covers(scope) {
             return Ok(Some(library));
         }
-        let path = library.file.attach_path();
+        let path = file.attach_path();
         if !library.observed.is_empty() {
             let probes = self.calls.observe(&path, scope, &library.observed)?;
             library.probes.push(probes);
@@ -350,7 +432,7 @@ impl Instruments {
             let text = format!(
                 "{} of {functions} functions of {} could not be probed, the first because: {}",
                 failures.len(),
-                library.file.path().display(),
+                library.path,
                 first.error
             );
             remark(&mut self.remarks, text, collector);
@@ -363,11 +445,11 @@ impl Instruments {
     /// they stand before the first record.
     fn register(
         &mut self,
-        file: LibraryFile,
+        file: &LibraryFile,
         role: Role,
         collector: &CollectorHandle,
     ) -> Result<Instrumented, SessionError> {
-        let (plan, remarks) = self.choose(&file, role)?;
+        let (plan, remarks) = self.choose(file, role)?;
         let left_out = LeftOut::of(&plan);
         let first = self.next_function;
         let hip = file.elf().soname.as_deref().and_then(structs::hip_major);
@@ -403,13 +485,13 @@ impl Instruments {
                 }
             }));
         }
-        let observed = match observed(&file, &plan, &self.domains) {
+        let observed = match observed(file, &plan, &self.domains) {
             // A program need not export anything.
             Err(ElfError::NoDynamicSymbols { .. }) if role.any() => Vec::new(),
             observed => observed.map_err(ProcessError::from)?,
         };
         let hooks = if gputrace_catalog::is_gpu_traced(&self.domains) {
-            hooks(&file)
+            hooks(file)
         } else {
             Vec::new()
         };
@@ -435,7 +517,7 @@ impl Instruments {
             "library to be probed"
         );
         collector.append(library.into());
-        for text in untraced(&file, &plan, &self.domains).into_iter().chain(remarks) {
+        for text in untraced(file, &plan, &self.domains).into_iter().chain(remarks) {
             let notice = Notice {
                 time: clocks::now(),
                 text,
@@ -443,8 +525,17 @@ impl Instruments {
             collector.send(Command::Meta(Box::new(notice.into())));
         }
         let own = self.hot.take(&mut points, &mut entries, &mut exits);
+        let elf = file.elf();
+        let chosen = role.library.then(|| {
+            format!(
+                "soname {}, build id {}",
+                elf.soname.as_deref().unwrap_or("none"),
+                elf.build_id.as_deref().unwrap_or("none")
+            )
+        });
         Ok(Instrumented {
-            file,
+            path: file.path().display().to_string(),
+            chosen,
             points,
             entries,
             exits,

@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use gputrace_files::kernel;
 use gputrace_probe::{
     attach::Scope,
     calls::Calls,
@@ -106,13 +107,13 @@ impl Linkers {
 
     /// Library files that the process (or, without one, any process of this system) is likely to map
     /// later. Probed in advance, they are traced from their first call on.
-    pub(crate) fn candidates(&self, pid: Option<u32>) -> Vec<LibraryFile> {
+    pub(crate) fn candidates(&self, pid: Option<u32>) -> impl Iterator<Item = LibraryFile> + use<> {
         let (root, executable, library_path, current_dir) = match pid {
             Some(pid) => (
                 PathBuf::from(format!("/proc/{pid}/root")),
-                std::fs::read_link(format!("/proc/{pid}/exe")).ok(),
+                kernel::read_link(format!("/proc/{pid}/exe")).ok(),
                 environment_of(pid, "LD_LIBRARY_PATH"),
-                std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_else(|_| PathBuf::from("/")),
+                kernel::read_link(format!("/proc/{pid}/cwd")).unwrap_or_else(|_| PathBuf::from("/")),
             ),
             None => (PathBuf::from("/"), None, None, PathBuf::from("/")),
         };
@@ -123,8 +124,8 @@ impl Linkers {
             current_dir: &current_dir,
         })
         .into_iter()
+        // One after the other: what is in them can take much memory.
         .filter_map(|candidate| candidate.into_library().ok())
-        .collect()
     }
 }
 
@@ -145,7 +146,9 @@ pub(crate) fn resolve(command: &[OsString]) -> Result<Resolved, InterpError> {
 
 /// A variable of a process's environment as it was when the process started.
 fn environment_of(pid: u32, name: &str) -> Option<OsString> {
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+    /// More is not read. The system allows 6 MiB at the start of a program, but a process may say that it is anything.
+    const MOST: u64 = 6 << 20;
+    let environment = kernel::read_some(format!("/proc/{pid}/environ"), MOST).ok()?;
     environment.split(|byte| *byte == 0).find_map(|entry| {
         let (key, value) = entry.split_at(entry.iter().position(|byte| *byte == b'=')?);
         (OsStr::new(name).as_encoded_bytes() == key)

@@ -372,7 +372,11 @@ impl Recorder<'_> {
                     if !*wait {
                         self.instruments.check_libraries(*pid)?;
                     }
-                    match self.instruments.process(*pid, scope, &self.collector) {
+                    let outcome = self.instruments.process(*pid, scope, &self.collector);
+                    for text in self.instruments.take_untold() {
+                        self.tell(&text);
+                    }
+                    match outcome {
                         Err(SessionError::Process(ProcessError::NoRocmLibraries { .. })) if *wait => {}
                         Err(error) => return Err(error),
                         Ok(news) => self.announce(&news),

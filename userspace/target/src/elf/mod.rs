@@ -166,6 +166,19 @@ impl ElfInfo {
         parse::parse(&ReadCache::new(file.file()), file.path())
     }
 
+    /// The same without symbols, which can be very many: what the file is called, how it is linked.
+    ///
+    /// # Errors
+    /// As [`ElfInfo::from_file`].
+    pub fn without_symbols(file: &RegularFile) -> Result<Self, ElfError> {
+        let cache = ReadCache::new(file.file());
+        let source = parse::Source {
+            data: &cache,
+            path: file.path(),
+        };
+        Ok(parse::without_symbols(source)?.0)
+    }
+
     /// The same for bytes in memory.
     ///
     /// # Errors

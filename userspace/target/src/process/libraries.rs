@@ -158,7 +158,15 @@ pub fn locate_mapped(pid: u32, mapped: &MappedFile) -> Result<Place, ProcessErro
 /// [`ProcessError::NoSuchProcess`] if the process is gone, [`ProcessError::PermissionDenied`],
 /// [`ProcessError::LibraryReplaced`], or [`ProcessError::Elf`] if the file cannot be understood.
 pub fn open_mapped(pid: u32, mapped: &MappedFile) -> Result<LibraryFile, ProcessError> {
-    let file = match locate_mapped(pid, mapped)?.open() {
+    open_located(pid, &locate_mapped(pid, mapped)?)
+}
+
+/// Opens what [`locate_mapped`] found.
+///
+/// # Errors
+/// [`ProcessError::PermissionDenied`], or [`ProcessError::Elf`] if the file cannot be understood.
+pub fn open_located(pid: u32, place: &Place) -> Result<LibraryFile, ProcessError> {
+    let file = match place.open() {
         Ok(file) => file,
         Err(OpenError::Open { path, source })
             if matches!(Errno::from_io_error(&source), Some(Errno::ACCESS | Errno::PERM)) =>

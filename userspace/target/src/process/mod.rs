@@ -18,7 +18,7 @@ use crate::elf::{self, ElfError, ElfInfo, Linkage};
 
 pub use info::{describe, namespace_pid, pids, start_stack};
 pub(crate) use libraries::file_at;
-pub use libraries::{MappedFile, locate_mapped, open_mapped};
+pub use libraries::{MappedFile, locate_mapped, open_located, open_mapped};
 
 use maps::Mapping;
 
