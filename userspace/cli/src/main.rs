@@ -1,6 +1,11 @@
 //! The `gputrace` command: arguments in, a recording or its outputs out. What it does is in
 //! `gputrace-session`; here is only how it talks to people.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
 mod args;
 mod domains;
 mod effective;

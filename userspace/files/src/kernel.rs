@@ -94,7 +94,9 @@ pub fn read_some(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
 /// As [`open`].
 pub fn list(path: impl AsRef<Path>) -> io::Result<Vec<OsString>> {
     let entries = Dir::new(open_with(path.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY)?)?;
-    let names = entries.flatten().map(|entry| entry.file_name().to_bytes().to_vec());
+    let names = entries
+        .flatten()
+        .map(|entry| entry.file_name().to_bytes().to_vec());
     let is_other = |name: &Vec<u8>| !matches!(name.as_slice(), b"." | b"..");
     Ok(names.filter(is_other).map(OsString::from_vec).collect())
 }
@@ -131,12 +133,18 @@ mod tests {
     #[test]
     fn no_link_to_what_a_process_chose_is_followed() {
         for path in ["/proc/self/exe", "/proc/self/fd/0", "/proc/self/root/etc/passwd"] {
-            assert_eq!(open(path).unwrap_err().raw_os_error(), Some(Errno::LOOP.raw_os_error()));
+            assert_eq!(
+                open(path).unwrap_err().raw_os_error(),
+                Some(Errno::LOOP.raw_os_error())
+            );
             assert!(!exists(path), "{path}");
         }
         // `/proc/self` is a link as well, to a directory of the kernel.
         assert!(read_text("/proc/self/status").unwrap().starts_with("Name:"));
-        assert_eq!(read_link("/proc/self/exe").unwrap(), std::env::current_exe().unwrap());
+        assert_eq!(
+            read_link("/proc/self/exe").unwrap(),
+            std::env::current_exe().unwrap()
+        );
         assert!(is_directory("/proc/self") && !is_directory("/proc/self/status"));
     }
 

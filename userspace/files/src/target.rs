@@ -148,9 +148,15 @@ impl Root {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let entries = Dir::new(reopen(&place, OFlags::DIRECTORY)?)?;
-        let names = entries.map_while(Result::ok).map(|entry| entry.file_name().to_bytes().to_vec());
+        let names = entries
+            .map_while(Result::ok)
+            .map(|entry| entry.file_name().to_bytes().to_vec());
         let is_other = |name: &Vec<u8>| !matches!(name.as_slice(), b"." | b"..");
-        let mut names: Vec<_> = names.filter(is_other).take(most).map(OsString::from_vec).collect();
+        let mut names: Vec<_> = names
+            .filter(is_other)
+            .take(most)
+            .map(OsString::from_vec)
+            .collect();
         names.sort();
         Ok(names)
     }
@@ -218,8 +224,7 @@ impl Place {
     /// [`OpenError::Open`]: no such mapping any more, or not the privileges (`CAP_CHECKPOINT_RESTORE`).
     pub fn of_mapping(pid: u32, range: &str, shown: &Path) -> Result<Self, OpenError> {
         let link = PathBuf::from(format!("/proc/{pid}/map_files/{range}"));
-        let descriptor =
-            path_only(&link, OFlags::empty()).map_err(|errno| OpenError::open(&link, errno))?;
+        let descriptor = path_only(&link, OFlags::empty()).map_err(|errno| OpenError::open(&link, errno))?;
         Ok(Self {
             descriptor,
             path: shown.to_owned(),
@@ -273,7 +278,9 @@ impl Place {
         let failed = |errno: Errno| OpenError::open(&path, errno);
         let status = fstat(descriptor).map_err(failed)?;
         let what = match FileType::from_raw_mode(status.st_mode) {
-            FileType::RegularFile if is_of_kernel(descriptor).map_err(failed)? => Some("a file of the kernel"),
+            FileType::RegularFile if is_of_kernel(descriptor).map_err(failed)? => {
+                Some("a file of the kernel")
+            }
             FileType::RegularFile => None,
             FileType::Directory => Some("a directory"),
             FileType::CharacterDevice | FileType::BlockDevice => Some("a device"),

@@ -185,7 +185,7 @@ impl Recorder<'_> {
     }
 
     /// Probes a file that a target may map later. That it cannot be probed matters only if it ever is.
-    pub(crate) fn try_candidate(&mut self, file: LibraryFile, scope: Scope) {
+    pub(crate) fn try_candidate(&mut self, file: &LibraryFile, scope: Scope) {
         let path = file.path().display().to_string();
         if let Err(error) = self.instruments.candidate(file, scope, &self.collector) {
             tracing::debug!("{path}: {error}");

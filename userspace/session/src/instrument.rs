@@ -230,8 +230,8 @@ impl Instruments {
             found.right.extend(answer.right);
             found.misnamed.extend(answer.misnamed);
         }
-        let names = self.named.names().iter().enumerate();
-        let missing = names.filter(|(index, _)| !found.right.contains(index)).next();
+        let mut names = self.named.names().iter().enumerate();
+        let missing = names.find(|(index, _)| !found.right.contains(index));
         let Some((index, library)) = missing else {
             return Ok(());
         };
@@ -343,11 +343,11 @@ impl Instruments {
     /// Probes a file that may be mapped later, if that has not been done.
     pub(crate) fn candidate(
         &mut self,
-        file: LibraryFile,
+        file: &LibraryFile,
         scope: Scope,
         collector: &CollectorHandle,
     ) -> Result<(), SessionError> {
-        self.file(&file, Role::default(), scope, collector).map(drop)
+        self.file(file, Role::default(), scope, collector).map(drop)
     }
 
     /// Probes libraries that were asked for by path and that targets may map later.

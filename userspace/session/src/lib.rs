@@ -14,6 +14,11 @@
 //! [`export`] makes outputs of a capture later. Nothing here prints: callers pass a function that shows
 //! a line to the user.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
 mod chosen;
 mod closing;
 mod config;

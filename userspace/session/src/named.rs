@@ -83,7 +83,11 @@ impl LibraryName {
 
     /// Whether a file is this library: `path` is where its process has it.
     fn judge(&self, path: &Path, file: &Identity) -> Verdict {
-        let name = || path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = || {
+            path.file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default()
+        };
         let soname = file.soname.as_deref();
         let is_right = match &self.kind {
             Kind::BuildId(id) => return Verdict::of(file.build_id.as_ref() == Some(id)),
@@ -97,9 +101,8 @@ impl LibraryName {
             Kind::Path(_) => return Verdict::Other,
             Kind::Name(wanted) => {
                 let is_called = is_version(name(), wanted);
-                let says = |soname: &str| {
-                    is_version(soname, wanted) || is_called && is_version(wanted, soname)
-                };
+                let says =
+                    |soname: &str| is_version(soname, wanted) || is_called && is_version(wanted, soname);
                 match soname {
                     Some(soname) if says(soname) => true,
                     _ if is_called => false,
@@ -107,7 +110,11 @@ impl LibraryName {
                 }
             }
         };
-        if is_right { Verdict::Right } else { Verdict::Misnamed }
+        if is_right {
+            Verdict::Right
+        } else {
+            Verdict::Misnamed
+        }
     }
 }
 
@@ -118,13 +125,18 @@ fn is_version(name: &str, of: &str) -> bool {
 }
 
 fn is_build_id(text: &str) -> bool {
-    text.len() >= MIN_BUILD_ID && text.len().is_multiple_of(2) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    text.len() >= MIN_BUILD_ID
+        && text.len().is_multiple_of(2)
+        && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 impl Twin {
     fn at(path: &Path) -> Option<Self> {
         let place = Place::at(path).ok()?;
-        let elf = place.open().ok().and_then(|file| ElfInfo::without_symbols(&file).ok());
+        let elf = place
+            .open()
+            .ok()
+            .and_then(|file| ElfInfo::without_symbols(&file).ok());
         Some(Self {
             state: place.state().ok()?,
             build_id: elf.and_then(|elf| elf.build_id),
@@ -177,7 +189,8 @@ impl Identity {
         };
         let next = match &self.build_id {
             Some(id) => format!("`--library {id}` chooses it nevertheless"),
-            None => "`--library` with a path that gputrace has as well chooses a file without a build id".to_owned(),
+            None => "`--library` with a path that gputrace has as well chooses a file without a build id"
+                .to_owned(),
         };
         format!(
             "{} goes by the name of {} but {says}, so it is not traced; {next}",
@@ -292,5 +305,147 @@ impl Known {
             right: self.right.clone(),
             misnamed: self.misnamed.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::MetadataExt as _};
+
+    use super::*;
+
+    fn of_this_process(start: &str) -> MappedFile {
+        let files = process::code_files(std::process::id()).unwrap();
+        let is_it = |file: &MappedFile| {
+            let name = file.path.file_name();
+            name.is_some_and(|name| name.to_string_lossy().starts_with(start))
+        };
+        files.into_iter().find(is_it).unwrap()
+    }
+
+    fn file(soname: Option<&str>, build_id: Option<&str>) -> Identity {
+        Identity {
+            state: FileState {
+                device: 1,
+                inode: 2,
+                size: 3,
+                modified: (0, 0),
+                changed: (0, 0),
+            },
+            soname: soname.map(str::to_owned),
+            build_id: build_id.map(str::to_owned),
+        }
+    }
+
+    fn verdict(given: &str, path: &str, file: &Identity) -> Verdict {
+        LibraryName::new(given.into()).judge(Path::new(path), file)
+    }
+
+    #[test]
+    fn a_library_is_what_it_says() {
+        use Verdict::{Misnamed, Other, Right};
+        let blas = file(Some("librocblas.so.4"), None);
+        for (given, path, expected) in [
+            ("librocblas", "/x/librocblas.so.4", Right),
+            ("librocblas.so", "/x/librocblas.so.4", Right),
+            ("librocblas.so.4", "/x/librocblas.so.4", Right),
+            ("librocblas.so.4.1.2", "/x/librocblas.so.4.1.2", Right),
+            // Whatever it is called.
+            ("librocblas", "/x/renamed.so", Right),
+            ("librocblas.so.4.1.2", "/x/renamed.so", Other),
+            ("librocbla", "/x/librocblas.so.4", Other),
+            ("librocblas.so.5", "/x/librocblas.so.4", Other),
+            ("/x/librocblas.so.4", "/x/librocblas.so.4", Right),
+            ("/x/librocblas.so.4.1", "/x/librocblas.so.4.1", Right),
+            ("/x/librocblas.so", "/y/librocblas.so", Other),
+        ] {
+            assert_eq!(verdict(given, path, &blas), expected, "{given} {path}");
+        }
+        // Something else is shown under the name.
+        let other = file(
+            Some("libc.so.6"),
+            Some("00112233445566778899aabbccddeeff00112233"),
+        );
+        let nothing = file(None, None);
+        for file in [&other, &nothing] {
+            for given in ["libfoo", "libfoo.so", "libfoo.so.1", "/x/libfoo.so.1"] {
+                assert_eq!(verdict(given, "/x/libfoo.so.1", file), Misnamed, "{given}");
+            }
+        }
+        let id = "00112233445566778899AABBCCDDEEFF00112233";
+        assert_eq!(verdict(id, "/x/libfoo.so.1", &other), Right);
+        assert_eq!(verdict(id, "/x/libfoo.so.1", &nothing), Other);
+        assert_eq!(verdict(&id[2..], "/x/libfoo.so.1", &other), Other);
+
+        let name = LibraryName::new("libfoo".into());
+        let text = other.misnamed(Path::new("/x/libfoo.so.1"), &name);
+        assert_eq!(
+            text,
+            "/x/libfoo.so.1 goes by the name of libfoo but says itself that it is libc.so.6, so it is not traced; \
+             `--library 00112233445566778899aabbccddeeff00112233` chooses it nevertheless"
+        );
+        assert!(
+            nothing
+                .misnamed(Path::new("/x"), &name)
+                .contains("has no soname that says so")
+        );
+    }
+
+    #[test]
+    fn libraries_of_this_process() {
+        let (pid, libc) = (std::process::id(), of_this_process("libc.so"));
+        let build_id = process::open_mapped(pid, &libc)
+            .unwrap()
+            .elf()
+            .build_id
+            .clone()
+            .unwrap();
+        let names = [
+            libc.path.clone(),
+            "libc.so.6".into(),
+            "libc".into(),
+            build_id.into(),
+            "lib".into(),
+            "libm.so.6".into(),
+            "/nowhere/libc.so.6".into(),
+            "/bin/sh".into(),
+        ];
+        let mut named = NamedLibraries::new(names.map(LibraryName::new).to_vec());
+        for _ in 0..2 {
+            let answer = named.ask(pid, &libc);
+            assert_eq!(answer.right, [0, 1, 2, 3]);
+            assert_eq!(answer.misnamed, []);
+        }
+    }
+
+    /// As somebody would who may mount files.
+    #[test]
+    fn another_file_under_a_name_is_told_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("libfoo.so.1");
+        fs::copy(&of_this_process("libc.so").path, &path).unwrap();
+        let place = Place::at(&path).unwrap();
+        let identity = Identity::of(&place.open().unwrap()).unwrap();
+        let named = |given: &Path| NamedLibraries::new(vec![LibraryName::new(given.to_owned())]);
+        let mut by_name = named(Path::new("libfoo"));
+        let known = by_name.judge(&path, &identity);
+        let [(0, text)] = &known.misnamed[..] else {
+            panic!("{known:?}");
+        };
+        assert!(known.right.is_empty() && text.contains("libc.so.6"), "{text}");
+        assert!(by_name.is_news(text) && !by_name.is_news(text));
+        for number in 0..MAX_TOLD {
+            by_name.is_news(&number.to_string());
+        }
+        assert!(!by_name.is_news("one too many"));
+        // Whoever names the file itself means it, also when it is built anew.
+        let by_path = named(&path);
+        assert_eq!(by_path.judge(&path, &identity).right, [0]);
+        let inode = fs::metadata(&path).unwrap().ino();
+        fs::copy(&path, directory.path().join("new")).unwrap();
+        fs::rename(directory.path().join("new"), &path).unwrap();
+        let anew = Identity::of(&Place::at(&path).unwrap().open().unwrap()).unwrap();
+        assert_ne!(anew.state.inode, inode);
+        assert_eq!(by_path.judge(&path, &anew).right, [0]);
     }
 }

@@ -20,12 +20,13 @@
 //! `{key}` is the same as `%key%`.
 
 use std::{
-    env, fs,
+    env,
     path::{Component, Path, PathBuf},
     sync::LazyLock,
 };
 
 use gputrace_capture::meta::{Mode, Recording};
+use gputrace_files::kernel;
 use jiff::{Zoned, fmt::strtime};
 use regex::{Captures, Regex};
 
@@ -302,7 +303,7 @@ pub(crate) fn constant_part(template: &Path) -> PathBuf {
 
 /// A number of `/proc/PID/stat`, counted from 0 behind the name (proc_pid_stat(5)).
 fn status(pid: u32, field: usize) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let text = kernel::read_text(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = text.rsplit_once(')')?;
     fields.split_whitespace().nth(field)?.parse().ok()
 }
@@ -310,12 +311,14 @@ fn status(pid: u32, field: usize) -> Option<u32> {
 /// How many children `parent`'s main thread has.
 fn siblings(parent: u32) -> usize {
     let path = format!("/proc/{parent}/task/{parent}/children");
-    fs::read_to_string(path).map_or(0, |list| list.split_whitespace().count())
+    kernel::read_text(path).map_or(0, |list| list.split_whitespace().count())
 }
 
 /// Words that end with a zero byte.
 fn words(path: &str) -> Vec<String> {
-    let bytes = fs::read(path).unwrap_or_default();
+    /// The system allows no more at the start of a program, but a process may say that it is anything.
+    const MOST: u64 = 6 << 20;
+    let bytes = kernel::read_some(path, MOST).unwrap_or_default();
     let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
     words
         .map(|word| String::from_utf8_lossy(word).into_owned())

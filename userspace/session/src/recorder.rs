@@ -1,8 +1,8 @@
 //! The course of a recording.
 
 use std::{
-    collections::BTreeSet, ffi::OsString, fs::File, os::fd::AsRawFd as _, path::PathBuf, process::ExitStatus,
-    sync::Arc, time::Duration,
+    collections::BTreeSet, ffi::OsString, fs::File, path::PathBuf, process::ExitStatus, sync::Arc,
+    time::Duration,
 };
 
 use gputrace_abi::{domain::Domain, record::task_op};
@@ -13,6 +13,7 @@ use gputrace_capture::{
 };
 use gputrace_collect::{Collector, CollectorHandle, Command, GpuSettings, Happening, Settings, clocks};
 use gputrace_export::OutputDir;
+use gputrace_files::{kernel, own};
 use gputrace_kfd::Paths;
 use gputrace_probe::{
     attach::Scope,
@@ -268,8 +269,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
 
 /// The same file, to be read from its beginning.
 fn open_again(file: &File) -> Result<File, SessionError> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    File::open(path).map_err(|cause| SessionError::System {
+    own::open_again(file).map_err(|cause| SessionError::System {
         action: "read the capture while it grows",
         cause,
     })
@@ -386,7 +386,7 @@ impl Recorder<'_> {
                     }
                     self.instruments.libraries_in_advance(scope, &self.collector);
                     for file in self.linkers.candidates(Some(*pid)) {
-                        self.try_candidate(file, scope);
+                        self.try_candidate(&file, scope);
                     }
                     self.collector.send(Command::Process(*pid));
                     self.describe(*pid);
@@ -404,7 +404,7 @@ impl Recorder<'_> {
                 self.instruments
                     .libraries_in_advance(Scope::EveryProcess, &self.collector);
                 for file in self.linkers.candidates(None) {
-                    self.try_candidate(file, Scope::EveryProcess);
+                    self.try_candidate(&file, Scope::EveryProcess);
                 }
                 self.calls.add_every_process()?;
                 for pid in users {
@@ -580,7 +580,7 @@ impl Recorder<'_> {
     /// Once a second: forget processes that are gone, whose ids could be given to others.
     fn tick(&mut self) {
         for pid in self.calls.targets().unwrap_or_default() {
-            if pid != 0 && !std::path::Path::new(&format!("/proc/{pid}")).exists() {
+            if pid != 0 && !kernel::exists(format!("/proc/{pid}")) {
                 // It can only fail if it is gone from the map already.
                 let _ = self.calls.remove_target(pid);
             }

@@ -409,14 +409,25 @@ mod tests {
         };
         let mut refused = Vec::new();
         for candidate in search(directory.path().as_os_str()) {
-            let name = candidate.path().file_name().unwrap().to_string_lossy().into_owned();
+            let name = candidate
+                .path()
+                .file_name()
+                .unwrap()
+                .to_string_lossy()
+                .into_owned();
             refused.push((name, candidate.into_library().unwrap_err().to_string()));
         }
-        let refused: Vec<_> = refused.iter().map(|(name, why)| (name.as_str(), why.as_str())).collect();
+        let refused: Vec<_> = refused
+            .iter()
+            .map(|(name, why)| (name.as_str(), why.as_str()))
+            .collect();
         let [(file, no_library), (memory, of_kernel), (sparse, too_large)] = refused[..] else {
             panic!("{refused:?}");
         };
-        assert_eq!([file, memory, sparse], ["libamdhip64.so.1", "libamdhip64.so.7", "libhsa-runtime64.so.1"]);
+        assert_eq!(
+            [file, memory, sparse],
+            ["libamdhip64.so.1", "libamdhip64.so.7", "libhsa-runtime64.so.1"]
+        );
         assert!(no_library.contains("is not an ELF file"), "{no_library}");
         assert!(of_kernel.contains("is not a regular file"), "{of_kernel}");
         assert!(too_large.contains("has 1099511627776 bytes"), "{too_large}");

@@ -139,7 +139,10 @@ pub fn resolve(command: &Command<'_>) -> Result<Resolved, InterpError> {
 fn unopened(error: OpenError) -> InterpError {
     match error {
         OpenError::Open { path, source }
-            if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+            if matches!(
+                source.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
         {
             InterpError::NotFound { program: path }
         }

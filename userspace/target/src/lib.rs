@@ -36,6 +36,11 @@
 //! names, the dynamic linker's cache. It is bounds-checked and of bounded size, and failures are typed
 //! errors that name the file or process and the next step.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
 pub mod candidates;
 pub mod elf;
 pub mod functions;

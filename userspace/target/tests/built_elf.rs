@@ -1,5 +1,6 @@
 //! ELF files built for the purpose: versions, aliases, indirect functions, other linkage, damage.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -58,7 +58,11 @@ fn only_regular_files_are_opened() {
     ] {
         if Path::new(path).exists() {
             assert_eq!(what(RegularFile::open(Path::new(path))), expected, "{path}");
-            assert_eq!(what(Root::own().unwrap().open(Path::new(path))), expected, "{path}");
+            assert_eq!(
+                what(Root::own().unwrap().open(Path::new(path))),
+                expected,
+                "{path}"
+            );
         }
     }
     let file = root.open(Path::new("link")).unwrap();
@@ -89,7 +93,11 @@ fn a_root_is_not_left() {
     }
     // Links of /proc would mean gputrace's own files.
     let own = Root::own().unwrap();
-    for path in ["/proc/self/exe", "/proc/self/root/etc/passwd", "/proc/self/cwd/Cargo.toml"] {
+    for path in [
+        "/proc/self/exe",
+        "/proc/self/root/etc/passwd",
+        "/proc/self/cwd/Cargo.toml",
+    ] {
         assert_eq!(what(own.open(Path::new(path))), "not there", "{path}");
     }
 }
@@ -105,7 +113,11 @@ fn listings_are_sorted_and_bounded() {
     assert_eq!(root.list(Path::new("/"), 1000).unwrap(), names);
     assert_eq!(root.list(Path::new("."), 7).unwrap().len(), 7);
     assert!(root.list(Path::new("file01"), 7).is_err());
-    let kind = Root::own().unwrap().list(Path::new("/proc/self"), 7).unwrap_err().kind();
+    let kind = Root::own()
+        .unwrap()
+        .list(Path::new("/proc/self"), 7)
+        .unwrap_err()
+        .kind();
     assert_eq!(kind, io::ErrorKind::Unsupported);
 }
 
@@ -166,7 +178,9 @@ fn make(root: &Path, entries: &[(String, Entry)]) -> HashSet<(u64, u64)> {
         }
         match entry {
             Entry::File | Entry::Huge => {
-                let Ok(file) = File::create_new(&path) else { continue };
+                let Ok(file) = File::create_new(&path) else {
+                    continue;
+                };
                 if matches!(entry, Entry::Huge) {
                     file.set_len(MAX_FILE + 1).unwrap();
                 } else {
