@@ -173,7 +173,7 @@ fn what_a_search_path_leads_to_is_not_opened() {
     // It went through the directory, and opened what is a library.
     assert_eq!(observer.opened(), [trap("library")], "{}", gputrace.describe());
     hostile.close_stdin();
-    hostile.finish();
+    hostile.wait();
 }
 
 /// What `name` of the dynamic segment's notes says: the build id, by readelf's own words.

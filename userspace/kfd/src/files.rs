@@ -262,6 +262,7 @@ impl Properties {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::fs;
 
     #[test]
     fn numbers_are_decimal_or_hexadecimal_and_have_no_sign() {

@@ -376,7 +376,7 @@ mod tests {
     fn the_program_of_a_process() {
         let pid = std::process::id();
         let executable = Executable::of(pid);
-        let files = gputrace_target::process::code_files(pid).unwrap();
+        let files = process::code_files(pid).unwrap();
         let programs: Vec<_> = files.iter().filter(|file| executable.is(file)).collect();
         assert_eq!(programs.len(), 1);
         assert_eq!(programs[0].path, std::env::current_exe().unwrap());

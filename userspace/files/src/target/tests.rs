@@ -12,6 +12,7 @@ use rustix::fs::mknodat;
 
 use super::*;
 
+#[expect(clippy::needless_pass_by_value, reason = "shorter where it is called")]
 fn what(outcome: Result<RegularFile, OpenError>) -> &'static str {
     match outcome {
         Err(OpenError::NotRegular { what, .. }) => what,

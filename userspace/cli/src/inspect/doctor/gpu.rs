@@ -242,7 +242,7 @@ pub(super) fn libraries() -> Section {
         current_dir: Path::new("/"),
     };
     for candidate in candidates::find(&search) {
-        let path = candidate.path.clone();
+        let path = candidate.path().to_owned();
         match candidate.into_library() {
             Ok(file) => add(&file, &mut section),
             Err(error) => section.push(Check::warning(

@@ -348,7 +348,7 @@ fn existing(directory: &Path) -> PathBuf {
     let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     absolute
         .ancestors()
-        .find(own::is_directory)
+        .find(|ancestor| own::is_directory(ancestor))
         .map_or_else(|| PathBuf::from("/"), Path::to_owned)
 }
 
