@@ -1,6 +1,12 @@
 //! Files that a hostile program leads gputrace to: none of them is opened that is no library, and none is probed for its
 //! name alone.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failure is what a test is for"
+)]
+
 use std::{
     ffi::OsStr,
     fs::{self, File},
