@@ -34,6 +34,11 @@
 //! # Ok(()) }
 //! ```
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
 mod block;
 pub mod counter;
 pub mod format;

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gputrace_files::own;
 use zerocopy::FromBytes;
 
 use crate::{
@@ -150,7 +151,7 @@ impl CaptureReader<BufReader<File>> {
     /// # Errors
     /// [`ReadError`] if it cannot be opened or is not a capture that this version can read.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
-        let file = File::open(path).map_err(|source| ReadError::Open {
+        let file = own::open(path).map_err(|source| ReadError::Open {
             path: path.to_owned(),
             source,
         })?;

@@ -1,5 +1,6 @@
 //! The file format against its promises: whole blocks survive, damage is found, failures are exact.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -29,6 +29,11 @@
 //! assert_eq!(signature.stack_words(), 2);
 //! ```
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
 pub mod class;
 mod domains;
 pub mod enums;

@@ -1,5 +1,7 @@
 //! Layouts of structures and values of flags against what a compiler makes of the headers of the three releases that `cargo xtask
 //! gen-catalog` fetches: a program prints `offsetof`, `sizeof` and the values, which owes nothing to how the data were made.
+
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;

@@ -1,5 +1,7 @@
 //! The catalogue against the ROCm that is installed here: its libraries' exported functions, and its
 //! headers read as plain text, which is independent of how the catalogue was made.
+
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;

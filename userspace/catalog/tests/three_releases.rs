@@ -1,6 +1,8 @@
 //! The catalogue against the libraries and headers of the three releases that `cargo xtask rocm` and `cargo xtask gen-catalog`
 //! fetch: a function that a library exports and a header declares is in the catalogue with the same parameters.
 //! Headers are read as plain text, which is independent of how the catalogue was made.
+
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;

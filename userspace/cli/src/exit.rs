@@ -84,7 +84,9 @@ fn session(error: &SessionError) -> u8 {
     match error {
         SessionError::NoTarget | SessionError::TooManyFunctions { .. } => USAGE,
         SessionError::File(error) => elf(error),
-        SessionError::NoLibrary { .. } | SessionError::NoFunction { .. } => LIBRARY,
+        SessionError::NoLibrary { .. } | SessionError::Misnamed { .. } | SessionError::NoFunction { .. } => {
+            LIBRARY
+        }
         SessionError::Launch { .. } | SessionError::Command(_) => NO_TARGET,
         SessionError::Process(error) => process(error),
         SessionError::Probe(error) => probe(error),

@@ -2,6 +2,10 @@
 //! `gputrace-session`; here is only how it talks to people.
 
 #![warn(clippy::print_stderr)]
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
 
 mod args;
 mod domains;

@@ -1,6 +1,8 @@
 //! What the program says of itself: help and the documentation made from the options, held against golden files.
 //!
 //! `GPUTRACE_UPDATE=1 cargo test -p gputrace` makes the files anew.
+
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::expect_used, reason = "tests")]
 
 use std::{fs, path::Path, process::Command};

@@ -1,5 +1,6 @@
 //! The commands that inspect, as people run them: on this machine, with a made-up GPU, and without privilege.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -1,5 +1,6 @@
 //! What becomes of files: of those that are there already, of those that are not finished, and of captures that are not whole.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

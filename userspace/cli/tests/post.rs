@@ -1,5 +1,6 @@
 //! What can be done with captures, as people run it.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

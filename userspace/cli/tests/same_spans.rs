@@ -1,5 +1,6 @@
 //! Every format holds the same spans, by readers that are not ours.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -47,6 +47,11 @@
 //! What it cannot know: kernels that the runtime makes without its own loader (ROCr's internal copy
 //! kernels); a code object that was unloaded before it was read.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
 mod cache;
 pub mod chain;
 pub mod container;

@@ -5,23 +5,13 @@
 //! the mapped one, by device and inode: the path may lead to another file by now.
 
 use std::{
-    fs::File,
     io,
-    os::{
-        fd::{AsRawFd, OwnedFd},
-        unix::{
-            ffi::OsStrExt,
-            fs::{FileExt, MetadataExt},
-        },
-    },
+    os::unix::{ffi::OsStrExt, fs::FileExt},
     path::{Component, Path, PathBuf},
 };
 
+use gputrace_files::target::{self, OpenError, Place, RegularFile, Root};
 use gputrace_target::process::maps::Mapping;
-use rustix::{
-    fs::{Mode, OFlags, ResolveFlags},
-    io::Errno,
-};
 
 use crate::{
     memory::{Memory, MemoryError},
@@ -86,6 +76,20 @@ pub enum SourceError {
     Memory(#[from] MemoryError),
 }
 
+impl From<OpenError> for SourceError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Open { path, source } => Self::Open { path, source },
+            OpenError::NotRegular { path, .. } => Self::NotRegular { path },
+            OpenError::TooLarge { size, .. } => Self::TooLarge { size },
+            other => Self::Open {
+                path: PathBuf::new(),
+                source: io::Error::other(other),
+            },
+        }
+    }
+}
+
 /// Reads memory of the process.
 pub(crate) fn memory(memory: &impl Memory, range: Range) -> Result<Vec<u8>, SourceError> {
     let Range { offset, size } = range;
@@ -95,21 +99,16 @@ pub(crate) fn memory(memory: &impl Memory, range: Range) -> Result<Vec<u8>, Sour
     Ok(memory.bytes(offset, size, MAX_CODE_OBJECT)?)
 }
 
-/// Identity and state of a part of a file: while it stays the same, so do the bytes. Whoever owns the file
-/// can set any modification time, but not the time of the last change of that.
+/// Identity and state of a part of a file: while it stays the same, so do the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileState {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
+    file: target::FileState,
     range: Range,
 }
 
 /// An open file with the part of it that is wanted.
 pub(crate) struct FilePart<'a> {
-    file: File,
+    file: RegularFile,
     path: &'a Path,
     pub(crate) range: Range,
 }
@@ -132,7 +131,7 @@ impl<'a> FilePart<'a> {
             Some(range) => range,
             None => Range {
                 offset: 0,
-                size: part.state()?.size,
+                size: part.state()?.file.size,
             },
         };
         if part.range.size > MAX_CODE_OBJECT {
@@ -144,13 +143,8 @@ impl<'a> FilePart<'a> {
     }
 
     pub(crate) fn state(&self) -> Result<FileState, SourceError> {
-        let metadata = self.file.metadata().map_err(|source| self.failed(source))?;
         Ok(FileState {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            file: self.file.state().map_err(|source| self.failed(source))?,
             range: self.range,
         })
     }
@@ -166,6 +160,7 @@ impl<'a> FilePart<'a> {
             bytes.resize(length.min(done + PIECE), 0);
             let piece = bytes.get_mut(done..).unwrap_or_default();
             self.file
+                .file()
                 .read_exact_at(piece, offset.saturating_add(done as u64))
                 .map_err(|source| self.failed(source))?;
         }
@@ -182,7 +177,7 @@ impl<'a> FilePart<'a> {
 }
 
 /// Opens the file that goes by a path in the process.
-fn open(pid: u32, path: &Path, mappings: &[Mapping]) -> Result<File, SourceError> {
+fn open(pid: u32, path: &Path, mappings: &[Mapping]) -> Result<RegularFile, SourceError> {
     let mapped = mappings.iter().find(|mapping| is_path_of(path, mapping));
     let Some(mapped) = mapped else {
         if !path.is_absolute() {
@@ -194,18 +189,24 @@ fn open(pid: u32, path: &Path, mappings: &[Mapping]) -> Result<File, SourceError
     };
     // The link leads to the mapped file itself, replaced, deleted or hidden as it may be. It takes privileges
     // (CAP_CHECKPOINT_RESTORE), and the mapping may be gone by now.
-    let link = PathBuf::from(format!("/proc/{pid}/map_files/{}", mapped.range()));
-    let leads_there =
-        || std::fs::read_link(&link).is_ok_and(|target| target.as_os_str().as_bytes() == mapped.printed());
-    if let Ok(file) = open_plain(&link, path)
-        && (is_inode(&file, mapped) || leads_there())
+    let is_printed = |place: &Place| {
+        let target = place.link();
+        target.is_ok_and(|target| target.as_os_str().as_bytes() == mapped.printed())
+    };
+    if let Ok(place) = Place::of_mapping(pid, &mapped.range(), path)
+        && (is_inode(&place, mapped) || is_printed(&place))
+        && let Ok(file) = place.open()
     {
         return Ok(file);
     }
     let inside = mapped.path();
-    let file = open_inside(pid, &inside)?;
-    if is_inode(&file, mapped) {
-        return Ok(file);
+    let root = Root::of_process(pid).map_err(|source| SourceError::Open {
+        path: inside.clone(),
+        source,
+    })?;
+    let place = root.locate(&inside)?;
+    if is_inode(&place, mapped) {
+        return Ok(place.open()?);
     }
     Err(SourceError::Replaced { path: inside })
 }
@@ -225,57 +226,20 @@ fn is_path_of(path: &Path, mapping: &Mapping) -> bool {
     !relative.as_os_str().is_empty() && printed.ends_with(&relative)
 }
 
-fn is_inode(file: &File, mapped: &Mapping) -> bool {
-    file.metadata()
-        .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == (mapped.device, mapped.inode))
+fn is_inode(place: &Place, mapped: &Mapping) -> bool {
+    place
+        .state()
+        .is_ok_and(|state| (state.device, state.inode) == (mapped.device, mapped.inode))
 }
 
 /// Opens an absolute path below the root directory of the process; symbolic links are followed as the process
 /// would, which cannot lead out of there.
-fn open_inside(pid: u32, path: &Path) -> Result<File, SourceError> {
-    let failed = |errno: Errno| SourceError::Open {
+fn open_inside(pid: u32, path: &Path) -> Result<RegularFile, SourceError> {
+    let root = Root::of_process(pid).map_err(|source| SourceError::Open {
         path: path.to_owned(),
-        source: errno.into(),
-    };
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let root = rustix::fs::open(
-        format!("/proc/{pid}/root"),
-        flags | OFlags::DIRECTORY,
-        Mode::empty(),
-    );
-    let root = root.map_err(failed)?;
-    // Magic links, those of `/proc`, would be the tracer's own.
-    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let place = rustix::fs::openat2(&root, path, flags, Mode::empty(), within).map_err(failed)?;
-    reopen(&place, path)
-}
-
-fn open_plain(link: &Path, path: &Path) -> Result<File, SourceError> {
-    let place = rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-    let place = place.map_err(|errno| SourceError::Open {
-        path: path.to_owned(),
-        source: errno.into(),
+        source,
     })?;
-    reopen(&place, path)
-}
-
-/// Opens for reading what was only located so far, if it is a regular file: opening a device can already do
-/// something.
-fn reopen(place: &OwnedFd, path: &Path) -> Result<File, SourceError> {
-    let failed = |errno: Errno| SourceError::Open {
-        path: path.to_owned(),
-        source: errno.into(),
-    };
-    let kind = rustix::fs::fstat(place).map_err(failed)?.st_mode;
-    if !rustix::fs::FileType::from_raw_mode(kind).is_file() {
-        return Err(SourceError::NotRegular {
-            path: path.to_owned(),
-        });
-    }
-    let link = format!("/proc/self/fd/{}", place.as_raw_fd());
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = rustix::fs::open(link, flags, Mode::empty()).map_err(failed)?;
-    Ok(File::from(file))
+    Ok(root.open(path)?)
 }
 
 #[cfg(test)]
@@ -283,10 +247,10 @@ mod tests {
     use super::*;
     use gputrace_target::process::maps;
     use rustix::{
-        fs::{CWD, FileType},
+        fs::{CWD, FileType, Mode},
         mm::{MapFlags, ProtFlags},
     };
-    use std::{ffi::c_void, os::unix::fs::symlink};
+    use std::{ffi::c_void, fs::File, os::unix::fs::symlink};
 
     fn read(path: &Path, range: Option<Range>, mappings: &[Mapping]) -> Result<Vec<u8>, SourceError> {
         FilePart::open(std::process::id(), path, range, mappings)?.read()

@@ -1,4 +1,6 @@
 //! Code objects of the compiler, against LLVM's own readers of them.
+
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,4 +1,6 @@
 //! Code objects of real HIP programs, from outside, against what the software GPU executed.
+
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -15,6 +15,11 @@
 //! domain where it began, so that `seen = written + unfinished + dropped` can be checked for each
 //! ([`gputrace_capture::ledger`]), and a difference would be a defect, not noise.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
 pub mod accounts;
 mod books;
 pub mod clocks;

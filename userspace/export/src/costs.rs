@@ -5,6 +5,7 @@ use std::{collections::HashMap, fmt, io::Write as _, sync::LazyLock, time::Durat
 use foldhash::fast::RandomState;
 use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::ProbeCost;
+use gputrace_files::kernel;
 use gputrace_timeline::event::{Call, Event, FunctionInfo};
 
 use crate::{
@@ -30,7 +31,7 @@ const RETURN: u64 = 250;
 
 /// What an instruction under the debug exception costs on this machine, ns.
 pub static MACHINE_STEP: LazyLock<u64> = LazyLock::new(|| {
-    let is_virtual = std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| {
+    let is_virtual = kernel::read_text("/proc/cpuinfo").is_ok_and(|text| {
         let flags = text.lines().find(|line| line.starts_with("flags"));
         flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
     });

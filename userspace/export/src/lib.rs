@@ -43,6 +43,11 @@
 //! # Ok(()) }
 //! ```
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
 mod ahead;
 mod behind;
 pub mod costs;

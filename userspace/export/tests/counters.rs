@@ -1,5 +1,6 @@
 //! Numbers that were read now and then: in tables, documents and lines.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{fs, io::Cursor, path::Path, sync::Arc};

@@ -2,6 +2,7 @@
 //!
 //! `GPUTRACE_BLESS=1 cargo test -p gputrace-export` rewrites the golden files; read the difference.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{

@@ -1,5 +1,6 @@
 //! An export onto a disk that fills up, simulated by a limit on the size of files.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{io::Cursor, ops::ControlFlow, path::Path};

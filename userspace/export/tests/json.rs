@@ -1,5 +1,6 @@
 //! JSON documents of made-up recordings, read back here and by Python's `json` (`tests/readers`).
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{

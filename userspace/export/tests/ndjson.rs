@@ -1,5 +1,6 @@
 //! NDJSON of made-up recordings: every line against the published schema.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeMap, fs, sync::Arc};

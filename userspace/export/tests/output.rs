@@ -1,5 +1,6 @@
 //! Files appear whole or not at all, belong to the right user, and links are not followed.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{

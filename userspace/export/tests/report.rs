@@ -1,6 +1,7 @@
 //! The page in a real browser: headless Chromium. Skipped where there is none (Debian package `chromium`), unless
 //! `GPUTRACE_REQUIRE_CHROMIUM=1`.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{

@@ -1,10 +1,10 @@
 //! Reading small files that may be absent, vanish or lie.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use gputrace_files::kernel;
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -73,7 +73,7 @@ fn is_absent(error: &io::Error) -> bool {
 
 /// All bytes of a file, `None` if there is none; an error if it has more than `limit`.
 pub(crate) fn bytes(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
-    let file = match File::open(path) {
+    let file = match kernel::open(path) {
         Ok(file) => file,
         Err(error) if is_absent(&error) => return Ok(None),
         Err(error) => return Err(FileError::read(path, error)),
@@ -160,18 +160,15 @@ fn parse_number(text: &str) -> Option<u64> {
 ///
 /// Names that are not UTF-8 are left out: the driver makes none.
 pub(crate) fn names(directory: &Path) -> Result<Vec<String>, FileError> {
-    let failed = |error| FileError::read(directory, error);
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
+    let names = match kernel::list(directory) {
+        Ok(names) => names,
         Err(error) if is_absent(&error) => return Ok(Vec::new()),
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(FileError::read(directory, error)),
     };
-    let mut names = Vec::new();
-    for entry in entries {
-        if let Ok(name) = entry.map_err(failed)?.file_name().into_string() {
-            names.push(name);
-        }
-    }
+    let mut names: Vec<String> = names
+        .into_iter()
+        .filter_map(|name| name.into_string().ok())
+        .collect();
     names.sort_unstable();
     Ok(names)
 }
@@ -265,6 +262,7 @@ impl Properties {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::fs;
 
     #[test]
     fn numbers_are_decimal_or_hexadecimal_and_have_no_sign() {

@@ -20,6 +20,8 @@ use std::{
     os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _},
 };
 
+use gputrace_files::kernel;
+
 use crate::{Paths, ioctl::flags::Names};
 
 /// `KFD_SMI_EVENT_*` that are asked for, by number, and the bit that asks for those of all processes.
@@ -292,7 +294,7 @@ impl SmiReader {
     ///
     /// What the system answers: there is no such GPU, or this process may not use it.
     pub fn open(paths: &Paths, gpu_id: u32) -> io::Result<Self> {
-        let device = File::options().read(true).write(true).open(&paths.dev_kfd)?;
+        let device = kernel::open_writable(&paths.dev_kfd)?;
         // `struct kfd_ioctl_smi_events_args`: the GPU, and the descriptor that the driver makes.
         let mut args = [gpu_id, 0];
         // SAFETY: the structure is as large as the number says.

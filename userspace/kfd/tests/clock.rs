@@ -1,5 +1,6 @@
 //! The clock model against the software GPU's clock, and the sampler against the mock driver.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(clippy::unwrap_used, reason = "test code outside of #[test] functions")]
 
 mod support;

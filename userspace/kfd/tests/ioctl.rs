@@ -1,5 +1,6 @@
 //! The table of requests against the kernel's own header, and the decoder against bytes of all kinds.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

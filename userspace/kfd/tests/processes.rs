@@ -1,5 +1,6 @@
 //! Processes from trees as the kernel's `kfd_process.c` makes them.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(clippy::unwrap_used, reason = "test code outside of #[test] functions")]
 
 use std::fs;

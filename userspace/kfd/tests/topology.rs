@@ -1,5 +1,6 @@
 //! The topology as made up by the mock driver, as written by these tests, and as this machine has it.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(clippy::unwrap_used, reason = "test code outside of #[test] functions")]
 
 mod support;

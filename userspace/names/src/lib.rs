@@ -12,6 +12,11 @@
 //! Names come from files of other users: a short mangled name can stand for an endless one, and nest as deeply as it
 //! is long. Both are bounded; a name beyond the bounds is left as it is.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
 use std::fmt::{self, Write as _};
 
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};

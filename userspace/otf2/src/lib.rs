@@ -44,6 +44,11 @@
 //! # Ok(()) }
 //! ```
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
 mod api;
 mod archive;
 mod definitions;

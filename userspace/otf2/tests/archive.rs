@@ -1,6 +1,7 @@
 //! Archives of made-up recordings, read back by OTF2's own tools. Skipped where OTF2's library or its tools
 //! are missing (Debian packages otf2-tools, python3-otf2), unless they are promised by `GPUTRACE_REQUIRE_OTF2=1`.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{

@@ -1,5 +1,7 @@
 //! Writes a trace of made-up calls and kernels and says how fast: `made_up_trace FILE [CALLS [DISPATCHES]]`.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+
 use std::{env, error::Error, fs::File, hint::black_box, time::Instant};
 
 use gputrace_abi::domain::Domain;

@@ -2,6 +2,7 @@
 //!
 //! `GPUTRACE_TEST_PYTHON` names an interpreter that has it; `cargo xtask test` sets it. Skipped otherwise.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::{

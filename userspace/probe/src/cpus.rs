@@ -1,11 +1,11 @@
 //! CPUs of the machine.
 
-use std::fs;
+use gputrace_files::kernel;
 
 /// Number of CPUs that can ever be: one more than the highest number a CPU can have.
 #[must_use]
 pub fn possible_cpus() -> u32 {
-    let list = fs::read_to_string("/sys/devices/system/cpu/possible").ok();
+    let list = kernel::read_text("/sys/devices/system/cpu/possible").ok();
     let highest = list.and_then(|text| parse_list(text.trim())?.into_iter().max());
     // There may be gaps, so their number alone would be too small.
     let count = || {
@@ -19,7 +19,7 @@ pub fn possible_cpus() -> u32 {
 /// Numbers of the CPUs that are plugged in. Falls back to all possible ones.
 #[must_use]
 pub fn present_cpus() -> Vec<u32> {
-    fs::read_to_string("/sys/devices/system/cpu/present")
+    kernel::read_text("/sys/devices/system/cpu/present")
         .ok()
         .and_then(|text| parse_list(text.trim()))
         .unwrap_or_else(|| (0..possible_cpus()).collect())

@@ -1,11 +1,9 @@
 //! Programs of the probes' object that are loaded only when they are asked for, into an object of their own that shares
 //! rings, counters, targets and the stop flag with the call programs.
 
-use std::{
-    fs,
-    os::fd::{AsFd as _, AsRawFd as _},
-};
+use std::os::fd::{AsFd as _, AsRawFd as _};
 
+use gputrace_files::kernel;
 use libbpf_rs::{Link, MapCore as _, Object, ObjectBuilder, OpenMapMut, ProgramAttachType, ProgramMut};
 
 use crate::{
@@ -68,7 +66,7 @@ pub(crate) fn missed(object: &Object) -> u64 {
         .progs()
         .filter_map(|program| {
             let file = format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd());
-            recursion_misses(&fs::read_to_string(file).ok()?)
+            recursion_misses(&kernel::read_text(file).ok()?)
         })
         .sum()
 }

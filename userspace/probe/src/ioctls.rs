@@ -4,9 +4,10 @@
 //! loaded apart from the call programs, whose rings, counters and targets they share, because the driver may be loaded
 //! later, and a program for a place that is not there cannot be loaded at all.
 
-use std::{fmt, fs};
+use std::fmt;
 
 use gputrace_abi::kfd::{KfdConfig, LongIoctl};
+use gputrace_files::kernel;
 use libbpf_rs::{Link, MapCore as _, MapFlags, Object, TracepointCategory};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -80,7 +81,7 @@ impl Ioctls {
     /// Whether the driver is there to be traced.
     #[must_use]
     pub fn is_driver_loaded() -> bool {
-        fs::exists(DEVICE).unwrap_or(false)
+        kernel::exists(DEVICE)
     }
 
     /// Attaches at `place`, or without one, at the cheapest that the kernel allows.
@@ -191,7 +192,7 @@ fn system_call_config() -> Result<KfdConfig, ProbeError> {
         cause,
         needs: "CONFIG_DEBUG_INFO_BTF and the amdgpu module",
     };
-    let text = fs::read_to_string(DEVICE).map_err(|error| cannot(format!("{DEVICE}: {error}")))?;
+    let text = kernel::read_text(DEVICE).map_err(|error| cannot(format!("{DEVICE}: {error}")))?;
     let device = device_number(&text).ok_or_else(|| cannot(format!("{DEVICE} holds {text:?}")))?;
     let enter = Tracepoint::read("syscalls", "sys_enter_ioctl")?;
     let exit = Tracepoint::read("syscalls", "sys_exit_ioctl")?;

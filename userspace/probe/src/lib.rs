@@ -15,6 +15,11 @@
 //! Nothing here knows what a library or a function is: callers pass a file, offsets and cookies
 //! (planned by `gputrace-target`), and read records and counters back (`gputrace-collect`).
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
 pub mod attach;
 pub mod calls;
 mod cpus;

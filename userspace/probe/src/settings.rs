@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use gputrace_abi::{config::ProbeConfig, counters::HEAT_WINDOW_SHIFT, record::LONG_SPAN_SIZE};
+use gputrace_files::own;
 use libbpf_rs::OpenObject;
 use zerocopy::IntoBytes as _;
 
@@ -177,7 +178,7 @@ fn wakeup_mask(ring_bytes: u32) -> u32 {
 /// will do, since it is only attached to, never run.
 pub(crate) fn entry_offset(path: &Path) -> Option<u64> {
     use std::os::unix::fs::FileExt as _;
-    let file = std::fs::File::open(path).ok()?;
+    let file = own::open(path).ok()?;
     let mut header = [0u8; 64];
     file.read_exact_at(&mut header, 0).ok()?;
     let table = u64::from_le_bytes(header.get(32..40)?.try_into().ok()?);

@@ -4,9 +4,11 @@
 //! `format` files is that of the kernel's `Documentation/trace/events.rst`.
 
 use std::{
-    fs, io,
+    io,
     path::{Path, PathBuf},
 };
+
+use gputrace_files::kernel;
 
 use crate::ProbeError;
 
@@ -19,7 +21,7 @@ use crate::ProbeError;
 pub fn tracefs() -> Result<PathBuf, ProbeError> {
     let mut cause = io::Error::from(io::ErrorKind::NotFound);
     for place in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
-        match fs::read_dir(Path::new(place).join("events")) {
+        match kernel::list(Path::new(place).join("events")) {
             Ok(_) => return Ok(PathBuf::from(place)),
             // Only root may look into it, so this says nothing about whether it is mounted.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -45,14 +47,14 @@ pub fn matching(pattern: &str) -> Vec<String> {
         return Vec::new();
     }
     let directory = root.join("events").join(category);
-    let exists = |name: &str| directory.join(name).join("format").exists();
+    let exists = |name: &str| kernel::exists(directory.join(name).join("format"));
     if name != "*" {
         return exists(name).then(|| pattern.to_owned()).into_iter().collect();
     }
-    let mut names: Vec<String> = fs::read_dir(&directory)
+    let mut names: Vec<String> = kernel::list(&directory)
         .into_iter()
         .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter_map(|name| name.into_string().ok())
         .filter(|name| exists(name))
         .map(|name| format!("{category}:{name}"))
         .collect();
@@ -94,7 +96,7 @@ impl Tracepoint {
     pub fn read(category: &str, name: &str) -> Result<Self, ProbeError> {
         let path = tracefs()?.join("events").join(category).join(name).join("format");
         let tracepoint = format!("{category}:{name}");
-        match fs::read_to_string(&path) {
+        match kernel::read_text(&path) {
             Ok(text) => Ok(Self {
                 name: tracepoint,
                 path,

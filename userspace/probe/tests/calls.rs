@@ -1,6 +1,7 @@
 //! The call programs on functions of this very test program: what the rings hold is compared with what
 //! the functions were called with.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -1,5 +1,6 @@
 //! The program on functions of the kernel: the registers that it records are the arguments of the calls.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

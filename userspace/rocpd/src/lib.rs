@@ -46,6 +46,11 @@
 //! # Ok(()) }
 //! ```
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
 mod allocations;
 mod calls;
 mod database;

@@ -1,5 +1,6 @@
 //! Databases of made-up recordings, read back by SQLite here and by Python's `sqlite3` (`tests/readers`).
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{

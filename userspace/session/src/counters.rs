@@ -17,6 +17,7 @@ use gputrace_capture::{
     meta::Notice,
 };
 use gputrace_collect::{CommandSender, clocks};
+use gputrace_files::kernel;
 use gputrace_kfd::{
     Paths,
     metrics::{
@@ -139,7 +140,7 @@ impl Drop for Reader {
 /// A thread for each GPU that has `pcie_bw`, which takes a second to be read. They end when nobody listens any more, and
 /// nobody waits for them.
 fn link_readers(paths: &Paths, gpus: &[GpuPlace]) -> Vec<mpsc::Receiver<(u32, Taken)>> {
-    let has_it = |gpu: &&GpuPlace| paths.device(gpu.drm_render_minor).join("pcie_bw").exists();
+    let has_it = |gpu: &&GpuPlace| kernel::exists(paths.device(gpu.drm_render_minor).join("pcie_bw"));
     let start = |gpu: &GpuPlace| {
         let (sender, receiver) = mpsc::sync_channel(1);
         let (paths, gpu) = (paths.clone(), gpu.clone());

@@ -132,7 +132,11 @@ impl Recorder<'_> {
     /// their probes were on are named, with the time `since` which that could be.
     pub(crate) fn try_process(&mut self, pid: u32, scope: Scope, since: Option<u64>) -> bool {
         let before = self.instruments.probed;
-        match self.instruments.process(pid, scope, &self.collector) {
+        let outcome = self.instruments.process(pid, scope, &self.collector);
+        for text in self.instruments.take_untold() {
+            self.tell(&text);
+        }
+        match outcome {
             Ok(news) => {
                 if let (Some(since), true) = (since, self.instruments.probed > before) {
                     self.tell_missed(pid, since);

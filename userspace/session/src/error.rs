@@ -43,6 +43,14 @@ pub enum SessionError {
         /// As the user gave it.
         library: PathBuf,
     },
+    /// A process has mapped something else under the name of a library that was asked for.
+    #[error("process {pid}: {reason}")]
+    Misnamed {
+        /// The process.
+        pid: u32,
+        /// Which file, what it is, and what to do.
+        reason: String,
+    },
     /// Nothing in a file is to be traced.
     #[error("no function of {} is traced: {reason}", path.display())]
     NoFunction {

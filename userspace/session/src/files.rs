@@ -39,6 +39,11 @@ impl<T> Default for Files<T> {
 }
 
 impl<T: OfFile> Files<T> {
+    /// How many files there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The file that a process has mapped, if it has been seen in the same mount before: without opening it.
     pub(crate) fn seen(&self, pid: u32, mapped: &MappedFile) -> Option<u32> {
         self.looks.get(&FileLook::of_mapped(pid, mapped)?).copied()

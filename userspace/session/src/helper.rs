@@ -46,6 +46,10 @@ impl Helper {
     clippy::multiple_unsafe_ops_per_block,
     reason = "a sequence of plain system calls with one and the same justification"
 )]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "after a fork only system calls are allowed, and /dev/null is harmless"
+)]
 fn settle(name: &'static CStr, others: RawFd) {
     // SAFETY: async-signal-safe calls on integers, constant strings and a local variable.
     unsafe {

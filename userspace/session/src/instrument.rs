@@ -24,17 +24,26 @@ use crate::{
     files::{Files, OfFile, Users},
     hot::{self, Hot, Own},
     kokkos::KokkosTools,
+    named::{Answer, LibraryName, NamedLibraries},
     news::{LeftOut, News},
-    others::{LibraryName, Others, Role},
+    others::{Executable, Others, Reach, Role},
     request::{FunctionFilter, Request, Targets},
     said::Said,
     tools::Tools,
 };
 
+/// Library files that are probed or known not to be of interest, at most.
+const MOST_LIBRARIES: usize = 1024;
+
 /// A library with probes.
+///
+/// The file stays open, so that it can be told from others ([`LibraryFile::is_same`]). Processes can have
+/// any number of files that look like libraries, hence [`MOST_LIBRARIES`].
 #[derive(Debug)]
 struct Instrumented {
     file: LibraryFile,
+    /// Its soname and build id, if it is one of the libraries that the user named.
+    chosen: Option<String>,
     points: Vec<Point>,
     /// Functions whose end is seen at instructions that leave them, and those instructions.
     entries: Vec<Point>,
@@ -92,6 +101,7 @@ pub(crate) struct Instruments {
     others: Others,
     tools: Tools,
     kokkos: KokkosTools,
+    named: NamedLibraries,
     libraries: Files<Instrumented>,
     /// Whether libraries that nobody uses any more are let go: in a recording of the whole node.
     releases: bool,
@@ -109,6 +119,8 @@ pub(crate) struct Instruments {
     pub(crate) probed: usize,
     /// What has been put into the recording.
     said: Said,
+    /// What is to be told the user now.
+    untold: Vec<String>,
 }
 
 impl Instruments {
@@ -120,6 +132,7 @@ impl Instruments {
             others: request.others.clone(),
             tools: Tools::default(),
             kokkos: KokkosTools::default(),
+            named: NamedLibraries::new(request.others.libraries.clone()),
             hot: Hot::default(),
             matched: false,
             unmatched: Vec::new(),
@@ -131,6 +144,7 @@ impl Instruments {
             next_function: 0,
             probed: 0,
             said: Said::default(),
+            untold: Vec::new(),
         }
     }
 
@@ -153,13 +167,19 @@ impl Instruments {
             remark(&mut self.said, text, collector);
         }
         if !self.others.is_empty() {
-            let missing = self.others.missing(&mapped);
-            let found = self.others.libraries.iter().filter(|one| !missing.contains(one));
-            self.found.extend(found.map(|library| library.given().to_owned()));
+            let executable = Executable::of(pid);
             for mapped in &mapped {
-                let role = self.others.role(pid, mapped);
+                let reach = self.others.reach(&executable, mapped);
+                let role = Role {
+                    library: self.is_named(pid, mapped, collector),
+                    program: reach.is_some(),
+                };
                 if role.any() || self.others.kokkos && self.kokkos.is_one(pid, mapped) {
-                    wanted.push((mapped.clone(), role));
+                    let scope = match reach {
+                        Some(Reach::Process) if !role.library => Scope::Process(pid),
+                        _ => scope,
+                    };
+                    wanted.push((mapped.clone(), role, scope));
                 }
             }
         }
@@ -168,26 +188,27 @@ impl Instruments {
             return Err(self.why_none(pid).into());
         }
         for mapped in rocm {
-            if self.wants(&mapped) && !wanted.iter().any(|(other, _)| *other == mapped) {
-                wanted.push((mapped, Role::default()));
+            if self.wants(&mapped) && !wanted.iter().any(|(other, ..)| *other == mapped) {
+                wanted.push((mapped, Role::default(), scope));
             }
         }
-        for (mapped, role) in &wanted {
+        for (mapped, role, scope) in &wanted {
             if let Some(id) = self.libraries.seen(pid, mapped)
                 && let Some(library) = self.libraries.get_mut(id)
-                && library.covers(scope)
+                && library.covers(*scope)
                 && (library.announced || library.is_empty())
             {
                 library.users.add(pid);
                 continue;
             }
             let file = process::open_mapped(pid, mapped)?;
-            let Some(library) = self.file(file, *role, scope, collector, Some(pid))? else {
+            let Some(library) = self.file(file, *role, *scope, collector, Some(pid))? else {
                 continue;
             };
             if !std::mem::replace(&mut library.announced, true) {
                 news.push(News {
                     path: library.file.path().display().to_string(),
+                    chosen: library.chosen.take(),
                     functions: library.functions(),
                     left_out: std::mem::take(&mut library.left_out),
                 });
@@ -214,18 +235,50 @@ impl Instruments {
     /// # Errors
     ///
     /// [`SessionError::NoLibrary`] for the first of them.
-    pub(crate) fn check_libraries(&self, pid: u32) -> Result<(), SessionError> {
+    pub(crate) fn check_libraries(&mut self, pid: u32) -> Result<(), SessionError> {
         if self.others.libraries.is_empty() {
             return Ok(());
         }
-        let mapped = process::code_files(pid)?;
-        match self.others.missing(&mapped).first() {
-            Some(library) => Err(SessionError::NoLibrary {
+        let mut found = Answer::default();
+        for mapped in process::code_files(pid)? {
+            let answer = self.named.ask(pid, &mapped);
+            found.right.extend(answer.right);
+            found.misnamed.extend(answer.misnamed);
+        }
+        let mut names = self.named.names().iter().enumerate();
+        let missing = names.find(|(index, _)| !found.right.contains(index));
+        let Some((index, library)) = missing else {
+            return Ok(());
+        };
+        let misnamed = found.misnamed.into_iter().find(|(other, _)| *other == index);
+        Err(match misnamed {
+            Some((_, reason)) => SessionError::Misnamed { pid, reason },
+            None => SessionError::NoLibrary {
                 pid,
                 library: library.given().to_owned(),
-            }),
-            None => Ok(()),
+            },
+        })
+    }
+
+    /// Whether a mapped file is one of the libraries that the user named. That one only goes by such a name is told.
+    fn is_named(&mut self, pid: u32, mapped: &MappedFile, collector: &CollectorHandle) -> bool {
+        let answer = self.named.ask(pid, mapped);
+        for (_, reason) in answer.misnamed {
+            if self.named.is_news(&reason) {
+                let text = format!("process {pid}: {reason}");
+                self.untold.push(text.clone());
+                remark(&mut self.said, text, collector);
+            }
         }
+        let names = self.named.names();
+        let found = answer.right.iter().filter_map(|index| names.get(*index));
+        self.found.extend(found.map(|name| name.given().to_owned()));
+        !answer.right.is_empty()
+    }
+
+    /// What the user is to be told now.
+    pub(crate) fn take_untold(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.untold)
     }
 
     /// Why none of the others that were asked for has been found: an error if nothing at all was.
@@ -312,8 +365,9 @@ impl Instruments {
             library: true,
             program: false,
         };
-        for library in self.others.libraries.clone() {
-            let outcome = LibraryFile::open(library.given())
+        let names = self.others.libraries.clone();
+        for path in names.iter().filter_map(LibraryName::path) {
+            let outcome = LibraryFile::open(path)
                 .map_err(SessionError::from)
                 .and_then(|file| self.file(file, role, scope, collector, None).map(drop));
             if let Err(error) = outcome {
@@ -360,6 +414,20 @@ impl Instruments {
     ) -> Result<Option<&mut Instrumented>, SessionError> {
         let id = match self.libraries.find(&file) {
             Some(id) => id,
+            None if self.libraries.len() >= MOST_LIBRARIES => {
+                let text = format!("only the first {MOST_LIBRARIES} library files are probed");
+                if self.said.is_new(&text) {
+                    self.untold.push(text.clone());
+                    collector.append(
+                        Notice {
+                            time: clocks::now(),
+                            text,
+                        }
+                        .into(),
+                    );
+                }
+                return Ok(None);
+            }
             None => {
                 let instrumented = self.register(file, role, collector)?;
                 self.libraries.insert(instrumented)
@@ -508,8 +576,17 @@ impl Instruments {
             collector.send(Command::Meta(Box::new(notice.into())));
         }
         let own = self.hot.take(&mut points, &mut entries, &mut exits);
+        let elf = file.elf();
+        let chosen = role.library.then(|| {
+            format!(
+                "soname {}, build id {}",
+                elf.soname.as_deref().unwrap_or("none"),
+                elf.build_id.as_deref().unwrap_or("none")
+            )
+        });
         Ok(Instrumented {
             file,
+            chosen,
             points,
             entries,
             exits,

@@ -16,6 +16,10 @@
 //! a line to the user.
 
 #![warn(clippy::print_stderr)]
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
 
 mod chosen;
 mod closing;
@@ -39,6 +43,7 @@ mod kokkos;
 mod launch;
 mod linkers;
 mod live;
+mod named;
 mod names;
 mod news;
 mod others;
@@ -62,8 +67,9 @@ mod written;
 pub use chosen::plan;
 pub use config::output_config;
 pub use error::SessionError;
+pub use named::LibraryName;
 pub use names::Names;
-pub use others::{LibraryName, Others, ProgramFunctions};
+pub use others::{Others, ProgramFunctions};
 pub use outputs::{Outputs, export, export_from};
 pub use periods::Period;
 pub use place::split;

@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use gputrace_files::kernel;
 use gputrace_probe::{
     attach::{Point, Scope},
     calls::Calls,
@@ -185,13 +186,13 @@ impl Linkers {
 
     /// Library files that the process (or, without one, any process of this system) is likely to map
     /// later. Probed in advance, they are traced from their first call on.
-    pub(crate) fn candidates(&self, pid: Option<u32>) -> Vec<LibraryFile> {
+    pub(crate) fn candidates(&self, pid: Option<u32>) -> impl Iterator<Item = LibraryFile> + use<> {
         let (root, executable, library_path, current_dir) = match pid {
             Some(pid) => (
                 PathBuf::from(format!("/proc/{pid}/root")),
-                std::fs::read_link(format!("/proc/{pid}/exe")).ok(),
+                kernel::read_link(format!("/proc/{pid}/exe")).ok(),
                 environment_of(pid, "LD_LIBRARY_PATH"),
-                std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_else(|_| PathBuf::from("/")),
+                kernel::read_link(format!("/proc/{pid}/cwd")).unwrap_or_else(|_| PathBuf::from("/")),
             ),
             None => (PathBuf::from("/"), None, None, PathBuf::from("/")),
         };
@@ -204,7 +205,7 @@ impl Linkers {
     }
 
     /// As [`Linkers::candidates`], for a program that is about to be started here.
-    pub(crate) fn candidates_of(&self, command: &[OsString]) -> Vec<LibraryFile> {
+    pub(crate) fn candidates_of(&self, command: &[OsString]) -> impl Iterator<Item = LibraryFile> + use<> {
         let binary = resolve(command).ok().map(|resolved| resolved.binary);
         let current_dir = env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         likely(&Search {
@@ -216,12 +217,11 @@ impl Linkers {
     }
 }
 
-/// Library files that a program is likely to map, opened.
-fn likely(search: &Search<'_>) -> Vec<LibraryFile> {
+/// Library files that a program is likely to map.
+fn likely(search: &Search<'_>) -> impl Iterator<Item = LibraryFile> + use<> {
+    // One after the other: what is in them can take much memory.
     let found = candidates::find(search).into_iter();
-    found
-        .filter_map(|candidate| candidate.into_library().ok())
-        .collect()
+    found.filter_map(|candidate| candidate.into_library().ok())
 }
 
 /// What starting `command` here and now would run.

@@ -25,12 +25,13 @@
 //! `{key}` is the same as `%key%`.
 
 use std::{
-    env, fs,
+    env,
     path::{Component, Path, PathBuf},
     sync::LazyLock,
 };
 
 use gputrace_capture::meta::{Mode, Recording};
+use gputrace_files::kernel;
 use gputrace_text::{Outside, outside};
 use jiff::{Zoned, fmt::strtime};
 use regex::{Captures, Regex};
@@ -351,7 +352,7 @@ pub(crate) fn constant_part(template: &Path) -> PathBuf {
 
 /// A number of `/proc/PID/stat`, counted from 0 behind the name (proc_pid_stat(5)).
 fn status(pid: u32, field: usize) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let text = kernel::read_text(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = text.rsplit_once(')')?;
     fields.split_whitespace().nth(field)?.parse().ok()
 }
@@ -359,7 +360,7 @@ fn status(pid: u32, field: usize) -> Option<u32> {
 /// How many children `parent`'s main thread has.
 fn siblings(parent: u32) -> usize {
     let path = format!("/proc/{parent}/task/{parent}/children");
-    fs::read_to_string(path).map_or(0, |list| list.split_whitespace().count())
+    kernel::read_text(path).map_or(0, |list| list.split_whitespace().count())
 }
 
 /// More of a command line or an environment is not read, bytes.

@@ -11,6 +11,8 @@ use crate::others::some;
 #[derive(Debug)]
 pub(crate) struct News {
     pub(crate) path: String,
+    /// Its soname and build id, if the user named it as a library and could have meant another.
+    pub(crate) chosen: Option<String>,
     /// Functions that are traced.
     pub(crate) functions: usize,
     pub(crate) left_out: LeftOut,
@@ -22,6 +24,9 @@ impl fmt::Display for News {
             0 => write!(f, "following the GPU's work through {}", self.path),
             functions => write!(f, "tracing {functions} functions of {}", self.path),
         }?;
+        if let Some(chosen) = &self.chosen {
+            write!(f, " ({chosen})")?;
+        }
         let LeftOut { refused, indirect } = &self.left_out;
         if let count @ 1.. = refused.len() {
             write!(f, "; {count} more cannot be traced: {}", some(refused))?;

@@ -1,21 +1,18 @@
 //! Functions besides ROCm's: those of libraries that the user names, and of the traced programs themselves.
 
-use std::{
-    collections::BTreeMap,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
 use gputrace_abi::domain::Domain;
+use gputrace_files::target::{FileState, Place, Root};
 use gputrace_target::{
     elf::SymbolKind,
     functions::{self, Choice, Functions},
     library::{LibraryFile, LibraryPlan},
-    process::MappedFile,
+    process::{self, MappedFile},
 };
 use regex::Regex;
 
-use crate::{SessionError, request::FunctionFilter};
+use crate::{SessionError, named::LibraryName, request::FunctionFilter};
 
 /// Where distributions install separate debug information.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
@@ -80,53 +77,6 @@ impl ProgramFunctions {
     }
 }
 
-/// A library as users name it: by path, or by file name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LibraryName {
-    given: PathBuf,
-    /// Inode, if there is such a file here.
-    inode: Option<u64>,
-}
-
-impl LibraryName {
-    /// What the user wrote: a path, or a name such as `librocblas` or `librocblas.so`, which also stand for
-    /// `librocblas.so.4`.
-    #[must_use]
-    pub fn new(given: PathBuf) -> Self {
-        let metadata = is_path(&given).then(|| std::fs::metadata(&given).ok()).flatten();
-        Self {
-            inode: metadata.map(|metadata| metadata.ino()),
-            given,
-        }
-    }
-
-    /// What the user wrote.
-    #[must_use]
-    pub fn given(&self) -> &Path {
-        &self.given
-    }
-
-    /// Whether this is the library: the very file or the same path, or, by name, the same name up to a suffix such
-    /// as `.so` or `.4`.
-    fn is(&self, mapped: &MappedFile) -> bool {
-        if is_path(&self.given) {
-            // Overlays show other devices in maps than in `stat`, so the device does not help.
-            return mapped.path == self.given
-                || self.inode == Some(mapped.inode) && mapped.path.file_name().is_some();
-        }
-        let name = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
-        let (Some(wanted), Some(name)) = (name(&self.given), name(&mapped.path)) else {
-            return false;
-        };
-        let version = name.strip_prefix(&wanted);
-        version.is_some_and(|version| version.is_empty() || version.starts_with('.'))
-    }
-}
-
-fn is_path(given: &Path) -> bool {
-    given.components().count() > 1 || given.is_absolute()
-}
-
 /// Why a file of a process is of interest besides ROCm's domains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Role {
@@ -156,25 +106,17 @@ impl Others {
         library.into_iter().chain(program).collect()
     }
 
-    /// What a mapped file of process `pid` is.
-    pub(crate) fn role(&self, pid: u32, mapped: &MappedFile) -> Role {
-        let is_module = |program: &ProgramFunctions| {
-            is_executable(pid, mapped)
-                || program
-                    .modules
-                    .as_ref()
-                    .is_some_and(|modules| modules.is_match(&mapped.path.to_string_lossy()))
-        };
-        Role {
-            library: self.libraries.iter().any(|library| library.is(mapped)),
-            program: self.program.as_ref().is_some_and(is_module),
+    /// Whether all functions of a mapped file are of interest, and in whom: it is the program that the process executes, or a
+    /// module that was asked for.
+    pub(crate) fn reach(&self, executable: &Executable, mapped: &MappedFile) -> Option<Reach> {
+        let program = self.program.as_ref()?;
+        if executable.is(mapped) {
+            return Some(Reach::Everybody);
         }
-    }
-
-    /// The names of libraries that are none of `mapped`.
-    pub(crate) fn missing<'a>(&'a self, mapped: &[MappedFile]) -> Vec<&'a LibraryName> {
-        let missing = |library: &&LibraryName| !mapped.iter().any(|file| library.is(file));
-        self.libraries.iter().filter(missing).collect()
+        let modules = program.modules.as_ref()?;
+        modules
+            .is_match(&mapped.path.to_string_lossy())
+            .then(|| executable.reach_of_path(mapped))
     }
 
     /// Exported indirect functions (IFUNC) that are wanted. They have no code of their own.
@@ -367,46 +309,75 @@ pub(crate) fn some(names: &[String]) -> String {
     format!("{}{more}", first.join(", "))
 }
 
-/// Whether the file is the program that the process executes.
-fn is_executable(pid: u32, mapped: &MappedFile) -> bool {
-    let link = format!("/proc/{pid}/exe");
-    let same_inode = std::fs::metadata(&link).is_ok_and(|metadata| metadata.ino() == mapped.inode);
-    same_inode && std::fs::read_link(&link).is_ok_and(|path| path.file_name() == mapped.path.file_name())
+/// Whose calls into a file are of interest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Those of everybody who is traced.
+    Everybody,
+    /// Those of the process that showed the file under its path. In a mount namespace of its own that path can mean any file
+    /// of the system.
+    Process,
+}
+
+/// The program that a process executes.
+pub(crate) struct Executable {
+    pid: u32,
+    /// `None` if the process may not be looked into.
+    state: Option<FileState>,
+    name: Option<OsString>,
+}
+
+impl Executable {
+    pub(crate) fn of(pid: u32) -> Self {
+        let place = Place::of_executable(pid).ok();
+        let link = place.as_ref().and_then(|place| place.link().ok());
+        Self {
+            pid,
+            state: place.and_then(|place| place.state().ok()),
+            name: link.and_then(|link| Some(link.file_name()?.to_owned())),
+        }
+    }
+
+    /// Whether the file is it. The file's number and name alone would not do: another file system has the same numbers.
+    fn is(&self, mapped: &MappedFile) -> bool {
+        let Some(state) = self.state else { return false };
+        state.inode == mapped.inode
+            && self.name.as_deref() == mapped.path.file_name()
+            && self.is_same(mapped, Some(state))
+    }
+
+    /// Whether the path of a file that the process has mapped means the same file to gputrace.
+    fn reach_of_path(&self, mapped: &MappedFile) -> Reach {
+        let seen = Root::own()
+            .ok()
+            .and_then(|root| root.locate(&mapped.path).ok())
+            .and_then(|place| place.state().ok());
+        if self.is_same(mapped, seen) {
+            Reach::Everybody
+        } else {
+            Reach::Process
+        }
+    }
+
+    fn is_same(&self, mapped: &MappedFile, as_seen: Option<FileState>) -> bool {
+        let located = process::locate_mapped(self.pid, mapped).ok();
+        let mapped = located.and_then(|place| place.state().ok());
+        mapped
+            .zip(as_seen)
+            .is_some_and(|(a, b)| (a.device, a.inode) == (b.device, b.inode))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn libc() -> MappedFile {
-        gputrace_target::process::code_files(std::process::id())
-            .unwrap()
-            .into_iter()
-            .find(|file| {
-                file.path
-                    .file_name()
-                    .is_some_and(|name| name.to_string_lossy().starts_with("libc.so"))
-            })
-            .unwrap()
-    }
-
-    #[test]
-    fn libraries_by_path_and_by_name() {
-        let libc = libc();
-        assert!(LibraryName::new(libc.path.clone()).is(&libc));
-        assert!(LibraryName::new("libc.so.6".into()).is(&libc));
-        assert!(LibraryName::new("libc.so".into()).is(&libc));
-        assert!(LibraryName::new("libc".into()).is(&libc));
-        for other in ["lib", "libc.s", "libm.so.6", "/nowhere/libc.so.6", "/bin/sh"] {
-            assert!(!LibraryName::new(other.into()).is(&libc), "{other}");
-        }
-    }
-
     #[test]
     fn the_program_of_a_process() {
         let pid = std::process::id();
-        let files = gputrace_target::process::code_files(pid).unwrap();
-        let programs: Vec<_> = files.iter().filter(|file| is_executable(pid, file)).collect();
+        let executable = Executable::of(pid);
+        let files = process::code_files(pid).unwrap();
+        let programs: Vec<_> = files.iter().filter(|file| executable.is(file)).collect();
         assert_eq!(programs.len(), 1);
         assert_eq!(programs[0].path, std::env::current_exe().unwrap());
     }

@@ -1,8 +1,8 @@
 //! The course of a recording.
 
 use std::{
-    collections::BTreeSet, ffi::OsString, fs::File, os::fd::AsRawFd as _, path::PathBuf, process::ExitStatus,
-    sync::Arc, time::Duration,
+    collections::BTreeSet, ffi::OsString, fs::File, path::PathBuf, process::ExitStatus, sync::Arc,
+    time::Duration,
 };
 
 use gputrace_abi::{domain::Domain, record::task_op};
@@ -13,6 +13,7 @@ use gputrace_capture::{
 };
 use gputrace_collect::{Collector, CollectorHandle, Command, GpuSettings, Happening, Settings, clocks};
 use gputrace_export::OutputDir;
+use gputrace_files::{kernel, own};
 use gputrace_kfd::Paths;
 use gputrace_probe::{
     attach::Scope,
@@ -285,8 +286,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
 
 /// The same file, to be read from its beginning.
 fn open_again(file: &File) -> Result<File, SessionError> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    File::open(path).map_err(|cause| SessionError::System {
+    own::open_again(file).map_err(|cause| SessionError::System {
         action: "read the capture while it grows",
         cause,
     })
@@ -409,7 +409,11 @@ impl Recorder<'_> {
                     if !*wait {
                         self.instruments.check_libraries(*pid)?;
                     }
-                    match self.instruments.process(*pid, scope, &self.collector) {
+                    let outcome = self.instruments.process(*pid, scope, &self.collector);
+                    for text in self.instruments.take_untold() {
+                        self.tell(&text);
+                    }
+                    match outcome {
                         Err(SessionError::Process(ProcessError::NoRocmLibraries { .. })) if *wait => {}
                         Err(error) => return Err(error),
                         Ok(news) => self.announce(&news),
@@ -663,7 +667,7 @@ impl Recorder<'_> {
     /// Once a second: forget processes that are gone, whose ids could be given to others.
     fn tick(&mut self) {
         for pid in self.calls.targets().unwrap_or_default() {
-            if pid != 0 && !std::path::Path::new(&format!("/proc/{pid}")).exists() {
+            if pid != 0 && !kernel::exists(format!("/proc/{pid}")) {
                 // It can only fail if it is gone from the map already.
                 let _ = self.calls.remove_target(pid);
             }

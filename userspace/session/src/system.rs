@@ -3,6 +3,7 @@
 use gputrace_abi::ABI_VERSION;
 use gputrace_capture::meta::{Mode, Recording};
 use gputrace_collect::clocks;
+use gputrace_files::kernel;
 use gputrace_probe::possible_cpus;
 
 use crate::request::{Request, Targets};
@@ -30,7 +31,7 @@ pub(crate) fn recording(request: &Request, backend: &str, main_pid: Option<u32>)
         kernel_release: text(uname.release()),
         kernel_version: text(uname.version()),
         machine: text(uname.machine()),
-        boot_id: std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        boot_id: kernel::read_text("/proc/sys/kernel/random/boot_id")
             .map(|id| id.trim().to_owned())
             .unwrap_or_default(),
         cpus: possible_cpus(),

@@ -8,22 +8,14 @@
 use std::{
     collections::HashSet,
     ffi::{OsStr, OsString},
-    fs::File,
-    io::{self, Read},
-    os::{
-        fd::AsRawFd,
-        unix::{
-            ffi::{OsStrExt, OsStringExt},
-            fs::MetadataExt,
-        },
-    },
+    os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use gputrace_files::target::{Place, Root};
 
 use crate::{
-    elf::{self, ElfError},
+    elf::{ElfError, ElfInfo},
     ld_cache,
     library::LibraryFile,
 };
@@ -57,27 +49,31 @@ pub enum Origin {
     RocmDirectory,
 }
 
-/// An existing library file.
+/// What goes by the name of a library. It is located and not opened.
 #[derive(Debug)]
 pub struct Candidate {
-    /// Its path, inside the root that was searched.
-    pub path: PathBuf,
     /// How it was found first.
     pub origin: Origin,
     /// `st_dev`.
     pub device: u64,
     /// `st_ino`.
     pub inode: u64,
-    file: File,
+    place: Place,
 }
 
 impl Candidate {
-    /// Reads the file, which is already open.
+    /// Its path, inside the root that was searched.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// Opens and reads the file, if it is one.
     ///
     /// # Errors
     /// As [`LibraryFile::from_file`].
     pub fn into_library(self) -> Result<LibraryFile, ElfError> {
-        LibraryFile::from_file(self.file, &self.path)
+        LibraryFile::from_file(self.place.open()?)
     }
 }
 
@@ -93,28 +89,38 @@ const DEFAULT_DIRECTORIES: [&str; 6] = [
 
 /// No cache of a real system comes near this many bytes.
 const MAX_CACHE: u64 = 64 << 20;
+/// More directories are not searched. Somebody who wants a search to last can name very many.
+const MAX_DIRECTORIES: usize = 1024;
+/// So many names of all directories together are looked at. `/usr/lib64` of a large installation has ten thousand.
+const MAX_NAMES: usize = 1 << 18;
+/// So many names of libraries are looked up.
+const MAX_LOOKUPS: usize = 4096;
+/// More candidates are not returned. Each takes a descriptor; ten releases of ROCm have some 250.
+const MAX_CANDIDATES: usize = 512;
 
 /// Finds the ROCm libraries that a program could map, each file once.
 ///
 /// Directories and files that cannot be read are passed over: they cannot be probed, and the program
-/// may never use them.
+/// may never use them. What the program has a say in is searched within limits, and the rest is searched whatever that
+/// came to.
 #[must_use]
 pub fn find(search: &Search<'_>) -> Vec<Candidate> {
-    let Ok(root) = Root::open(search.root) else {
+    let Ok(root) = Root::at(search.root) else {
         return Vec::new();
     };
-    let mut found = Found {
-        root,
-        files: HashSet::new(),
-        candidates: Vec::new(),
-    };
-    for directory in run_path(&found.root, search) {
-        found.directory(&directory, Origin::RunPath);
+    let mut of_program = Found::new(&root, MAX_CANDIDATES / 2);
+    for directory in run_path(&root, search) {
+        of_program.directory(&directory, Origin::RunPath);
     }
     for directory in split_path(search.library_path.unwrap_or_default(), search.current_dir) {
-        found.directory(&directory, Origin::LibraryPath);
+        of_program.directory(&directory, Origin::LibraryPath);
     }
-    for entry in found.root.linker_cache() {
+    let mut found = Found {
+        files: of_program.files,
+        candidates: of_program.candidates,
+        ..Found::new(&root, MAX_CANDIDATES)
+    };
+    for entry in linker_cache(&root) {
         if is_rocm(&entry.name) {
             found.file(Path::new(OsStr::from_bytes(&entry.path)), Origin::LinkerCache);
         }
@@ -122,7 +128,7 @@ pub fn find(search: &Search<'_>) -> Vec<Candidate> {
     for directory in DEFAULT_DIRECTORIES {
         found.directory(Path::new(directory), Origin::DefaultDirectory);
     }
-    for directory in rocm_directories(&found.root) {
+    for directory in rocm_directories(&root) {
         found.directory(&directory, Origin::RocmDirectory);
     }
     found.candidates
@@ -132,16 +138,38 @@ fn is_rocm(file_name: &[u8]) -> bool {
     std::str::from_utf8(file_name).is_ok_and(|name| !gputrace_catalog::library_domains(name).is_empty())
 }
 
-/// Candidates so far.
-struct Found {
-    root: Root,
+/// Candidates so far, and how much more may be looked at.
+struct Found<'a> {
+    root: &'a Root,
     files: HashSet<(u64, u64)>,
     candidates: Vec<Candidate>,
+    /// So many candidates may there be.
+    most: usize,
+    directories: usize,
+    names: usize,
+    lookups: usize,
 }
 
-impl Found {
+impl<'a> Found<'a> {
+    fn new(root: &'a Root, most: usize) -> Self {
+        Self {
+            root,
+            files: HashSet::new(),
+            candidates: Vec::new(),
+            most,
+            directories: MAX_DIRECTORIES,
+            names: MAX_NAMES,
+            lookups: MAX_LOOKUPS,
+        }
+    }
+
     fn directory(&mut self, directory: &Path, origin: Origin) {
-        for name in self.root.list(directory) {
+        if self.names == 0 || !take(&mut self.directories) {
+            return;
+        }
+        let names = self.root.list(directory, self.names).unwrap_or_default();
+        self.names = self.names.saturating_sub(names.len());
+        for name in names {
             if is_rocm(name.as_bytes()) {
                 self.file(&directory.join(name), origin);
             }
@@ -149,81 +177,35 @@ impl Found {
     }
 
     fn file(&mut self, path: &Path, origin: Origin) {
-        let Ok(file) = self.root.file(path) else { return };
-        let Ok(metadata) = file.metadata() else { return };
-        let (device, inode) = (metadata.dev(), metadata.ino());
-        if metadata.is_file() && self.files.insert((device, inode)) {
+        if self.candidates.len() >= self.most || !take(&mut self.lookups) {
+            return;
+        }
+        let Ok(place) = self.root.locate(path) else { return };
+        let Ok(state) = place.state() else { return };
+        let (device, inode) = (state.device, state.inode);
+        if place.is_regular() && self.files.insert((device, inode)) {
             self.candidates.push(Candidate {
-                path: path.to_owned(),
                 origin,
                 device,
                 inode,
-                file,
+                place,
             });
         }
     }
 }
 
-/// A directory that stands for `/`: symbolic links inside it, absolute ones too, do not lead out of it.
-struct Root {
-    directory: File,
-    /// It is `/` itself, so paths mean what they say and no system call is needed that sandboxes refuse.
-    is_own: bool,
+/// Takes one of those that are left, if there is one.
+fn take(left: &mut usize) -> bool {
+    let is_left = *left > 0;
+    *left = left.saturating_sub(1);
+    is_left
 }
 
-impl Root {
-    fn open(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-        Ok(Self {
-            directory,
-            is_own: path == Path::new("/"),
-        })
-    }
-
-    fn open_inside(&self, path: &Path, flags: OFlags) -> io::Result<File> {
-        let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        if self.is_own {
-            return Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?));
-        }
-        Ok(File::from(rustix::fs::openat2(
-            &self.directory,
-            path,
-            flags,
-            Mode::empty(),
-            ResolveFlags::IN_ROOT,
-        )?))
-    }
-
-    fn file(&self, path: &Path) -> io::Result<File> {
-        self.open_inside(path, OFlags::empty())
-    }
-
-    /// Names in a directory, sorted, so that the result does not depend on the file system.
-    fn list(&self, directory: &Path) -> Vec<OsString> {
-        let Ok(directory) = self.open_inside(directory, OFlags::DIRECTORY) else {
-            return Vec::new();
-        };
-        let Ok(entries) = std::fs::read_dir(format!("/proc/self/fd/{}", directory.as_raw_fd())) else {
-            return Vec::new();
-        };
-        let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
-        names.sort();
-        names
-    }
-
-    fn linker_cache(&self) -> Vec<ld_cache::Entry> {
-        let Ok(file) = self.file(Path::new("/etc/ld.so.cache")) else {
-            return Vec::new();
-        };
-        if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-            return Vec::new();
-        }
-        let mut bytes = Vec::new();
-        // What was read before an error is as good as a cache that is cut off.
-        let _ = file.take(MAX_CACHE).read_to_end(&mut bytes);
-        ld_cache::parse(&bytes)
-    }
+fn linker_cache(root: &Root) -> Vec<ld_cache::Entry> {
+    let cache = root.open(Path::new("/etc/ld.so.cache"));
+    // What was read before an error is as good as a cache that is cut off.
+    let bytes = cache.ok().and_then(|cache| cache.read_start(MAX_CACHE).ok());
+    bytes.map_or_else(Vec::new, |bytes| ld_cache::parse(&bytes))
 }
 
 /// The directories of the executable's run path.
@@ -232,18 +214,17 @@ fn run_path(root: &Root, search: &Search<'_>) -> Vec<PathBuf> {
         return Vec::new();
     };
     let executable = search.current_dir.join(executable);
-    let Ok(file) = root.file(&executable) else {
+    let Ok(place) = root.locate(&executable) else {
         return Vec::new();
     };
-    let Ok(elf) = elf::ElfInfo::from_file(&file, &executable) else {
+    let Some(elf) = place.open().ok().and_then(|file| ElfInfo::from_file(&file).ok()) else {
         return Vec::new();
     };
     // The kernel tells the dynamic linker the directory behind symbolic links.
-    let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    let real_root = std::fs::read_link(format!("/proc/self/fd/{}", root.directory.as_raw_fd()));
-    let real = link
+    let real = place
+        .link()
         .ok()
-        .zip(real_root.ok())
+        .zip(root.link().ok())
         .and_then(|(link, root)| Some(Path::new("/").join(link.strip_prefix(root).ok()?)));
     let executable = real.unwrap_or(executable);
     let origin = executable.parent().unwrap_or(Path::new("/")).as_os_str();
@@ -260,7 +241,7 @@ fn run_path(root: &Root, search: &Search<'_>) -> Vec<PathBuf> {
             ],
         );
         for directory in split_path(&expanded, search.current_dir) {
-            if !directories.contains(&directory) {
+            if directories.len() < MAX_DIRECTORIES && !directories.contains(&directory) {
                 directories.push(directory);
             }
         }
@@ -310,17 +291,20 @@ fn split_path(path: &OsStr, current_dir: &Path) -> Vec<PathBuf> {
 
 /// `/opt/rocm*/lib*`, newest release first.
 fn rocm_directories(root: &Root) -> Vec<PathBuf> {
-    let starts_with = |prefix: &'static [u8]| move |name: &OsString| name.as_bytes().starts_with(prefix);
+    /// Nobody has more of either.
+    const MOST: usize = 64;
+    let starting = |directory: &Path, prefix: &[u8]| {
+        let mut names = root.list(directory, MAX_LOOKUPS).unwrap_or_default();
+        names.retain(|name| name.as_bytes().starts_with(prefix));
+        names.reverse();
+        names.truncate(MOST);
+        names
+    };
     let mut directories = Vec::new();
-    for release in root
-        .list(Path::new("/opt"))
-        .into_iter()
-        .filter(starts_with(b"rocm"))
-        .rev()
-    {
+    for release in starting(Path::new("/opt"), b"rocm") {
         let release = Path::new("/opt").join(release);
-        let libraries = root.list(&release).into_iter().filter(starts_with(b"lib"));
-        directories.extend(libraries.map(|name| release.join(name)));
+        let libraries = starting(&release, b"lib");
+        directories.extend(libraries.into_iter().rev().map(|name| release.join(name)));
     }
     directories
 }
@@ -333,7 +317,7 @@ mod tests {
     fn paths(candidates: &[Candidate]) -> Vec<(String, Origin)> {
         candidates
             .iter()
-            .map(|c| (c.path.display().to_string(), c.origin))
+            .map(|c| (c.path().display().to_string(), c.origin))
             .collect()
     }
 
@@ -389,6 +373,72 @@ mod tests {
                 ),
             ]
         );
+    }
+
+    /// What somebody hostile could place in a directory that root searches for him.
+    #[test]
+    fn what_is_no_library_is_not_opened() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("libamdhip64.so.1"), "no library").unwrap();
+        // Opening it would wait for somebody to write.
+        mknodat(CWD, at("libamdhip64.so.2"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        fs::create_dir(at("libamdhip64.so.3")).unwrap();
+        for (name, target) in [
+            ("libamdhip64.so.4", "/dev/kmsg"),
+            ("libamdhip64.so.5", "/dev/ptmx"),
+            ("libamdhip64.so.6", "libamdhip64.so.6"),
+            ("libamdhip64.so.7", "/proc/self/mem"),
+            ("libamdhip64.so.8", "/proc/self/exe"),
+            ("libamdhip64.so.9", "/proc/self/fd/0"),
+        ] {
+            symlink(target, at(name)).unwrap();
+        }
+        let huge = fs::File::create(at("libhsa-runtime64.so.1")).unwrap();
+        huge.set_len(1 << 40).unwrap();
+        let search = |library_path: &OsStr| {
+            let found = find(&Search {
+                root: Path::new("/"),
+                executable: None,
+                library_path: Some(library_path),
+                current_dir: Path::new("/"),
+            });
+            let of_test = |candidate: &Candidate| candidate.origin == Origin::LibraryPath;
+            found.into_iter().filter(of_test).collect::<Vec<_>>()
+        };
+        let mut refused = Vec::new();
+        for candidate in search(directory.path().as_os_str()) {
+            let name = candidate
+                .path()
+                .file_name()
+                .unwrap()
+                .to_string_lossy()
+                .into_owned();
+            refused.push((name, candidate.into_library().unwrap_err().to_string()));
+        }
+        let refused: Vec<_> = refused
+            .iter()
+            .map(|(name, why)| (name.as_str(), why.as_str()))
+            .collect();
+        let [(file, no_library), (memory, of_kernel), (sparse, too_large)] = refused[..] else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(
+            [file, memory, sparse],
+            ["libamdhip64.so.1", "libamdhip64.so.7", "libhsa-runtime64.so.1"]
+        );
+        assert!(no_library.contains("is not an ELF file"), "{no_library}");
+        assert!(of_kernel.contains("is not a regular file"), "{of_kernel}");
+        assert!(too_large.contains("has 1099511627776 bytes"), "{too_large}");
+
+        // Very many directories, and very many files that look like libraries.
+        let many = format!("{}:", directory.path().display()).repeat(20_000);
+        assert_eq!(search(OsStr::new(&many)).len(), 3);
+        for number in 0..MAX_CANDIDATES {
+            fs::write(at(&format!("librccl.so.{number}")), "").unwrap();
+        }
+        assert_eq!(search(directory.path().as_os_str()).len(), MAX_CANDIDATES / 2);
     }
 
     #[test]

@@ -10,14 +10,15 @@
 //! `/proc/self/pagemap` shows to those with `CAP_SYS_ADMIN` (Linux, `Documentation/admin-guide/mm/pagemap.rst`).
 
 use std::{
-    fs::{File, Metadata},
+    fs::File,
     io,
     os::{
         fd::{AsFd, AsRawFd as _},
-        unix::fs::{FileExt as _, MetadataExt as _},
+        unix::fs::FileExt as _,
     },
 };
 
+use gputrace_files::{kernel, target::FileState};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use crate::{library::LibraryFile, process::MappedFile};
@@ -36,25 +37,25 @@ pub struct FileLook {
     inode: u64,
     size: u64,
     /// When the inode was last changed, s and ns.
-    changed: (i64, i64),
+    changed: (i64, u64),
 }
 
 impl FileLook {
     /// What was found out about a file.
     #[must_use]
-    pub fn of(metadata: &Metadata) -> Self {
+    pub fn of(state: &FileState) -> Self {
         Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            changed: (metadata.ctime(), metadata.ctime_nsec()),
+            device: state.device,
+            inode: state.inode,
+            size: state.size,
+            changed: state.changed,
         }
     }
 
     /// A file that a process has mapped; `None` if it cannot be said without opening it.
     #[must_use]
     pub fn of_mapped(pid: u32, mapped: &MappedFile) -> Option<Self> {
-        mapped.metadata(pid).as_ref().map(Self::of)
+        mapped.state(pid).as_ref().map(Self::of)
     }
 
     /// Whether the file is the same as far as can be told from looks alone, in whichever mounts the files are. Overlay
@@ -75,7 +76,7 @@ impl LibraryFile {
     /// # Errors
     /// What the kernel says.
     pub fn look(&self) -> io::Result<FileLook> {
-        Ok(FileLook::of(&self.metadata()?))
+        Ok(FileLook::of(&self.current_state()?))
     }
 
     /// Whether probes on one of the two are probes on the other. Where the kernel does not let this be found out for certain,
@@ -99,7 +100,7 @@ impl LibraryFile {
 /// to, or a file is empty or cannot be read.
 fn share_pages(one: &impl AsFd, other: &impl AsFd) -> Option<bool> {
     let (one, other) = (first_page(one).ok()?, first_page(other).ok()?);
-    let pagemap = File::open("/proc/self/pagemap").ok()?;
+    let pagemap = kernel::open("/proc/self/pagemap").ok()?;
     for _ in 0..LOOKS {
         let before = frame(&pagemap, &one);
         let its = frame(&pagemap, &other);

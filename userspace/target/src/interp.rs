@@ -7,16 +7,19 @@
 
 use std::{
     ffi::OsStr,
-    fs::File,
-    io::{self, Read},
+    io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
-use rustix::{fs::Access, io::Errno};
+use gputrace_files::{
+    own,
+    target::{OpenError, RegularFile},
+};
+use rustix::fs::Access;
 
 use crate::{
-    elf::{self, ElfError, ElfInfo},
+    elf::{ElfError, ElfInfo},
     library::{LibraryFile, SymbolError},
     linker_sites::{self, LinkerSite},
     process::{self, ProcessError},
@@ -114,9 +117,8 @@ pub fn resolve(command: &Command<'_>) -> Result<Resolved, InterpError> {
     let program = look_up(command)?;
     let mut binary = program.clone();
     for _ in 0..=MAX_SCRIPTS {
-        let file = elf::open(&binary).map_err(|error| unopened(&binary, error))?;
-        elf::regular(&file, &binary)?;
-        match ElfInfo::from_file(&file, &binary) {
+        let file = RegularFile::open(&binary).map_err(unopened)?;
+        match ElfInfo::from_file(&file) {
             Ok(elf) => {
                 let interpreter = elf.interpreter.map(|path| command.current_dir.join(path));
                 return Ok(Resolved {
@@ -136,16 +138,18 @@ pub fn resolve(command: &Command<'_>) -> Result<Resolved, InterpError> {
     Err(InterpError::TooManyScripts { program })
 }
 
-fn unopened(path: &Path, source: io::Error) -> InterpError {
-    match source.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NOENT | Errno::NOTDIR) => InterpError::NotFound {
-            program: path.to_owned(),
-        },
+fn unopened(error: OpenError) -> InterpError {
+    match error {
+        OpenError::Open { path, source }
+            if matches!(
+                source.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            InterpError::NotFound { program: path }
+        }
         // A program may be executable but not readable.
-        _ => InterpError::Elf(ElfError::Read {
-            path: path.to_owned(),
-            source,
-        }),
+        error => InterpError::Elf(error.into()),
     }
 }
 
@@ -169,11 +173,10 @@ fn look_up(command: &Command<'_>) -> Result<PathBuf, InterpError> {
     };
     let mut refused = None;
     for path in candidates {
-        let is_file = std::fs::metadata(&path).is_ok_and(|metadata| metadata.is_file());
-        if is_file && rustix::fs::access(&path, Access::EXEC_OK).is_ok() {
+        if own::is_file(&path) && rustix::fs::access(&path, Access::EXEC_OK).is_ok() {
             return Ok(path);
         }
-        if path.exists() {
+        if own::exists(&path) {
             refused.get_or_insert(path);
         }
     }
@@ -181,12 +184,8 @@ fn look_up(command: &Command<'_>) -> Result<PathBuf, InterpError> {
 }
 
 /// The interpreter that a script's first line names; `None` if it has none.
-fn script_interpreter(mut file: &File) -> Option<PathBuf> {
-    use std::io::Seek;
-    let mut start = Vec::new();
-    file.rewind().ok()?;
-    file.take(SCRIPT_HEADER).read_to_end(&mut start).ok()?;
-    shebang(&start).map(PathBuf::from)
+fn script_interpreter(file: &RegularFile) -> Option<PathBuf> {
+    shebang(&file.read_start(SCRIPT_HEADER).ok()?).map(PathBuf::from)
 }
 
 /// The path in a `#!` line, which ends at white space.

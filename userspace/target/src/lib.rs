@@ -32,9 +32,17 @@
 //! # Ok(()) }
 //! ```
 //!
+//! Files are located first and opened only if they are regular ([`gputrace_files::target`]): a program can place anything under
+//! the name of a library.
+//!
 //! Everything read here is outside data: ELF files of other users, memory maps with any bytes as file
 //! names, the dynamic linker's cache. It is bounds-checked and of bounded size, and failures are typed
 //! errors that name the file or process and the next step.
+
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
 
 pub mod candidates;
 pub mod elf;

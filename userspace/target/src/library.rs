@@ -4,15 +4,16 @@ use std::{
     fs::File,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd},
-        unix::fs::{FileExt, MetadataExt},
+        unix::fs::FileExt,
     },
     path::{Path, PathBuf},
 };
 
 use gputrace_abi::domain::Domain;
+use gputrace_files::target::{FileState, RegularFile};
 
 use crate::{
-    elf::{self, ElfError, ElfInfo, Function, SymbolKind},
+    elf::{ElfError, ElfInfo, Function, SymbolKind},
     functions::ExitKind,
     plan::{self, CostClass, Unprobeable},
 };
@@ -38,10 +39,8 @@ impl<F: Fn(&str) -> Option<Domain>> Selector for F {
 /// [`LibraryFile::attach_path`]).
 #[derive(Debug)]
 pub struct LibraryFile {
-    file: File,
-    path: PathBuf,
-    device: u64,
-    inode: u64,
+    file: RegularFile,
+    state: FileState,
     elf: ElfInfo,
 }
 
@@ -146,43 +145,31 @@ const MAX_CODE: u64 = 1 << 20;
 const UNKNOWN_CODE: u64 = 32;
 
 impl LibraryFile {
-    /// What `stat` says of it now.
-    pub(crate) fn metadata(&self) -> std::io::Result<std::fs::Metadata> {
-        self.file.metadata()
-    }
-
-    /// Opens and reads a file.
+    /// Opens and reads a file. The path is gputrace's own or its user's: every link in it is followed.
     ///
     /// # Errors
     /// As [`ElfInfo::from_file`].
     pub fn open(path: &Path) -> Result<Self, ElfError> {
-        let file = elf::open(path).map_err(|source| ElfError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::from_file(file, path)
+        Self::from_file(RegularFile::open(path)?)
     }
 
-    /// Reads a file that is already open. `path` is what people are shown.
+    /// Reads a file that is already open.
     ///
     /// # Errors
     /// As [`ElfInfo::from_file`].
-    pub fn from_file(file: File, path: &Path) -> Result<Self, ElfError> {
-        let metadata = elf::regular(&file, path)?;
-        let elf = ElfInfo::from_file(&file, path)?;
-        Ok(Self {
-            file,
-            path: path.to_owned(),
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            elf,
-        })
+    pub fn from_file(file: RegularFile) -> Result<Self, ElfError> {
+        let state = file.state().map_err(|source| ElfError::Read {
+            path: file.path().to_owned(),
+            source,
+        })?;
+        let elf = ElfInfo::from_file(&file)?;
+        Ok(Self { file, state, elf })
     }
 
     /// The path for people: as the caller, or the process that maps the file, knows it.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// A path under which the kernel finds exactly this file, even if its own path now means another
@@ -190,24 +177,35 @@ impl LibraryFile {
     /// while `self` lives; probes stay when it is dropped.
     #[must_use]
     pub fn attach_path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.file().as_raw_fd()))
     }
 
     /// `st_dev` of the file. On overlay and btrfs file systems the same file can have several.
     #[must_use]
     pub fn device(&self) -> u64 {
-        self.device
+        self.state.device
     }
 
     /// `st_ino` of the file.
     #[must_use]
     pub fn inode(&self) -> u64 {
-        self.inode
+        self.state.inode
+    }
+
+    /// Which file it is, and in which state it was when it was read.
+    #[must_use]
+    pub fn state(&self) -> FileState {
+        self.state
+    }
+
+    /// The state of the file now.
+    pub(crate) fn current_state(&self) -> std::io::Result<FileState> {
+        self.file.state()
     }
 
     /// The open file.
     pub(crate) fn file(&self) -> &File {
-        &self.file
+        self.file.file()
     }
 
     /// What is in the file.
@@ -228,7 +226,7 @@ impl LibraryFile {
         let symbols = self.elf.symbols();
         if !symbols.iter().any(|symbol| symbol.kind != SymbolKind::Object) {
             return Err(ElfError::NoDynamicSymbols {
-                path: self.path.clone(),
+                path: self.path().to_owned(),
             });
         }
         let mut plan = LibraryPlan::default();
@@ -280,12 +278,12 @@ impl LibraryFile {
             .symbol(name)
             .filter(|symbol| symbol.kind == SymbolKind::Function);
         let symbol = symbol.ok_or_else(|| SymbolError::NotExported {
-            path: self.path.clone(),
+            path: self.path().to_owned(),
             name: name.to_owned(),
         })?;
         self.site(symbol.address, symbol.size)?
             .map_err(|reason| SymbolError::Unprobeable {
-                path: self.path.clone(),
+                path: self.path().to_owned(),
                 name: name.to_owned(),
                 reason,
             })
@@ -302,9 +300,9 @@ impl LibraryFile {
             size.min(MAX_CODE)
         };
         let mut code = vec![0; usize::try_from(size.min(available)).unwrap_or(0)];
-        let read = self.file.read_exact_at(&mut code, offset);
+        let read = self.file().read_exact_at(&mut code, offset);
         read.map_err(|source| ElfError::Read {
-            path: self.path.clone(),
+            path: self.path().to_owned(),
             source,
         })?;
         let site = plan::plan(&code, address).and_then(|site| {

@@ -1,5 +1,6 @@
 //! ELF files built for the purpose: versions, aliases, indirect functions, other linkage, damage.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -304,7 +305,8 @@ fn other_architectures_and_other_files() {
     assert!(matches!(open("/dev/null"), ElfError::NotRegular { .. }));
     assert!(matches!(open("/"), ElfError::NotRegular { .. }));
     assert!(matches!(open("/nonexistent"), ElfError::Read { .. }));
-    assert!(matches!(open("/proc/self/stat"), ElfError::NotElf { .. }));
+    assert!(matches!(open("/proc/self/stat"), ElfError::NotRegular { .. }));
+    assert!(matches!(open("/etc/passwd"), ElfError::NotElf { .. }));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Programs whose symbols and debug information are damaged: what is read of them may be wrong, but reading ends, and finds
 //! nothing outside of the program.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

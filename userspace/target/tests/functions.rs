@@ -1,5 +1,6 @@
 //! All functions of programs that a compiler has just built, held against what `nm` and `objdump` say.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

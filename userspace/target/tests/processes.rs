@@ -1,5 +1,6 @@
 //! Real processes with (stand-in) ROCm libraries: found, opened and told apart from their look-alikes.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -184,7 +185,7 @@ fn a_process_in_a_chroot() {
     };
     let candidates = candidates::find(&search);
     assert_eq!(candidates.len(), 1);
-    assert_eq!(candidates[0].path, Path::new("/opt/libamdhip64.so.6"));
+    assert_eq!(candidates[0].path(), Path::new("/opt/libamdhip64.so.6"));
     assert_eq!(candidates[0].inode, opened.inode());
 }
 
@@ -206,11 +207,7 @@ fn candidates_of_a_program() {
         current_dir: directory,
     };
     let found = candidates::find(&search);
-    let first: Vec<_> = found
-        .iter()
-        .map(|c| (c.path.as_path(), c.origin))
-        .take(2)
-        .collect();
+    let first: Vec<_> = found.iter().map(|c| (c.path(), c.origin)).take(2).collect();
     let real = directory.canonicalize().unwrap().join("deps/libamdhip64.so.6");
     assert_eq!(
         first,

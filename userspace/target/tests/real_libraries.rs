@@ -1,5 +1,6 @@
 //! The real ROCm libraries of this machine, compared with what `readelf` and `objdump` say about them.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

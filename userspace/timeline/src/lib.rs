@@ -19,6 +19,11 @@
 //! # Ok(()) }
 //! ```
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
 pub mod args;
 mod collective;
 mod communicators;

@@ -10,8 +10,8 @@ use regex::Regex;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Other functions")]
 pub(crate) struct FunctionArgs {
-    /// Trace also the exported functions of this library: a path, or a name such as librocblas.so; repeat for
-    /// more. --include and --exclude choose among them.
+    /// Trace also the exported functions of this library: a path, a name such as librocblas.so, which is its soname up
+    /// to a version, or a build id; repeat for more. --include and --exclude choose among them.
     #[arg(long, value_name = "PATH")]
     pub(crate) library: Vec<PathBuf>,
 

@@ -1,7 +1,8 @@
 //! A YAML or JSON file as a tree that remembers lines.
 
-use std::{fs, io, path::Path};
+use std::{io, path::Path};
 
+use gputrace_files::own;
 use saphyr_parser::{Event, Parser, ScalarStyle};
 use serde::de::IgnoredAny;
 
@@ -60,12 +61,12 @@ pub(super) fn read(path: &Path) -> Result<Node, InputError> {
             });
         }
     };
-    if fs::metadata(path).map_err(failed)?.len() > MAX_FILE {
+    if own::metadata(path).map_err(failed)?.len() > MAX_FILE {
         return Err(failed(io::Error::other(
             "it has more than 1 MiB, too much for options",
         )));
     }
-    let text = fs::read_to_string(path).map_err(failed)?;
+    let text = own::read_text(path).map_err(failed)?;
     parse(&text, is_json).map_err(|Fault { line, reason }| InputError::at(path, line, reason))
 }
 

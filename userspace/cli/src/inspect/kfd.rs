@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::Result;
+use gputrace_files::kernel;
 use gputrace_kfd::{
     FileError,
     processes::{self, Detail, DrmClient, GpuUse, Process, Queue, queue_type_name},
@@ -46,7 +47,7 @@ fn why_none(machine: &Machine, pid: u32) -> String {
     if !machine.has("sys/class/kfd/kfd") {
         return format!("the driver lists no processes: {}", machine.why_no_kfd());
     }
-    if machine.paths.proc.join(pid.to_string()).exists() {
+    if kernel::exists(machine.paths.proc.join(pid.to_string())) {
         format!(
             "process {pid} has not opened /dev/kfd, so it holds nothing there; `gputrace ps` lists those that have"
         )

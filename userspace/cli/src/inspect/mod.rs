@@ -21,6 +21,7 @@ use std::{
 
 use anyhow::Result;
 use clap::Args;
+use gputrace_files::kernel as files;
 use gputrace_kfd::{FileError, Paths};
 use gputrace_text::{json, terminal};
 use serde::Serialize;
@@ -114,19 +115,19 @@ impl Machine {
 
     /// The first line of a small file; `None` if it cannot be read.
     fn line(&self, path: &str) -> Option<String> {
-        let text = std::fs::read_to_string(self.root.join(path)).ok()?;
+        let text = files::read_text(self.root.join(path)).ok()?;
         Some(text.lines().next().unwrap_or_default().trim().to_owned())
     }
 
     fn has(&self, path: &str) -> bool {
-        self.root.join(path).exists()
+        files::exists(self.root.join(path))
     }
 
     /// Whether process ids are the host's, which are those that KFD writes.
     fn has_host_pids(&self) -> bool {
         // `PROC_PID_INIT_INO` of the kernel's include/linux/proc_ns.h: the initial namespace.
         const INITIAL: &str = "pid:[4026531836]";
-        std::fs::read_link(self.paths.proc.join("self/ns/pid"))
+        files::read_link(self.paths.proc.join("self/ns/pid"))
             .is_ok_and(|namespace| namespace == Path::new(INITIAL))
     }
 
@@ -136,18 +137,18 @@ impl Machine {
         // Classes of PCI: display controllers and processing accelerators.
         const CLASSES: [&str; 2] = ["0x03", "0x12"];
         let devices = self.root.join("sys/bus/pci/devices");
-        let Ok(entries) = std::fs::read_dir(devices) else {
+        let Ok(names) = files::list(&devices) else {
             return Vec::new();
         };
         let is_gpu = |device: &Path| {
-            let line = |name| std::fs::read_to_string(device.join(name)).unwrap_or_default();
+            let line = |name| files::read_text(device.join(name)).unwrap_or_default();
             let class = line("class");
             line("vendor").trim() == AMD && CLASSES.iter().any(|known| class.starts_with(known))
         };
-        let mut gpus: Vec<String> = entries
-            .flatten()
-            .filter(|entry| is_gpu(&entry.path()))
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        let mut gpus: Vec<String> = names
+            .iter()
+            .filter(|name| is_gpu(&devices.join(name)))
+            .map(|name| name.to_string_lossy().into_owned())
             .collect();
         gpus.sort_unstable();
         gpus

@@ -1,7 +1,8 @@
 //! Whose a process is: its name, its user, its container.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
+use gputrace_files::kernel;
 use gputrace_kfd::Paths;
 use serde::Serialize;
 
@@ -33,13 +34,13 @@ impl Owner {
         let directory = paths.proc.join(pid.to_string());
         let uid = uid(&directory);
         Self {
-            name: fs::read(directory.join("comm")).ok().map(|bytes| {
+            name: kernel::read(directory.join("comm")).ok().map(|bytes| {
                 let name = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
                 String::from_utf8_lossy(name).into_owned()
             }),
             uid,
             user: uid.map(user_name),
-            container: fs::read_to_string(directory.join("cgroup"))
+            container: kernel::read_text(directory.join("cgroup"))
                 .ok()
                 .and_then(|text| Container::of(&text)),
         }
@@ -102,7 +103,7 @@ impl Container {
 
 /// The real user id.
 fn uid(directory: &Path) -> Option<u32> {
-    let status = fs::read_to_string(directory.join("status")).ok()?;
+    let status = kernel::read_text(directory.join("status")).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     ids.split_ascii_whitespace().next()?.parse().ok()
 }

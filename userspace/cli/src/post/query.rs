@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
+use gputrace_files::own;
 use gputrace_rocpd::{QueryError, RocpdExporter, Rows, Value};
 use gputrace_text::{Line, json, outside, terminal};
 
@@ -63,7 +64,7 @@ impl QueryArgs {
         let [first, second] = self.capture_and_sql.as_slice() else {
             return Err(anyhow!("expected a capture and SQL"));
         };
-        let is_sql = |text: &str| text.trim().contains(char::is_whitespace) && !PathBuf::from(text).exists();
+        let is_sql = |text: &str| text.trim().contains(char::is_whitespace) && !own::exists(text);
         Ok(if is_sql(first) && !is_sql(second) {
             (PathBuf::from(second), first)
         } else {

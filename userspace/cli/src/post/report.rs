@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use gputrace_capture::{CaptureReader, ReadError};
 use gputrace_export::{OutputDir, OutputError, report::ReportExporter};
+use gputrace_files::own;
 use gputrace_session::User;
 
 use super::{FilterArgs, complaints, pass, tell_left_out};
@@ -84,7 +85,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<u8> {
 /// Whether there is a recording in a file, even one that is damaged or newer than this program.
 fn is_capture(path: &Path) -> bool {
     // Of anything else, opening it may have effects.
-    path.is_file()
+    own::is_file(path)
         && !matches!(
             CaptureReader::open(path),
             Err(ReadError::Open { .. }

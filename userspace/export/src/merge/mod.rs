@@ -25,6 +25,7 @@ use gputrace_capture::{
     ledger::Ledger,
     meta::{End, Mode, Notice, Recording},
 };
+use gputrace_files::own;
 use gputrace_timeline::{Tally, Timeline, event::Event, extent::Extent};
 
 use crate::run::Source;
@@ -302,7 +303,7 @@ fn title(path: &Path) -> String {
 }
 
 fn same_file(one: &Path, other: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().ok();
+    let real = |path: &Path| own::canonical(path).ok();
     one == other || (real(one).is_some() && real(one) == real(other))
 }
 

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 
+use gputrace_files::kernel;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -83,7 +84,7 @@ impl Sampler {
     pub fn open(paths: &Paths, gpu_ids: Vec<u32>) -> Result<Self, ClockError> {
         let path = paths.dev_kfd.clone();
         // KFD's requests do not ask how the file was opened.
-        let kfd = File::open(&path).map_err(|error| {
+        let kfd = kernel::open(&path).map_err(|error| {
             let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             classify(error, path.clone())
         })?;

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use gputrace_files::kernel;
 use perf_event::events::Dynamic;
 use perf_event::{Builder, Counter};
 
@@ -47,7 +48,7 @@ impl PmuCounters {
             };
             let is_of = |gpu: &&GpuPlace| {
                 let device = paths.device(gpu.drm_render_minor);
-                device.join(format!("drm/card{card}")).exists()
+                kernel::exists(device.join(format!("drm/card{card}")))
             };
             match gpus.iter().find(is_of) {
                 // To count, the driver writes to the GPU.

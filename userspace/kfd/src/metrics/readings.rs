@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use gputrace_files::kernel;
+
 use super::{Counter, Unit, counters, gpu_metrics};
 use crate::paths::Paths;
 use crate::processes::{self, Detail, GpuUse};
@@ -122,7 +124,7 @@ pub fn process_readings(paths: &Paths, pid: u32) -> Readings {
         Ok(None) => return readings,
         Err(error) => {
             // One that has gone meanwhile is no problem.
-            if paths.kfd.join("proc").join(pid.to_string()).exists() {
+            if kernel::exists(paths.kfd.join("proc").join(pid.to_string())) {
                 readings.problems.push(error.to_string());
             }
             return readings;
@@ -169,7 +171,7 @@ pub fn drm_readings(paths: &Paths, gpus: &[GpuPlace], pid: u32) -> Readings {
     let clients = match processes::drm_clients(paths, pid) {
         Ok(clients) => clients,
         Err(error) => {
-            if paths.proc.join(pid.to_string()).exists() {
+            if kernel::exists(paths.proc.join(pid.to_string())) {
                 readings.problems.push(error.to_string());
             }
             return readings;

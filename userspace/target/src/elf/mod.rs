@@ -10,11 +10,11 @@ mod parse;
 mod symbols;
 
 use std::{
-    fs::File,
     io,
     path::{Path, PathBuf},
 };
 
+use gputrace_files::target::{MAX_FILE, OpenError, RegularFile};
 use object::read::ReadCache;
 
 pub use symbols::{Function, Symbol, SymbolKind};
@@ -36,6 +36,14 @@ pub enum ElfError {
     NotRegular {
         /// The file.
         path: PathBuf,
+    },
+    /// More than any library has.
+    #[error("{} has {size} bytes, and gputrace opens no file with more than {MAX_FILE}", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size, bytes.
+        size: u64,
     },
     /// Something else than ELF.
     #[error(
@@ -83,6 +91,20 @@ pub enum ElfError {
         /// The file.
         path: PathBuf,
     },
+}
+
+impl From<OpenError> for ElfError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Open { path, source } => Self::Read { path, source },
+            OpenError::TooLarge { path, size } => Self::TooLarge { path, size },
+            OpenError::NotRegular { path, .. } => Self::NotRegular { path },
+            other => Self::Read {
+                path: PathBuf::new(),
+                source: io::Error::other(other),
+            },
+        }
+    }
 }
 
 /// How a file gets to its libraries.
@@ -133,22 +155,34 @@ pub struct ElfInfo {
 }
 
 impl ElfInfo {
-    /// Reads what is needed of an open file. `path` is only for messages.
+    /// Reads what is needed of an open file.
     ///
     /// The file position of `file` moves. Not more than a few times the size of the symbol tables is
     /// read or held in memory.
     ///
     /// # Errors
     /// [`ElfError`], all but [`ElfError::NoDynamicSymbols`].
-    pub fn from_file(file: &File, path: &Path) -> Result<Self, ElfError> {
-        regular(file, path)?;
-        parse::parse(&ReadCache::new(file), path)
+    pub fn from_file(file: &RegularFile) -> Result<Self, ElfError> {
+        parse::parse(&ReadCache::new(file.file()), file.path())
+    }
+
+    /// The same without symbols, which can be very many: what the file is called, how it is linked.
+    ///
+    /// # Errors
+    /// As [`ElfInfo::from_file`].
+    pub fn without_symbols(file: &RegularFile) -> Result<Self, ElfError> {
+        let cache = ReadCache::new(file.file());
+        let source = parse::Source {
+            data: &cache,
+            path: file.path(),
+        };
+        Ok(parse::without_symbols(source)?.0)
     }
 
     /// The same for bytes in memory.
     ///
     /// # Errors
-    /// As [`ElfInfo::from_file`].
+    /// As [`ElfInfo::from_file`]. `path` is for messages.
     pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, ElfError> {
         parse::parse(bytes, path)
     }
@@ -213,28 +247,6 @@ impl Segment {
     }
 }
 
-/// Refuses anything but a regular file: reading others may block or never end.
-pub(crate) fn regular(file: &File, path: &Path) -> Result<std::fs::Metadata, ElfError> {
-    let metadata = file.metadata().map_err(|source| ElfError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
-    if metadata.is_file() {
-        Ok(metadata)
-    } else {
-        Err(ElfError::NotRegular {
-            path: path.to_owned(),
-        })
-    }
-}
-
-/// Opens a file that may be anything, without waiting for the other end of a pipe.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
-    use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
-}
-
 /// Build id of the file whose first bytes are these: header, program headers and, usually, the notes.
 pub(crate) fn build_id_in_memory(start: &[u8]) -> Option<String> {
     parse::build_id_of(start)
@@ -247,6 +259,6 @@ pub(crate) fn build_id_in_notes(notes: &[u8]) -> Option<String> {
 
 /// Whether a file defines a function that satisfies `wanted`, exported or not, as far as its symbols are
 /// not stripped.
-pub(crate) fn file_defines(file: &File, wanted: impl Fn(&str) -> bool) -> bool {
-    parse::defines_function(&ReadCache::new(file), wanted)
+pub(crate) fn file_defines(file: &RegularFile, wanted: impl Fn(&str) -> bool) -> bool {
+    parse::defines_function(&ReadCache::new(file.file()), wanted)
 }

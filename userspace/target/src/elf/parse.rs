@@ -29,8 +29,8 @@ const MAX_PROGRAM_HEADERS: u16 = 512;
 /// Reads parts of one file and turns failures into errors that name the part.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a, R> {
-    data: R,
-    path: &'a Path,
+    pub(super) data: R,
+    pub(super) path: &'a Path,
 }
 
 impl<'data, R: ReadRef<'data>> Source<'_, R> {
@@ -76,6 +76,19 @@ impl<'data, R: ReadRef<'data>> Source<'_, R> {
 
 pub(super) fn parse<'data, R: ReadRef<'data>>(data: R, path: &Path) -> Result<ElfInfo, ElfError> {
     let source = Source { data, path };
+    let (mut info, dynamic) = without_symbols(source)?;
+    if let Some(dynamic) = dynamic {
+        let candidates = dynamic.symbols(source, &info)?;
+        (info.symbols, info.superseded) = choose_versions(candidates);
+    }
+    Ok(info)
+}
+
+/// Everything but the symbols, for which the dynamic segment is returned.
+pub(super) fn without_symbols<'data, R: ReadRef<'data>>(
+    source: Source<'_, R>,
+) -> Result<(ElfInfo, Option<Dynamic<'data>>), ElfError> {
+    let data = source.data;
     let header = header(source)?;
     if header.e_phnum(LE) > MAX_PROGRAM_HEADERS {
         return Err(source.corrupt("program header table"));
@@ -111,12 +124,10 @@ pub(super) fn parse<'data, R: ReadRef<'data>>(data: R, path: &Path) -> Result<El
     if is_program && info.interpreter.is_none() {
         info.linkage = Linkage::Static;
     }
-    if let Some(dynamic) = dynamic {
+    if let Some(dynamic) = &dynamic {
         dynamic.names(&mut info);
-        let candidates = dynamic.symbols(source, &info)?;
-        (info.symbols, info.superseded) = choose_versions(candidates);
     }
-    Ok(info)
+    Ok((info, dynamic))
 }
 
 /// The file header, if it is that of 64-bit x86.

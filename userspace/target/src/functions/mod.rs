@@ -14,10 +14,11 @@ mod sections;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::File,
     ops::Range,
     path::{Path, PathBuf},
 };
+
+use gputrace_files::target::Root;
 
 use crate::{
     elf::{self, SymbolKind},
@@ -117,11 +118,13 @@ pub fn list(library: &LibraryFile, debug_root: &Path) -> Functions {
     }
     let mut information = debug::read(&own, &mut functions.remarks);
     if !has_symbols || information.is_empty() {
+        let own_root = Root::own().ok();
         for path in debug_files(library, &own, debug_root) {
-            let Some(file) = open_regular(&path) else {
+            // The library's owner has a say in the path.
+            let Some(file) = own_root.as_ref().and_then(|root| root.open(&path).ok()) else {
                 continue;
             };
-            let separate = Sections::of_file(&file);
+            let separate = Sections::of_file(file.file());
             // It was made with this file if both carry the same build id.
             if elf.build_id.is_none() || separate.build_id() != elf.build_id {
                 continue;
@@ -180,7 +183,8 @@ fn debug_files(library: &LibraryFile, sections: &Sections<'_>, root: &Path) -> V
     {
         paths.push(root.join(".build-id").join(start).join(format!("{rest}.debug")));
     }
-    let directory = library.path().parent();
+    let library = std::path::absolute(library.path()).ok();
+    let directory = library.as_deref().and_then(Path::parent);
     if let (Some(name), Some(directory)) = (sections.debug_link(), directory) {
         paths.push(directory.join(&name));
         paths.push(directory.join(".debug").join(&name));
@@ -190,14 +194,6 @@ fn debug_files(library: &LibraryFile, sections: &Sections<'_>, root: &Path) -> V
         );
     }
     paths
-}
-
-/// Opens a file that is one: reading others may block or never end.
-fn open_regular(path: &Path) -> Option<File> {
-    let file = elf::open(path).ok()?;
-    file.metadata()
-        .is_ok_and(|metadata| metadata.is_file())
-        .then_some(file)
 }
 
 #[cfg(test)]

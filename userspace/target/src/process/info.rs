@@ -1,8 +1,7 @@
 //! Who a process is: name, program, parent, start, threads.
 
-use std::fs;
-
 use gputrace_capture::meta;
+use gputrace_files::kernel;
 
 use super::{ProcessError, refused};
 
@@ -26,9 +25,9 @@ const MAX_COMMAND: u64 = 1 << 20;
 /// [`ProcessError::NoSuchProcess`], or [`ProcessError::Proc`] if `/proc` cannot be read.
 pub fn describe(pid: u32) -> Result<meta::Process, ProcessError> {
     let path = format!("/proc/{pid}/stat");
-    let stat = fs::read(&path).map_err(|error| refused(pid, path, error))?;
+    let stat = kernel::read(&path).map_err(|error| refused(pid, path, error))?;
     let stat = Stat::parse(&stat).ok_or(ProcessError::NoSuchProcess { pid })?;
-    let executable = fs::read_link(format!("/proc/{pid}/exe"));
+    let executable = kernel::read_link(format!("/proc/{pid}/exe"));
     // It lies in the process's memory, which may not answer.
     let command = gputrace_reader::file(pid, "cmdline", MAX_COMMAND).unwrap_or_default();
     Ok(meta::Process {
@@ -58,7 +57,7 @@ pub fn pids() -> Result<Vec<u32>, ProcessError> {
 /// The process's id in its own pid namespace, if that is not gputrace's (a container); else `None`.
 #[must_use]
 pub fn namespace_pid(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = kernel::read_text(format!("/proc/{pid}/status")).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     // Outermost first, as far as we can see; one number if it is in our namespace.
     ids.split_ascii_whitespace().skip(1).last()?.parse().ok()
@@ -68,7 +67,7 @@ pub fn namespace_pid(pid: u32) -> Option<u32> {
 /// `None` if the process is gone or the kernel does not say.
 #[must_use]
 pub fn start_stack(pid: u32) -> Option<u64> {
-    let stat = Stat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)?;
+    let stat = Stat::parse(&kernel::read(format!("/proc/{pid}/stat")).ok()?)?;
     Some(stat.start_stack).filter(|stack| *stack != 0)
 }
 
@@ -87,9 +86,9 @@ pub struct CodeState {
 /// The state of a process's code; `None` if it is gone, has none (a thread of the kernel), or may not be looked at.
 #[must_use]
 pub fn code_state(pid: u32) -> Option<CodeState> {
-    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = kernel::read(format!("/proc/{pid}/status")).ok()?;
     let size = code_size(&status)?;
-    let stat = Stat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)?;
+    let stat = Stat::parse(&kernel::read(format!("/proc/{pid}/stat")).ok()?)?;
     Some(CodeState {
         start_ticks: stat.start_ticks,
         start_stack: stat.start_stack,
@@ -113,7 +112,7 @@ fn code_size(status: &[u8]) -> Option<u64> {
 
 /// Numbers of the processors that are running; only the first if the kernel does not say.
 pub(super) fn online_processors() -> Vec<usize> {
-    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let online = kernel::read_text("/sys/devices/system/cpu/online").unwrap_or_default();
     let ranges = online.trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok()?.min(MOST_PROCESSORS))
@@ -129,11 +128,11 @@ pub(super) fn comm(pid: u32) -> Option<String> {
 
 /// State letter of a process, e.g. `Z` for one that has ended and was not waited for.
 pub(super) fn state(pid: u32) -> Option<char> {
-    Stat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?).map(|stat| stat.state)
+    Stat::parse(&kernel::read(format!("/proc/{pid}/stat")).ok()?).map(|stat| stat.state)
 }
 
 fn name(path: &str) -> Option<String> {
-    let bytes = fs::read(path).ok()?;
+    let bytes = kernel::read(path).ok()?;
     // The name may itself end with newlines; the kernel adds one.
     let name = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
     Some(String::from_utf8_lossy(name).into_owned())
@@ -156,9 +155,9 @@ fn threads(pid: u32) -> Vec<meta::Thread> {
 
 /// The entries of a directory whose names are numbers, in order.
 fn numbered(directory: &str) -> std::io::Result<Vec<u32>> {
-    let entries = fs::read_dir(directory)?.flatten();
-    let mut numbers: Vec<u32> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    let mut numbers: Vec<u32> = kernel::list(directory)?
+        .iter()
+        .filter_map(|name| name.to_str()?.parse().ok())
         .collect();
     numbers.sort_unstable();
     Ok(numbers)

@@ -8,17 +8,19 @@
 //! show different ones in maps and in `stat`).
 
 use std::{
-    fs::File,
-    io,
-    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
+use gputrace_files::{
+    kernel,
+    target::{FileState, OpenError, Place, Root},
+};
 use rustix::io::Errno;
 
 use super::{ProcessError, maps::Mapping};
 use crate::{
-    elf::{self, ElfInfo},
+    elf::{self, ElfError, ElfInfo},
     library::LibraryFile,
 };
 
@@ -82,12 +84,15 @@ impl MappedFile {
         }
     }
 
-    /// What `stat` says of the file that is mapped, without opening it; `None` if the process or the mapping is gone, or
+    /// The state of the file that is mapped, without opening it; `None` if the process or the mapping is gone, or
     /// privileges are missing.
-    pub(crate) fn metadata(&self, pid: u32) -> Option<std::fs::Metadata> {
-        let link = PathBuf::from(format!("/proc/{pid}/map_files/{}", self.code.range()));
-        let metadata = std::fs::metadata(&link).ok()?;
-        (metadata.is_file() && leads_to(&link, self)).then_some(metadata)
+    pub(crate) fn state(&self, pid: u32) -> Option<FileState> {
+        let place = Place::of_mapping(pid, &self.code.range(), &self.path).ok()?;
+        if place.is_regular() && is_printed(&place, self) {
+            place.state().ok()
+        } else {
+            None
+        }
     }
 
     /// Build id of the file, from the memory of the process that maps it.
@@ -102,44 +107,51 @@ impl MappedFile {
     }
 }
 
-/// Opens the very file that a process has mapped.
+/// Finds the very file that a process has mapped, without opening it.
 ///
 /// # Errors
-/// [`ProcessError::NoSuchProcess`] if the process is gone, [`ProcessError::PermissionDenied`],
-/// [`ProcessError::LibraryReplaced`], or [`ProcessError::Elf`] if the file cannot be understood.
-pub fn open_mapped(pid: u32, mapped: &MappedFile) -> Result<LibraryFile, ProcessError> {
+/// As [`open_mapped`].
+pub fn locate_mapped(pid: u32, mapped: &MappedFile) -> Result<Place, ProcessError> {
     let mut denied = None;
-    let mut note = |path: &Path, error: &io::Error| {
-        let errno = error.raw_os_error().map(Errno::from_raw_os_error);
-        if matches!(errno, Some(Errno::ACCESS | Errno::PERM)) {
+    let mut note = |error: &OpenError| {
+        if let OpenError::Open { path, source } = error
+            && matches!(Errno::from_io_error(source), Some(Errno::ACCESS | Errno::PERM))
+        {
             denied = Some(path.display().to_string());
         }
     };
 
-    let link = PathBuf::from(format!("/proc/{pid}/map_files/{}", mapped.code.range()));
-    match elf::open(&link) {
+    match Place::of_mapping(pid, &mapped.code.range(), &mapped.path) {
         // The link leads to the mapped file whatever `stat` says of it, unless something else was mapped
         // in its place since the maps were read.
-        Ok(file) if leads_to(&link, mapped) || is_inode(&file, mapped) => {
-            return Ok(LibraryFile::from_file(file, &mapped.path)?);
-        }
+        Ok(place) if is_printed(&place, mapped) || is_inode(&place, mapped) => return Ok(place),
         Ok(_) => {}
-        Err(error) => note(&link, &error),
+        Err(error) => note(&error),
     }
 
-    let inside = PathBuf::from(format!("/proc/{pid}/root"));
-    let inside = inside.join(mapped.path.strip_prefix("/").unwrap_or(&mapped.path));
-    for path in [inside.as_path(), &mapped.path] {
-        match elf::open(path) {
-            Ok(file) if is_inode(&file, mapped) || is_build(&file, pid, mapped) => {
-                return Ok(LibraryFile::from_file(file, &mapped.path)?);
+    // The path as the process sees it, and, for one in a chroot, as gputrace does.
+    for root in [Root::of_process(pid), Root::own()] {
+        let located = root
+            .map_err(|source| OpenError::Open {
+                path: format!("/proc/{pid}/root").into(),
+                source,
+            })
+            .and_then(|root| root.locate(&mapped.path));
+        match located {
+            Ok(place) if is_inode(&place, mapped) => return Ok(place),
+            Ok(place) => {
+                if is_build(&place, pid, mapped).unwrap_or_else(|error| {
+                    note(&error);
+                    false
+                }) {
+                    return Ok(place);
+                }
             }
-            Ok(_) => {}
-            Err(error) => note(path, &error),
+            Err(error) => note(&error),
         }
     }
 
-    if !Path::new(&format!("/proc/{pid}")).exists() {
+    if !kernel::exists(format!("/proc/{pid}")) {
         return Err(ProcessError::NoSuchProcess { pid });
     }
     Err(match denied {
@@ -151,9 +163,36 @@ pub fn open_mapped(pid: u32, mapped: &MappedFile) -> Result<LibraryFile, Process
     })
 }
 
-/// Whether a link in `map_files` still is the mapping that was found in maps.
-fn leads_to(link: &Path, mapped: &MappedFile) -> bool {
-    let Ok(target) = std::fs::read_link(link) else {
+/// Opens the very file that a process has mapped.
+///
+/// # Errors
+/// [`ProcessError::NoSuchProcess`] if the process is gone, [`ProcessError::PermissionDenied`],
+/// [`ProcessError::LibraryReplaced`], or [`ProcessError::Elf`] if the file cannot be understood.
+pub fn open_mapped(pid: u32, mapped: &MappedFile) -> Result<LibraryFile, ProcessError> {
+    open_located(pid, &locate_mapped(pid, mapped)?)
+}
+
+/// Opens what [`locate_mapped`] found.
+///
+/// # Errors
+/// [`ProcessError::PermissionDenied`], or [`ProcessError::Elf`] if the file cannot be understood.
+pub fn open_located(pid: u32, place: &Place) -> Result<LibraryFile, ProcessError> {
+    let file = match place.open() {
+        Ok(file) => file,
+        Err(OpenError::Open { path, source })
+            if matches!(Errno::from_io_error(&source), Some(Errno::ACCESS | Errno::PERM)) =>
+        {
+            let what = path.display().to_string();
+            return Err(ProcessError::PermissionDenied { pid, what });
+        }
+        Err(error) => return Err(ElfError::from(error).into()),
+    };
+    Ok(LibraryFile::from_file(file)?)
+}
+
+/// Whether what a link in `map_files` led to goes by the path that was found in maps.
+fn is_printed(place: &Place, mapped: &MappedFile) -> bool {
+    let Ok(target) = place.link() else {
         return false;
     };
     // Both are printed by the same kernel function, but for the escaped newlines of maps.
@@ -161,16 +200,17 @@ fn leads_to(link: &Path, mapped: &MappedFile) -> bool {
     target.as_os_str().as_bytes() == printed || (!mapped.deleted && target == mapped.path)
 }
 
-fn is_inode(file: &File, mapped: &MappedFile) -> bool {
-    file.metadata()
-        .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == (mapped.device, mapped.inode))
+fn is_inode(place: &Place, mapped: &MappedFile) -> bool {
+    let of = |state: FileState| (state.device, state.inode);
+    place
+        .state()
+        .is_ok_and(|state| of(state) == (mapped.device, mapped.inode))
 }
 
-fn is_build(file: &File, pid: u32, mapped: &MappedFile) -> bool {
-    let Ok(elf) = ElfInfo::from_file(file, &mapped.path) else {
-        return false;
-    };
-    elf.build_id.is_some() && elf.build_id == mapped.build_id(pid)
+fn is_build(place: &Place, pid: u32, mapped: &MappedFile) -> Result<bool, OpenError> {
+    let file = place.open()?;
+    let build_id = ElfInfo::from_file(&file).ok().and_then(|elf| elf.build_id);
+    Ok(build_id.is_some() && build_id == mapped.build_id(pid))
 }
 
 #[cfg(test)]

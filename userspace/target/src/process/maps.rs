@@ -2,11 +2,12 @@
 
 use std::{
     ffi::OsString,
-    fs::File,
     io::{self, Read as _},
     os::unix::ffi::OsStringExt,
     path::PathBuf,
 };
+
+use gputrace_files::kernel;
 
 /// More of a list of mappings is not read, bytes: a process has at most 65,530 of them
 /// (`vm.max_map_count`) unless somebody raised that.
@@ -141,7 +142,9 @@ pub fn any_code(
     mut wanted: impl FnMut(&Mapping) -> bool,
 ) -> io::Result<bool> {
     buffer.clear();
-    File::open(format!("/proc/{pid}/maps"))?.read_to_end(buffer)?;
+    kernel::open(format!("/proc/{pid}/maps"))?
+        .take(MAX_MAPS)
+        .read_to_end(buffer)?;
     let lines = buffer.split(|byte| *byte == b'\n');
     Ok(lines
         .filter(|line| is_code(line))

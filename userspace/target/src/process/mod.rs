@@ -10,11 +10,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gputrace_files::{
+    kernel,
+    target::{OpenError, Place},
+};
+
 use crate::elf::{self, ElfError, ElfInfo, Linkage};
 
 pub use info::{CodeState, code_state, describe, namespace_pid, pids, start_stack};
 pub(crate) use libraries::file_at;
-pub use libraries::{MappedFile, open_mapped};
+pub use libraries::{MappedFile, locate_mapped, open_located, open_mapped};
 
 use maps::Mapping;
 
@@ -210,12 +215,13 @@ fn why_none(pid: u32, mappings: &[Mapping]) -> ProcessError {
         };
     }
     let link = format!("/proc/{pid}/exe");
-    let path = std::fs::read_link(&link).unwrap_or_else(|_| PathBuf::from(&link));
-    let file = match elf::open(Path::new(&link)) {
+    let path = kernel::read_link(&link).unwrap_or_else(|_| PathBuf::from(&link));
+    let file = match Place::of_executable(pid).and_then(|place| place.shown_as(&path).open()) {
         Ok(file) => file,
-        Err(error) => return refused(pid, link, error),
+        Err(OpenError::Open { source, .. }) => return refused(pid, link, source),
+        Err(error) => return ElfError::from(error).into(),
     };
-    match ElfInfo::from_file(&file, &path) {
+    match ElfInfo::from_file(&file) {
         Err(ElfError::WrongArchitecture { path, architecture }) => ProcessError::WrongArchitecture {
             pid,
             executable: path,

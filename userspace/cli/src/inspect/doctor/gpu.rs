@@ -6,6 +6,7 @@ use std::{
 };
 
 use gputrace_abi::domain::Domain;
+use gputrace_files::kernel;
 use gputrace_kfd::{
     clock::{ClockError, Sampler},
     metrics::{GpuPlace, gpu_readings, places},
@@ -38,7 +39,7 @@ pub(super) fn driver(machine: &Machine, verdict: Verdict) -> Section {
     section.push(module(machine));
     let topology = Topology::read(&machine.paths).unwrap_or_default();
     section.push(agents(machine, &topology));
-    if topology.generation_id.is_some() || machine.paths.dev_kfd.exists() {
+    if topology.generation_id.is_some() || kernel::exists(&machine.paths.dev_kfd) {
         section.push(clocks(machine, &topology));
     }
     if machine.has("sys/module/amdgpu") {
@@ -195,11 +196,12 @@ fn tracepoints() -> Check {
         .next(more_rights("doctor"));
     };
     let count = |category: &str| {
-        let entries = std::fs::read_dir(tracefs.join("events").join(category));
-        entries.map_or(0, |entries| {
-            let events = entries.flatten().filter(|entry| entry.path().is_dir());
-            events.count()
-        })
+        let directory = tracefs.join("events").join(category);
+        let names = kernel::list(&directory).unwrap_or_default();
+        let events = names
+            .iter()
+            .filter(|name| kernel::is_directory(directory.join(name)));
+        events.count()
     };
     let categories = ["amdgpu", "amdkfd", "gpu_scheduler", "dma_fence"];
     let found: Vec<String> = categories
@@ -240,7 +242,7 @@ pub(super) fn libraries() -> Section {
         current_dir: Path::new("/"),
     };
     for candidate in candidates::find(&search) {
-        let path = candidate.path.clone();
+        let path = candidate.path().to_owned();
         match candidate.into_library() {
             Ok(file) => add(&file, &mut section),
             Err(error) => section.push(Check::warning(

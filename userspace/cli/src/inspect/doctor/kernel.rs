@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gputrace_files::{kernel as files, own};
 use gputrace_target::process;
 use rustix::{
     fs::{Access, access, statvfs},
@@ -36,7 +37,7 @@ pub(super) fn privilege(machine: &Machine) -> Section {
     } else {
         format!("user id {}", geteuid().as_raw())
     };
-    let status = std::fs::read_to_string(machine.paths.proc.join("self/status")).unwrap_or_default();
+    let status = files::read_text(machine.paths.proc.join("self/status")).unwrap_or_default();
     section.push(capabilities(&user, &status));
     section.push(pid_namespace(machine));
     section
@@ -241,7 +242,7 @@ fn ptrace(line: Option<&str>) -> Check {
 fn sandboxed(machine: &Machine) -> Vec<u32> {
     let filtered = |pid: &u32| {
         let path = machine.paths.proc.join(pid.to_string()).join("status");
-        let status = std::fs::read_to_string(path).unwrap_or_default();
+        let status = files::read_text(path).unwrap_or_default();
         // `SECCOMP_MODE_FILTER` of the kernel's linux/seccomp.h.
         status.lines().any(|line| {
             line.strip_prefix("Seccomp:")
@@ -347,7 +348,7 @@ fn existing(directory: &Path) -> PathBuf {
     let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     absolute
         .ancestors()
-        .find(|ancestor| ancestor.is_dir())
+        .find(|ancestor| own::is_directory(ancestor))
         .map_or_else(|| PathBuf::from("/"), Path::to_owned)
 }
 

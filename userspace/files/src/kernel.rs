@@ -1,0 +1,160 @@
+//! Files of the kernel: `/proc`, `/sys`, tracing, device nodes of drivers.
+//!
+//! Their paths are gputrace's own, but some entries of `/proc/PID` are links to what the process chose (`exe`, `cwd`,
+//! `root`, `fd/…`, `map_files/…`). Nothing here follows such a link: for that there is [`crate::target`].
+//!
+//! The size of such a file says nothing, and what a process can write into one (its environment, its command line) can be
+//! very long. So every read has a limit.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, Read as _},
+    os::unix::ffi::OsStringExt as _,
+    path::{Path, PathBuf},
+};
+
+use rustix::{
+    fs::{CWD, Dir, Mode, OFlags, ResolveFlags},
+    io::Errno,
+};
+
+/// [`read`] and [`read_text`] refuse files with more bytes. The longest that gputrace reads is the list of the kernel's
+/// symbols, some ten million bytes.
+pub const MAX_BYTES: u64 = 64 << 20;
+
+/// Opens a file for reading.
+///
+/// # Errors
+/// What the kernel says; `ELOOP` for a link to what a process chose.
+pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
+    open_with(path.as_ref(), OFlags::RDONLY | OFlags::NOCTTY)
+}
+
+/// Opens a file for reading and writing.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_writable(path: impl AsRef<Path>) -> io::Result<File> {
+    open_with(path.as_ref(), OFlags::RDWR | OFlags::NOCTTY)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the way to open files of the kernel that everybody else is to use"
+)]
+fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
+        // Containers may refuse a system call that they do not know. The paths are gputrace's own, so the check is for
+        // mistakes in gputrace, and those show where it is made.
+        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::open(path, flags, Mode::empty()),
+        opened => opened,
+    };
+    Ok(file?.into())
+}
+
+/// Reads a whole file of at most [`MAX_BYTES`].
+///
+/// # Errors
+/// As [`open`], or `FileTooLarge`.
+pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    let bytes = read_some(path, MAX_BYTES + 1)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(bytes)
+}
+
+/// Reads a whole text file of at most [`MAX_BYTES`]. Bytes that are not UTF-8 are replaced: processes choose parts of such
+/// files, their names for one, and must not make the rest unreadable.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
+    let text = String::from_utf8(read(path)?);
+    Ok(text.unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+}
+
+/// Reads the first `most` bytes of a file, or all if there are fewer.
+///
+/// # Errors
+/// As [`open`]. An error after the first byte only ends the reading: what came before it is good.
+pub fn read_some(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    match open(path)?.take(most).read_to_end(&mut bytes) {
+        Err(error) if bytes.is_empty() => Err(error),
+        _ => Ok(bytes),
+    }
+}
+
+/// The names in a directory, in the order of the kernel. Names that cannot be read are left out.
+///
+/// # Errors
+/// As [`open`].
+pub fn list(path: impl AsRef<Path>) -> io::Result<Vec<OsString>> {
+    let entries = Dir::new(open_with(path.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY)?)?;
+    let names = entries
+        .flatten()
+        .map(|entry| entry.file_name().to_bytes().to_vec());
+    let is_other = |name: &Vec<u8>| !matches!(name.as_slice(), b"." | b"..");
+    Ok(names.filter(is_other).map(OsString::from_vec).collect())
+}
+
+/// Where a link points to, as text: nothing is opened or looked up.
+///
+/// # Errors
+/// What the kernel says.
+#[expect(clippy::disallowed_methods, reason = "reading a link opens nothing")]
+pub fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
+    std::fs::read_link(path)
+}
+
+/// Whether there is a file or directory of this path. A link to what a process chose is not followed.
+#[must_use]
+pub fn exists(path: impl AsRef<Path>) -> bool {
+    look_up(path.as_ref(), OFlags::empty())
+}
+
+/// Whether there is a directory of this path.
+#[must_use]
+pub fn is_directory(path: impl AsRef<Path>) -> bool {
+    look_up(path.as_ref(), OFlags::DIRECTORY)
+}
+
+fn look_up(path: &Path, kind: OFlags) -> bool {
+    open_with(path, OFlags::PATH | kind).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_link_to_what_a_process_chose_is_followed() {
+        for path in ["/proc/self/exe", "/proc/self/fd/0", "/proc/self/root/etc/passwd"] {
+            assert_eq!(
+                open(path).unwrap_err().raw_os_error(),
+                Some(Errno::LOOP.raw_os_error())
+            );
+            assert!(!exists(path), "{path}");
+        }
+        // `/proc/self` is a link as well, to a directory of the kernel.
+        assert!(read_text("/proc/self/status").unwrap().starts_with("Name:"));
+        assert_eq!(
+            read_link("/proc/self/exe").unwrap(),
+            std::env::current_exe().unwrap()
+        );
+        assert!(is_directory("/proc/self") && !is_directory("/proc/self/status"));
+    }
+
+    #[test]
+    fn reads_are_bounded() {
+        assert_eq!(read_some("/dev/zero", 100).unwrap(), [0; 100]);
+        assert_eq!(read("/dev/zero").unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        let names = list("/proc/self").unwrap();
+        assert!(names.iter().any(|name| name == "maps"));
+        // An error that comes first is told: there is nothing at this address.
+        assert!(read_some("/proc/self/mem", 1).is_err());
+    }
+}
