@@ -13,11 +13,6 @@
 //! A new command is a module with a `pub(crate) struct Args` that has `fn run(self, &Workspace) -> Result<()>`, and
 //! one line in `commands!` below.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "equipment: it shows nothing of programs that are not ours"
-)]
-
 mod apt;
 mod bench;
 mod build;

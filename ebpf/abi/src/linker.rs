@@ -85,6 +85,10 @@ pub const KEY_BYTES: usize = 8;
 
 /// The first [`KEY_BYTES`] bytes of a file name, padded with NUL: the key of the map `INTERESTS`.
 #[must_use]
+#[expect(
+    clippy::indexing_slicing,
+    reason = "both indices are checked, and `get` is not const"
+)]
 pub const fn key(file_name: &[u8]) -> u64 {
     let mut bytes = [0; KEY_BYTES];
     let mut at = 0;

@@ -8,11 +8,6 @@
 //! Costs are compared within one run only: the measured variants take turns, several rounds of them, and
 //! ratios are taken round by round, so that a change in the machine's speed meets all of them.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "equipment: it shows nothing of programs that are not ours"
-)]
-
 mod accounts;
 mod attach;
 mod calls;

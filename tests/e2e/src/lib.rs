@@ -20,10 +20,6 @@
 //! the other: `cargo test -p gputrace-e2e -- --test-threads=1`. With `GPUTRACE_REQUIRE_BPF=1` a test that
 //! cannot run fails.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "equipment: it shows nothing of programs that are not ours"
-)]
 #![expect(
     clippy::expect_used,
     clippy::panic,

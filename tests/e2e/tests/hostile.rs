@@ -1,5 +1,6 @@
 //! Programs that hold up whoever looks at them, or that use up what others need: gputrace ends in time, and each of
 //! its limits is in the account.
+#![expect(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use std::{
     fs,

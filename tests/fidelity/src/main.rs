@@ -1,10 +1,5 @@
 //! Runs the matrix and prints the report: `cargo xtask fidelity` builds what it needs and calls it.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "equipment: it shows nothing of programs that are not ours"
-)]
-
 use std::{io::Write as _, path::PathBuf, process::ExitCode, time::Instant};
 
 use anyhow::{Context as _, Result, anyhow};

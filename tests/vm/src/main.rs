@@ -11,11 +11,6 @@
 //! Answers go to standard output, one line each; xtask reads them. It works on any machine on which gputrace
 //! works, so a figure that a guest shows can be compared with the host's.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "equipment: it shows nothing of programs that are not ours"
-)]
-
 mod ioctls;
 mod kfd;
 mod sides;

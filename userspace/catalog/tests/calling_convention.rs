@@ -1,5 +1,6 @@
 //! The places that the catalogue computes, against the compiler: functions are called through the
 //! platform's C calling convention, and what arrives in registers and on the stack is compared.
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![cfg(target_arch = "x86_64")]
 #![expect(
     clippy::unwrap_used,

@@ -1,5 +1,6 @@
 //! Where arguments lie at a function's entry, against layouts read from the disassembly of
 //! libamdhip64 and libhsa-runtime64 and from the sources of ROCr.
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use gputrace_abi::STACK_ARGS;

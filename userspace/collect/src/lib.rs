@@ -8,7 +8,7 @@
 //! completion signals, clocks.
 //!
 //! The collector waits for no process that is traced: a third thread reads what is read from the memory of processes
-//! ([`mod@reading`]). And no process gets more of its time and of the capture than its [`limits`].
+//! (`reading`). And no process gets more of its time and of the capture than its `limits`.
 //!
 //! The accounts are exact. Programs count the calls that they *see* and those that they lose; the
 //! [`accounts`] count the records that reach the capture. Both sides count a call under the CPU and

@@ -1,5 +1,6 @@
 //! The task programs, on processes and threads that this test creates.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gputrace_files::kernel;
 use rustix::{
     io::Errno,
     net::{
@@ -245,7 +246,7 @@ impl Helper {
     /// Whether the helper waits for a processor, not for a process.
     fn is_running(&self) -> bool {
         let Some(child) = &self.child else { return false };
-        let stat = std::fs::read(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+        let stat = kernel::read(format!("/proc/{}/stat", child.id())).unwrap_or_default();
         let state = stat.iter().rposition(|byte| *byte == b')').map(|close| close + 2);
         state.and_then(|at| stat.get(at)) == Some(&b'R')
     }

@@ -1,11 +1,11 @@
 //! The reading itself, which may wait for the process that is read.
 
 use std::{
-    fs::File,
     io::{self, Read as _},
     os::unix::fs::FileExt as _,
 };
 
+use gputrace_files::kernel;
 use rustix::io::Errno;
 
 /// See [`crate::memory`].
@@ -62,7 +62,7 @@ fn copy(pid: u32, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
 
 /// Reads `/proc/PID/mem`; 0 where nothing is mapped, and of a process that has lost its memory.
 fn through_driver(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
-    let memory = File::open(format!("/proc/{pid}/mem"))?;
+    let memory = kernel::open(format!("/proc/{pid}/mem"))?;
     loop {
         return match memory.read_at(buffer, address) {
             Ok(got) => Ok(got),
@@ -77,7 +77,7 @@ fn through_driver(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<usize
 
 /// See [`crate::file`].
 pub(crate) fn file(pid: u32, name: &str, limit: u64) -> io::Result<Vec<u8>> {
-    let file = File::open(format!("/proc/{pid}/{name}"))?;
+    let file = kernel::open(format!("/proc/{pid}/{name}"))?;
     let mut bytes = Vec::new();
     if limit > 0 {
         match file.take(limit).read_to_end(&mut bytes) {

@@ -18,6 +18,11 @@
 //! | processes that do not answer | one wait each | the oldest is forgotten | [`take_stuck`] |
 //! | helpers left behind | waits that SIGKILL does not end | nothing more is read | the error |
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
 mod client;
 mod direct;
 mod message;

@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gputrace_files::kernel;
+
 /// For how long a process is left alone the first time, and at most.
 const FIRST: Duration = Duration::from_secs(1);
 const MOST: Duration = Duration::from_mins(1);
@@ -99,7 +101,7 @@ pub(crate) fn take() -> Vec<u32> {
 
 /// When a process began: the 22nd field of `/proc/PID/stat`, which waits for nobody.
 fn began(pid: u32) -> Option<u64> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = kernel::read(format!("/proc/{pid}/stat")).ok()?;
     let close = stat.iter().rposition(|byte| *byte == b')')?;
     let fields = std::str::from_utf8(stat.get(close + 1..)?).ok()?;
     fields.split_ascii_whitespace().nth(22 - 3)?.parse().ok()

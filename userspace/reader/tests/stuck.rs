@@ -1,5 +1,6 @@
 //! Helper processes. This is a program of its own, because it is also theirs.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(
     clippy::expect_used,
     clippy::print_stdout,

@@ -57,11 +57,8 @@ impl Recorder<'_> {
         }
         // Threads that were held go on by themselves: the programs have been told that all is over.
         while let Some(news) = self.inbox.try_take() {
-            match news {
-                News::Happening(Happening::Kernel { pid, kernel_object }) => {
-                    self.new_kernel(pid, kernel_object);
-                }
-                _ => {}
+            if let News::Happening(Happening::Kernel { pid, kernel_object }) = news {
+                self.new_kernel(pid, kernel_object);
             }
         }
         // Kernels whose dispatches are still in the rings can belong to code objects that nothing told of.

@@ -3,11 +3,9 @@
 //! A container sees its libraries through a mount of its own. [`Files`] finds out that the file behind it is one that has
 //! probes already ([`LibraryFile::is_same`]), and remembers it by what `stat` says, so that each mount costs this once.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    path::Path,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use gputrace_files::kernel;
 use gputrace_target::{identity::FileLook, library::LibraryFile, process::MappedFile};
 
 /// So many ways in which files have been seen are remembered; then all are forgotten and found out anew.
@@ -149,8 +147,7 @@ impl Users {
     /// Forgets processes that are gone. True if there is no other, and the file need not be kept: it is over if that is so
     /// once more at the next look.
     pub(crate) fn look(&mut self) -> bool {
-        self.pids
-            .retain(|pid| Path::new("/proc").join(pid.to_string()).exists());
+        self.pids.retain(|pid| kernel::exists(format!("/proc/{pid}")));
         let is_over = self.pids.is_empty() && !self.kept;
         self.without = if is_over { self.without + 1 } else { 0 };
         is_over
@@ -180,7 +177,7 @@ mod tests {
     #[test]
     fn a_file_goes_with_its_last_user() {
         let mut files = Files::default();
-        let open = || LibraryFile::open(Path::new("/proc/self/exe")).unwrap();
+        let open = || LibraryFile::open(std::path::Path::new("/proc/self/exe")).unwrap();
         let id = files.insert(Entry(open(), Users::new(false)));
         let mut child = std::process::Command::new("/bin/sh")
             .args(["-c", "read x"])

@@ -24,6 +24,7 @@ use rustix::{
     net::{
         AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send, shutdown,
         socketpair,
+        sockopt::{Timeout, set_socket_timeout},
     },
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
@@ -32,6 +33,9 @@ use crate::helper::{self, Helper};
 
 /// How long a thread is held at most, ms.
 const PATIENCE: libc::c_int = 5_000;
+
+/// How long a helper may take to answer.
+const ANSWER: Duration = Duration::from_secs(1);
 
 /// The helpers.
 #[derive(Debug)]
@@ -49,6 +53,8 @@ impl Holder {
                 SocketFlags::CLOEXEC,
                 None,
             )?;
+            // A helper that somebody has stopped does not answer, and must not stop gputrace.
+            set_socket_timeout(&ends.0, Timeout::Recv, Some(ANSWER))?;
             Helper::fork(c"gputrace-hold", ends, |end| serve(end, holds, cpu))
         });
         helpers.collect::<io::Result<_>>().map(Self)
@@ -63,7 +69,8 @@ impl Holder {
             Ok::<_, rustix::io::Errno>(count == 1 && said == [1])
         });
         // If a helper is gone, its threads go on already. Each is asked.
-        released.fold(false, |held, one| one.unwrap_or(false) || held)
+        let held = released.filter(|one| *one == Ok(true));
+        held.count() > 0
     }
 }
 

@@ -4,6 +4,7 @@
 //! its probes on. On a busy machine gputrace would get its turn too late. So its threads run before
 //! others while it records; they do little. Outputs, which take long, are made as usual.
 
+use gputrace_files::kernel;
 use rustix::process::{Pid, getpriority_process, setpriority_process};
 
 /// The most urgent of ordinary priorities.
@@ -34,12 +35,8 @@ impl Drop for Urgency {
 
 /// Sets the priority of each thread of this process. The kernel takes a thread's id for a process's.
 fn set(priority: i32) {
-    for thread in std::fs::read_dir("/proc/self/task")
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        let id = thread.file_name().to_str().and_then(|name| name.parse().ok());
+    for thread in kernel::list("/proc/self/task").unwrap_or_default() {
+        let id = thread.to_str().and_then(|name| name.parse().ok());
         if let Some(id) = id.and_then(Pid::from_raw) {
             // A thread that has just ended, or one that may not be changed: then it is as it was.
             let _ = setpriority_process(Some(id), priority);

@@ -28,6 +28,11 @@
 //! A backslash stays, so text that was escaped is not changed by escaping it again; whether a shown `\n` was two
 //! characters cannot be told. Escaped text is at most four times as long as it was, in bytes.
 
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
 pub mod json;
 mod line;
 mod outside;

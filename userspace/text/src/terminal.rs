@@ -57,7 +57,7 @@ impl Colour {
     }
 }
 
-/// As [`write`]; of lines that begin with one of `heads`, the beginning has the colour that stands beside it.
+/// As [`fn@write`]; of lines that begin with one of `heads`, the beginning has the colour that stands beside it.
 ///
 /// # Errors
 /// When `out` cannot be written.

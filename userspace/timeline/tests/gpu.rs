@@ -1,5 +1,6 @@
 //! Dispatches, copies and accounts of small captures made by hand.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::Cursor;

@@ -1,6 +1,7 @@
 //! Captures of a simulated GPU: every packet once, every window around the truth, nothing claimed that is not
 //! known.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 

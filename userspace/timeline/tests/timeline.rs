@@ -1,5 +1,6 @@
 //! Captures with a known truth, read back.
 
+#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{collections::HashMap, io::Cursor};

@@ -19,11 +19,6 @@
 //! * [`export`]: exported functions as ROCm has them: a jump through a table.
 //! * [`status`]: HSA's status codes.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "equipment: it shows nothing of programs that are not ours"
-)]
-
 pub mod abi;
 pub mod blit;
 pub mod code_object;

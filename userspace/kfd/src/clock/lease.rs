@@ -189,6 +189,10 @@ fn errno(number: u64) -> Errno {
 
 /// What the child does: opens the device, says whether that worked, and answers until nobody asks any more.
 /// Allocates nothing and takes no lock: other threads may have held any at the time of the fork.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "after a fork only system calls are allowed, and the path is the kernel's device"
+)]
 fn serve(device: &CString, gpu_ids: &[u32], asked: RawFd, answering: RawFd) {
     let Some((asked, answering)) = settle(asked, answering) else {
         return;
