@@ -70,6 +70,9 @@ shared! {
         pub unreadable_args: u64,
         /// Child processes that are not traced because `TARGETS` had no room.
         pub untraced_processes: u64,
+        /// Times that a process mapped a library or loaded code objects of which the collector was not told, because the
+        /// ring had no room.
+        pub untold_libraries: u64,
         /// Calls that began, by domain.
         pub seen: [u64; DOMAINS],
         /// Calls lost, by reason and domain.

@@ -23,7 +23,7 @@ use gputrace_abi::{
 };
 
 use crate::{
-    maps::{config, stopped},
+    maps::{Counters, config, stopped},
     ring::Slot,
 };
 
@@ -51,7 +51,11 @@ const NO_EXIST: u64 = 1;
 #[inline(always)]
 pub(crate) fn report(id: u64, flags: u32, op: u8, count: u32) -> Option<()> {
     // A thread is held only if the collector is sure to learn of it.
-    let mut slot = Slot::<Task>::reserve()?;
+    let Some(mut slot) = Slot::<Task>::reserve() else {
+        // SAFETY: a helper without arguments.
+        Counters::of(unsafe { bpf_get_smp_processor_id() })?.untold_library();
+        return None;
+    };
     let held = flags & HOLD != 0 && config().may_hold != 0 && HOLDS.insert(id, 0, NO_EXIST).is_ok();
     let record = slot.as_mut_ptr();
     // SAFETY: a helper without arguments.

@@ -257,6 +257,13 @@ impl Counters {
         Self::add(unsafe { &raw mut (*self.0).untraced_processes }, 1);
     }
 
+    /// The collector is not told of a library, because there is no room in the ring.
+    #[inline(always)]
+    pub(crate) fn untold_library(self) {
+        // SAFETY: in bounds of the element.
+        Self::add(unsafe { &raw mut (*self.0).untold_libraries }, 1);
+    }
+
     /// The stack arguments of a call could not be read.
     #[inline(always)]
     pub(crate) fn unreadable_args(self) {

@@ -220,6 +220,7 @@ mod tests {
             unmatched_returns: 1,
             unreadable_args: 0,
             untraced_processes: 0,
+            untold_libraries: 0,
             seen: [0; DOMAINS],
             dropped: [[0; DOMAINS]; KERNEL_REASONS],
         };

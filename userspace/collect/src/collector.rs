@@ -465,6 +465,14 @@ impl Collector {
                 format!("{untraced} child processes are not traced, because there was no room for more");
             self.books.meta(&Notice { time, text }.into());
         }
+        let untold: u64 = counters.iter().map(|cpu| cpu.untold_libraries).sum();
+        if untold > 0 {
+            let text = format!(
+                "{untold} times a program mapped a library or loaded kernels, and the rings had no room to tell of it: calls or \
+                 names of kernels may be missing (larger --ring-size helps)"
+            );
+            self.books.meta(&Notice { time, text }.into());
+        }
         for (id, thread) in self.calls.threads()? {
             self.books.unfinished(id, &thread, time);
         }
