@@ -14,6 +14,7 @@ mod calls;
 mod crowd;
 mod export;
 mod flood;
+mod libraries;
 mod library;
 mod machine;
 mod made;
@@ -55,6 +56,9 @@ enum Command {
     /// Wait for probes
     #[command(hide = true)]
     Fresh(crowd::Fresh),
+    /// Load libraries
+    #[command(hide = true)]
+    Load(libraries::Load),
     /// Write the capture that is exported
     #[command(hide = true)]
     Made {
@@ -89,6 +93,8 @@ enum Figure {
     Calls,
     /// How long probes take to come and to go
     Attach,
+    /// What a launched program pays for each library that it loads
+    Libraries,
     /// How many records per second reach the capture
     Throughput,
     /// Memory of the recorder during a long flood
@@ -108,6 +114,7 @@ fn main() -> Result<()> {
         Some(Command::Crowd(crowd)) => crowd.run(),
         Some(Command::Hold(hold)) => hold.run(),
         Some(Command::Fresh(fresh)) => fresh.run(),
+        Some(Command::Load(load)) => load.run(),
         Some(Command::Made { path, rounds }) => made::capture(&path, rounds),
         None => measure(&options),
     }
@@ -128,6 +135,7 @@ fn measure(options: &Options) -> Result<()> {
         match figure {
             Figure::Calls => calls::measure(options)?,
             Figure::Attach => attach::measure(options)?,
+            Figure::Libraries => libraries::measure(options)?,
             Figure::Throughput => throughput::measure(options)?,
             Figure::Memory => memory::measure(options)?,
             Figure::Node => node::measure(options)?,
