@@ -9,8 +9,8 @@
 //! ptrace is told to the tracer alone. Until the thread goes on, `TracerPid` in `/proc/PID/status` shows
 //! the helper.
 //!
-//! The kernel ends the trace when the helper ends. The helper ends it when gputrace is gone, or has said
-//! nothing for [`PATIENCE`] because it was stopped itself. These are processes of their own because a
+//! The kernel ends the trace when the helper ends. The helper ends it when gputrace is gone or was stopped
+//! itself. These are processes of their own because a
 //! tracer waits for its threads, as gputrace waits for the launched program.
 
 use std::{
@@ -19,6 +19,7 @@ use std::{
     time::Duration,
 };
 
+use gputrace_files::kernel;
 use gputrace_probe::holds::Holds;
 use rustix::{
     net::{
@@ -26,13 +27,18 @@ use rustix::{
         socketpair,
         sockopt::{Timeout, set_socket_timeout},
     },
+    process::{Pid, getppid},
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 
 use crate::helper::{self, Helper};
 
-/// How long a thread is held at most, ms.
-const PATIENCE: libc::c_int = 5_000;
+/// How often a helper looks whether gputrace still works, ms.
+const LOOK: libc::c_int = 500;
+
+/// So many looks after gputrace has last said something, everybody goes on: 2 minutes. Placing the probes
+/// of a library takes seconds at most, but minutes in an emulated machine before Linux 6.6.
+const PATIENCE: u32 = 240;
 
 /// How long a helper may take to answer.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -99,7 +105,8 @@ fn serve(end: RawFd, holds: &Holds, cpu: usize) {
     let [map, ring] = [holds.map().as_raw_fd(), holds.ring().as_raw_fd()];
     helper::close_all_but(&mut [end, map, ring]);
     let Ok(calls) = holds.listen() else { return };
-    let mut held = Vec::new();
+    let gputrace = getppid();
+    let (mut held, mut looks) = (Vec::new(), 0);
     loop {
         let mut polls = [end, calls.epoll_fd()].map(|fd| libc::pollfd {
             fd,
@@ -107,9 +114,10 @@ fn serve(end: RawFd, holds: &Holds, cpu: usize) {
             revents: 0,
         });
         // SAFETY: two descriptors, in a local variable.
-        let ready = unsafe { libc::poll(polls.as_mut_ptr(), 2, PATIENCE) };
+        let ready = unsafe { libc::poll(polls.as_mut_ptr(), 2, LOOK) };
         let [said, called] = polls.map(|poll| poll.revents != 0);
-        if ready == 0 {
+        looks = if ready == 0 { looks + 1 } else { 0 };
+        if looks >= PATIENCE || looks > 0 && !held.is_empty() && is_stopped(gputrace) {
             held.drain(..).for_each(let_go);
         }
         if ready > 0 && called {
@@ -141,6 +149,16 @@ fn serve(end: RawFd, holds: &Holds, cpu: usize) {
         }
     }
     held.into_iter().for_each(let_go);
+}
+
+/// Whether a process was stopped, by a signal or by its tracer (proc_pid_stat(5)).
+fn is_stopped(pid: Option<Pid>) -> bool {
+    let Some(pid) = pid else { return false };
+    let stat = kernel::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    let state = stat.iter().rposition(|byte| *byte == b')').map(|close| close + 2);
+    state
+        .and_then(|at| stat.get(at))
+        .is_some_and(|state| b"Tt".contains(state))
 }
 
 /// Binds this process to a CPU, on which it runs before all others: it does little, and somebody waits.

@@ -16,7 +16,7 @@ use gputrace_export::OutputDir;
 use gputrace_files::{kernel, own};
 use gputrace_kfd::Paths;
 use gputrace_probe::{
-    attach::Scope,
+    attach::{Backend as _, PerfEvents, Scope},
     calls::{CallLimit, Calls, Options},
     holds::Holds,
     ioctls::Ioctls,
@@ -396,8 +396,11 @@ impl Recorder<'_> {
                 }
                 self.instruments
                     .libraries_in_advance(Scope::EveryProcess, &self.collector);
-                for file in self.linkers.candidates_of(command) {
-                    self.try_candidate(file, Scope::EveryProcess);
+                // Perf events come and go slowly. Then it is better to hold whoever maps a library.
+                if self.calls.backend() != PerfEvents.name() {
+                    for file in self.linkers.candidates_of(command) {
+                        self.try_candidate(file, Scope::EveryProcess);
+                    }
                 }
                 if let Some(program) = &mut self.program {
                     program.execute(command)?;

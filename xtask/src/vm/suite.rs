@@ -31,7 +31,7 @@ const SLOWNESS: u32 = 20;
 
 /// Those that suffice to see that tracing works on a kernel as it does on the host, where all run: the back-ends, threads,
 /// children, another program in the same process, exact accounts.
-const QUICK: [&str; 7] = [
+const QUICK: [&str; 8] = [
     "backend::launch_with_perf_events",
     "backend::launch_with_uprobe_multi",
     "launch::threads",
@@ -39,6 +39,7 @@ const QUICK: [&str; 7] = [
     "launch::executes_itself",
     "attach::two_processes_at_once",
     "loss::too_many_threads",
+    "undisturbed::below_another_root_the_dynamic_linker_is_found_in_time",
 ];
 
 /// Why of [`QUICK`] only the first is run on Linux 6.1.
