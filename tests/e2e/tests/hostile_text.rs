@@ -242,7 +242,7 @@ fn nothing_of_a_program_acts_on_a_terminal() {
         .join(OsStr::from_bytes(b"e\x1b[2J\x07\xc2\x9b31m\n9.9 forged"));
     fs::create_dir(&place).unwrap();
     for name in ["hostile", "libamdhip64.so.99"] {
-        fs::copy(bench.program(&format!("hostile/{name}")), place.join(name)).unwrap();
+        fs::copy(bench.program(&format!("hostile_text/{name}")), place.join(name)).unwrap();
     }
     let program = place.join("hostile");
     let once: [&OsStr; 3] = ["--".as_ref(), program.as_os_str(), "once".as_ref()];

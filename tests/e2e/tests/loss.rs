@@ -96,8 +96,9 @@ fn too_many_threads() {
     let Some((trace, comparison)) = launched(&["--max-threads", "4"], &["meet", "16"]) else {
         return;
     };
-    assert_eq!((comparison.missing.len(), comparison.found), (12, 4));
-    assert_account(&trace, 16, &[(DropReason::ThreadMapFull, 12)]);
+    // The room for threads without open calls, a quarter more, serves as well while there are none.
+    assert_eq!((comparison.missing.len(), comparison.found), (11, 5));
+    assert_account(&trace, 16, &[(DropReason::ThreadMapFull, 11)]);
 }
 
 #[test]
