@@ -109,4 +109,4 @@ shared! {
     }
 }
 
-const _: () = assert!(size_of::<CpuCounters>() == 32 + 8 * DOMAINS * (1 + KERNEL_REASONS));
+const _: () = assert!(size_of::<CpuCounters>() == 40 + 8 * DOMAINS * (1 + KERNEL_REASONS));
