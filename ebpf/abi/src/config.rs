@@ -29,14 +29,6 @@ shared! {
         pub every_library: u32,
         /// 1: threads may be held; there is another CPU on which gputrace can release them.
         pub may_hold: u32,
-        /// Offset of `fs` in `struct task_struct`; 0: not known, as the three below.
-        pub task_fs: u32,
-        /// Offset of `root.dentry` in `struct fs_struct`.
-        pub fs_root: u32,
-        /// Offset of `nsproxy` in `struct task_struct`.
-        pub task_nsproxy: u32,
-        /// Offset of `mnt_ns` in `struct nsproxy`.
-        pub nsproxy_mnt_ns: u32,
         /// Offset of `signal` in `struct task_struct`; 0: not known.
         pub task_signal: u32,
         /// Offset of `live`, the number of living threads, in `struct signal_struct`.
@@ -84,5 +76,5 @@ pub mod state {
 /// `CLONE_THREAD` of `linux/sched.h`: the new task is a thread of its creator's process.
 pub const CLONE_THREAD: u64 = 0x0001_0000;
 
-const _: () = assert!(size_of::<ProbeConfig>() == 80);
+const _: () = assert!(size_of::<ProbeConfig>() == 64);
 const _: () = assert!(size_of::<KernelConfig>() == 8);

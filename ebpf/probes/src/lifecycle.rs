@@ -15,7 +15,7 @@ use aya_ebpf::{
     programs::RawTracePointContext,
 };
 use gputrace_abi::{
-    config::{CLONE_THREAD, target_flags::HOLD},
+    config::CLONE_THREAD,
     frame::MAX_DEPTH,
     gpu::COPIES_PER_BATCH,
     record::{kind, span_flags, task_op},
@@ -27,7 +27,6 @@ use crate::{
     linker,
     maps::{Counters, STEPS, TARGETS, config, stopped},
     ring::{Outcome, finish},
-    root,
 };
 
 /// A traced process created another one: trace that too, if children are to be followed. Runs in the
@@ -46,7 +45,6 @@ pub(crate) fn task_created(ctx: RawTracePointContext) -> Option<()> {
         return None;
     }
     let child = task_id(ctx.arg(0), config.task_pid)?;
-    root::remember();
     if TARGETS.insert(child, flags, 0).is_err() {
         // SAFETY: a helper without arguments.
         Counters::of(unsafe { bpf_get_smp_processor_id() })?.untraced_process();
@@ -98,8 +96,8 @@ fn is_last_thread() -> bool {
 /// over the process id as its thread id, so its open calls may be under the id it had before.
 ///
 /// If it is a target by name (not only as one of every process), the collector is told before the new
-/// program's first instruction: it may run under a dynamic linker that is not watched yet. Where that
-/// is likely, in a container or below another root directory, the process is held meanwhile.
+/// program's first instruction, and the process is held meanwhile: it may run under a dynamic linker that
+/// is not watched yet, below another root directory for one.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub(crate) fn task_executed(ctx: RawTracePointContext) -> Option<()> {
     let id = bpf_get_current_pid_tgid();
@@ -111,10 +109,6 @@ pub(crate) fn task_executed(ctx: RawTracePointContext) -> Option<()> {
     // SAFETY: the pointer is that of a live map element.
     let flags = unsafe { *TARGETS.get_ptr((id >> 32) as u32)? };
     linker::forget((id >> 32) as u32);
-    // Below gputrace's own root directory the dynamic linkers are known and watched, and tell of what is
-    // of interest, unless that can be the program itself.
-    let is_watched = root::is_known() && config().every_library == 0;
-    let flags = if is_watched { flags & !HOLD } else { flags };
     report(id, flags, task_op::NEW_IMAGE, 0)
 }
 

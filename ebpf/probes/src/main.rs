@@ -56,7 +56,6 @@ mod linker;
 mod maps;
 mod objects;
 mod ring;
-mod root;
 mod sched;
 mod signals;
 mod trace;

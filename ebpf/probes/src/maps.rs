@@ -30,10 +30,6 @@ static CONFIG: Global<ProbeConfig> = Global::new(ProbeConfig {
     idle_threads: 0,
     every_library: 0,
     may_hold: 0,
-    task_fs: 0,
-    fs_root: 0,
-    task_nsproxy: 0,
-    nsproxy_mnt_ns: 0,
     task_signal: 0,
     signal_live: 0,
 });

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow};
 use gputrace_abi::config::ProbeConfig;
 use gputrace_probe::{
-    layout::{living_threads, program_stack, root_layout, task_pid},
+    layout::{living_threads, program_stack, task_pid},
     possible_cpus,
 };
 use libbpf_rs::{MapType, ObjectBuilder, OpenObject, OpenProgram, PrintLevel};
@@ -125,7 +125,6 @@ fn load(object: &[u8], name: &str) -> Result<Verdict> {
 /// Sets maps and settings as a recording does: see `configure` of `gputrace-probe`.
 fn configure(open: &mut OpenObject) -> Result<()> {
     let cpus = possible_cpus();
-    let root = root_layout();
     let config = ProbeConfig {
         cpus,
         follow_forks: 1,
@@ -140,10 +139,6 @@ fn configure(open: &mut OpenObject) -> Result<()> {
         signal_live: living_threads().1,
         every_library: 0,
         may_hold: 1,
-        task_fs: root.task_fs,
-        fs_root: root.fs_root,
-        task_nsproxy: root.task_nsproxy,
-        nsproxy_mnt_ns: root.nsproxy_mnt_ns,
     };
     for mut map in open.maps_mut() {
         if map.name().to_string_lossy().ends_with(".config") {

@@ -66,36 +66,6 @@ pub fn program_stack() -> (u32, u32) {
     })
 }
 
-/// How the programs find what files a process sees.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RootLayout {
-    /// Offset of `fs` in `struct task_struct`, bytes; 0 if the kernel does not say it, as the others.
-    pub task_fs: u32,
-    /// Offset of `root.dentry` in `struct fs_struct`.
-    pub fs_root: u32,
-    /// Offset of `nsproxy` in `struct task_struct`.
-    pub task_nsproxy: u32,
-    /// Offset of `mnt_ns` in `struct nsproxy`.
-    pub nsproxy_mnt_ns: u32,
-}
-
-/// Offsets by which the programs find a process's root directory and mount namespace.
-#[must_use]
-pub fn root_layout() -> RootLayout {
-    static OFFSETS: OnceLock<RootLayout> = OnceLock::new();
-    *OFFSETS.get_or_init(|| {
-        let found = Layout::of_kernel().and_then(|layout| {
-            Ok(RootLayout {
-                task_fs: layout.offset("task_struct", "fs")?,
-                fs_root: layout.offset("fs_struct", "root")? + layout.offset("path", "dentry")?,
-                task_nsproxy: layout.offset("task_struct", "nsproxy")?,
-                nsproxy_mnt_ns: layout.offset("nsproxy", "mnt_ns")?,
-            })
-        });
-        found.unwrap_or_default()
-    })
-}
-
 /// Offsets of `signal` in `struct task_struct` and of `live` in `struct signal_struct`, by which the last thread of a process
 /// is known; 0 if the kernel does not say them.
 #[must_use]
@@ -159,8 +129,6 @@ mod tests {
         assert!(offset("inode", "i_rdev").is_some());
         assert_eq!(offset("task_struct", "pid"), task_pid().ok());
         assert!(program_stack().0 > 0 && program_stack().1 > 0);
-        let root = root_layout();
-        assert!(root.task_fs > 0 && root.fs_root > 0 && root.task_nsproxy > 0 && root.nsproxy_mnt_ns > 0);
         assert!(living_threads().0 > 0 && living_threads().1 > 0);
         let error = layout.offset("task_struct", "nothing").unwrap_err().to_string();
         assert!(error.contains("no nothing in struct task_struct"), "{error}");

@@ -11,7 +11,7 @@ use crate::{
     ProbeError,
     cpus::present_cpus,
     ioctls,
-    layout::{RootLayout, living_threads, program_stack, root_layout, task_pid},
+    layout::{living_threads, program_stack, task_pid},
     libbpf::refused,
     sched, trace,
 };
@@ -98,12 +98,6 @@ pub(crate) fn configure(
     ring_bytes: u32,
 ) -> Result<(), ProbeError> {
     let (task_mm, mm_start_stack) = program_stack();
-    let RootLayout {
-        task_fs,
-        fs_root,
-        task_nsproxy,
-        nsproxy_mnt_ns,
-    } = root_layout();
     // A thread that is held keeps its CPU busy, so gputrace must have another.
     let holds = present_cpus().len().saturating_sub(1) as u32;
     let (task_signal, signal_live) = living_threads();
@@ -118,10 +112,6 @@ pub(crate) fn configure(
         calls_per_window: options.limit.map_or(u64::MAX, CallLimit::per_window),
         every_library: u32::from(options.every_library),
         may_hold: u32::from(holds > 0),
-        task_fs,
-        fs_root,
-        task_nsproxy,
-        nsproxy_mnt_ns,
         idle_threads: u64::from(options.idle_threads()),
         task_signal,
         signal_live,

@@ -78,8 +78,10 @@ impl Linkers {
                     Scope::EveryProcess,
                     None,
                 );
-                let interpreter = resolve(command).ok().and_then(|resolved| resolved.interpreter);
-                if let Some(path) = interpreter {
+                if let Ok(resolved) = resolve(command) {
+                    // A dynamic linker can be called as a command, too; other programs without an
+                    // interpreter have no place for the probe.
+                    let path = resolved.interpreter.unwrap_or(resolved.binary);
                     self.add(Linker::open(&path).map(Some), Scope::EveryProcess, None);
                 }
             }
