@@ -14,7 +14,7 @@ use crate::progress::long_step;
 use crate::workspace::Workspace;
 
 /// The end-to-end tests that run in guests.
-const TEST_PROGRAMS: [&str; 5] = ["backend", "launch", "attach", "loss", "stop"];
+const TEST_PROGRAMS: [&str; 6] = ["backend", "launch", "attach", "loss", "stop", "undisturbed"];
 
 /// Where guests find the programs under test.
 pub(super) fn directory(workspace: &Workspace) -> PathBuf {
