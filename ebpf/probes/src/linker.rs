@@ -9,8 +9,8 @@ use aya_ebpf::{
     EbpfContext as _,
     btf_maps::{HashMap, LruHashMap},
     helpers::{
-        bpf_get_current_pid_tgid, bpf_probe_read_user, bpf_probe_read_user_str_bytes,
-        generated::{bpf_get_attach_cookie, bpf_loop},
+        bpf_get_current_pid_tgid, bpf_probe_read_user,
+        generated::{bpf_get_attach_cookie, bpf_loop, bpf_probe_read_user_str},
     },
     macros::{btf_map, uprobe},
     programs::ProbeContext,
@@ -23,6 +23,7 @@ use gputrace_abi::{
 use crate::{
     hold::report,
     maps::{config, over, target},
+    ring::Slot,
 };
 
 /// File names of interest, by [`gputrace_abi::linker::key`]. The value means nothing.
@@ -152,41 +153,53 @@ extern "C" fn step(_index: u32, walk: *mut Walk) -> i64 {
 /// Whether the path at an address has a file name of interest, or one that cannot be read.
 #[inline(always)]
 fn is_named(path: u64) -> bool {
-    let mut bytes = [0_u8; PATH_BYTES];
-    // SAFETY: the helper checks the address.
-    let length = match unsafe { bpf_probe_read_user_str_bytes(path as *const u8, &mut bytes) } {
-        Ok(text) => text.len(),
-        Err(_) => return true,
+    // In the ring, and given back: Linux 6.1 lets nobody read its stack at places that vary.
+    let Some(mut slot) = Slot::<[u8; PATH_BYTES]>::reserve() else {
+        return true;
     };
-    if length == 0 {
-        // The program itself.
+    let named = is_path_named(slot.as_mut_ptr().cast(), path);
+    slot.discard();
+    named
+}
+
+/// As [`is_named`]; `bytes` are [`PATH_BYTES`] to read into.
+#[inline(always)]
+fn is_path_named(bytes: *mut u8, path: u64) -> bool {
+    // SAFETY: there is that much room, and the helper checks the address.
+    let read = unsafe { bpf_probe_read_user_str(bytes.cast(), PATH_BYTES as u32, path as *const c_void) };
+    // With the NUL at the end. The program itself has no name there.
+    if read == 1 {
         return false;
     }
-    if length >= PATH_BYTES - 1 {
+    if read < 1 || read >= PATH_BYTES as i64 {
         return true;
     }
-    let mut begin = length;
+    let mut begin = read as usize - 1;
     for _ in 0..NAME_BYTES {
-        if begin == 0 || byte(&bytes, begin - 1) == b'/' {
+        if begin == 0 || byte(bytes, begin - 1) == b'/' {
             break;
         }
         begin -= 1;
     }
-    if begin != 0 && byte(&bytes, begin - 1) != b'/' {
+    if begin != 0 && byte(bytes, begin - 1) != b'/' {
         return true;
     }
     let mut key = 0_u64;
     for at in 0..KEY_BYTES {
-        key |= u64::from(byte(&bytes, begin + at)) << (8 * at);
+        let letter = byte(bytes, begin + at);
+        if letter == 0 {
+            break;
+        }
+        key |= u64::from(letter) << (8 * at);
     }
     INTERESTS.get_ptr(key).is_some()
 }
 
 /// A byte of a path; the mask shows the verifier that it lies within.
 #[inline(always)]
-fn byte(bytes: &[u8; PATH_BYTES], at: usize) -> u8 {
+fn byte(bytes: *const u8, at: usize) -> u8 {
     // SAFETY: the mask keeps the index in bounds (the size is a power of two).
-    unsafe { *bytes.as_ptr().add(at & (PATH_BYTES - 1)) }
+    unsafe { bytes.add(at & (PATH_BYTES - 1)).read_volatile() }
 }
 
 const _: () = assert!(PATH_BYTES.is_power_of_two());
