@@ -36,8 +36,9 @@ static HOLDS: HashMap<u64, u32, 1> = HashMap::new();
 #[btf_map]
 static CALLS_FOR_HOLD: RingBuf<(), 4096, 0> = RingBuf::new();
 
-/// How long a thread waits here at most, ns. A helper takes some 50 us.
-const LIMIT_NS: u64 = 20_000_000;
+/// How long a thread waits here at most, ns. A helper takes some 50 us, many times that in an
+/// emulated machine.
+const LIMIT_NS: u64 = 100_000_000;
 
 /// Looks at [`HOLDS`] and the clock before a wait is given up, whatever the clock says. One look takes
 /// 30 ns or more, the kernel allows 8 million (`BPF_MAX_LOOPS`).
