@@ -1,9 +1,9 @@
-//! Bringing in the constants of a program before it runs.
+//! Bringing in the constants of a launched program while it is held.
 //!
 //! Programs in the kernel read only pages that are there, and the text of a marker is most often a constant in a page of
 //! the program's file that nobody has touched. The collector reads such texts from outside a moment later, for which
-//! a program that ends at once leaves no time. So what a launched program has of constants is touched, from outside, while
-//! it is held before its first instruction.
+//! a program that ends at once leaves no time. So the constants of a launched program are read, from outside, while it is
+//! held: after exec, and after it has mapped a library of interest.
 
 use gputrace_target::process::maps::{self, Mapping};
 
