@@ -49,12 +49,30 @@ fn launched(options: &[&str], arguments: &[&str]) -> Option<(Trace, Comparison)>
 
 #[test]
 fn ring_full() {
-    let Some((trace, comparison)) = launched(&["--ring-size", "4KiB"], &["flood", "2", "20000"]) else {
-        return;
-    };
+    const THREADS: usize = 200;
+    let Some(bench) = Bench::privileged() else { return };
+    let outputs = bench.outputs(0);
+    let mut command = bench.gputrace(&outputs);
+    command
+        .args(["--ring-size", "4KiB", "--"])
+        .arg(bench.program("synthetic/synthetic"))
+        .args(["block", &THREADS.to_string()]);
+    let mut gputrace = Running::start("gputrace", &mut command);
+    gputrace.wait_for_stdout("ready");
+    // Nobody reads the rings while the calls are made, however fast the recorder is.
+    gputrace.signal(Signal::STOP);
+    gputrace.send("go");
+    gputrace.wait_for_stdout("inside");
+    gputrace.signal(Signal::CONT);
+    gputrace.close_stdin();
+    assert!(gputrace.wait().success(), "{}", gputrace.describe());
+    let trace = outputs.trace();
+    trace.assert_sound(&EndReason::TargetsGone);
+    let comparison = compare(&bench.log(), &trace);
+    comparison.assert_right();
     let lost = comparison.missing.len();
     assert!(lost > 0, "the ring was never full");
-    assert_account(&trace, 40_000, &[(DropReason::RingFull, lost)]);
+    assert_account(&trace, 2 * THREADS, &[(DropReason::RingFull, lost)]);
 }
 
 #[test]
