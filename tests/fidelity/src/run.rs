@@ -168,6 +168,27 @@ pub fn launched<T>(
     look(&place.at("out/run.gtcap"))
 }
 
+/// Starts a scenario's program, attaches in mid-run, and gives the path of the capture to `look` when it has ended.
+///
+/// # Errors
+///
+/// When the program or gputrace fails, or the program is always done before it can be stopped; and what `look` says.
+pub fn attached<T>(
+    scenario: &Scenario,
+    release: &Release,
+    gputrace: &Path,
+    look: impl FnOnce(&Path) -> Result<T>,
+) -> Result<T> {
+    for _ in 0..ATTEMPTS {
+        let place = Place::of(scenario)?;
+        let program = release.program(scenario.workload, scenario.arguments());
+        if attach(&place, gputrace, program, scenario.workload.moment)?.is_some() {
+            return look(&place.at("out/run.gtcap"));
+        }
+    }
+    bail!("it was done before it could be stopped, {ATTEMPTS} times")
+}
+
 /// gputrace's CPU time, and the time in which it was spent; s.
 pub(crate) type Spent = (f64, f64);
 

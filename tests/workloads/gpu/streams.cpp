@@ -1,4 +1,7 @@
 // Four streams that wait for each other in a ring through events, and what the events measured.
+// `streams [ROUNDS]`: so many kernels in each.
+#include <cstdlib>
+
 #include "said.hpp"
 
 extern "C" __global__ void stage_0(int *) {}
@@ -6,8 +9,9 @@ extern "C" __global__ void stage_1(int *) {}
 extern "C" __global__ void stage_2(int *) {}
 extern "C" __global__ void stage_3(int *) {}
 
-int main() {
-    constexpr int streams = 4, rounds = 8;
+int main(int argc, char **argv) {
+    constexpr int streams = 4;
+    const int rounds = argc > 1 ? std::atoi(argv[1]) : 8;
     hipStream_t stream[streams];
     hipEvent_t done[streams], first, last;
     for (int i = 0; i < streams; i++) {

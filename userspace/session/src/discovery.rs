@@ -8,6 +8,7 @@ use gputrace_abi::{
 };
 use gputrace_capture::{Meta, meta::Notice};
 use gputrace_collect::{Command, clocks};
+use gputrace_kfd::Paths;
 use gputrace_probe::attach::Scope;
 use gputrace_target::{
     library::LibraryFile,
@@ -16,7 +17,8 @@ use gputrace_target::{
 use gputrace_text::Line;
 
 use crate::{
-    SessionError, constants, gpu::Gpus, news::News, recorder::Recorder, request::Targets, said::NO_MORE,
+    SessionError, before, constants, gpu::Gpus, news::News, recorder::Recorder, request::Targets,
+    said::NO_MORE,
 };
 
 impl Recorder<'_> {
@@ -89,6 +91,23 @@ impl Recorder<'_> {
         }
         for text in remarks {
             self.tell(&text);
+            let time = clocks::now();
+            self.collector
+                .send(Command::Meta(Box::new(Notice { time, text }.into())));
+        }
+    }
+
+    /// Writes into the capture what processes that are attached to have by now.
+    pub(crate) fn describe_held(&self) {
+        let of_memory = self.request.domains.contains(&Domain::MemoryAllocation);
+        let Targets::Attach { pids, .. } = &self.request.targets else {
+            return;
+        };
+        if self.gpus.is_none() && !of_memory {
+            return;
+        }
+        let paths = Paths::default();
+        for text in pids.iter().filter_map(|pid| before::held(&paths, *pid)) {
             let time = clocks::now();
             self.collector
                 .send(Command::Meta(Box::new(Notice { time, text }.into())));

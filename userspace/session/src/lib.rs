@@ -21,6 +21,7 @@
     allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
 )]
 
+mod before;
 mod chosen;
 mod closing;
 mod config;

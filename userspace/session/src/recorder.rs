@@ -271,6 +271,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             urgency: matches!(request.targets, Targets::Launch { hold: true, .. }).then(Urgency::begin),
         };
         recorder.describe_gpus(remarks);
+        recorder.describe_held();
         recorder.driver_news(driver_news);
         recorder.listen();
         recorder.read_counters();

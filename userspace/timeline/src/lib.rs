@@ -25,6 +25,7 @@
 )]
 
 pub mod args;
+mod before;
 mod collective;
 mod communicators;
 mod counter;

@@ -39,6 +39,7 @@ use gputrace_capture::{
 };
 
 use crate::{
+    before::Before,
     communicators::Communicators,
     counter::Counters,
     deferred::Deferred,
@@ -77,6 +78,7 @@ pub struct Timeline<R> {
     /// Whether queues are followed for their scratch memory only.
     hides_dispatches: bool,
     memory: Memory,
+    before: Before,
     communicators: Communicators,
     collecting: Collection,
     group: Group,
@@ -171,6 +173,7 @@ impl<R: Read + Seek> Timeline<R> {
             ranges: Ranges::default(),
             hides_dispatches,
             memory,
+            before: Before::default(),
             communicators: Communicators::default(),
             collecting: Collection::default(),
             group: Group::default(),
@@ -269,6 +272,7 @@ impl<R: Read + Seek> Timeline<R> {
                 for info in functions(*library) {
                     self.ranges.function(&info);
                     self.memory.function(&info);
+                    self.before.function(&info);
                     self.communicators.function(&info);
                     // Calls of one that was probed for allocations only are not shown.
                     if info.domain != Some(Domain::MemoryAllocation) {
@@ -328,6 +332,7 @@ impl<R: Read + Seek> Timeline<R> {
     /// Takes note of an event that is about to be given out, and adds to it what others say of it. Whether it is to be shown.
     fn gives(&mut self, event: &mut Event) -> bool {
         self.deferred.seen(event);
+        self.before.seen(event);
         let is_hidden = self.hides_dispatches && matches!(event, Event::Dispatch(_));
         let is_shown = !is_hidden && self.ranges.annotate(event);
         if is_shown && let Event::Dispatch(dispatch) = event {
@@ -353,6 +358,7 @@ impl<R: Read + Seek> Timeline<R> {
         self.ready
             .extend(open.map(|one| Event::Observation(Box::new(one))));
         let mut remarks: Vec<String> = self.work.remarks().chain(self.ranges.remarks()).collect();
+        remarks.extend(self.before.remark(self.work.older_queues()));
         remarks.extend(self.memory.remarks());
         remarks.extend(self.counters.remarks());
         match (self.reader.truncation(), &self.end) {
@@ -434,6 +440,7 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                         self.ready.push_back(Event::Function(Box::new(function)));
                     }
                     self.communicators.call(&mut call);
+                    self.before.call(&call);
                     if !self.memory.call(&call, &mut self.ready) {
                         continue;
                     }

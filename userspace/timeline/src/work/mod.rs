@@ -51,6 +51,7 @@ use self::{
     signal::{Signal, Use, User},
 };
 use crate::{
+    before::OldQueues,
     event::Event,
     gpu::{Dispatch, Origin, QueueInfo},
 };
@@ -93,6 +94,8 @@ pub(crate) struct Work {
     dispatches: u64,
     copies_seen: u64,
     scratch: Scratch,
+    /// Queues that were there before the recording.
+    older: OldQueues,
     /// GPUs whose stamps could not be aligned, by node, and why.
     unaligned: BTreeMap<Option<u32>, Unresolved>,
     /// Records of packets that were known already.
@@ -137,6 +140,7 @@ impl Work {
             dispatches: 0,
             copies_seen: 0,
             scratch: Scratch::default(),
+            older: OldQueues::default(),
             unaligned: BTreeMap::new(),
             duplicates: 0,
             latest: 0,
@@ -171,6 +175,11 @@ impl Work {
     /// Whether so many records wait that some must be used now.
     pub(crate) fn is_full(&self) -> bool {
         self.records.len() >= MAX_HELD
+    }
+
+    /// Queues that were there before the recording.
+    pub(crate) fn older_queues(&self) -> OldQueues {
+        self.older
     }
 
     /// Records of packets that were known already.
@@ -317,6 +326,10 @@ impl Work {
             kfd_id: of_driver.map(|(id, _)| id),
         };
         let from_first = packet.flags & packet_flags::SINCE_CREATION != 0 || packet.index == 0;
+        if !from_first {
+            self.older.found += 1;
+            self.older.with_gpu += u64::from(info.node_id.is_some());
+        }
         let mut queue = Queue::new(info, packet.time, reuses);
         queue.from_first = from_first;
         self.queues.push(queue);

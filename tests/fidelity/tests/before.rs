@@ -1,0 +1,75 @@
+//! What was there before gputrace came: queues and streams that a running program had made.
+
+#![allow(clippy::panic, reason = "test code outside of #[test] functions")]
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use gputrace_e2e::Trace;
+use gputrace_fidelity::{
+    run::attached,
+    scenario::{Clock, Mode, Moment, ReadIndex, Scenario, WORKLOADS, Workload},
+};
+
+use support::{gputrace, release};
+
+/// Streams of the program.
+const STREAMS: usize = 4;
+
+fn on(name: &str) {
+    let Some(release) = release(name) else { return };
+    let Some(streams) = WORKLOADS.iter().find(|workload| workload.title == "four streams") else {
+        panic!("the workload with four streams");
+    };
+    // Long enough that most is submitted after gputrace has come; each stream and its queue has been used by then.
+    let workload = Workload {
+        attach_arguments: &["10000"],
+        attach_duration: "{ fixed_ns = 20_000 }",
+        moment: Moment::Dispatches(200),
+        ..*streams
+    };
+    let scenario = Scenario {
+        workload: Box::leak(Box::new(workload)),
+        mode: Mode::Attach,
+        clock: Clock::Plain,
+        read_index: ReadIndex::Prompt,
+    };
+    let trace = attached(&scenario, &release, &gputrace(), |capture| {
+        Ok(Trace::read(capture))
+    });
+    let trace = trace.unwrap_or_else(|error| panic!("ROCm {name}: {error:#}"));
+
+    let work = trace
+        .gpu
+        .dispatches
+        .iter()
+        .filter(|dispatch| dispatch.origin.tid != 0);
+    let used: BTreeSet<Option<u64>> = work.map(|dispatch| dispatch.origin.stream).collect();
+    assert_eq!(used.len(), STREAMS, "ROCm {name}: {used:?}");
+    assert!(used.iter().all(Option::is_some), "ROCm {name}: {used:?}");
+    let queues = &trace.gpu.queues;
+    assert!(queues.len() >= STREAMS, "ROCm {name}: {queues:?}");
+    assert!(
+        queues.iter().all(|queue| queue.node_id.is_some()),
+        "ROCm {name}: {queues:?}"
+    );
+    let found = queues.len();
+    for part in [
+        format!("{found} queues were in use before the recording"),
+        format!("the GPU of {found} of them is known. {STREAMS} streams with work are older"),
+    ] {
+        let says = trace.notices.iter().any(|notice| notice.text.contains(&part));
+        assert!(says, "ROCm {name}: no {part:?} in {:?}", trace.notices);
+    }
+}
+
+#[test]
+fn queues_and_streams_of_rocm_5_2_3_are_found() {
+    on("5.2.3");
+}
+
+#[test]
+fn queues_and_streams_of_rocm_7_2_4_are_found() {
+    on("7.2.4");
+}

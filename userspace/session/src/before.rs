@@ -1,0 +1,72 @@
+//! What the driver says that processes have when the recording begins: queues and memory that no call will tell of.
+
+use gputrace_kfd::{
+    Paths,
+    processes::{self, Detail, Process},
+};
+
+/// `enum kfd_queue_type`: queues of kernels.
+const COMPUTE: u64 = 0;
+
+/// What a process has now, for people; `None` if the driver knows nothing of it.
+pub(crate) fn held(paths: &Paths, pid: u32) -> Option<String> {
+    // Without the driver, or the right to look, there is nothing to say.
+    let process = processes::process(paths, pid, Detail::Cheap).ok().flatten()?;
+    let Process { queues, gpus, .. } = &process;
+    let of_kernels = queues.iter().filter(|queue| queue.kind == Some(COMPUTE)).count();
+    let memory: Vec<String> = gpus
+        .iter()
+        .filter_map(|(gpu, held)| Some((gpu, held.vram_bytes.filter(|bytes| *bytes > 0)?)))
+        .map(|(gpu, bytes)| format!("{bytes} bytes of the memory of GPU {gpu}"))
+        .collect();
+    let memory = if memory.is_empty() {
+        "no memory of a GPU".to_owned()
+    } else {
+        memory.join(", ")
+    };
+    Some(format!(
+        "When the recording began, process {pid} had {of_kernels} queues for kernels, {} others and {memory}, says the driver. \
+         None of that is an event of the recording; queues are found when work for them comes.",
+        queues.len() - of_kernels
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join("sys/class/kfd/kfd/proc/47").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn queues_and_memory_are_the_drivers() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let paths = Paths::under(root);
+        assert_eq!(held(&paths, 47), None);
+        write(root, "pasid", "32769\n");
+        for (queue, kind) in [(0, 0), (1, 0), (2, 1)] {
+            write(root, &format!("queues/{queue}/type"), &format!("{kind}\n"));
+            write(root, &format!("queues/{queue}/gpuid"), "99\n");
+            write(root, &format!("queues/{queue}/size"), "65536\n");
+        }
+        let text = held(&paths, 47).unwrap();
+        assert!(
+            text.contains("2 queues for kernels, 1 others and no memory"),
+            "{text}"
+        );
+        write(root, "vram_99", "4294967296\n");
+        write(root, "vram_100", "0\n");
+        let text = held(&paths, 47).unwrap();
+        assert!(
+            text.contains("1 others and 4294967296 bytes of the memory of GPU 99,"),
+            "{text}"
+        );
+        assert_eq!(held(&paths, 48), None);
+    }
+}
