@@ -24,7 +24,7 @@ fn on(name: &str) {
     };
     // Long enough that most is submitted after gputrace has come; each stream and its queue has been used by then.
     let workload = Workload {
-        attach_arguments: &["10000"],
+        attach_arguments: &["2000"],
         attach_duration: "{ fixed_ns = 20_000 }",
         moment: Moment::Dispatches(200),
         ..*streams

@@ -94,8 +94,6 @@ pub(crate) struct Work {
     dispatches: u64,
     copies_seen: u64,
     scratch: Scratch,
-    /// Queues that were there before the recording.
-    older: OldQueues,
     /// GPUs whose stamps could not be aligned, by node, and why.
     unaligned: BTreeMap<Option<u32>, Unresolved>,
     /// Records of packets that were known already.
@@ -140,7 +138,6 @@ impl Work {
             dispatches: 0,
             copies_seen: 0,
             scratch: Scratch::default(),
-            older: OldQueues::default(),
             unaligned: BTreeMap::new(),
             duplicates: 0,
             latest: 0,
@@ -179,7 +176,11 @@ impl Work {
 
     /// Queues that were there before the recording.
     pub(crate) fn older_queues(&self) -> OldQueues {
-        self.older
+        let older = self.queues.iter().filter(|queue| !queue.from_first);
+        older.fold(OldQueues::default(), |sum, queue| OldQueues {
+            found: sum.found + 1,
+            with_gpu: sum.with_gpu + u64::from(queue.info.node_id.is_some()),
+        })
     }
 
     /// Records of packets that were known already.
@@ -325,13 +326,9 @@ impl Work {
             packets: packet.ring_packets,
             kfd_id: of_driver.map(|(id, _)| id),
         };
-        let from_first = packet.flags & packet_flags::SINCE_CREATION != 0 || packet.index == 0;
-        if !from_first {
-            self.older.found += 1;
-            self.older.with_gpu += u64::from(info.node_id.is_some());
-        }
         let mut queue = Queue::new(info, packet.time, reuses);
-        queue.from_first = from_first;
+        // What comes first may be among what was lost.
+        queue.from_first = self.knowledge.losses(0, packet.time) > Losses::None;
         self.queues.push(queue);
         events.push_back(Event::Queue(info));
         number
@@ -349,6 +346,8 @@ impl Work {
             return;
         };
         self.changed.insert(number);
+        // Another thread's doorbell for a later packet may have rung before that of the first.
+        queue.from_first |= packet.index == 0 || packet.flags & packet_flags::SINCE_CREATION != 0;
         let origin = Origin {
             pid: packet.pid,
             tid: packet.tid,

@@ -128,7 +128,8 @@ pub(crate) struct Queue {
     last_look: Option<(u64, u64)>,
     /// A time before all packets: [`HURRY`] before the first record of one.
     pub(crate) since: u64,
-    /// Whether its very first packet is known, so that nothing of it is older than the recording.
+    /// Whether its very first packet is known, or may have been lost: then nothing of it is said to be older than the
+    /// recording.
     pub(crate) from_first: bool,
     /// Looks before this may have been at the queue that had the address before.
     looks_from: u64,
