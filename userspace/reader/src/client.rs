@@ -37,6 +37,12 @@ const LAST_PATIENCE: Duration = Duration::from_millis(10);
 const STARVED: Duration = Duration::from_secs(1);
 const LAST_STARVED: Duration = Duration::from_millis(100);
 
+/// How long a helper may take to start: its program may have to come from a busy disk.
+const START: Duration = Duration::from_secs(10);
+
+/// How often it is asked meanwhile whether there is a hurry now.
+const START_LOOK: Duration = Duration::from_millis(50);
+
 /// Helpers that SIGKILL has not ended. More are not left behind: then nothing is read any more.
 const MOST_LEFT: usize = 64;
 
@@ -183,12 +189,39 @@ impl Helper {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        Ok(Self {
+        let mut helper = Self {
             child: Some(child),
             socket,
             patience: None,
             packet: vec![0; ANSWER + PIECE],
-        })
+        };
+        match helper.wait_for_greeting() {
+            Ok(()) => Ok(helper),
+            Err(errno) => {
+                helper.leave();
+                Err(errno.into())
+            }
+        }
+    }
+
+    /// Waits until it says that it is ready.
+    fn wait_for_greeting(&mut self) -> Result<(), Errno> {
+        let started = Instant::now();
+        loop {
+            match self.receive(START_LOOK, START_LOOK) {
+                Ok(0) => return Err(Errno::PIPE),
+                Ok(_) => return Ok(()),
+                Err(Errno::TIMEDOUT) => {
+                    let is_late = HURRY
+                        .get()
+                        .is_some_and(|hurry| Instant::now() >= *hurry + LAST_STARVED);
+                    if is_late || started.elapsed() >= START {
+                        return Err(Errno::TIMEDOUT);
+                    }
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
     }
 
     /// Asks, and returns the error number of the answer. Fails with `TIMEDOUT` if there is none.
