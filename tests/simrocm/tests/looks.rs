@@ -65,6 +65,8 @@ fn changes(capture: &Path) -> Vec<Change> {
             })
         }));
     }
+    // What the watcher reports last may stand before what it reported just before.
+    changes.sort_by_key(|change| change.time);
     changes
 }
 

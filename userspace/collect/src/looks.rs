@@ -54,6 +54,8 @@ pub(crate) struct Schedule {
     spent: VecDeque<(u64, u64)>,
     in_window: u64,
     figures: Looks,
+    /// When the last look was, if something was expected all the time since, ns.
+    last: Option<u64>,
     periods: Vec<u64>,
 }
 
@@ -69,6 +71,7 @@ impl Schedule {
             spent: VecDeque::new(),
             in_window: 0,
             figures: Looks::default(),
+            last: None,
             periods: vec![0; 64 * STEPS as usize],
         }
     }
@@ -87,6 +90,7 @@ impl Schedule {
     /// within `longest` ns.
     pub(crate) fn plan(&mut self, now: u64, wanted: Option<u64>, longest: u64) -> Plan {
         let Some(wanted) = wanted.filter(|_| self.budget > 0) else {
+            self.last = None;
             return Plan::Rest;
         };
         self.forget(now);
@@ -141,9 +145,9 @@ impl Schedule {
             self.cost += (cost as f64 / looks as f64 - self.cost) / 16.0 * (looks as f64).min(8.0);
             self.cost = self.cost.max(1.0);
         }
-        for pair in times.windows(2) {
-            if let [one, next] = pair {
-                self.count_period(next.saturating_sub(*one));
+        for time in times {
+            if let Some(last) = self.last.replace(*time) {
+                self.count_period(time.saturating_sub(last));
             }
         }
         let used = self.in_window as f64 / self.allowance().max(1) as f64;
@@ -264,6 +268,12 @@ mod tests {
         most.max().unwrap_or(0) as f64 / SECOND as f64
     }
 
+    fn sorted_pauses(times: &[u64]) -> Vec<u64> {
+        let mut pauses: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        pauses.sort_unstable();
+        pauses
+    }
+
     #[test]
     fn the_budget_is_kept_and_used() {
         // From a physical machine to a virtual one that is overloaded.
@@ -284,6 +294,12 @@ mod tests {
                 );
                 let figures = schedule.figures(20 * SECOND);
                 assert_eq!(figures.looks, times.len() as u64);
+                // Also where looks are so rare that each is a run of its own.
+                let median = sorted_pauses(&times)[(times.len() - 1) / 2];
+                assert!(
+                    figures.period.abs_diff(median) <= median / 6,
+                    "{figures:?} {median}"
+                );
                 assert_eq!(figures.cpu, times.len() as u64 * cost);
                 assert!(figures.busiest as f64 <= share * 1e9 + cost as f64);
             }

@@ -29,10 +29,11 @@ pub(crate) struct TuningArgs {
     #[arg(long, value_name = "N", default_value_t = 4096)]
     pub(crate) max_threads: u32,
 
-    /// What looking at queues may take of one core, in per cent. Kernels without completion signals, so most of those of a
-    /// process that was attached to, are timed by looks at how far their queues were taken: the more looks, the narrower
-    /// the windows. Nobody looks while nothing is queued. 0: no looks, so of these kernels it is only known when they were
-    /// submitted, and at the end of the recording whether they were taken.
+    /// What looking at queues, which times kernels without completion signals, may take of one core; 0: no looks.
+    ///
+    /// Most kernels of a process that was attached to have no completion signals. They are timed by looks at how far their
+    /// queues were taken: the more looks, the narrower the windows. Nobody looks while nothing is queued. Without looks it is
+    /// only known of these kernels when they were submitted, and at the end of the recording whether they were taken.
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = share)]
     pub(crate) look_budget: u32,
 
