@@ -16,13 +16,14 @@ use rustix::{
 use crate::{
     direct,
     message::{ANSWER, Answer, PIECE, PLACES, QUESTION, Question, What},
+    run::{self, Run},
 };
 
 /// The name (`argv[0]`) by which a process knows that it is a helper.
 pub(crate) const NAME: &str = "gputrace-reader";
 
-/// The most that follows a question: addresses, or a name, which is shorter.
-const MOST_BYTES: usize = PLACES * 8;
+/// The most that follows a question: a run; addresses and names are shorter.
+const MOST_BYTES: usize = run::QUESTION;
 
 /// Serves as a helper, and does not return, if that is what this process was started for. To be
 /// called before anything else.
@@ -37,6 +38,8 @@ pub fn serve_if_asked() {
 fn serve(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     // Also while it waits for a process, which an end of the socket would not tell it.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // Without it looks come late, and are looks all the same.
+    let _ = run::wake_in_time();
     greet(socket)?;
     let mut question = [0; QUESTION + MOST_BYTES];
     loop {
@@ -91,6 +94,10 @@ fn answer(socket: BorrowedFd<'_>, question: Question<'_>) -> Result<(), Errno> {
                 each.min(PIECE / PLACES - 1),
             )
         }
+        What::Run(bytes) => match Run::decode(question.length, bytes) {
+            Some(run) => Ok(run::encode(&run.look())),
+            None => Err(Errno::INVAL.into()),
+        },
     };
     let (error, bytes) = match read {
         Ok(bytes) => (0, bytes),

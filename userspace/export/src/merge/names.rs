@@ -283,4 +283,8 @@ pub(super) fn add(sum: &mut Ledger, other: &Ledger) {
     ] {
         *count = count.saturating_add(more);
     }
+    match (&mut sum.looks, &other.looks) {
+        (Some(looks), Some(more)) => looks.add(more),
+        (looks, more) => *looks = looks.or(*more),
+    }
 }
