@@ -116,6 +116,7 @@ impl Evidence {
                     latest: Some(end.high().max(to)),
                 },
                 unfinished: false,
+                estimate: None,
             };
         }
         let not_before = |bound: Bound| Bound {
@@ -142,6 +143,7 @@ impl Evidence {
                 latest: ended.map(|bound| bound.time),
             },
             unfinished: self.unfinished && ended.is_none(),
+            estimate: None,
         }
     }
 }
