@@ -1,0 +1,320 @@
+//! How long each class of kernels takes, from looks at the read indices of queues.
+//!
+//! A queue whose packets have no completion signals tells no ends. But the recorder looks at its read index every now and
+//! then, and between two looks the durations of the packets taken add up to the time between them. Over thousands of looks
+//! that is a well-determined system of equations in the mean durations of *classes*: tomography.
+//!
+//! # Model
+//!
+//! Packets of a queue with the barrier bit run one after the other. Packet *i* begins at *b*(*i*), the later of *b*(*i* - 1) +
+//! *d*(class of *i* - 1) + *gap* and *submitted*(*i*) + *latency*. Unknown are the means *d* of the classes, the gap, the latency,
+//! and how much single durations differ from their means.
+//!
+//! * While a queue is not empty, begins follow each other: a *chain*. Its phase (when the present packet began) is
+//!   a linear function of the unknowns, and a random walk, because durations differ from their means.
+//! * A look is an observation of the phase: see [`observe`]. A Kalman filter on the phase ([`chain`]) makes innovations of
+//!   them, whose normal equations are accumulated ([`normal`]): generalised least squares.
+//! * How much durations differ is found by maximum likelihood as the observations come ([`noise`]).
+//! * Where the queue was clearly empty, the next packet begins a new chain at its submission. Where that is not clear, the
+//!   chain is lost, and the next look begins another.
+//! * In which steps hardware reports the index is found out from the changes ([`step`]).
+//!
+//! Memory and time are bounded by the number of classes: at most [`MOST_CLASSES`], further ones are said to be unseen.
+//!
+//! All times that come in are ns of one clock.
+
+mod chain;
+mod interval;
+mod noise;
+mod normal;
+mod observe;
+mod queue;
+mod step;
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use self::{
+    noise::Noise,
+    normal::{Normal, Solution},
+    queue::Queue,
+};
+
+/// Classes that are told apart; packets of others are known to take unknown time.
+pub const MOST_CLASSES: usize = 512;
+
+/// The columns of the equations before those of the classes.
+mod column {
+    /// From the end of a packet to the begin of the next one that waits for it.
+    pub(crate) const GAP: usize = 0;
+    /// From a packet's submission into an empty queue to its begin.
+    pub(crate) const LATENCY: usize = 1;
+    /// What a packet takes that does nothing but be processed.
+    pub(crate) const BARRIER: usize = 2;
+    /// The first class's.
+    pub(crate) const CLASSES: usize = 3;
+}
+
+/// What a packet does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Runs a kernel of this class, numbered by the caller.
+    Class(u32),
+    /// Nothing that takes time, such as a barrier that waits only for the packets before it.
+    Nothing,
+    /// Something that may take any time, such as a barrier that waits for a signal.
+    Unknown,
+}
+
+/// Begin and end as the GPU stamped them, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exact {
+    /// Begin.
+    pub begin: u64,
+    /// End.
+    pub end: u64,
+    /// Each is at most so far from the truth.
+    pub uncertainty: u64,
+}
+
+/// A packet of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Its index in the queue. A packet whose index is not the last one's plus one begins anew.
+    pub index: u64,
+    /// When the GPU was told of it at the latest, ns.
+    pub submitted: u64,
+    /// What it does.
+    pub task: Task,
+    /// Whether it waits for all packets before it.
+    pub waits: bool,
+    /// When it ran, if that is known.
+    pub exact: Option<Exact>,
+    /// When it had ended for certain, ns.
+    pub ended_by: Option<u64>,
+}
+
+/// A look at a queue's read index that found it changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// When, ns.
+    pub time: u64,
+    /// Packets with lower indices had begun.
+    pub read_index: u64,
+    /// The queue's write index then.
+    pub write_index: u64,
+    /// The last look before, which found the index as it was before, ns; 0 if there was none.
+    pub before: u64,
+}
+
+/// A mean with its standard error, both ns, finite and not negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mean {
+    /// The mean.
+    pub value: f64,
+    /// Its standard error.
+    pub error: f64,
+}
+
+/// What can be told of a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Told {
+    /// Its mean duration.
+    Apart(Mean),
+    /// Nothing by itself: only what it takes together with others.
+    Mixed,
+    /// Nothing.
+    #[default]
+    Unseen,
+}
+
+/// A class and what is known of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Class {
+    /// The caller's number of it.
+    pub number: u32,
+    /// Its packets so far.
+    pub count: u64,
+    /// What can be told.
+    pub told: Told,
+}
+
+/// Relative standard error up to which a mean is told.
+const TOLD: f64 = 0.2;
+
+/// Time constant of what is remembered, ns of the looks' time: clocks change, and with them durations.
+const MEMORY: f64 = 30e9;
+
+/// How often the equations are solved, ns of the looks' time: at the beginning after so long, then each time after twice as
+/// long, at last each half second.
+const SOLVE_FIRST: u64 = 20_000_000;
+const SOLVE_EVERY: u64 = 500_000_000;
+
+/// Estimates the mean durations of the classes of the queues of one agent.
+#[derive(Debug)]
+pub struct Tomograph {
+    /// Column of each class by the caller's number.
+    columns: HashMap<u32, usize, RandomState>,
+    /// Classes by column, from the first one's on.
+    classes: Vec<Known>,
+    queues: HashMap<u32, Queue, RandomState>,
+    model: Model,
+    /// Time of the last solution and of the newest look, ns.
+    solved: u64,
+    now: u64,
+    /// How long after the last solution the next one is due, ns.
+    every: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    number: u32,
+    count: u64,
+}
+
+/// What all queues have in common: the equations, their solution, the noise.
+#[derive(Debug)]
+struct Model {
+    normal: Normal,
+    solution: Solution,
+    noise: Noise,
+}
+
+impl Default for Tomograph {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tomograph {
+    /// Knows nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            columns: HashMap::default(),
+            classes: Vec::new(),
+            queues: HashMap::default(),
+            model: Model {
+                normal: Normal::new(column::CLASSES),
+                solution: Solution::unknown(column::CLASSES),
+                noise: Noise::default(),
+            },
+            solved: 0,
+            now: 0,
+            every: SOLVE_FIRST,
+        }
+    }
+
+    /// Takes a packet of a queue, in the order of indices.
+    pub fn packet(&mut self, queue: u32, packet: &Packet) {
+        let column = match packet.task {
+            Task::Class(number) => self.column(number),
+            Task::Nothing => Some(column::BARRIER),
+            Task::Unknown => None,
+        };
+        if let Some(class) = column
+            .and_then(|column| column.checked_sub(column::CLASSES))
+            .and_then(|class| self.classes.get_mut(class))
+        {
+            class.count += 1;
+        }
+        let queue = self.queues.entry(queue).or_default();
+        queue.packet(packet, column, &mut self.model);
+    }
+
+    /// Takes a look at a queue, in the order of time.
+    pub fn look(&mut self, queue: u32, look: &Look) {
+        let queue = self.queues.entry(queue).or_default();
+        queue.look(look, &mut self.model);
+        self.now = self.now.max(look.time);
+        if self.solved == 0 {
+            self.solved = self.now;
+        }
+        // A solution takes the cube of the number of classes.
+        let every = self.every * (1 + self.classes.len() as u64 / 128);
+        if self.now - self.solved >= every {
+            self.solve();
+            if self.every < SOLVE_EVERY {
+                // What was seen while nothing was known was seen dimly.
+                self.model.normal.forget(0.5);
+                self.every *= 2;
+            }
+        }
+    }
+
+    /// Nothing more will come of a queue.
+    pub fn end(&mut self, queue: u32) {
+        if let Some(mut queue) = self.queues.remove(&queue) {
+            queue.flush(&mut self.model);
+        }
+    }
+
+    /// Nothing more will come: takes what was held back into account.
+    pub fn finish(&mut self) {
+        for queue in self.queues.values_mut() {
+            queue.flush(&mut self.model);
+        }
+        self.solve();
+    }
+
+    /// Brings the means up to date; otherwise that is done each half second of the looks' time.
+    pub fn solve(&mut self) {
+        let elapsed = self.now.saturating_sub(self.solved) as f64;
+        self.model.solution = self.model.normal.solve(self.model.noise.scale());
+        self.model.normal.forget((-elapsed / MEMORY).exp());
+        self.solved = self.now;
+    }
+
+    /// What is known of a class, by the last solution.
+    #[must_use]
+    pub fn told(&self, number: u32) -> Told {
+        match self.columns.get(&number) {
+            Some(&column) => self.model.solution.told(column, TOLD),
+            None => Told::Unseen,
+        }
+    }
+
+    /// The gap between a packet's end and the begin of the next one that waits for it, by the last solution; by assumption
+    /// (4 ± 2.5 us), where nothing says more.
+    #[must_use]
+    pub fn gap(&self) -> Mean {
+        self.model.solution.mean(column::GAP)
+    }
+
+    /// From a submission into an empty queue to the begin, by the last solution.
+    #[must_use]
+    pub fn latency(&self) -> Mean {
+        self.model.solution.mean(column::LATENCY)
+    }
+
+    /// By how much single durations differ from their class's mean, as a fraction of it.
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        self.model.noise.spread()
+    }
+
+    /// All classes, in the order in which they were first seen. Those beyond [`MOST_CLASSES`] are not among them.
+    pub fn classes(&self) -> impl Iterator<Item = Class> {
+        self.classes.iter().zip(column::CLASSES..).map(|(class, column)| Class {
+            number: class.number,
+            count: class.count,
+            told: self.model.solution.told(column, TOLD),
+        })
+    }
+
+    fn column(&mut self, number: u32) -> Option<usize> {
+        if let Some(&column) = self.columns.get(&number) {
+            return Some(column);
+        }
+        if self.classes.len() >= MOST_CLASSES {
+            return None;
+        }
+        let column = column::CLASSES + self.classes.len();
+        self.columns.insert(number, column);
+        self.classes.push(Known { number, count: 0 });
+        self.model.normal.grow(column + 1);
+        self.model.solution.grow(column + 1);
+        Some(column)
+    }
+}
