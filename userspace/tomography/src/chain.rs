@@ -9,11 +9,14 @@ use crate::{
     interval::Chance,
     noise::Score,
     normal::Solution,
-    observe::{Bounds, Point},
+    observe::{Bounds, LONGEST, Point},
 };
 
 /// Factors below this are dropped from a row.
 const NOTHING: f64 = 1e-4;
+
+/// The unknowns are known well enough for the chance of bounds if their part of the variance is not larger than the rest by this.
+const CLEAR: f64 = 1.0;
 
 /// A sparse row of factors by column.
 #[derive(Clone, Debug, Default)]
@@ -63,23 +66,15 @@ impl Row {
         });
     }
 
-    fn product(&self, solution: &Solution) -> Option<f64> {
-        let mut sum = 0.0;
-        for (column, factor) in self.iter() {
-            let value = match solution.known(column) {
-                Some(value) => value,
-                None if factor.abs() < 0.05 => solution.value(column),
-                None => return None,
-            };
-            sum += value * factor;
-        }
-        Some(sum)
+    /// The sum by what is known so far.
+    fn product(&self, solution: &Solution) -> f64 {
+        self.iter().map(|(column, factor)| solution.value(column) * factor).sum()
     }
 
     /// Variance from what is not known of the unknowns, as if they were independent, us².
-    fn variance(&self, solution: &Solution) -> f64 {
+    pub(crate) fn variance(&self, solution: &Solution) -> f64 {
         let terms = self.iter().map(|(column, factor)| {
-            let error = factor * solution.error(column);
+            let error = factor * solution.step_error(column);
             error * error
         });
         terms.sum()
@@ -127,10 +122,15 @@ impl Chain {
         self.packets = self.packets.saturating_add(1);
     }
 
-    /// The most likely phase and its variance with that of the unknowns; `None` if an unknown is not known at all.
-    pub(crate) fn predict(&self, solution: &Solution) -> Option<(f64, f64)> {
-        let sum = self.row.product(solution)?;
-        Some((self.constant + sum, self.variance + self.row.variance(solution)))
+    /// The most likely phase and its variance with that of the unknowns.
+    pub(crate) fn predict(&self, solution: &Solution) -> (f64, f64) {
+        let phase = self.constant + self.row.product(solution);
+        (phase, self.variance + self.row.variance(solution))
+    }
+
+    /// Of the phase, apart from the unknowns, us.
+    pub(crate) fn deviation(&self) -> f64 {
+        self.variance.sqrt()
     }
 
     /// Whether it is only known when its first packet was submitted.
@@ -164,9 +164,10 @@ impl Chain {
         }
         let gain = self.variance / total;
         let kept = 1.0 - gain;
-        let expected = self.row.product(&model.solution).zip(extra.product(&model.solution));
-        if let Some((phase, extra)) = expected {
-            self.learn((right - phase - extra) / total, 1.0 / total, kept, model);
+        let solution = &model.solution;
+        if self.row.variance(solution) + extra.variance(solution) < CLEAR * total {
+            let expected = self.row.product(solution) + extra.product(solution);
+            self.learn((right - expected) / total, 1.0 / total, kept, model);
         }
         self.variance_slope *= kept * kept;
         model.normal.add(self.row.iter().chain(extra.iter()), right, total);
@@ -180,29 +181,48 @@ impl Chain {
 
     /// The packet was observed to begin between bounds.
     pub(crate) fn bounded(&mut self, bounds: &Bounds, model: &mut Model) {
-        let Some(width) = bounds.width() else {
-            return;
+        let width = bounds.width();
+        let unknown = self.row.variance(&model.solution) + bounds.cell.row.variance(&model.solution);
+        let is_clear = unknown < CLEAR * self.variance.max(width.min(LONGEST).powi(2) / 12.0);
+        let mean = match bounds.cell.mean {
+            Some(mean) if is_clear => mean,
+            _ => {
+                if let Some(point) = Point::middle(bounds) {
+                    self.observe(&point, model);
+                }
+                return;
+            }
         };
-        let (phase, mean) = match (self.row.product(&model.solution), bounds.cell.mean) {
-            (Some(sum), Some(mean)) => (self.constant + sum, mean),
-            _ => return self.observe(&Point::middle(bounds, width), model),
+        let sum = self.row.product(&model.solution);
+        let phase = self.constant + sum;
+        let (above, below) = match (bounds.from.is_finite(), bounds.until.is_finite()) {
+            (true, true) => {
+                let middle = (bounds.until + bounds.from - mean) / 2.0;
+                (phase - middle + width / 2.0, middle + width / 2.0 - phase)
+            }
+            (true, false) => (phase + mean - bounds.from, f64::INFINITY),
+            (false, _) => (f64::INFINITY, bounds.until - phase),
         };
-        let middle = (bounds.until + bounds.from - mean) / 2.0;
-        let (above, below) = (phase - middle + width / 2.0, middle + width / 2.0 - phase);
         let deviation = (self.variance + bounds.cell.variance / 4.0).sqrt();
         let cell = &bounds.cell.row;
         let Some(chance) = Chance::of(above, below, deviation) else {
             // The chance of so narrow a cell is its width; one that is far away draws as if it were a point.
             if deviation > width && cell.len() > 0 {
-                let target = cell.product(&model.solution).map_or(0.0, |sum| sum / width) + 1.0;
+                // Nor can it be smaller than what is known of it.
+                let width = width.hypot(cell.variance(&model.solution).sqrt());
+                let target = cell.product(&model.solution) / width + 1.0;
                 model.normal.add(cell.iter().map(|(column, factor)| (column, factor / width)), target, 1.0);
             }
-            return self.observe(&Point::middle(bounds, width), model);
+            let edge = if bounds.from.is_finite() { bounds.from } else { bounds.until };
+            let point = Point::middle(bounds).unwrap_or_else(|| Point::exact(edge, deviation));
+            return self.observe(&point, model);
         };
+        if chance.curvature() * self.variance < 1e-4 {
+            return;
+        }
         // Two equations that have the chance's derivatives.
         let [first, both, second] = chance.curvatures;
-        let sum = phase - self.constant;
-        let cell_sum = cell.product(&model.solution).unwrap_or(mean);
+        let cell_sum = cell.product(&model.solution);
         let root = first.max(1e-12).sqrt();
         let mixed = both / root;
         let rest = (second - mixed * mixed).max(0.0).sqrt();

@@ -151,6 +151,10 @@ const MEMORY: f64 = 30e9;
 const SOLVE_FIRST: u64 = 20_000_000;
 const SOLVE_EVERY: u64 = 500_000_000;
 
+/// How long only the middles of cells are used, ns, and how much of what they told is kept then.
+const MATURE_AFTER: u64 = 1_200_000_000;
+const KEPT: f64 = 0.1;
+
 /// Estimates the mean durations of the classes of the queues of one agent.
 #[derive(Debug)]
 pub struct Tomograph {
@@ -165,6 +169,8 @@ pub struct Tomograph {
     now: u64,
     /// How long after the last solution the next one is due, ns.
     every: u64,
+    /// Time of the first look, ns.
+    began: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -179,6 +185,8 @@ struct Model {
     normal: Normal,
     solution: Solution,
     noise: Noise,
+    /// Whether the means are known well enough to judge by them which cells the looks met.
+    is_mature: bool,
 }
 
 impl Default for Tomograph {
@@ -199,7 +207,9 @@ impl Tomograph {
                 normal: Normal::new(column::CLASSES),
                 solution: Solution::unknown(column::CLASSES),
                 noise: Noise::default(),
+                is_mature: false,
             },
+            began: 0,
             solved: 0,
             now: 0,
             every: SOLVE_FIRST,
@@ -230,6 +240,7 @@ impl Tomograph {
         self.now = self.now.max(look.time);
         if self.solved == 0 {
             self.solved = self.now;
+            self.began = self.now;
         }
         // A solution takes the cube of the number of classes.
         let every = self.every * (1 + self.classes.len() as u64 / 128);
@@ -239,6 +250,10 @@ impl Tomograph {
                 // What was seen while nothing was known was seen dimly.
                 self.model.normal.forget(0.5);
                 self.every *= 2;
+            }
+            if !self.model.is_mature && self.now - self.began >= MATURE_AFTER {
+                self.model.is_mature = true;
+                self.model.normal.forget(KEPT);
             }
         }
     }

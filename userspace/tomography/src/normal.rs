@@ -266,7 +266,7 @@ impl Normal {
         // No gap is longer than the shortest packet with its gap.
         let with_gap = (column::CLASSES..self.matrix.size).filter_map(|column| {
             let evidence = self.matrix.diagonal(column);
-            let (value, error) = (solution.value(column) + solution.value(column::GAP), solution.error(column));
+            let (value, error) = (solution.value(column) + solution.value(column::GAP), solution.step_error(column));
             (evidence > 0.0 && error < 5.0).then_some(value.max(0.0) + error)
         });
         let most = with_gap.fold(f64::INFINITY, f64::min);
@@ -308,8 +308,24 @@ impl Normal {
             values = held.solve(&right);
             factor = held;
         }
-        let free = self.matrix.clone();
+        let free = &self.matrix;
         let mut errors = factor.inverse_diagonal();
+        let mut unit = vec![0.0; size];
+        if let Some(cell) = unit.get_mut(column::GAP) {
+            *cell = 1.0;
+        }
+        let with_gap = factor.solve(&unit);
+        let of_gap = with_gap.first().copied().unwrap_or(0.0);
+        let mut steps: Vec<f64> = errors.iter().zip(&with_gap).map(|(own, both)| own + 2.0 * both + of_gap).collect();
+        for step in &mut steps {
+            *step = (step.max(0.0) * scale).sqrt();
+        }
+        if let Some(step) = steps.get_mut(column::LATENCY) {
+            *step = errors.get(column::LATENCY).map_or(0.0, |error| (error * scale).sqrt());
+        }
+        if let Some(step) = steps.get_mut(column::GAP) {
+            *step = 0.0;
+        }
         for (at, error) in errors.iter_mut().enumerate() {
             let is_held = values.get(at).is_none_or(|value| value.abs() < 1e-6);
             let alone = 1.0 / (free.diagonal(at) + scale / (prior(at).1 * prior(at).1));
@@ -322,7 +338,15 @@ impl Normal {
         for error in &mut errors {
             *error = if error.is_finite() { *error } else { f64::MAX };
         }
-        Solution { values, errors, alone }
+        for (step, error) in steps.iter_mut().zip(&errors) {
+            *step = if step.is_finite() { *step } else { *error };
+        }
+        Solution {
+            values,
+            errors,
+            steps,
+            alone,
+        }
     }
 }
 
@@ -331,6 +355,8 @@ impl Normal {
 pub(crate) struct Solution {
     values: Vec<f64>,
     errors: Vec<f64>,
+    /// Standard errors of packets with their gaps, which are better known than either; 0 for the gap itself.
+    steps: Vec<f64>,
     /// Standard errors if all others were known.
     alone: Vec<f64>,
 }
@@ -341,6 +367,7 @@ impl Solution {
         let mut solution = Self {
             values: vec![GAP.0, LATENCY.0, BARRIER.0],
             errors: vec![GAP.1, LATENCY.1, BARRIER.1],
+            steps: vec![0.0, LATENCY.1, BARRIER.1],
             alone: vec![f64::INFINITY; 3],
         };
         solution.grow(size);
@@ -350,6 +377,7 @@ impl Solution {
     pub(crate) fn grow(&mut self, size: usize) {
         self.values.resize(size, 0.0);
         self.errors.resize(size, f64::MAX);
+        self.steps.resize(size, f64::MAX);
         self.alone.resize(size, f64::INFINITY);
     }
 
@@ -361,10 +389,15 @@ impl Solution {
         self.errors.get(column).copied().unwrap_or(f64::MAX)
     }
 
+    /// Standard error of a packet with its gap, us; 0 for the gap itself. To be added up over what a packet adds to a row.
+    pub(crate) fn step_error(&self, column: usize) -> f64 {
+        self.steps.get(column).copied().unwrap_or(f64::MAX)
+    }
+
     /// A value that is good enough to predict with.
     pub(crate) fn known(&self, column: usize) -> Option<f64> {
         let (value, error) = (self.value(column), self.error(column));
-        (column < column::CLASSES || error < 0.3 * value || error < 10.0).then_some(value)
+        (column < column::CLASSES || error < 5_000.0).then_some(value)
     }
 
     /// In ns.

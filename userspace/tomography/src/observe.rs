@@ -19,6 +19,16 @@ pub(crate) struct Sum {
     pub(crate) variance: f64,
 }
 
+impl Sum {
+    /// Of no packets.
+    pub(crate) fn nothing() -> Self {
+        Self {
+            mean: Some(0.0),
+            ..Self::default()
+        }
+    }
+}
+
 /// Bounds of when a packet began, us.
 #[derive(Debug)]
 pub(crate) struct Bounds {
@@ -35,18 +45,35 @@ pub(crate) struct Bounds {
 const LEAST: f64 = 0.2;
 
 /// The longest time that says anything, us.
-const LONGEST: f64 = 50_000.0;
+pub(crate) const LONGEST: f64 = 50_000.0;
 
 impl Bounds {
-    /// How far the bounds are apart, us; `None` if so far that it says nothing.
-    pub(crate) fn width(&self) -> Option<f64> {
+    /// Of the begin itself.
+    pub(crate) fn between(from: Option<f64>, until: f64) -> Self {
+        Self {
+            until,
+            from: from.unwrap_or(f64::NEG_INFINITY),
+            cell: Sum::nothing(),
+            about: f64::INFINITY,
+        }
+    }
+
+    /// It began at or after this.
+    pub(crate) fn after(from: f64) -> Self {
+        Self {
+            from,
+            ..Self::between(None, f64::INFINITY)
+        }
+    }
+
+    /// How far the bounds are apart, us; infinite if there is only one.
+    pub(crate) fn width(&self) -> f64 {
         let width = match self.cell.mean {
             // An estimate may be too short for what was seen.
             Some(mean) => (mean + self.until - self.from).max(0.1 * mean).max(0.1 * (self.until - self.from).abs()),
             None => self.about,
         };
-        let width = width.hypot(LEAST);
-        (width <= LONGEST).then_some(width)
+        width.hypot(LEAST)
     }
 }
 
@@ -59,17 +86,21 @@ pub(crate) struct Point {
 }
 
 impl Point {
-    /// The middle between bounds that are `width` apart.
-    pub(crate) fn middle(bounds: &Bounds, width: f64) -> Self {
+    /// The middle between bounds; `None` if they are so far apart that it says nothing.
+    pub(crate) fn middle(bounds: &Bounds) -> Option<Self> {
+        let width = bounds.width();
+        if width > LONGEST {
+            return None;
+        }
         let mut extra = Row::default();
         for (column, factor) in bounds.cell.row.iter() {
             extra.add(column, factor / 2.0);
         }
-        Self {
+        Some(Self {
             value: (bounds.until + bounds.from) / 2.0,
             extra,
             variance: width * width / 12.0,
-        }
+        })
     }
 
     /// The begin itself.

@@ -19,6 +19,9 @@ const MOST_LOOKS: usize = 1 << 12;
 /// Looks that wait until the step of the index is known, at most.
 const UNSTEPPED: usize = 256;
 
+/// A cell is long that takes so many standard deviations of the phase.
+const LONG: f64 = 4.0;
+
 /// Standard deviations that make a queue clearly empty or not.
 const CLEARLY: f64 = 3.0;
 
@@ -59,6 +62,8 @@ pub(crate) struct Queue {
     /// By index: neither this packet nor later ones had begun at that time.
     not_begun: VecDeque<(u64, f64)>,
     chain: Option<Chain>,
+    /// Index of a packet that had not begun at a time, which was not made use of yet.
+    pending: Option<(u64, f64)>,
     /// Mean time between packets at present, us.
     pace: f64,
 }
@@ -82,6 +87,7 @@ impl Queue {
             }
             follows = false;
             self.chain = None;
+            self.pending = None;
         }
         let micros = |time| self.micros(time);
         let pending = Pending {
@@ -173,12 +179,14 @@ impl Queue {
             self.looks.pop_front();
             if target < self.first || target >= behind {
                 self.seen = None;
+                self.pending = None;
                 continue;
             }
             let last = next.before.max(look.time);
             let threshold = look.read_index.saturating_add(step - 1);
             self.not_begun.push_back((threshold, self.micros(last)));
             while self.first < target {
+                self.use_pending(model);
                 self.advance(model);
             }
             self.observe(&look, last, step, model);
@@ -241,7 +249,7 @@ impl Queue {
         let (begins, variance) = begins?;
         let column = column?;
         let mean = model.solution.known(column)?;
-        let error = model.solution.error(column);
+        let error = model.solution.step_error(column);
         let (own, _) = model.noise.variance(Some(mean));
         let ends = begins + mean + model.solution.value(column::GAP);
         Some((ends, variance + own + error * error))
@@ -249,7 +257,7 @@ impl Queue {
 
     /// Goes from the first packet to the next one.
     fn advance(&mut self, model: &mut Model) {
-        let begins = self.chain.as_ref().and_then(|chain| chain.predict(&model.solution));
+        let begins = self.chain.as_ref().map(|chain| chain.predict(&model.solution));
         let column = self.packets.front().and_then(|packet| packet.column);
         let link = self.link(0, Self::ends(begins, column, model), model);
         let Some(packet) = self.packets.pop_front() else {
@@ -291,40 +299,54 @@ impl Queue {
         Some((begin, uncertainty))
     }
 
+    /// Uses that the first packet had not begun at a time, before the next look speaks of another one.
+    fn use_pending(&mut self, model: &mut Model) {
+        let Some((_, from)) = self.pending.take_if(|(index, _)| *index <= self.first) else {
+            return;
+        };
+        if let Some(chain) = &mut self.chain {
+            chain.bounded(&Bounds::after(from), model);
+        }
+    }
+
     /// Uses a look that has come to the first packet.
     fn observe(&mut self, look: &Look, last: u64, step: u64, model: &mut Model) {
         let until = self.micros(look.time);
+        let last = self.micros(last);
+        let pending = self.pending.take();
+        let not_before = pending.and_then(|(index, from)| (index == self.first).then_some(from));
+        let deviation = self.chain.as_ref().map_or(f64::INFINITY, Chain::deviation);
         let bounds = match self.under_way(step, model) {
-            Some(cell) => Bounds {
-                until,
-                from: self.micros(last),
-                about: self.pace * step as f64 * 2.0,
-                cell,
-            },
-            // The queue may run dry: what is left is that this was the next report after the last one.
-            None if look.before > 0 && self.seen.is_some_and(|seen| look.read_index <= seen.saturating_add(step)) => Bounds {
-                until,
-                from: self.micros(look.before),
-                about: 0.0,
-                cell: Sum {
-                    mean: Some(0.0),
-                    ..Sum::default()
+            // A long cell's end is a bound of its own, for when it is reached.
+            Some(cell) if cell.mean.is_some_and(|mean| mean > LONG * deviation) => {
+                self.pending = Some((self.first.saturating_add(step), last));
+                Bounds::between(not_before, until)
+            }
+            Some(cell) => match (not_before, cell.mean) {
+                (Some(from), Some(mean)) if from > last - mean => Bounds::between(not_before, until),
+                _ => Bounds {
+                    until,
+                    from: last,
+                    about: self.pace * step as f64 * 2.0,
+                    cell,
                 },
             },
-            None => return,
+            // The queue may run dry: what is left is that this was the next report after the last one.
+            None => {
+                let is_next = self.seen.is_some_and(|seen| look.read_index <= seen.saturating_add(step));
+                let before = (look.before > 0 && is_next).then(|| self.micros(look.before));
+                Bounds::between(not_before.or(before), until)
+            }
         };
         match &mut self.chain {
             Some(chain) => chain.bounded(&bounds, model),
-            None => {
-                let width = bounds.width();
-                self.chain = width.map(|width| Chain::observed(&Point::middle(&bounds, width)));
-            }
+            None => self.chain = Point::middle(&bounds).map(|point| Chain::observed(&point)),
         }
     }
 
     /// What the packets until the next report take; `None` if the queue may run dry before.
     fn under_way(&self, step: u64, model: &Model) -> Option<Sum> {
-        let mut begins = self.chain.as_ref().and_then(|chain| chain.predict(&model.solution));
+        let mut begins = self.chain.as_ref().map(|chain| chain.predict(&model.solution));
         let mut sum = Sum {
             mean: Some(0.0),
             ..Sum::default()
@@ -337,6 +359,10 @@ impl Queue {
             }
             add(&mut sum, column, model);
             begins = ends;
+        }
+        if !model.is_mature {
+            let unknown = sum.row.variance(&model.solution).sqrt();
+            sum.mean = sum.mean.filter(|mean| unknown < 0.3 * mean);
         }
         Some(sum)
     }

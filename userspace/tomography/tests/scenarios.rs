@@ -127,3 +127,21 @@ fn means_are_right_or_not_told() {
         }
     }
 }
+
+#[test]
+#[ignore = "prints one scenario in detail"]
+fn detail() {
+    let number = |name: &str, value: f64| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(value);
+    let seed = number("SEED", 1.0) as u64;
+    let (mut scenario, _) = scenarios(seed).swap_remove(number("NUMBER", 0.0) as usize);
+    scenario.step = number("STEP", 1.0) as u64;
+    scenario.looks = (number("LOOK", 1000.0), 0.2);
+    let outcome = run(&scenario, seed);
+    println!("{} {} packets, gap {:.1}, spread {:.3}", scenario.name, outcome.packets, outcome.gap / 1e3, outcome.spread);
+    for (row, class) in outcome.rows.iter().zip(0..) {
+        println!("{class:3} {:6} {:9.1} {:?}", row.count, row.truth / 1e3, row.told);
+        if let gputrace_tomography::Told::Apart(mean) = row.told {
+            println!("      {:+.1} %, {:+.1} errors", 100.0 * (mean.value / row.truth - 1.0), (mean.value - row.truth) / mean.error);
+        }
+    }
+}
