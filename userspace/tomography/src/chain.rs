@@ -207,11 +207,8 @@ impl Chain {
         let cell = &bounds.cell.row;
         let Some(chance) = Chance::of(above, below, deviation) else {
             // The chance of so narrow a cell is its width; one that is far away draws as if it were a point.
-            if deviation > width && cell.len() > 0 {
-                // Nor can it be smaller than what is known of it.
-                let width = width.hypot(cell.variance(&model.solution).sqrt());
-                let target = cell.product(&model.solution) / width + 1.0;
-                model.normal.add(cell.iter().map(|(column, factor)| (column, factor / width)), target, 1.0);
+            if deviation > width {
+                count_width(bounds, model);
             }
             let edge = if bounds.from.is_finite() { bounds.from } else { bounds.until };
             let point = Point::middle(bounds).unwrap_or_else(|| Point::exact(edge, deviation));
@@ -253,6 +250,13 @@ impl Chain {
         self.constant = moved - sum * kept - of_cell * cell_sum;
     }
 
+    /// A chain that begins with bounds; `None` if they are too far apart.
+    pub(crate) fn bounded_at_first(bounds: &Bounds, model: &mut Model) -> Option<Self> {
+        let point = Point::middle(bounds)?;
+        count_width(bounds, model);
+        Some(Self::observed(&point))
+    }
+
     /// A chain that begins with an observation.
     pub(crate) fn observed(observed: &Point) -> Self {
         let mut chain = Self::at(observed.value, None, observed.variance);
@@ -261,4 +265,16 @@ impl Chain {
         }
         chain
     }
+}
+
+/// Takes into account that the chance of a cell that could have been any one is its width.
+fn count_width(bounds: &Bounds, model: &mut Model) {
+    let cell = &bounds.cell.row;
+    if cell.len() == 0 || bounds.cell.mean.is_none() {
+        return;
+    }
+    // It cannot be smaller than what is known of it.
+    let width = bounds.width().hypot(cell.variance(&model.solution).sqrt());
+    let target = cell.product(&model.solution) / width + 1.0;
+    model.normal.add(cell.iter().map(|(column, factor)| (column, factor / width)), target, 1.0);
 }

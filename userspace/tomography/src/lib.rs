@@ -146,14 +146,19 @@ const TOLD: f64 = 0.2;
 /// Time constant of what is remembered, ns of the looks' time: clocks change, and with them durations.
 const MEMORY: f64 = 30e9;
 
-/// How often the equations are solved, ns of the looks' time: at the beginning after so long, then each time after twice as
-/// long, at last each half second.
-const SOLVE_FIRST: u64 = 20_000_000;
+/// How often the equations are solved, ns of the looks' time.
 const SOLVE_EVERY: u64 = 500_000_000;
 
-/// How long only the middles of cells are used, ns, and how much of what they told is kept then.
-const MATURE_AFTER: u64 = 1_200_000_000;
-const KEPT: f64 = 0.1;
+/// When all that was seen is gone through again with the means known by then, ns of the looks' time: first after so long,
+/// then each time after twice as long, as long as it is remembered.
+const REFINE_FIRST: u64 = 75_000_000;
+
+/// Times that it is gone through then, and at the end.
+const PASSES: usize = 2;
+const LAST_PASSES: usize = 4;
+
+/// Packets and looks that are remembered for that, at most.
+const MOST_REMEMBERED: usize = 1 << 17;
 
 /// Estimates the mean durations of the classes of the queues of one agent.
 #[derive(Debug)]
@@ -162,21 +167,51 @@ pub struct Tomograph {
     columns: HashMap<u32, usize, RandomState>,
     /// Classes by column, from the first one's on.
     classes: Vec<Known>,
-    queues: HashMap<u32, Queue, RandomState>,
-    model: Model,
-    /// Time of the last solution and of the newest look, ns.
-    solved: u64,
-    now: u64,
-    /// How long after the last solution the next one is due, ns.
-    every: u64,
-    /// Time of the first look, ns.
+    core: Core,
+    /// All that came; `None` if that was too much to be remembered.
+    remembered: Option<Vec<Given>>,
+    /// Times of the first look, of the newest one, and of the last solution, ns.
     began: u64,
+    now: u64,
+    solved: u64,
+    /// How long after the first look all is gone through again, ns.
+    refine_after: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
     number: u32,
     count: u64,
+}
+
+/// What comes in.
+#[derive(Clone, Copy, Debug)]
+enum Given {
+    Packet(u32, Packet, Option<usize>),
+    Look(u32, Look),
+    End(u32),
+}
+
+/// Queues and what is found out of them.
+#[derive(Debug)]
+struct Core {
+    queues: HashMap<u32, Queue, RandomState>,
+    model: Model,
+}
+
+impl Core {
+    fn give(&mut self, given: &Given) {
+        let Self { queues, model } = self;
+        match given {
+            Given::Packet(queue, packet, column) => queues.entry(*queue).or_default().packet(packet, *column, model),
+            Given::Look(queue, look) => queues.entry(*queue).or_default().look(look, model),
+            Given::End(queue) => {
+                if let Some(mut queue) = queues.remove(queue) {
+                    queue.flush(model);
+                }
+            }
+        }
+    }
 }
 
 /// What all queues have in common: the equations, their solution, the noise.
@@ -202,17 +237,20 @@ impl Tomograph {
         Self {
             columns: HashMap::default(),
             classes: Vec::new(),
-            queues: HashMap::default(),
-            model: Model {
-                normal: Normal::new(column::CLASSES),
-                solution: Solution::unknown(column::CLASSES),
-                noise: Noise::default(),
-                is_mature: false,
+            core: Core {
+                queues: HashMap::default(),
+                model: Model {
+                    normal: Normal::new(column::CLASSES),
+                    solution: Solution::unknown(column::CLASSES),
+                    noise: Noise::default(),
+                    is_mature: false,
+                },
             },
+            remembered: Some(Vec::new()),
             began: 0,
-            solved: 0,
             now: 0,
-            every: SOLVE_FIRST,
+            solved: 0,
+            refine_after: REFINE_FIRST,
         }
     }
 
@@ -229,55 +267,83 @@ impl Tomograph {
         {
             class.count += 1;
         }
-        let queue = self.queues.entry(queue).or_default();
-        queue.packet(packet, column, &mut self.model);
+        self.take(Given::Packet(queue, *packet, column));
     }
 
     /// Takes a look at a queue, in the order of time.
     pub fn look(&mut self, queue: u32, look: &Look) {
-        let queue = self.queues.entry(queue).or_default();
-        queue.look(look, &mut self.model);
+        self.take(Given::Look(queue, *look));
         self.now = self.now.max(look.time);
-        if self.solved == 0 {
-            self.solved = self.now;
+        if self.began == 0 {
             self.began = self.now;
+            self.solved = self.now;
+        }
+        let is_due = self.now - self.began >= self.refine_after;
+        if is_due && self.remembered.is_some() {
+            self.refine_after = self.refine_after.saturating_mul(2);
+            self.refine(PASSES);
         }
         // A solution takes the cube of the number of classes.
-        let every = self.every * (1 + self.classes.len() as u64 / 128);
+        let every = SOLVE_EVERY * (1 + self.classes.len() as u64 / 128);
         if self.now - self.solved >= every {
             self.solve();
-            if self.every < SOLVE_EVERY {
-                // What was seen while nothing was known was seen dimly.
-                self.model.normal.forget(0.5);
-                self.every *= 2;
-            }
-            if !self.model.is_mature && self.now - self.began >= MATURE_AFTER {
-                self.model.is_mature = true;
-                self.model.normal.forget(KEPT);
-            }
         }
     }
 
     /// Nothing more will come of a queue.
     pub fn end(&mut self, queue: u32) {
-        if let Some(mut queue) = self.queues.remove(&queue) {
-            queue.flush(&mut self.model);
-        }
+        self.take(Given::End(queue));
     }
 
     /// Nothing more will come: takes what was held back into account.
     pub fn finish(&mut self) {
-        for queue in self.queues.values_mut() {
-            queue.flush(&mut self.model);
+        if self.remembered.is_some() {
+            self.refine(LAST_PASSES);
+        }
+        for queue in self.core.queues.values_mut() {
+            queue.flush(&mut self.core.model);
         }
         self.solve();
+        self.remembered = None;
+    }
+
+    fn take(&mut self, given: Given) {
+        self.core.give(&given);
+        if let Some(remembered) = &mut self.remembered {
+            remembered.push(given);
+            if remembered.len() > MOST_REMEMBERED {
+                self.refine(PASSES);
+                self.remembered = None;
+            }
+        }
+    }
+
+    /// Goes through all that was seen again, with the means as they are known now: what an observation says of them depends on
+    /// what they are.
+    fn refine(&mut self, passes: usize) {
+        self.solve();
+        let Some(remembered) = self.remembered.take() else {
+            return;
+        };
+        for _ in 0..passes {
+            let model = &mut self.core.model;
+            model.is_mature = true;
+            model.normal = Normal::new(column::CLASSES + self.classes.len());
+            self.core.queues.clear();
+            remembered.iter().for_each(|given| self.core.give(given));
+            self.solve();
+        }
+        self.remembered = Some(remembered);
     }
 
     /// Brings the means up to date; otherwise that is done each half second of the looks' time.
     pub fn solve(&mut self) {
         let elapsed = self.now.saturating_sub(self.solved) as f64;
-        self.model.solution = self.model.normal.solve(self.model.noise.scale());
-        self.model.normal.forget((-elapsed / MEMORY).exp());
+        let model = &mut self.core.model;
+        model.solution = model.normal.solve(model.noise.scale());
+        if self.remembered.is_none() {
+            model.normal.forget((-elapsed / MEMORY).exp());
+        }
         self.solved = self.now;
     }
 
@@ -285,7 +351,7 @@ impl Tomograph {
     #[must_use]
     pub fn told(&self, number: u32) -> Told {
         match self.columns.get(&number) {
-            Some(&column) => self.model.solution.told(column, TOLD),
+            Some(&column) => self.core.model.solution.told(column, TOLD),
             None => Told::Unseen,
         }
     }
@@ -294,19 +360,19 @@ impl Tomograph {
     /// (4 ± 2.5 us), where nothing says more.
     #[must_use]
     pub fn gap(&self) -> Mean {
-        self.model.solution.mean(column::GAP)
+        self.core.model.solution.mean(column::GAP)
     }
 
     /// From a submission into an empty queue to the begin, by the last solution.
     #[must_use]
     pub fn latency(&self) -> Mean {
-        self.model.solution.mean(column::LATENCY)
+        self.core.model.solution.mean(column::LATENCY)
     }
 
     /// By how much single durations differ from their class's mean, as a fraction of it.
     #[must_use]
     pub fn spread(&self) -> f64 {
-        self.model.noise.spread()
+        self.core.model.noise.spread()
     }
 
     /// All classes, in the order in which they were first seen. Those beyond [`MOST_CLASSES`] are not among them.
@@ -314,7 +380,7 @@ impl Tomograph {
         self.classes.iter().zip(column::CLASSES..).map(|(class, column)| Class {
             number: class.number,
             count: class.count,
-            told: self.model.solution.told(column, TOLD),
+            told: self.core.model.solution.told(column, TOLD),
         })
     }
 
@@ -328,8 +394,8 @@ impl Tomograph {
         let column = column::CLASSES + self.classes.len();
         self.columns.insert(number, column);
         self.classes.push(Known { number, count: 0 });
-        self.model.normal.grow(column + 1);
-        self.model.solution.grow(column + 1);
+        self.core.model.normal.grow(column + 1);
+        self.core.model.solution.grow(column + 1);
         Some(column)
     }
 }

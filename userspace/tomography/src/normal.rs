@@ -332,8 +332,12 @@ impl Normal {
             *error = (if is_held { error.max(alone) } else { *error } * scale).sqrt();
         }
         let alone = (0..size).map(|at| (scale / free.diagonal(at)).sqrt()).collect();
-        for value in &mut values {
+        for (value, error) in values.iter_mut().zip(&errors) {
             *value = if value.is_finite() { value.max(0.0) } else { 0.0 };
+            // Nothing is negative: so small a value is more likely larger.
+            if *value < *error {
+                *value = value.max(0.5 * error.min(20.0));
+            }
         }
         for error in &mut errors {
             *error = if error.is_finite() { *error } else { f64::MAX };

@@ -264,7 +264,7 @@ impl Queue {
             return;
         };
         if let (Some((begin, end, uncertainty)), Some(column)) = (packet.exact, packet.column) {
-            let (own, _) = model.noise.variance(Some(end - begin));
+            let (own, _) = model.noise.variance(model.solution.known(column).filter(|mean| *mean > 0.0));
             let variance = own + 2.0 * uncertainty * uncertainty;
             model.normal.add([(column, 1.0)].into_iter(), end - begin, variance);
         }
@@ -315,12 +315,19 @@ impl Queue {
         let last = self.micros(last);
         let pending = self.pending.take();
         let not_before = pending.and_then(|(index, from)| (index == self.first).then_some(from));
-        let deviation = self.chain.as_ref().map_or(f64::INFINITY, Chain::deviation);
-        let bounds = match self.under_way(step, model) {
+        let is_next = self.seen.is_some_and(|seen| look.read_index <= seen.saturating_add(step));
+        let before = (look.before > 0 && is_next).then(|| self.micros(look.before));
+        let under_way = self.under_way(step, model);
+        let is_long = |cell: &Sum| match &self.chain {
+            Some(chain) => cell.mean.is_some_and(|mean| mean > LONG * chain.deviation()),
+            // It begins with what is certain.
+            None => before.is_some(),
+        };
+        let bounds = match under_way {
             // A long cell's end is a bound of its own, for when it is reached.
-            Some(cell) if cell.mean.is_some_and(|mean| mean > LONG * deviation) => {
+            Some(cell) if is_long(&cell) => {
                 self.pending = Some((self.first.saturating_add(step), last));
-                Bounds::between(not_before, until)
+                Bounds::between(not_before.or(before), until)
             }
             Some(cell) => match (not_before, cell.mean) {
                 (Some(from), Some(mean)) if from > last - mean => Bounds::between(not_before, until),
@@ -332,15 +339,11 @@ impl Queue {
                 },
             },
             // The queue may run dry: what is left is that this was the next report after the last one.
-            None => {
-                let is_next = self.seen.is_some_and(|seen| look.read_index <= seen.saturating_add(step));
-                let before = (look.before > 0 && is_next).then(|| self.micros(look.before));
-                Bounds::between(not_before.or(before), until)
-            }
+            None => Bounds::between(not_before.or(before), until),
         };
         match &mut self.chain {
             Some(chain) => chain.bounded(&bounds, model),
-            None => self.chain = Point::middle(&bounds).map(|point| Chain::observed(&point)),
+            None => self.chain = Chain::bounded_at_first(&bounds, model),
         }
     }
 

@@ -73,6 +73,16 @@ fn scenarios(seed: u64) -> Vec<(Scenario, f64)> {
         Scenario { name: "random 20, some exact", exact: 50, classes: classes(20, seed, 0.05), ..Scenario::default() },
         0.05,
     );
+    add(
+        Scenario {
+            name: "periodic 5",
+            classes: [500.0, 100.0, 1000.0, 300.0, 50.0].map(Duration::Fixed).to_vec(),
+            order: Order::Periodic((0..5).collect()),
+            launch: Launch::Bursts { count: 5, pause: 2_000.0 },
+            ..Scenario::default()
+        },
+        0.1,
+    );
     all
 }
 
