@@ -143,6 +143,14 @@ pub struct Class {
 /// Relative standard error up to which a mean is told.
 const TOLD: f64 = 0.2;
 
+/// Part of a class's packets that must have counted for the mean to be told, and how many at least.
+const FAIR: f64 = 0.25;
+const FEWEST: u32 = 5;
+
+/// Innovations that are so many times larger than expected, squared, and a spread that is so large tell that the model is wrong.
+const MISFIT: f64 = 6.0;
+const WIDEST: f64 = 0.8;
+
 /// Time constant of what is remembered, ns of the looks' time: clocks change, and with them durations.
 const MEMORY: f64 = 30e9;
 
@@ -156,6 +164,12 @@ const REFINE_FIRST: u64 = 75_000_000;
 /// Times that it is gone through then, and at the end.
 const PASSES: usize = 2;
 const LAST_PASSES: usize = 4;
+
+/// Of so many packets one may have been seen to wait, if they are said not to.
+const QUIET: u32 = 64;
+
+/// Equations for each class that make it worth the while.
+const ENOUGH: usize = 4;
 
 /// Packets and looks that are remembered for that, at most.
 const MOST_REMEMBERED: usize = 1 << 17;
@@ -222,6 +236,49 @@ struct Model {
     noise: Noise,
     /// Whether the means are known well enough to judge by them which cells the looks met.
     is_mature: bool,
+    /// By column: packets behind one of it, and of these, those that were seen to wait for it.
+    quiet: Vec<(u32, u32)>,
+    /// By column: packets that were passed, and of these, those whose durations counted.
+    passed: Vec<(u32, u32)>,
+}
+
+/// Counts in one of the places.
+fn count(places: &mut Vec<(u32, u32)>, column: usize, also: bool) {
+    if places.len() <= column {
+        places.resize(column + 1, (0, 0));
+    }
+    if let Some((all, some)) = places.get_mut(column) {
+        *all = all.saturating_add(1);
+        *some = some.saturating_add(u32::from(also));
+    }
+}
+
+impl Model {
+    /// Takes note of a packet behind one of a column's, and whether it was seen to wait for it.
+    fn note_quiet(&mut self, column: usize, is_busy: bool) {
+        count(&mut self.quiet, column, is_busy);
+    }
+
+    /// Takes note of a packet that was passed, and whether its duration counted.
+    fn note_passed(&mut self, column: usize, is_used: bool) {
+        count(&mut self.passed, column, is_used);
+    }
+
+    /// What can be told of a class.
+    fn told(&self, column: usize) -> Told {
+        let (all, used) = self.passed.get(column).copied().unwrap_or_default();
+        // If few counted, they may have been those that took long. And what fits so badly is not what the model says.
+        let is_fair = f64::from(used) >= f64::from(all) * FAIR && used >= FEWEST;
+        if !is_fair || self.noise.scale() > MISFIT || self.noise.spread() > WIDEST {
+            return Told::Unseen;
+        }
+        self.solution.told(column, TOLD)
+    }
+
+    /// Whether packets behind one of this column's are not seen to wait for it, though some must have been if they did.
+    fn is_quiet(&self, column: usize) -> bool {
+        self.quiet.get(column).is_some_and(|(all, busy)| *all >= QUIET && busy * QUIET <= *all)
+    }
 }
 
 impl Default for Tomograph {
@@ -244,6 +301,8 @@ impl Tomograph {
                     solution: Solution::unknown(column::CLASSES),
                     noise: Noise::default(),
                     is_mature: false,
+                    quiet: Vec::new(),
+                    passed: Vec::new(),
                 },
             },
             remembered: Some(Vec::new()),
@@ -322,12 +381,16 @@ impl Tomograph {
     /// what they are.
     fn refine(&mut self, passes: usize) {
         self.solve();
+        if self.core.model.normal.rows() < ENOUGH * (20 + self.classes.len()) {
+            return;
+        }
         let Some(remembered) = self.remembered.take() else {
             return;
         };
         for _ in 0..passes {
             let model = &mut self.core.model;
             model.is_mature = true;
+            model.passed.clear();
             model.normal = Normal::new(column::CLASSES + self.classes.len());
             self.core.queues.clear();
             remembered.iter().for_each(|given| self.core.give(given));
@@ -351,7 +414,7 @@ impl Tomograph {
     #[must_use]
     pub fn told(&self, number: u32) -> Told {
         match self.columns.get(&number) {
-            Some(&column) => self.core.model.solution.told(column, TOLD),
+            Some(&column) => self.core.model.told(column),
             None => Told::Unseen,
         }
     }
@@ -380,7 +443,7 @@ impl Tomograph {
         self.classes.iter().zip(column::CLASSES..).map(|(class, column)| Class {
             number: class.number,
             count: class.count,
-            told: self.core.model.solution.told(column, TOLD),
+            told: self.core.model.told(column),
         })
     }
 

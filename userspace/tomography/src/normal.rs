@@ -177,6 +177,7 @@ pub(crate) struct Normal {
     waiting: [Vec<f64>; AT_ONCE],
     weights: [(f64, f64); AT_ONCE],
     count: usize,
+    rows: usize,
 }
 
 impl Normal {
@@ -187,7 +188,13 @@ impl Normal {
             waiting: std::array::from_fn(|_| vec![0.0; size]),
             weights: [(0.0, 0.0); AT_ONCE],
             count: 0,
+            rows: 0,
         }
+    }
+
+    /// Equations that were added.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
     }
 
     pub(crate) fn grow(&mut self, size: usize) {
@@ -217,6 +224,7 @@ impl Normal {
         }
         *weight = (1.0 / variance, value);
         self.count += 1;
+        self.rows += 1;
         if self.count == AT_ONCE {
             self.use_waiting();
         }

@@ -22,6 +22,9 @@ const UNSTEPPED: usize = 256;
 /// A cell is long that takes so many standard deviations of the phase.
 const LONG: f64 = 4.0;
 
+/// So late, beyond what latencies usually are, no packet begins that waits for nothing, us.
+const LATE: f64 = 30.0;
+
 /// Standard deviations that make a queue clearly empty or not.
 const CLEARLY: f64 = 3.0;
 
@@ -64,6 +67,8 @@ pub(crate) struct Queue {
     chain: Option<Chain>,
     /// Index of a packet that had not begun at a time, which was not made use of yet.
     pending: Option<(u64, f64)>,
+    /// The look that comes next: this packet and later ones had not begun at the first time, and some had at the second.
+    ahead: Option<(u64, f64, f64)>,
     /// Mean time between packets at present, us.
     pace: f64,
 }
@@ -185,6 +190,11 @@ impl Queue {
             let last = next.before.max(look.time);
             let threshold = look.read_index.saturating_add(step - 1);
             self.not_begun.push_back((threshold, self.micros(last)));
+            let unseen = self.seen.filter(|_| look.before > 0);
+            self.ahead = unseen.map(|seen| {
+                let unseen = seen.saturating_add(step - 1);
+                (unseen, self.micros(look.before), self.micros(look.time))
+            });
             while self.first < target {
                 self.use_pending(model);
                 self.advance(model);
@@ -234,14 +244,30 @@ impl Queue {
         if self.not_begun(index).is_some_and(|time| next.submitted <= time) {
             return Link::Busy;
         }
-        let surely = next.submitted + latency + CLEARLY * deviation;
+        let surely = next.submitted + latency + LATE + 2.0 * CLEARLY * deviation;
         if self.not_begun(index + 1).is_some_and(|time| surely < time) {
             return Link::Busy;
         }
-        match ends {
-            Some((ends, variance)) => clearly(ends, variance),
-            None => Link::Lost,
+        match ends.map(|(ends, variance)| clearly(ends, variance)) {
+            Some(link @ (Link::Busy | Link::Idle)) => link,
+            _ if packet.column.is_some_and(|column| model.is_quiet(column)) => Link::Idle,
+            _ => Link::Lost,
         }
+    }
+
+    /// Takes note whether the queue was seen to be at work after the second packet's submission.
+    fn note_quiet(&self, model: &mut Model) {
+        let (Some(packet), Some(next)) = (self.packets.front(), self.packets.get(1)) else {
+            return;
+        };
+        let Some(column) = packet.column.filter(|_| next.follows) else {
+            return;
+        };
+        let (latency, deviation) = latency(&model.solution, &model.noise);
+        let surely = next.submitted + latency + LATE + 2.0 * CLEARLY * deviation;
+        let is_busy = self.not_begun(self.first).is_some_and(|time| next.submitted <= time)
+            || self.not_begun(self.first.saturating_add(1)).is_some_and(|time| surely < time);
+        model.note_quiet(column, is_busy);
     }
 
     /// When the packet after `column` would begin, and the variance.
@@ -260,6 +286,7 @@ impl Queue {
         let begins = self.chain.as_ref().map(|chain| chain.predict(&model.solution));
         let column = self.packets.front().and_then(|packet| packet.column);
         let link = self.link(0, Self::ends(begins, column, model), model);
+        self.note_quiet(model);
         let Some(packet) = self.packets.pop_front() else {
             return;
         };
@@ -267,6 +294,10 @@ impl Queue {
             let (own, _) = model.noise.variance(model.solution.known(column).filter(|mean| *mean > 0.0));
             let variance = own + 2.0 * uncertainty * uncertainty;
             model.normal.add([(column, 1.0)].into_iter(), end - begin, variance);
+        }
+        if let Some(column) = packet.column {
+            let is_used = packet.exact.is_some() || link == Link::Busy && self.chain.is_some();
+            model.note_passed(column, is_used);
         }
         let next = self.packets.front().map_or(0.0, |next| next.submitted);
         self.chain = match (link, packet.exact, packet.column, self.chain.take()) {
@@ -278,7 +309,7 @@ impl Queue {
                 chain.advance([column, column::GAP], model);
                 Some(chain)
             }
-            _ => None,
+            _ => self.between_looks(),
         };
         self.first = self.first.saturating_add(1);
         while self.not_begun.get(1).is_some_and(|(threshold, _)| *threshold <= self.first) {
@@ -291,6 +322,18 @@ impl Queue {
                 None => self.chain = Some(Chain::observed(&observed)),
             }
         }
+    }
+
+    /// A chain for the packet behind the first one's place, of which only its submission and the looks around it are known.
+    fn between_looks(&self) -> Option<Chain> {
+        let (unseen, before, until) = self.ahead?;
+        if self.first.saturating_add(1) < unseen {
+            return None;
+        }
+        // If it was submitted in between, it most likely began soon after that, but nobody knows.
+        let is_waiting = self.packets.front()?.submitted <= before;
+        let bounds = Bounds::between(Some(before), until);
+        Point::middle(&bounds).filter(|_| is_waiting).map(|point| Chain::observed(&point))
     }
 
     /// When the first packet began, exactly, and how uncertain that is.
