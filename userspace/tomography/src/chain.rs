@@ -43,13 +43,14 @@ impl Row {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, f64)> {
-        self.columns.iter().filter_map(|column| Some((*column, *self.factors.get(*column)?)))
+        self.columns
+            .iter()
+            .filter_map(|column| Some((*column, *self.factors.get(*column)?)))
     }
 
     pub(crate) fn len(&self) -> usize {
         self.columns.len()
     }
-
 
     fn scale(&mut self, by: f64) {
         let Self { factors, columns } = self;
@@ -68,7 +69,9 @@ impl Row {
 
     /// The sum by what is known so far.
     fn product(&self, solution: &Solution) -> f64 {
-        self.iter().map(|(column, factor)| solution.value(column) * factor).sum()
+        self.iter()
+            .map(|(column, factor)| solution.value(column) * factor)
+            .sum()
     }
 
     /// Variance from what is not known of the unknowns, as if they were independent, us².
@@ -170,7 +173,9 @@ impl Chain {
             self.learn((right - expected) / total, 1.0 / total, kept, model);
         }
         self.variance_slope *= kept * kept;
-        model.normal.add(self.row.iter().chain(extra.iter()), right, total);
+        model
+            .normal
+            .add(self.row.iter().chain(extra.iter()), right, total);
         self.constant += gain * right;
         self.row.scale(kept);
         for (column, factor) in extra.iter() {
@@ -210,7 +215,11 @@ impl Chain {
             if deviation > width {
                 count_width(bounds, model);
             }
-            let edge = if bounds.from.is_finite() { bounds.from } else { bounds.until };
+            let edge = if bounds.from.is_finite() {
+                bounds.from
+            } else {
+                bounds.until
+            };
             let point = Point::middle(bounds).unwrap_or_else(|| Point::exact(edge, deviation));
             return self.observe(&point, model);
         };
@@ -225,9 +234,14 @@ impl Chain {
         let rest = (second - mixed * mixed).max(0.0).sqrt();
         let [slope, other] = chance.slopes;
         let residual = slope / root;
-        let row = self.row.iter().map(|(column, factor)| (column, factor * (root + mixed)));
+        let row = self
+            .row
+            .iter()
+            .map(|(column, factor)| (column, factor * (root + mixed)));
         let row = row.chain(cell.iter().map(|(column, factor)| (column, factor * root)));
-        model.normal.add(row, sum * (root + mixed) + cell_sum * root + residual, 1.0);
+        model
+            .normal
+            .add(row, sum * (root + mixed) + cell_sum * root + residual, 1.0);
         if rest > 1e-6 {
             let residual = (other - mixed * residual) / rest;
             let row = self.row.iter().map(|(column, factor)| (column, factor * rest));
@@ -276,5 +290,9 @@ fn count_width(bounds: &Bounds, model: &mut Model) {
     // It cannot be smaller than what is known of it.
     let width = bounds.width().hypot(cell.variance(&model.solution).sqrt());
     let target = cell.product(&model.solution) / width + 1.0;
-    model.normal.add(cell.iter().map(|(column, factor)| (column, factor / width)), target, 1.0);
+    model.normal.add(
+        cell.iter().map(|(column, factor)| (column, factor / width)),
+        target,
+        1.0,
+    );
 }

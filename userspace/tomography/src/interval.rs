@@ -25,7 +25,13 @@ impl Chance {
         let square = deviation * deviation;
         let own = [at_lower * (at_lower - lower), at_upper * (at_upper + upper)];
         let both = -at_lower * at_upper;
-        let [first, second] = own.map(|own| if own.is_finite() { own.max(0.0) / square } else { 0.0 });
+        let [first, second] = own.map(|own| {
+            if own.is_finite() {
+                own.max(0.0) / square
+            } else {
+                0.0
+            }
+        });
         let slopes = [at_lower / deviation, -at_upper / deviation];
         (chance > 0.0 && slopes.iter().all(|slope| slope.is_finite())).then_some(Self {
             slopes,
@@ -61,7 +67,11 @@ fn density(at: f64) -> f64 {
 /// The part of a standard normal distribution between two values.
 fn between(lower: f64, upper: f64) -> f64 {
     // On the side where the tails are small, for the sake of precision.
-    let (lower, upper) = if lower + upper < 0.0 { (-upper, -lower) } else { (lower, upper) };
+    let (lower, upper) = if lower + upper < 0.0 {
+        (-upper, -lower)
+    } else {
+        (lower, upper)
+    };
     0.5 * (erfc(lower * FRAC_1_SQRT_2) - erfc(upper * FRAC_1_SQRT_2))
 }
 
@@ -94,7 +104,13 @@ mod tests {
 
     #[test]
     fn the_error_function_is_right() {
-        for (at, value) in [(0.0, 1.0), (0.5, 0.479_500_12), (1.0, 0.157_299_21), (3.0, 2.209_05e-5), (-1.0, 1.842_700_79)] {
+        for (at, value) in [
+            (0.0, 1.0),
+            (0.5, 0.479_500_12),
+            (1.0, 0.157_299_21),
+            (3.0, 2.209_05e-5),
+            (-1.0, 1.842_700_79),
+        ] {
             assert!((erfc(at) / value - 1.0).abs() < 1e-6, "{at}");
         }
     }
@@ -103,13 +119,22 @@ mod tests {
     fn derivatives_are_those_of_the_chance() {
         let logarithm = |above: f64, below: f64| between(-above / 2.0, below / 2.0).ln();
         let step = 1e-2;
-        for (above, below) in [(1.0, 3.0), (-2.0, 5.0), (4.0, -2.5), (0.3, 0.4), (f64::INFINITY, 1.0)] {
+        for (above, below) in [
+            (1.0, 3.0),
+            (-2.0, 5.0),
+            (4.0, -2.5),
+            (0.3, 0.4),
+            (f64::INFINITY, 1.0),
+        ] {
             let chance = Chance::of(above, below, 2.0).unwrap();
             // Moving the value that is below the upper edge up makes the room below smaller.
             let first = (logarithm(above + step, below) - logarithm(above - step, below)) / (2.0 * step);
             let second = (logarithm(above, below - step) - logarithm(above, below + step)) / (2.0 * step);
             for (slope, expected) in chance.slopes.into_iter().zip([first, second]) {
-                assert!((slope - expected).abs() < 1e-3, "{above} {below}: {slope} for {expected}");
+                assert!(
+                    (slope - expected).abs() < 1e-3,
+                    "{above} {below}: {slope} for {expected}"
+                );
             }
             let moved = |by: f64| logarithm(above + by, below - by);
             let curvature = -(moved(step) - 2.0 * moved(0.0) + moved(-step)) / (step * step);

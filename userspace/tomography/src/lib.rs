@@ -217,7 +217,9 @@ impl Core {
     fn give(&mut self, given: &Given) {
         let Self { queues, model } = self;
         match given {
-            Given::Packet(queue, packet, column) => queues.entry(*queue).or_default().packet(packet, *column, model),
+            Given::Packet(queue, packet, column) => {
+                queues.entry(*queue).or_default().packet(packet, *column, model);
+            }
             Given::Look(queue, look) => queues.entry(*queue).or_default().look(look, model),
             Given::End(queue) => {
                 if let Some(mut queue) = queues.remove(queue) {
@@ -277,7 +279,9 @@ impl Model {
 
     /// Whether packets behind one of this column's are not seen to wait for it, though some must have been if they did.
     fn is_quiet(&self, column: usize) -> bool {
-        self.quiet.get(column).is_some_and(|(all, busy)| *all >= QUIET && busy * QUIET <= *all)
+        self.quiet
+            .get(column)
+            .is_some_and(|(all, busy)| *all >= QUIET && busy * QUIET <= *all)
     }
 }
 
@@ -440,11 +444,14 @@ impl Tomograph {
 
     /// All classes, in the order in which they were first seen. Those beyond [`MOST_CLASSES`] are not among them.
     pub fn classes(&self) -> impl Iterator<Item = Class> {
-        self.classes.iter().zip(column::CLASSES..).map(|(class, column)| Class {
-            number: class.number,
-            count: class.count,
-            told: self.core.model.told(column),
-        })
+        self.classes
+            .iter()
+            .zip(column::CLASSES..)
+            .map(|(class, column)| Class {
+                number: class.number,
+                count: class.count,
+                told: self.core.model.told(column),
+            })
     }
 
     fn column(&mut self, number: u32) -> Option<usize> {

@@ -44,7 +44,9 @@ impl Lower {
     }
 
     fn row(&self, at: usize) -> &[f64] {
-        self.cells.get(at * self.stride..at * self.stride + at + 1).unwrap_or_default()
+        self.cells
+            .get(at * self.stride..at * self.stride + at + 1)
+            .unwrap_or_default()
     }
 
     fn grow(&mut self, size: usize) {
@@ -130,7 +132,9 @@ impl Lower {
         let mut sums = vec![0.0; self.size];
         for at in 0..self.size {
             let row = self.row(at);
-            let Some((pivot, left)) = row.split_last() else { break };
+            let Some((pivot, left)) = row.split_last() else {
+                break;
+            };
             let mut made = vec![0.0; at + 1];
             for (factor, done) in left.iter().zip(inverse.cells.chunks_exact(self.stride)) {
                 if *factor != 0.0 {
@@ -157,9 +161,17 @@ impl Lower {
 fn dot(one: &[f64], other: &[f64]) -> f64 {
     // Four sums, or the compiler may not use vectors.
     let mut sums = [0.0; 4];
-    let (one, other) = (one.get(..other.len()).unwrap_or(one), other.get(..one.len()).unwrap_or(other));
+    let (one, other) = (
+        one.get(..other.len()).unwrap_or(one),
+        other.get(..one.len()).unwrap_or(other),
+    );
     let (chunks, others) = (one.chunks_exact(4), other.chunks_exact(4));
-    let rest: f64 = chunks.remainder().iter().zip(others.remainder()).map(|(one, other)| one * other).sum();
+    let rest: f64 = chunks
+        .remainder()
+        .iter()
+        .zip(others.remainder())
+        .map(|(one, other)| one * other)
+        .sum();
     for (one, other) in chunks.zip(others) {
         for ((sum, one), other) in sums.iter_mut().zip(one).zip(other) {
             *sum += one * other;
@@ -274,7 +286,10 @@ impl Normal {
         // No gap is longer than the shortest packet with its gap.
         let with_gap = (column::CLASSES..self.matrix.size).filter_map(|column| {
             let evidence = self.matrix.diagonal(column);
-            let (value, error) = (solution.value(column) + solution.value(column::GAP), solution.step_error(column));
+            let (value, error) = (
+                solution.value(column) + solution.value(column::GAP),
+                solution.step_error(column),
+            );
             (evidence > 0.0 && error < 5.0).then_some(value.max(0.0) + error)
         });
         let most = with_gap.fold(f64::INFINITY, f64::min);
@@ -305,7 +320,9 @@ impl Normal {
         let mut factor = matrix.factor();
         let mut values = factor.solve(&right);
         for _ in 0..ROUNDS {
-            let negative: Vec<usize> = (0..size).filter(|at| values.get(*at).is_some_and(|value| *value < 0.0)).collect();
+            let negative: Vec<usize> = (0..size)
+                .filter(|at| values.get(*at).is_some_and(|value| *value < 0.0))
+                .collect();
             if negative.is_empty() {
                 break;
             }
@@ -324,12 +341,18 @@ impl Normal {
         }
         let with_gap = factor.solve(&unit);
         let of_gap = with_gap.first().copied().unwrap_or(0.0);
-        let mut steps: Vec<f64> = errors.iter().zip(&with_gap).map(|(own, both)| own + 2.0 * both + of_gap).collect();
+        let mut steps: Vec<f64> = errors
+            .iter()
+            .zip(&with_gap)
+            .map(|(own, both)| own + 2.0 * both + of_gap)
+            .collect();
         for step in &mut steps {
             *step = (step.max(0.0) * scale).sqrt();
         }
         if let Some(step) = steps.get_mut(column::LATENCY) {
-            *step = errors.get(column::LATENCY).map_or(0.0, |error| (error * scale).sqrt());
+            *step = errors
+                .get(column::LATENCY)
+                .map_or(0.0, |error| (error * scale).sqrt());
         }
         if let Some(step) = steps.get_mut(column::GAP) {
             *step = 0.0;
@@ -447,14 +470,18 @@ mod tests {
             let row = [(at * 7 % 40, 1.0), (at * at % 40, 2.0), (at / 40 % 40, 1.0)];
             let value: f64 = row.iter().map(|(class, factor)| truth(*class) * factor).sum();
             normal.add(
-                row.into_iter().map(|(class, factor)| (column::CLASSES + class, factor)),
+                row.into_iter()
+                    .map(|(class, factor)| (column::CLASSES + class, factor)),
                 value,
                 0.01,
             );
         }
         let solution = normal.solve(1.0);
         for class in 0..40 {
-            let (value, error) = (solution.value(column::CLASSES + class), solution.error(column::CLASSES + class));
+            let (value, error) = (
+                solution.value(column::CLASSES + class),
+                solution.error(column::CLASSES + class),
+            );
             assert!((value - truth(class)).abs() < 0.1, "{class}: {value} +- {error}");
             assert!(error < 0.05);
         }

@@ -70,7 +70,9 @@ impl Bounds {
     pub(crate) fn width(&self) -> f64 {
         let width = match self.cell.mean {
             // An estimate may be too short for what was seen.
-            Some(mean) => (mean + self.until - self.from).max(0.1 * mean).max(0.1 * (self.until - self.from).abs()),
+            Some(mean) => (mean + self.until - self.from)
+                .max(0.1 * mean)
+                .max(0.1 * (self.until - self.from).abs()),
             None => self.about,
         };
         width.hypot(LEAST)

@@ -136,7 +136,11 @@ impl Queue {
             }
             let elapsed = (look.time - time) as f64 / 1e3;
             let pace = elapsed / (look.read_index - index) as f64;
-            self.pace = if self.pace == 0.0 { pace } else { self.pace * 0.95 + pace * 0.05 };
+            self.pace = if self.pace == 0.0 {
+                pace
+            } else {
+                self.pace * 0.95 + pace * 0.05
+            };
         }
         self.last_taken = Some((look.read_index, look.time));
         self.looks.push_back(*look);
@@ -206,7 +210,10 @@ impl Queue {
 
     /// The last time at which a packet is known not to have begun.
     fn not_begun(&self, index: u64) -> Option<f64> {
-        let known = self.not_begun.iter().take_while(|(threshold, _)| *threshold <= index);
+        let known = self
+            .not_begun
+            .iter()
+            .take_while(|(threshold, _)| *threshold <= index);
         known.last().map(|(_, time)| *time)
     }
 
@@ -235,7 +242,10 @@ impl Queue {
             if next.submitted <= end - uncertainty {
                 return Link::Busy;
             }
-            return clearly(end + model.solution.value(column::GAP), uncertainty * uncertainty + 1.0);
+            return clearly(
+                end + model.solution.value(column::GAP),
+                uncertainty * uncertainty + 1.0,
+            );
         }
         if packet.ended_by.is_some_and(|ended| ended <= next.submitted) {
             return Link::Idle;
@@ -260,13 +270,19 @@ impl Queue {
         let (Some(packet), Some(next)) = (self.packets.front(), self.packets.get(1)) else {
             return;
         };
-        let Some(column) = packet.column.filter(|_| next.follows) else {
+        // Of packets between two reports nobody sees whether they wait.
+        let is_seen = next.follows && self.steps.step() == Some(1);
+        let Some(column) = packet.column.filter(|_| is_seen) else {
             return;
         };
         let (latency, deviation) = latency(&model.solution, &model.noise);
         let surely = next.submitted + latency + LATE + 2.0 * CLEARLY * deviation;
-        let is_busy = self.not_begun(self.first).is_some_and(|time| next.submitted <= time)
-            || self.not_begun(self.first.saturating_add(1)).is_some_and(|time| surely < time);
+        let is_busy = self
+            .not_begun(self.first)
+            .is_some_and(|time| next.submitted <= time)
+            || self
+                .not_begun(self.first.saturating_add(1))
+                .is_some_and(|time| surely < time);
         model.note_quiet(column, is_busy);
     }
 
@@ -291,9 +307,13 @@ impl Queue {
             return;
         };
         if let (Some((begin, end, uncertainty)), Some(column)) = (packet.exact, packet.column) {
-            let (own, _) = model.noise.variance(model.solution.known(column).filter(|mean| *mean > 0.0));
+            let (own, _) = model
+                .noise
+                .variance(model.solution.known(column).filter(|mean| *mean > 0.0));
             let variance = own + 2.0 * uncertainty * uncertainty;
-            model.normal.add([(column, 1.0)].into_iter(), end - begin, variance);
+            model
+                .normal
+                .add([(column, 1.0)].into_iter(), end - begin, variance);
         }
         if let Some(column) = packet.column {
             let is_used = packet.exact.is_some() || link == Link::Busy && self.chain.is_some();
@@ -312,7 +332,11 @@ impl Queue {
             _ => self.between_looks(),
         };
         self.first = self.first.saturating_add(1);
-        while self.not_begun.get(1).is_some_and(|(threshold, _)| *threshold <= self.first) {
+        while self
+            .not_begun
+            .get(1)
+            .is_some_and(|(threshold, _)| *threshold <= self.first)
+        {
             self.not_begun.pop_front();
         }
         if let Some((begin, uncertainty)) = self.exact_begin() {
@@ -333,7 +357,9 @@ impl Queue {
         // If it was submitted in between, it most likely began soon after that, but nobody knows.
         let is_waiting = self.packets.front()?.submitted <= before;
         let bounds = Bounds::between(Some(before), until);
-        Point::middle(&bounds).filter(|_| is_waiting).map(|point| Chain::observed(&point))
+        Point::middle(&bounds)
+            .filter(|_| is_waiting)
+            .map(|point| Chain::observed(&point))
     }
 
     /// When the first packet began, exactly, and how uncertain that is.
@@ -358,7 +384,9 @@ impl Queue {
         let last = self.micros(last);
         let pending = self.pending.take();
         let not_before = pending.and_then(|(index, from)| (index == self.first).then_some(from));
-        let is_next = self.seen.is_some_and(|seen| look.read_index <= seen.saturating_add(step));
+        let is_next = self
+            .seen
+            .is_some_and(|seen| look.read_index <= seen.saturating_add(step));
         let before = (look.before > 0 && is_next).then(|| self.micros(look.before));
         let under_way = self.under_way(step, model);
         let is_long = |cell: &Sum| match &self.chain {

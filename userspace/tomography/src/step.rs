@@ -69,7 +69,13 @@ mod tests {
         assert_eq!(found([16; 7]), None, "too few");
         assert_eq!(found([1, 2, 3, 1, 4, 1, 2, 9]), Some(1));
         assert_eq!(found([16, 32, 16, 48, 16, 16, 32, 16, 16, 16]), Some(16));
-        let dry = (0..64).map(|number| if number % 10 == 5 { 7 } else { 16 * (number % 3 + 1) });
+        let dry = (0..64).map(|number| {
+            if number % 10 == 5 {
+                7
+            } else {
+                16 * (number % 3 + 1)
+            }
+        });
         assert_eq!(found(dry), Some(16), "a tenth ran dry");
     }
 }

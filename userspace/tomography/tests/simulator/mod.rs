@@ -1,6 +1,7 @@
-#![allow(unreachable_pub, dead_code, reason = "several tests share it")]
-
 //! A GPU that writes down the truth, and looks at it from outside.
+
+#![allow(unreachable_pub, dead_code, reason = "several tests share it")]
+#![allow(clippy::indexing_slicing, reason = "a simulator that goes wrong shall panic")]
 
 use gputrace_tomography::{Exact, Look, Packet, Task, Told, Tomograph};
 
@@ -196,19 +197,46 @@ impl Outcome {
             return 1.0;
         }
         let ranks = |values: Vec<f64>| -> Vec<f64> {
-            values.iter().map(|value| values.iter().filter(|other| *other < value).count() as f64).collect()
+            values
+                .iter()
+                .map(|value| values.iter().filter(|other| *other < value).count() as f64)
+                .collect()
         };
         let one = ranks(told.iter().map(|pair| pair.0).collect());
         let other = ranks(told.iter().map(|pair| pair.1).collect());
         let count = told.len() as f64;
-        let squares: f64 = one.iter().zip(&other).map(|(one, other)| (one - other).powi(2)).sum();
+        let squares: f64 = one
+            .iter()
+            .zip(&other)
+            .map(|(one, other)| (one - other).powi(2))
+            .sum();
         1.0 - 6.0 * squares / (count * (count * count - 1.0))
     }
 }
 
-enum Given {
+/// What a recorder gives.
+#[derive(Clone, Copy, Debug)]
+pub enum Given {
     Packet(u32, Packet),
     Look(u32, Look),
+}
+
+impl Given {
+    pub fn give(&self, tomograph: &mut Tomograph) {
+        match self {
+            Self::Packet(queue, packet) => tomograph.packet(*queue, packet),
+            Self::Look(queue, look) => tomograph.look(*queue, look),
+        }
+    }
+}
+
+/// What a recorder would have given, in order of time.
+pub fn given(scenario: &Scenario, seed: u64) -> Vec<Given> {
+    seen(scenario, seed)
+        .0
+        .into_iter()
+        .map(|(_, given)| given)
+        .collect()
 }
 
 /// The truth of one class: count and sum, us.
@@ -246,7 +274,11 @@ fn seen(scenario: &Scenario, seed: u64) -> (Vec<(u64, Given)>, Truth) {
                 }
                 Launch::Apart { mean, is_random } => {
                     let launch = next_launch;
-                    next_launch += if is_random { random.exponential(mean) } else { mean * (0.95 + 0.1 * random.unit()) };
+                    next_launch += if is_random {
+                        random.exponential(mean)
+                    } else {
+                        mean * (0.95 + 0.1 * random.unit())
+                    };
                     launch
                 }
             };
@@ -301,7 +333,10 @@ fn seen(scenario: &Scenario, seed: u64) -> (Vec<(u64, Given)>, Truth) {
             while reports.get(report + 1).is_some_and(|next| next.0 <= time) {
                 report += 1;
             }
-            while submissions.get(written).is_some_and(|submitted| *submitted <= time) {
+            while submissions
+                .get(written)
+                .is_some_and(|submitted| *submitted <= time)
+            {
                 written += 1;
             }
             let index = reports[report].1;
@@ -328,13 +363,8 @@ pub fn run(scenario: &Scenario, seed: u64) -> Outcome {
     let mut tomograph = Tomograph::new();
     let mut packets = 0;
     for (_, one) in given {
-        match one {
-            Given::Packet(queue, packet) => {
-                packets += 1;
-                tomograph.packet(queue, &packet);
-            }
-            Given::Look(queue, look) => tomograph.look(queue, &look),
-        }
+        packets += u64::from(matches!(one, Given::Packet(..)));
+        one.give(&mut tomograph);
     }
     tomograph.finish();
     let rows = truth.iter().enumerate().filter(|(_, (count, _))| *count > 0);
@@ -358,7 +388,11 @@ pub fn classes(count: usize, seed: u64, spread: f64) -> Vec<Duration> {
     (0..count)
         .map(|_| {
             let mean = 3.0 * 1000.0_f64.powf(random.unit());
-            if spread == 0.0 { Duration::Fixed(mean) } else { Duration::Spread(mean, spread) }
+            if spread == 0.0 {
+                Duration::Fixed(mean)
+            } else {
+                Duration::Spread(mean, spread)
+            }
         })
         .collect()
 }
