@@ -436,6 +436,12 @@ impl Tomograph {
         self.core.model.solution.mean(column::LATENCY)
     }
 
+    /// In which steps a queue's read index is reported; `None` while that is not known.
+    #[must_use]
+    pub fn step(&self, queue: u32) -> Option<u64> {
+        self.core.queues.get(&queue)?.step()
+    }
+
     /// By how much single durations differ from their class's mean, as a fraction of it.
     #[must_use]
     pub fn spread(&self) -> f64 {

@@ -157,6 +157,11 @@ impl Queue {
         self.process(true, model);
     }
 
+    /// In which steps the read index is reported.
+    pub(crate) fn step(&self) -> Option<u64> {
+        self.steps.step()
+    }
+
     fn micros(&self, time: u64) -> f64 {
         let origin = self.origin.unwrap_or(time);
         if time >= origin {
