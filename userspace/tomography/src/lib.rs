@@ -171,6 +171,9 @@ const QUIET: u32 = 64;
 /// Equations for each class that make it worth the while.
 const ENOUGH: usize = 4;
 
+/// Cells of the equations that are worked on for each us of a recording that goes on, if each shall cost about a third of a ns.
+const CELLS: f64 = 12.0;
+
 /// Packets and looks that are remembered for that, at most.
 const MOST_REMEMBERED: usize = 1 << 17;
 
@@ -240,6 +243,11 @@ struct Model {
     is_mature: bool,
     /// By column: packets behind one of it, and of these, those that were seen to wait for it.
     quiet: Vec<(u32, u32)>,
+    /// Cells of the equations that may be worked on, us of the looks' time for each; none if that does not matter. With what is
+    /// left of them, and the time up to which they were counted, us.
+    limit: Option<f64>,
+    left: f64,
+    counted: f64,
     /// By column: packets that were passed, and of these, those whose durations counted.
     passed: Vec<(u32, u32)>,
 }
@@ -264,6 +272,22 @@ impl Model {
     /// Takes note of a packet that was passed, and whether its duration counted.
     fn note_passed(&mut self, column: usize, is_used: bool) {
         count(&mut self.passed, column, is_used);
+    }
+
+    /// Whether a look at this time, us, may be made use of, by the limit on what that costs.
+    fn affords(&mut self, time: f64) -> bool {
+        let Some(limit) = self.limit else {
+            return true;
+        };
+        let elapsed = (time - self.counted).max(0.0);
+        self.counted = self.counted.max(time);
+        // Not more at once than of a hundredth of a second.
+        self.left = (self.left + elapsed * limit).min(limit * 10_000.0);
+        if self.left < 0.0 {
+            return false;
+        }
+        self.left -= self.normal.cells() as f64;
+        true
     }
 
     /// What can be told of a class.
@@ -306,6 +330,9 @@ impl Tomograph {
                     noise: Noise::default(),
                     is_mature: false,
                     quiet: Vec::new(),
+                    limit: None,
+                    left: 0.0,
+                    counted: 0.0,
                     passed: Vec::new(),
                 },
             },
@@ -315,6 +342,14 @@ impl Tomograph {
             solved: 0,
             refine_after: REFINE_FIRST,
         }
+    }
+
+    /// Makes use of so many looks only that they cost less than 1 % of a processor: for a recording that goes on, while the
+    /// program runs. All packets are still followed.
+    #[must_use]
+    pub fn frugal(mut self) -> Self {
+        self.core.model.limit = Some(CELLS);
+        self
     }
 
     /// Takes a packet of a queue, in the order of indices.
@@ -343,8 +378,13 @@ impl Tomograph {
         }
         let is_due = self.now - self.began >= self.refine_after;
         if is_due && self.remembered.is_some() {
-            self.refine_after = self.refine_after.saturating_mul(2);
-            self.refine(PASSES);
+            let (growth, passes) = if self.core.model.limit.is_some() {
+                (4, 1)
+            } else {
+                (2, PASSES)
+            };
+            self.refine_after = self.refine_after.saturating_mul(growth);
+            self.refine(passes);
         }
         // A solution takes the cube of the number of classes.
         let every = SOLVE_EVERY * (1 + self.classes.len() as u64 / 128);
@@ -395,6 +435,7 @@ impl Tomograph {
             let model = &mut self.core.model;
             model.is_mature = true;
             model.passed.clear();
+            (model.left, model.counted) = (0.0, 0.0);
             model.normal = Normal::new(column::CLASSES + self.classes.len());
             self.core.queues.clear();
             remembered.iter().for_each(|given| self.core.give(given));

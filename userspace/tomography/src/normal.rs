@@ -204,6 +204,11 @@ impl Normal {
         }
     }
 
+    /// Cells that two equations touch.
+    pub(crate) fn cells(&self) -> usize {
+        self.matrix.size * self.matrix.size
+    }
+
     /// Equations that were added.
     pub(crate) fn rows(&self) -> usize {
         self.rows

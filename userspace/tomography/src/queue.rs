@@ -208,7 +208,9 @@ impl Queue {
                 self.use_pending(model);
                 self.advance(model);
             }
-            self.observe(&look, last, step, model);
+            if model.affords(self.micros(look.time)) {
+                self.observe(&look, last, step, model);
+            }
             self.seen = Some(look.read_index);
         }
     }

@@ -159,7 +159,7 @@ fn cost() {
             ..Scenario::default()
         };
         let items = given(&scenario, 1);
-        let mut tomograph = Tomograph::new();
+        let mut tomograph = Tomograph::new().frugal();
         let (mut last, mut from) = (Instant::now(), 0);
         for (at, item) in items.iter().enumerate() {
             item.give(&mut tomograph);

@@ -70,9 +70,19 @@ pub(crate) struct Means {
     has_inexact: bool,
     /// Whether all has been seen, and what comes now is what was seen.
     is_complete: bool,
+    /// Whether the recording goes on, so that what this costs is taken from the programs that run.
+    is_live: bool,
 }
 
 impl Means {
+    /// Those of a recording that goes on.
+    pub(crate) fn live() -> Self {
+        Self {
+            is_live: true,
+            ..Self::default()
+        }
+    }
+
     /// Takes note of a look at a queue.
     pub(crate) fn look(&mut self, queue: &QueueInfo, state: &QueueState) {
         if self.is_complete || state.reason != queue_reason::SAMPLE {
@@ -228,7 +238,15 @@ impl Means {
     }
 
     fn tomograph(&mut self, queue: &QueueInfo) -> &mut Tomograph {
-        self.tomographs.entry((queue.pid, queue.node_id)).or_default()
+        let is_live = self.is_live;
+        let tomographs = self.tomographs.entry((queue.pid, queue.node_id));
+        tomographs.or_insert_with(|| {
+            if is_live {
+                Tomograph::new().frugal()
+            } else {
+                Tomograph::new()
+            }
+        })
     }
 
     fn number(&mut self, key: Key) -> Option<u32> {
