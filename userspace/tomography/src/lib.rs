@@ -172,7 +172,7 @@ const QUIET: u32 = 64;
 const ENOUGH: usize = 4;
 
 /// Cells of the equations that are worked on for each us of a recording that goes on, if each shall cost about a third of a ns.
-const CELLS: f64 = 12.0;
+const CELLS: f64 = 8.0;
 
 /// Packets and looks that are remembered for that, at most.
 const MOST_REMEMBERED: usize = 1 << 17;
@@ -414,8 +414,12 @@ impl Tomograph {
         self.core.give(&given);
         if let Some(remembered) = &mut self.remembered {
             remembered.push(given);
-            if remembered.len() > MOST_REMEMBERED {
-                self.refine(PASSES);
+            let (most, passes) = match self.core.model.limit {
+                Some(_) => (MOST_REMEMBERED / 2, 1),
+                None => (MOST_REMEMBERED, PASSES),
+            };
+            if remembered.len() > most {
+                self.refine(passes);
                 self.remembered = None;
             }
         }
