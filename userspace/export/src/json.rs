@@ -459,7 +459,7 @@ impl Exporter for JsonExporter {
             Event::Notice(notice) => self.notices.push(notice.clone()),
             Event::Ledger(ledger) => self.ledger = Some((**ledger).clone()),
             Event::End(end) => self.end = Some(end.clone()),
-            Event::Agent(_) | Event::Queue(_) => {}
+            Event::Agent(_) | Event::Queue(_) | Event::KernelClass(_) => {}
         }
         Ok(())
     }

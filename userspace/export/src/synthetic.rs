@@ -35,6 +35,7 @@ pub fn exact(begin: u64, end: u64) -> GpuTime {
         begin_window: window(begin),
         end_window: window(end),
         unfinished: false,
+        estimate: None,
     }
 }
 
@@ -52,6 +53,7 @@ pub fn between(quality: Quality, begin: u64, end: u64) -> GpuTime {
         begin_window: window,
         end_window: window,
         unfinished: false,
+        estimate: None,
     }
 }
 

@@ -112,7 +112,7 @@ impl Summary {
             Event::Thread(thread) => {
                 self.threads.insert(thread.tid, thread.name.clone());
             }
-            Event::Lifetime(_) | Event::Clocks(_) => {}
+            Event::KernelClass(_) | Event::Lifetime(_) | Event::Clocks(_) => {}
         }
     }
 
