@@ -18,6 +18,44 @@ pub(crate) struct Apt {
     directory: PathBuf,
 }
 
+/// Where packages come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sources<'a> {
+    /// A Debian suite.
+    pub(crate) suite: &'a str,
+    /// What stands below it, if it is no whole distribution, as Debian's experimental.
+    pub(crate) base: Option<Base<'a>>,
+}
+
+/// The suite that most packages are taken from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Base<'a> {
+    pub(crate) suite: &'a str,
+    /// Packages of this upstream version go before the base's, wherever they are.
+    pub(crate) but_version: &'a str,
+}
+
+impl<'a> Sources<'a> {
+    /// All of it from one suite.
+    pub(crate) fn suite(suite: &'a str) -> Self {
+        Self { suite, base: None }
+    }
+
+    fn suites(&self) -> impl Iterator<Item = &'a str> {
+        std::iter::once(self.suite).chain(self.base.map(|base| base.suite))
+    }
+
+    /// apt_preferences(5), whose pins by version know no `*`, but expressions. Without a base there are none: the machine's own are not for this.
+    fn preferences(&self) -> String {
+        self.base.map_or_else(String::new, |base| {
+            format!(
+                "Package: /./\nPin: version {}*\nPin-Priority: 990\n",
+                base.but_version
+            )
+        })
+    }
+}
+
 /// A package that an installation would consist of.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Package {
@@ -27,21 +65,23 @@ pub(crate) struct Package {
 }
 
 impl Apt {
-    /// Prepares `directory` for `suite` of the archive at `mirror`. What an interrupted run downloaded there is used.
+    /// Prepares `directory` for `sources` of the archive at `mirror`. What an interrupted run downloaded there is used.
     ///
     /// # Errors
     ///
     /// When a program that is needed is missing, or `directory` cannot be written.
-    pub(crate) fn new(directory: PathBuf, suite: &str, mirror: &str) -> Result<Self> {
+    pub(crate) fn new(directory: PathBuf, sources: &Sources<'_>, mirror: &str) -> Result<Self> {
         require_programs(&["apt-get", "dpkg-deb", "tar"])?;
         for sub in ["lists/partial", "archives/partial"] {
             let sub = directory.join(sub);
             fs::create_dir_all(&sub).with_context(|| format!("cannot create {}", sub.display()))?;
         }
         let keyring = Path::new(KEYRING).is_file().then_some(KEYRING);
+        let list = sources.suites().map(|suite| source(suite, mirror, keyring));
         for (name, text) in [
             ("apt.conf", settings(&directory)),
-            ("sources.list", source(suite, mirror, keyring)),
+            ("sources.list", list.collect()),
+            ("preferences", sources.preferences()),
             // Nothing is installed: every dependency is to be fetched.
             ("status", String::new()),
         ] {
@@ -210,13 +250,13 @@ fn require_programs(programs: &[&str]) -> Result<()> {
 fn settings(directory: &Path) -> String {
     let place = |sub: &str| directory.join(sub).display().to_string();
     let (lists, status, archives) = (place("lists"), place("status"), place("archives"));
-    let (sources, base) = (place("sources.list"), place(""));
+    let (sources, preferences, base) = (place("sources.list"), place("preferences"), place(""));
     format!(
         r#"// The machine's own: hooks that clear or read its caches, pins, sources.
 #clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
-Dir::Etc::preferences "/dev/null";
+Dir::Etc::preferences "{preferences}";
 Dir::Etc::preferencesparts "/dev/null";
 Dir::Etc::sourcelist "{sources}";
 Dir::Etc::sourceparts "/dev/null";
@@ -231,6 +271,9 @@ APT::Architectures "amd64";
 APT::Sandbox::User "root";
 // A list that cannot be had is a failure, not a warning.
 APT::Update::Error-Mode "any";
+// A snapshot of the archive has lists whose week is over. Their signatures are checked all the same, and the versions
+// of what is wanted are known.
+Acquire::Check-Valid-Until "false";
 Acquire::Retries "3";
 "#
     )
@@ -310,6 +353,22 @@ mod tests {
         let printed = "`apt-get` failed\nE: Unable to locate package libamdhip64-6\n\
                        E: Package 'rocminfo' has no installation candidate\nE: other";
         assert_eq!(unknown_packages(printed), ["libamdhip64-6", "rocminfo"]);
+    }
+
+    #[test]
+    fn a_suite_that_is_no_distribution_stands_on_another() {
+        let alone = Sources::suite("forky");
+        assert_eq!(alone.suites().collect::<Vec<_>>(), ["forky"]);
+        assert_eq!(alone.preferences(), "");
+        let on_base = Sources {
+            suite: "experimental",
+            base: Some(Base {
+                suite: "forky",
+                but_version: "7.2.4",
+            }),
+        };
+        assert_eq!(on_base.suites().collect::<Vec<_>>(), ["experimental", "forky"]);
+        assert!(on_base.preferences().contains("Pin: version 7.2.4*\n"));
     }
 
     #[test]

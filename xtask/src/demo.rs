@@ -1,8 +1,9 @@
 //! `cargo xtask demo`: from a clean clone to a first trace that one can open, with work of a GPU in it.
 //!
-//! It takes the best that the machine has: ROCm's own libraries on a GPU of the machine; else the same libraries on
-//! the software GPU of `tests/softgpu`, which `tests/mockkfd` shows to them as a real one; and where ROCm cannot be
-//! installed, the stand-ins of `tests/simrocm`. It says which.
+//! It takes the best that the machine has: ROCm's own libraries on a GPU of the machine; else ROCm's libraries on
+//! the software GPU of `tests/softgpu`, which `tests/mockkfd` shows to them as a real one, of the newest release that
+//! can be fetched (`cargo xtask rocm`), since older ones do not let every kernel be timed; and where ROCm cannot be
+//! had at all, the stand-ins of `tests/simrocm`. It says which.
 
 mod gpu;
 mod program;
@@ -19,6 +20,7 @@ use self::program::{Libraries, Program};
 use crate::build::{self, Profile};
 use crate::exec;
 use crate::progress::{self, long_step};
+use crate::rocm;
 use crate::setup::{self, Purpose};
 use crate::workspace::Workspace;
 
@@ -32,18 +34,14 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
-        let libraries = self.libraries(workspace)?;
-        let gpu = match libraries {
-            Libraries::Installed => Gpu::find(Path::new(TOPOLOGY)),
-            Libraries::StandIns => Gpu::Software,
-        };
+        let (libraries, gpu) = self.libraries(workspace)?;
         // Not --release: dependencies are optimised anyway, and link-time optimisation would add minutes to a first run.
         build::build(workspace, Profile::Debug)?;
         let preload = match gpu {
             Gpu::Real(_) => None,
             Gpu::Software => Some(build_software_gpu(workspace)?),
         };
-        let program = Program::build(workspace, libraries, &gpu)?;
+        let program = Program::build(workspace, &libraries, &gpu)?;
         progress::heading(format_args!("what will be seen"));
         progress::note(format_args!("the libraries:  {libraries}"));
         progress::note(format_args!("the GPU:        {gpu}"));
@@ -53,21 +51,25 @@ impl Args {
     }
 
     /// Makes the machine ready, and finds out what the program can run on.
-    fn libraries(&self, workspace: &Workspace) -> Result<Libraries> {
+    fn libraries(&self, workspace: &Workspace) -> Result<(Libraries, Gpu)> {
         if self.simrocm {
             setup::prepare(workspace, Purpose::Trace).require(Purpose::Trace)?;
-            return Ok(Libraries::StandIns);
+            return Ok((Libraries::StandIns, Gpu::Software));
         }
         let report = setup::prepare(workspace, Purpose::Run);
         report.require(Purpose::Trace)?;
-        Ok(match report.rocm_gap() {
-            None => Libraries::Installed,
-            Some(gap) => {
-                progress::note(format_args!(
-                    "ROCm cannot be had here: {gap}\nThe demo goes on with stand-ins for its libraries."
-                ));
-                Libraries::StandIns
-            }
+        // Without a compiler for kernels, other libraries are of no use either.
+        if let Some(gap) = report.rocm_gap() {
+            progress::note(format_args!(
+                "ROCm cannot be had here: {gap}\nThe demo goes on with stand-ins for its libraries."
+            ));
+            return Ok((Libraries::StandIns, Gpu::Software));
+        }
+        let gpu = Gpu::find(Path::new(TOPOLOGY));
+        Ok(match gpu {
+            // The installed libraries are those that fit the machine's driver.
+            Gpu::Real(_) => (Libraries::Installed, gpu),
+            Gpu::Software => (Libraries::newest(rocm::newest(workspace)), gpu),
         })
     }
 }

@@ -17,7 +17,8 @@ pub(crate) struct Args {
     /// Only this release of `cargo xtask rocm`, or `simrocm`; without it, all that are there
     #[arg(long, value_name = "RELEASE")]
     release: Vec<String>,
-    /// Each workload, clock and so on a few times, not all combinations: minutes in place of an hour
+    /// Each workload, clock and so on a few times, not all combinations, and of ROCm only the oldest and the newest release:
+    /// minutes in place of an hour
     #[arg(long)]
     quick: bool,
     /// Only runs whose description contains this, e.g. `graph, attach`

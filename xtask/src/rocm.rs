@@ -1,4 +1,4 @@
-//! `cargo xtask rocm`: real ROCm libraries of three generations, each beside the others and none installed.
+//! `cargo xtask rocm`: real ROCm libraries of four generations, each beside the others and none installed.
 //!
 //! gputrace must understand every ROCm in use, and a machine has one at most. So each release of [`releases::RELEASES`]
 //! is fetched from the Debian suite that carries it, with all that it depends on down to glibc, into a root directory
@@ -134,6 +134,28 @@ pub(crate) fn for_tests(workspace: &Workspace) -> Vec<ForTests> {
     releases.collect()
 }
 
+/// The newest release that can be had, with its root directory; `None` where there is none. Says why newer ones cannot.
+pub(crate) fn newest(workspace: &Workspace) -> Option<(&'static str, PathBuf)> {
+    let cache = Cache::of(workspace);
+    let wanted = Wanted {
+        more: &[],
+        mirror: None,
+    };
+    RELEASES.iter().rev().find_map(|release| {
+        let root = fetch::ensure(&cache, release, &wanted).and_then(|()| cache.require(release));
+        match root {
+            Ok(root) => Some((release.name, root)),
+            Err(error) => {
+                progress::note(format_args!("without {release}: {error:#}"));
+                None
+            }
+        }
+    })
+}
+
+/// Where a root directory has its libraries.
+pub(crate) const LIBRARIES: &str = releases::LIBRARY_DIRECTORY;
+
 /// Where releases are kept.
 struct Cache {
     directory: PathBuf,
@@ -238,7 +260,7 @@ mod tests {
             // As without a network, but at once.
             mirror: Some("file:///nonexistent/debian"),
         };
-        let [_, release, _] = &RELEASES;
+        let [_, release, ..] = &RELEASES;
         let failed = fetch::ensure(&cache, release, &wanted).unwrap_err().to_string();
         for needed in release.packages().chain(["librocblas0"]) {
             assert!(failed.contains(needed), "{needed} is not in: {failed}");

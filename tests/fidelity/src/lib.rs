@@ -11,7 +11,8 @@
 //! * [`truth`]: what the software GPU and the workload wrote down;
 //! * [`mod@compare`]: dispatch by dispatch and copy by copy, in [`dispatches`], [`copies`] and [`parents`];
 //! * [`figures`]: what came of it, summed up over runs;
-//! * [`report`]: all of it as Markdown.
+//! * [`report`]: all of it as Markdown;
+//! * [`real`]: the same for programs that know nothing of it, by hand: `scripts/real-programs`.
 //!
 //! # The rules of the comparison
 //!
@@ -46,6 +47,7 @@ pub mod cut;
 pub mod dispatches;
 pub mod figures;
 pub mod parents;
+pub mod real;
 pub mod release;
 pub mod report;
 pub mod run;

@@ -19,7 +19,7 @@ struct Arguments {
     /// Which releases; all that are there if none is named
     #[arg(long, value_name = "RELEASE")]
     release: Vec<String>,
-    /// Each value of each axis, not each combination
+    /// Each value of each axis, not each combination, and of real releases the oldest and the newest
     #[arg(long)]
     quick: bool,
     /// Only scenarios whose description contains this
@@ -53,10 +53,7 @@ impl Arguments {
         gputrace_e2e::kernel::bpf_usable().map_err(|reason| anyhow!(reason))?;
         let gputrace = self.gputrace.canonicalize().context("--gputrace")?;
         let mut report = Report::new(self.quick);
-        for name in NAMES.into_iter().chain([SIMROCM, SIMROCM_NEWER]) {
-            if !self.release.is_empty() && !self.release.iter().any(|wanted| wanted == name) {
-                continue;
-            }
+        for name in self.releases() {
             let release = match (name, &self.simrocm) {
                 (SIMROCM | SIMROCM_NEWER, Some(libraries)) => Release::simrocm(name, libraries),
                 (SIMROCM | SIMROCM_NEWER, None) => Err(anyhow!("the stand-ins are not staged")),
@@ -73,6 +70,18 @@ impl Arguments {
             std::fs::write(path, &text).with_context(|| path.display().to_string())?;
         }
         Ok(report.is_true())
+    }
+
+    /// The names of the releases to run on: those asked for; else all, or with `--quick` the oldest and the newest real one
+    /// and the stand-ins.
+    fn releases(&self) -> Vec<&'static str> {
+        let ends = [NAMES.first(), NAMES.last()];
+        let is_wanted = |name: &&'static str| match self.release.as_slice() {
+            [] => !self.quick || !NAMES.contains(name) || ends.contains(&Some(name)),
+            wanted => wanted.iter().any(|wanted| wanted == name),
+        };
+        let all = NAMES.into_iter().chain([SIMROCM, SIMROCM_NEWER]);
+        all.filter(is_wanted).collect()
     }
 
     fn on(&self, release: &Release, gputrace: &std::path::Path, report: &mut Report) {
@@ -105,4 +114,26 @@ fn trouble(figures: &Figures) -> String {
         lines.push_str(&format!("\n    {} x {}: {example}", found.count, flaw.words()));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_quick_matrix_is_run_on_both_ends() {
+        let releases = |words: &[&str]| {
+            let words = ["fidelity", "--gputrace", "g"]
+                .into_iter()
+                .chain(words.iter().copied());
+            Arguments::parse_from(words).releases()
+        };
+        let stand_ins = [SIMROCM, SIMROCM_NEWER];
+        assert_eq!(releases(&[]), [&NAMES[..], &stand_ins].concat());
+        assert_eq!(
+            releases(&["--quick"]),
+            [&["5.2.3", "7.2.4"], &stand_ins[..]].concat()
+        );
+        assert_eq!(releases(&["--quick", "--release", "5.7.1"]), ["5.7.1"]);
+    }
 }

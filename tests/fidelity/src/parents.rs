@@ -13,10 +13,12 @@ use crate::{
 };
 
 /// Functions that launch one kernel, `_spt` forms aside, and where their arguments are.
-const LAUNCHES: [(&str, Sizes); 8] = [
+const LAUNCHES: [(&str, Sizes); 10] = [
     ("hipLaunchKernel", Sizes::Dim3),
     ("hipLaunchByPtr", Sizes::Unknown),
     ("hipExtLaunchKernel", Sizes::Dim3),
+    ("hipLaunchKernelExC", Sizes::Unknown),
+    ("hipDrvLaunchKernelEx", Sizes::Unknown),
     ("hipLaunchCooperativeKernel", Sizes::Dim3),
     ("hipModuleLaunchKernel", Sizes::Words),
     ("hipModuleLaunchCooperativeKernel", Sizes::Words),
@@ -167,9 +169,11 @@ pub fn compare(evidence: &Evidence, matched: &[Matched<'_>], figures: &mut Figur
             });
         }
     }
-    let partly = calls.partly_witnessed(matched);
-    counts(evidence, &calls, &children, &partly, figures);
-    order(evidence, &calls, matched, figures);
+    if evidence.says {
+        let partly = calls.partly_witnessed(matched);
+        counts(evidence, &calls, &children, &partly, figures);
+        order(evidence, &calls, matched, figures);
+    }
     copies(evidence, &calls, figures);
 }
 

@@ -109,6 +109,8 @@ impl Release {
             .arg(format!("LD_LIBRARY_PATH={}", self.libraries.display()))
             // Later releases do small copies by kernels, which are not copies then.
             .arg("GPU_FORCE_BLIT_COPY_SIZE=0")
+            // HIP 7 makes pools of addresses that it maps to memory later, which the software GPU does not.
+            .arg("DEBUG_HIP_MEM_POOL_VMHEAP=0")
             .arg(self.workloads.join(workload.program));
         let objects = self.objects.to_string_lossy();
         let arguments = arguments.iter().map(|word| word.replace("{objects}", &objects));

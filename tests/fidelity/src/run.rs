@@ -36,8 +36,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Runs a scenario and compares. What fails is a flaw of the outcome.
 #[must_use]
 pub fn measure(scenario: &Scenario, release: &Release, gputrace: &Path) -> Figures {
-    // The harness of the end-to-end tests says what it waited for in vain by a panic.
-    let outcome = catch_unwind(AssertUnwindSafe(|| run(scenario, release, gputrace)));
+    let outcome = caught(|| run(scenario, release, gputrace));
     let failed = |error: &anyhow::Error| {
         let mut figures = Figures {
             runs: 1,
@@ -47,7 +46,7 @@ pub fn measure(scenario: &Scenario, release: &Release, gputrace: &Path) -> Figur
         figures
     };
     match outcome {
-        Ok(Ok((evidence, cost))) => {
+        Ok((evidence, cost)) => {
             let mut figures = compare(&evidence);
             let work = figures.dispatches.found + figures.copies.found;
             figures.costs.extend(cost.map(|(busy, wall)| Cost {
@@ -58,31 +57,73 @@ pub fn measure(scenario: &Scenario, release: &Release, gputrace: &Path) -> Figur
             }));
             figures
         }
-        Ok(Err(error)) => failed(&error),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
-            failed(&anyhow!(text.unwrap_or_else(|| "a panic".to_owned())))
-        }
+        Err(error) => failed(&error),
     }
 }
 
+/// The harness of the end-to-end tests says what it waited for in vain by a panic, which is an error here.
+pub(crate) fn caught<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+        Err(anyhow!(text.unwrap_or_else(|| "a panic".to_owned())))
+    })
+}
+
+/// What differs between programs of ours and others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    /// gputrace's options.
+    pub(crate) options: &'static [&'static str],
+    /// The longest a run may take from one step to the next.
+    pub(crate) patience: Duration,
+    /// Whether the program may fail, because it looks at results, and kernels compute nothing here.
+    pub(crate) may_fail: bool,
+}
+
+/// Programs of ours, and all that there is to record.
+const OURS: How = How {
+    options: &["-s"],
+    patience: PATIENCE,
+    may_fail: false,
+};
+
 /// The files of a run.
-struct Place {
+pub(crate) struct Place {
     directory: tempfile::TempDir,
+    how: How,
 }
 
 impl Place {
-    fn new(scenario: &Scenario) -> Result<Self> {
+    /// Files for a run on a software GPU with these settings.
+    pub(crate) fn new(settings: &str, how: How) -> Result<Self> {
         let place = Self {
             directory: tempfile::tempdir()?,
+            how,
         };
         fs::create_dir(place.at("truth"))?;
-        fs::write(place.at("softgpu.toml"), scenario.toml(process::now()))?;
+        fs::write(place.at("softgpu.toml"), settings)?;
         Ok(place)
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    fn of(scenario: &Scenario) -> Result<Self> {
+        Self::new(&scenario.toml(process::now()), OURS)
+    }
+
+    /// Waits for the end of a program, or of gputrace with its program.
+    fn end(&self, running: &mut Running) -> Result<()> {
+        let status = running.wait_within(self.how.patience);
+        // gputrace passes its program's status on. Being killed by a signal is not failing.
+        let is_failure = status.code().is_some_and(|code| (1..128).contains(&code));
+        ensure!(
+            status.success() || self.how.may_fail && is_failure,
+            "{status}: {}",
+            running.describe()
+        );
+        Ok(())
+    }
+
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -93,7 +134,7 @@ impl Place {
         Ok(())
     }
 
-    fn truth(&self) -> Result<Truth> {
+    pub(crate) fn truth(&self) -> Result<Truth> {
         Truth::read(&self.at("truth"), &self.at("said"))
     }
 
@@ -103,7 +144,8 @@ impl Place {
         command
             .arg("-d")
             .arg(self.at("out"))
-            .args(["-o", "run", "-s", "-f", "csv"]);
+            .args(["-o", "run", "-f", "csv"])
+            .args(self.how.options);
         self.prepare(&mut command)?;
         Ok(command)
     }
@@ -120,19 +162,19 @@ pub fn launched<T>(
     gputrace: &Path,
     look: impl FnOnce(&Path) -> Result<T>,
 ) -> Result<T> {
-    let place = Place::new(scenario)?;
+    let place = Place::of(scenario)?;
     let program = release.program(scenario.workload, scenario.arguments());
     launch(&place, gputrace, &program)?;
     look(&place.at("out/run.gtcap"))
 }
 
 /// gputrace's CPU time, and the time in which it was spent; s.
-type Spent = (f64, f64);
+pub(crate) type Spent = (f64, f64);
 
 /// Runs a scenario. The second part is of runs that gputrace attached to.
 fn run(scenario: &Scenario, release: &Release, gputrace: &Path) -> Result<(Evidence, Option<Spent>)> {
     for _ in 0..ATTEMPTS {
-        let place = Place::new(scenario)?;
+        let place = Place::of(scenario)?;
         let program = release.program(scenario.workload, scenario.arguments());
         let (cut, spent) = match scenario.mode {
             Mode::Launch => {
@@ -157,6 +199,7 @@ fn evidence(place: &Place, scenario: &Scenario, release: &Release, cut: Option<C
         cut,
         one_thread: scenario.workload.one_thread,
         graph_nodes: scenario.workload.graph_nodes,
+        says: true,
     };
     keep(place, scenario, release)?;
     Ok(evidence)
@@ -181,28 +224,25 @@ fn keep(place: &Place, scenario: &Scenario, release: &Release) -> Result<()> {
     Ok(())
 }
 
-fn launch(place: &Place, gputrace: &Path, program: &Command) -> Result<()> {
+/// Runs the program under gputrace from its start on.
+pub(crate) fn launch(place: &Place, gputrace: &Path, program: &Command) -> Result<()> {
     let mut command = place.gputrace(gputrace)?;
     command
         .arg("--")
         .arg(program.get_program())
         .args(program.get_args());
-    let mut gputrace = Running::start("gputrace", &mut command);
-    let status = gputrace.wait_within(PATIENCE);
-    ensure!(status.success(), "{status}: {}", gputrace.describe());
-    Ok(())
+    place.end(&mut Running::start("gputrace", &mut command))
 }
 
 /// What came of a program that was done before it could be stopped: nothing, unless it failed.
-fn ended_early<T>(program: &mut Running) -> Result<Option<T>> {
-    let status = program.wait_within(PATIENCE);
-    ensure!(status.success(), "{status}: {}", program.describe());
+fn ended_early<T>(place: &Place, program: &mut Running) -> Result<Option<T>> {
+    place.end(program)?;
     Ok(None)
 }
 
 /// Starts the program, stops it in mid-run, attaches, and lets it go on to its end. `None` if it was done before it
 /// could be stopped.
-fn attach(
+pub(crate) fn attach(
     place: &Place,
     gputrace: &Path,
     mut program: Command,
@@ -210,12 +250,12 @@ fn attach(
 ) -> Result<Option<(Cut, Spent)>> {
     place.prepare(&mut program)?;
     let mut program = Running::start("the workload", &mut program);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + place.how.patience;
     let mut progress = Progress::default();
     while !progress.has_come(moment) {
         progress.follow(&place.at("truth"), moment)?;
         if !program.is_running() {
-            return ended_early(&mut program);
+            return ended_early(place, &mut program);
         }
         ensure!(
             Instant::now() < deadline,
@@ -227,7 +267,7 @@ fn attach(
     program.signal_group(Signal::STOP);
     let pids = stopped_group(program.pid(), deadline)?;
     if !pids.contains(&program.pid()) {
-        return ended_early(&mut program);
+        return ended_early(place, &mut program);
     }
     let time = process::now();
     let cut = Cut::take(time, &pids, &place.truth_of_stopped()?.queues)?;
@@ -252,8 +292,8 @@ fn attach(
         }
         thread::sleep(10 * LOOK);
     }
-    program.finish();
-    let status = gputrace.wait_within(PATIENCE);
+    place.end(&mut program)?;
+    let status = gputrace.wait_within(place.how.patience);
     ensure!(status.success(), "{status}: {}", gputrace.describe());
     let wall = after.0.duration_since(before.0).as_secs_f64();
     let busy = after.1.saturating_sub(before.1).as_secs_f64();

@@ -137,6 +137,11 @@ fn on_rocm_6_4_3() {
 }
 
 #[test]
+fn on_rocm_7_2_4() {
+    on("7.2.4");
+}
+
+#[test]
 fn agents_are_known_without_their_kernels() {
     let Some(release) = release("5.2.3") else { return };
     let place = tempfile::tempdir().expect("a directory");
@@ -231,7 +236,9 @@ fn pools_are_in_the_ledger_of_hip() {
         "hipMallocFromPoolAsync",
         "hipFreeAsync",
     ];
-    hip_ledger("6.4.3", "pools", &[], &pools);
+    for name in ["6.4.3", "7.2.4"] {
+        hip_ledger(name, "pools", &[], &pools);
+    }
 }
 
 #[test]
@@ -243,7 +250,7 @@ fn all_kinds_of_memory_are_in_the_ledger_of_hip() {
         "hipHostRegister",
         "hipFree",
     ];
-    for name in ["5.2.3", "5.7.1", "6.4.3"] {
+    for name in ["5.2.3", "5.7.1", "6.4.3", "7.2.4"] {
         hip_ledger(name, "features", &["{objects}/module.hsaco"], &kinds);
     }
 }

@@ -53,13 +53,13 @@ fn attached_on_rocm_5_2_3() {
 }
 
 #[test]
-fn launched_on_rocm_6_4_3() {
-    all_true("6.4.3", Mode::Launch);
+fn launched_on_rocm_7_2_4() {
+    all_true("7.2.4", Mode::Launch);
 }
 
 #[test]
-fn attached_on_rocm_6_4_3() {
-    all_true("6.4.3", Mode::Attach);
+fn attached_on_rocm_7_2_4() {
+    all_true("7.2.4", Mode::Attach);
 }
 
 #[test]

@@ -44,7 +44,7 @@ const fn other(title: &'static str, program: &'static str, arguments: &'static [
 }
 
 /// Which titles are recorded on which release. Together they are all.
-const ON: [(&str, &[&str]); 3] = [
+const ON: [(&str, &[&str]); 4] = [
     (
         "5.2.3",
         &[
@@ -72,12 +72,13 @@ const ON: [(&str, &[&str]); 3] = [
             "graph, captured and replayed",
             "copies",
             "two processes",
-            "many kernels, one stream",
-            "module made by hipRTC",
-            "one of each",
             "memory in the order of a stream",
             "two GPUs, submitted by threads of HIP's",
         ],
+    ),
+    (
+        "7.2.4",
+        &["many kernels, one stream", "module made by hipRTC", "one of each"],
     ),
 ];
 
@@ -137,6 +138,11 @@ fn on_rocm_5_7_1() {
 #[test]
 fn on_rocm_6_4_3() {
     all_agree("6.4.3");
+}
+
+#[test]
+fn on_rocm_7_2_4() {
+    all_agree("7.2.4");
 }
 
 #[test]

@@ -163,6 +163,11 @@ fn on_rocm_6_4_3() {
 }
 
 #[test]
+fn on_rocm_7_2_4() {
+    on("7.2.4");
+}
+
+#[test]
 fn alone_it_shows_no_kernels() {
     let Some(release) = release("5.2.3") else { return };
     let place = tempfile::tempdir().expect("a directory");

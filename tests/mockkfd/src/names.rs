@@ -58,10 +58,35 @@ impl KernelNames {
     }
 }
 
+/// Where the list is; 0 while there is none.
+fn list() -> u64 {
+    let name = c"_amdgpu_r_debug";
+    // SAFETY: looks a symbol up by a valid name.
+    let global = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    if !global.is_null() {
+        return global as u64;
+    }
+    // A plug-in that a program opens for itself brings the runtime along, where others do not see its symbols.
+    // SAFETY: a valid name; the library is not loaded by this.
+    let runtime = unsafe {
+        libc::dlopen(
+            c"libhsa-runtime64.so.1".as_ptr(),
+            libc::RTLD_NOLOAD | libc::RTLD_LAZY,
+        )
+    };
+    if runtime.is_null() {
+        return 0;
+    }
+    // SAFETY: a library that is loaded, and stays so by whoever has loaded it.
+    let local = unsafe { libc::dlsym(runtime, name.as_ptr()) };
+    // SAFETY: as above; gives back what was taken for the look.
+    unsafe { libc::dlclose(runtime) };
+    local as u64
+}
+
 /// The loaded code objects: load address and URI.
 fn loaded() -> Vec<(u64, String)> {
-    // SAFETY: looks a symbol up by a valid name.
-    let list = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_amdgpu_r_debug".as_ptr()) } as u64;
+    let list = list();
     let mut objects = Vec::new();
     // r_debug: version (4 bytes and padding), head of the list.
     let mut entry = if list == 0 { None } else { memory::word(list + 8) };

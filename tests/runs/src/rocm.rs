@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Releases that `cargo xtask rocm` knows, oldest first.
-pub const NAMES: [&str; 3] = ["5.2.3", "5.7.1", "6.4.3"];
+pub const NAMES: [&str; 4] = ["5.2.3", "5.7.1", "6.4.3", "7.2.4"];
 
 /// Where Debian has libraries, seen from a root.
 pub const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";

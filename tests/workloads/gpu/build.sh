@@ -37,6 +37,11 @@ fi
 amdhip=$(echo "$libraries"/libamdhip64.so.[0-9])
 hsa=$(echo "$libraries"/libhsa-runtime64.so.[0-9])
 rocblas=$(echo "$libraries"/librocblas.so.[0-9])
+# From ROCm 7 on, the compiler at run time is a library of its own.
+hiprtc=
+for file in "$libraries"/libhiprtc.so.[7-9]; do
+    [ ! -e "$file" ] || hiprtc=$file
+done
 
 # make TARGET SOURCE... -- COMMAND...: runs the command, with `-o` and a file beside the target, if a source is newer.
 # The file is renamed then: two builds at the same time do no harm.
@@ -70,6 +75,11 @@ for source in *.cpp; do
         [ -e "$rocblas" ] || continue
         make "$object" $self "$source" said.hpp -- $hip -c "$source"
         make "$out/$name" "$object" "$rocblas" -- g++ -pthread "$object" "$rocblas" "$amdhip" $elsewhere
+        ;;
+    rtc)
+        make "$object" $self "$source" said.hpp -- $hip -c "$source"
+        make "$out/$name" "$object" "$amdhip" -- \
+            g++ -pthread "$object" "$amdhip" ${hiprtc:+"$hiprtc"} $elsewhere
         ;;
     *)
         make "$object" $self "$source" said.hpp -- $hip -c "$source"

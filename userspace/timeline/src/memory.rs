@@ -66,6 +66,18 @@ pub(crate) struct Memory {
     /// Calls within which memory was allocated that is live, and where it is.
     callers: HashMap<u64, Vec<(u32, u64)>, RandomState>,
     totals: BTreeMap<Option<u32>, Total>,
+    /// Calls that freed what nobody was seen to allocate.
+    freed_unseen: u64,
+}
+
+/// What calls have freed that nobody was seen to allocate; `asked` is who was asked.
+fn freed_unseen(count: u64, asked: &str) -> Option<String> {
+    (count > 0).then(|| {
+        format!(
+            "{count} frees by {asked} are of memory whose allocation is not in the recording: most likely it was there before. \
+             It is in none of these figures."
+        )
+    })
 }
 
 impl Memory {
@@ -167,6 +179,7 @@ impl Memory {
             Allocation::Free | Allocation::VmemFree if first == 0 => return None,
             Allocation::Free | Allocation::VmemFree => {
                 let freed = self.freed(call.pid, first);
+                self.freed_unseen += u64::from(freed.is_none());
                 let (bytes, node) = freed.map_or((0, None), |live| (live.bytes, live.node));
                 (first, bytes, node)
             }
@@ -304,16 +317,20 @@ impl Memory {
             let whose = node.map_or("agents that are not known".to_owned(), |node| {
                 format!("node {node}")
             });
-            let mut text = format!("Memory of {whose}: at most {} bytes at once.", total.peak);
+            let mut text = format!(
+                "Memory of {whose} that was allocated while recording: at most {} bytes at once.",
+                total.peak
+            );
             for (function, (bytes, count)) in &total.left {
                 let by = function.and_then(|id| self.names.get(&id));
                 let by = by.map_or("a call that is not in the recording", String::as_str);
                 text.push_str(&format!(
-                    " Not freed: {bytes} bytes in {count} allocations within {by}."
+                    " Not freed by its end: {bytes} bytes in {count} allocations within {by}."
                 ));
             }
             remarks.push(text);
         }
+        remarks.extend(freed_unseen(self.freed_unseen, "HSA"));
         remarks.extend(self.hip.remarks());
         remarks
     }

@@ -11,20 +11,47 @@ use anyhow::{Context as _, Result};
 use super::gpu::Gpu;
 use crate::exec;
 use crate::progress::long_step;
+use crate::rocm;
 use crate::workspace::Workspace;
 
 /// Whose libraries the program runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Libraries {
+    /// A release that `cargo xtask rocm` keeps.
+    Fetched {
+        /// Its number.
+        name: &'static str,
+        /// Its root directory.
+        root: PathBuf,
+    },
     /// ROCm as installed on this machine.
     Installed,
     /// The stand-ins of `tests/simrocm`.
     StandIns,
 }
 
+impl Libraries {
+    /// The newest release, where one was fetched; else this machine's ROCm.
+    pub(super) fn newest(fetched: Option<(&'static str, PathBuf)>) -> Self {
+        fetched.map_or(Self::Installed, |(name, root)| Self::Fetched { name, root })
+    }
+
+    /// What the program for them is kept under.
+    fn directory(&self) -> String {
+        match self {
+            Self::Fetched { name, .. } => format!("rocm-{name}"),
+            Self::Installed => "rocm".to_owned(),
+            Self::StandIns => "simrocm".to_owned(),
+        }
+    }
+}
+
 impl fmt::Display for Libraries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Fetched { name, .. } => {
+                return write!(f, "ROCm {name}'s own libamdhip64 and libhsa-runtime64, unmodified");
+            }
             Self::Installed => "ROCm's own libamdhip64 and libhsa-runtime64, as installed on this machine, unmodified",
             Self::StandIns => {
                 "stand-ins for ROCm's libamdhip64 and libhsa-runtime64: same functions and structures in memory, no ROCm"
@@ -53,32 +80,34 @@ impl Program {
     /// # Errors
     ///
     /// When a compiler is missing or fails.
-    pub(super) fn build(workspace: &Workspace, libraries: Libraries, gpu: &Gpu) -> Result<Self> {
+    pub(super) fn build(workspace: &Workspace, libraries: &Libraries, gpu: &Gpu) -> Result<Self> {
         let sources = workspace.root.join("tests/workloads/demo");
-        let directory = workspace.target.join("demo-program").join(match libraries {
-            Libraries::Installed => "rocm",
-            Libraries::StandIns => "simrocm",
-        });
+        let directory = workspace.target.join("demo-program").join(libraries.directory());
         fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
         let program = Self {
             file: directory.join("demo"),
             code_object: directory.join("kernels.hsaco"),
         };
         let library_directory = match libraries {
+            Libraries::Fetched { root, .. } => root.join(rocm::LIBRARIES),
             Libraries::Installed => Path::new(OPT).join("lib"),
             Libraries::StandIns => directory.join("lib"),
         };
-        if libraries == Libraries::StandIns {
+        if *libraries == Libraries::StandIns {
             program.build_stand_ins(workspace, &directory, gpu)?;
         }
         long_step(
             "build the program",
             "what is traced: tests/workloads/demo",
             || {
-                if libraries == Libraries::Installed {
+                if *libraries != Libraries::StandIns {
                     exec::stream(&mut program.compile_kernels(&sources.join("kernels.hip"), gpu))?;
                 }
-                exec::stream(&mut program.compile(&sources.join("demo.c"), &library_directory))
+                let mut compile = program.compile(&sources.join("demo.c"), &library_directory);
+                exec::stream(match libraries {
+                    Libraries::Fetched { root, .. } => elsewhere(&mut compile, root)?,
+                    Libraries::Installed | Libraries::StandIns => compile.arg("-lamdhip64"),
+                })
             },
         )?;
         Ok(program)
@@ -99,7 +128,7 @@ impl Program {
         command
     }
 
-    /// The C compiler for the program. It finds the libraries that it is linked to, and those that they need, by
+    /// The C compiler for the program, without what it is linked to. It finds the libraries that it is linked to, and those that they need, by
     /// itself: gputrace runs it, and shall not use them.
     fn compile(&self, source: &Path, libraries: &Path) -> Command {
         let run_path = |option: &str| {
@@ -114,8 +143,7 @@ impl Program {
             .arg("-o")
             .arg(&self.file)
             .arg(run_path("-L"))
-            .arg(run_path("-Wl,--disable-new-dtags,-rpath,"))
-            .arg("-lamdhip64");
+            .arg(run_path("-Wl,--disable-new-dtags,-rpath,"));
         command
     }
 
@@ -147,5 +175,64 @@ impl Program {
                 )
             },
         )
+    }
+}
+
+/// Adds to the C compiler's command what links a program to the HIP of a release in `root`, under that release's loader:
+/// its libraries need a newer glibc than this machine's.
+///
+/// # Errors
+///
+/// When there is no HIP in `root`.
+fn elsewhere<'a>(compile: &'a mut Command, root: &Path) -> Result<&'a mut Command> {
+    let libraries = root.join(rocm::LIBRARIES);
+    // By soname: a root has no development links.
+    let hip = fs::read_dir(&libraries)
+        .with_context(|| format!("cannot read {}", libraries.display()))?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let version = name.strip_prefix("libamdhip64.so.");
+            version.is_some_and(|version| version.bytes().all(|byte| byte.is_ascii_digit()))
+        })
+        .with_context(|| format!("{} has no libamdhip64", libraries.display()))?;
+    let mut loader = OsString::from("-Wl,--allow-shlib-undefined,--dynamic-linker,");
+    loader.push(libraries.join("ld-linux-x86-64.so.2"));
+    Ok(compile.arg(hip).arg(loader))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_for_a_release_names_its_loader_and_its_hip() {
+        let root = tempfile::tempdir().unwrap();
+        let libraries = root.path().join(rocm::LIBRARIES);
+        fs::create_dir_all(&libraries).unwrap();
+        elsewhere(&mut Command::new("cc"), root.path()).unwrap_err();
+        for name in ["libamdhip64.so.7.2.53211", "libamdhip64.so.7"] {
+            fs::write(libraries.join(name), "").unwrap();
+        }
+        let mut compile = Command::new("cc");
+        let arguments: Vec<_> = elsewhere(&mut compile, root.path())
+            .unwrap()
+            .get_args()
+            .map(|argument| argument.to_string_lossy().into_owned())
+            .collect();
+        let [hip, loader] = arguments.as_slice() else {
+            panic!("{arguments:?}")
+        };
+        assert!(hip.ends_with("/libamdhip64.so.7"), "{hip}");
+        assert!(loader.ends_with("/ld-linux-x86-64.so.2"), "{loader}");
+    }
+
+    #[test]
+    fn without_a_release_it_is_the_machines_rocm() {
+        assert_eq!(Libraries::newest(None), Libraries::Installed);
+        let newest = Libraries::newest(Some(("7.2.4", PathBuf::from("/root"))));
+        assert_eq!(newest.directory(), "rocm-7.2.4");
+        assert!(newest.to_string().starts_with("ROCm 7.2.4's own"));
     }
 }

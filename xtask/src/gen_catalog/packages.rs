@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use gputrace_catalog::release::Release;
 
 use crate::{
-    apt::{Apt, configured_mirror},
+    apt::{Apt, Sources, configured_mirror},
     exec, progress,
 };
 
@@ -29,7 +29,8 @@ pub(super) fn fetch(cache: &Path, suite: &str, package: &str) -> Result<(Release
             "fetching {package} of Debian {suite} into {}",
             dir.display()
         ));
-        let apt = Apt::new(cache.join(suite).join("apt"), suite, &configured_mirror()?)?;
+        let sources = Sources::suite(suite);
+        let apt = Apt::new(cache.join(suite).join("apt"), &sources, &configured_mirror()?)?;
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         apt.update()?;
         apt.download_alone(package, &dir)?;

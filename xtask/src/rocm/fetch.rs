@@ -87,7 +87,7 @@ pub(super) fn ensure(cache: &Cache, release: &Release, wanted: &Wanted<'_>) -> R
     let again = format!("`{}` goes on from here", wanted.command(release));
     long_step(&format!("fetch {release}"), &format!("{named} of {from}"), || {
         let cannot_list = format!("the package list of {from} cannot be had, so neither {named}");
-        let apt = Apt::new(directory.join("apt"), release.suite, &mirror);
+        let apt = Apt::new(directory.join("apt"), &release.sources(), &mirror);
         let apt = remedied(apt, &cannot_list, &again)?;
         progress::note(format_args!("reading the package list of {} ...", release.suite));
         remedied(apt.update(), &cannot_list, &again)?;

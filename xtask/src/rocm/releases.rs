@@ -4,6 +4,8 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::apt::{Base, Sources};
+
 /// A generation of ROCm as one Debian suite packages it.
 #[derive(Debug)]
 pub(super) struct Release {
@@ -11,10 +13,14 @@ pub(super) struct Release {
     pub(super) name: &'static str,
     /// The Debian suite that carries it.
     pub(super) suite: &'static str,
+    /// The suite that the rest is taken from, where `suite` is no whole distribution.
+    pub(super) base: Option<&'static str>,
     /// The suite, for people.
     pub(super) distribution: &'static str,
     /// The libraries that gputrace traces.
     pub(super) libraries: [Library; 2],
+    /// Packages of what earlier releases have in those libraries.
+    split: &'static [&'static str],
 }
 
 /// A library that gputrace traces.
@@ -37,12 +43,13 @@ pub(super) const LIBRARY_DIRECTORY: &str = "usr/lib/x86_64-linux-gnu";
 
 /// All releases, oldest first.
 ///
-/// Testing (forky) moves on. When it has another version than its row says, fetching fails and says so: then add a row
-/// for the new one, and get the old one from a snapshot of the archive with `--mirror`.
-pub(super) const RELEASES: [Release; 3] = [
+/// Testing (forky) and experimental move on. When one has another version than its row says, fetching fails and says so:
+/// then add a row for the new one, and get the old one from a snapshot of the archive with `--mirror`.
+pub(super) const RELEASES: [Release; 4] = [
     Release {
         name: "5.2.3",
         suite: "bookworm",
+        base: None,
         distribution: "Debian 12 (bookworm)",
         libraries: [
             Library {
@@ -58,10 +65,12 @@ pub(super) const RELEASES: [Release; 3] = [
                 soname: "libhsa-runtime64.so.1",
             },
         ],
+        split: &[],
     },
     Release {
         name: "5.7.1",
         suite: "trixie",
+        base: None,
         distribution: "Debian 13 (trixie)",
         libraries: [
             Library {
@@ -77,10 +86,12 @@ pub(super) const RELEASES: [Release; 3] = [
                 soname: "libhsa-runtime64.so.1",
             },
         ],
+        split: &[],
     },
     Release {
         name: "6.4.3",
         suite: "forky",
+        base: None,
         distribution: "Debian testing (forky)",
         libraries: [
             Library {
@@ -96,13 +107,37 @@ pub(super) const RELEASES: [Release; 3] = [
                 soname: "libhsa-runtime64.so.1",
             },
         ],
+        split: &[],
+    },
+    Release {
+        name: "7.2.4",
+        suite: "experimental",
+        base: Some("forky"),
+        distribution: "Debian experimental, on testing (forky)",
+        libraries: [
+            Library {
+                api: "HIP",
+                package: "libamdhip64-7",
+                version: "7.2.4",
+                soname: "libamdhip64.so.7",
+            },
+            Library {
+                api: "HSA",
+                package: "libhsa-runtime64-1",
+                version: "7.2.4",
+                soname: "libhsa-runtime64.so.1",
+            },
+        ],
+        // The compiler at run time.
+        split: &["libhiprtc7"],
     },
 ];
 
 impl Release {
     /// The packages that must be asked for; apt adds what they depend on.
     pub(super) fn packages(&self) -> impl Iterator<Item = &'static str> {
-        self.libraries.iter().map(|library| library.package).chain(COMMON)
+        let libraries = self.libraries.iter().map(|library| library.package);
+        libraries.chain(self.split.iter().copied()).chain(COMMON)
     }
 
     /// `HIP 5.7.1, HSA 6.1.2 of Debian 13 (trixie)`.
@@ -112,6 +147,17 @@ impl Release {
             "{} {}, {} {} of {}",
             hip.api, hip.version, hsa.api, hsa.version, self.distribution
         )
+    }
+
+    /// Where its packages are.
+    pub(super) fn sources(&self) -> Sources<'static> {
+        Sources {
+            suite: self.suite,
+            base: self.base.map(|suite| Base {
+                suite,
+                but_version: self.name,
+            }),
+        }
     }
 
     /// The command that fetches it.

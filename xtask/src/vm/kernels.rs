@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use super::modules;
-use crate::apt::{self, Apt, Package};
+use crate::apt::{self, Apt, Package, Sources};
 use crate::cache::{lock, remedied, remove};
 use crate::progress::{self, long_step};
 use crate::workspace::Workspace;
@@ -132,7 +132,7 @@ pub(super) fn ensure(workspace: &Workspace, kernel: &Kernel, mirror: Option<&str
 
 fn fetch(kernel: &Kernel, files: &Files, mirror: &str) -> Result<()> {
     let scratch = files.directory.join("apt");
-    let apt = Apt::new(scratch.clone(), kernel.suite, mirror)?;
+    let apt = Apt::new(scratch.clone(), &Sources::suite(kernel.suite), mirror)?;
     progress::note(format_args!("reading the package list of {} ...", kernel.suite));
     apt.update()?;
     let plan = apt.plan(&[META_PACKAGE.to_owned(), BUSYBOX_PACKAGE.to_owned()])?;

@@ -68,6 +68,8 @@ pub(super) struct HipMemory {
     kinds: BTreeMap<Kind, Total>,
     /// Bytes by topology node.
     nodes: BTreeMap<u32, u64>,
+    /// Calls that freed what nobody was seen to allocate.
+    freed_unseen: u64,
 }
 
 impl HipMemory {
@@ -161,7 +163,11 @@ impl HipMemory {
                     let is_meant = |live: &Live| live.since <= done.end;
                     let live = match self.live.get(&(pid, address)) {
                         Some(live) if is_meant(live) => self.take((pid, address)),
-                        _ => None,
+                        Some(_) => None,
+                        None => {
+                            self.freed_unseen += 1;
+                            None
+                        }
                     };
                     let kind = live.as_ref().map(|live| live.kind);
                     let (bytes, node) = live.map_or((0, None), |live| (live.bytes, live.node));
@@ -258,7 +264,7 @@ impl HipMemory {
         let mut remarks = Vec::new();
         for (kind, total) in &self.kinds {
             let mut text = format!(
-                "Memory that HIP was asked for ({}): at most {} bytes at once.",
+                "Memory that HIP was asked for while recording ({}): at most {} bytes at once.",
                 kind.name(),
                 total.peak
             );
@@ -266,11 +272,12 @@ impl HipMemory {
                 let by = self.functions.get(function);
                 let by = by.map_or("another function", |(_, name)| name.as_str());
                 text.push_str(&format!(
-                    " Not freed: {bytes} bytes in {count} allocations by {by}."
+                    " Not freed by its end: {bytes} bytes in {count} allocations by {by}."
                 ));
             }
             remarks.push(text);
         }
+        remarks.extend(super::freed_unseen(self.freed_unseen, "HIP"));
         remarks
     }
 }

@@ -149,11 +149,31 @@ fn what_is_left_is_told_with_who_asked_for_it() {
     assert_eq!(
         memory.remarks(),
         [
-            "Memory of node 1: at most 160 bytes at once. Not freed: 50 bytes in 1 allocations within \
-             hsa_amd_memory_pool_allocate. Not freed: 110 bytes in 2 allocations within hipMalloc."
+            "Memory of node 1 that was allocated while recording: at most 160 bytes at once. Not freed by its end: 50 bytes in \
+             1 allocations within hsa_amd_memory_pool_allocate. Not freed by its end: 110 bytes in 2 allocations within \
+             hipMalloc."
         ]
     );
     assert!(memory.callers.is_empty() && memory.live.is_empty());
+}
+
+#[test]
+fn memory_that_was_there_before_is_in_no_figure() {
+    let (mut memory, mut events) = (memory(), Vec::new());
+    memory.call(&allocate(1, (0x1000, 100), [1, 9, 9, 9]), &mut events);
+    // By a program that was attached to: what it had allocated by then.
+    memory.call(&call(1, 2, [0x9000, 0, 0, 0, 0, 0]), &mut events);
+    memory.call(&call(1, 3, [0x1000, 0, 0, 0, 0, 0]), &mut events);
+    let of_before = &seen(&events)[1];
+    assert_eq!(of_before.2, "bytes=0 address=0x9000 correlation_id=2");
+    assert_eq!(
+        memory.remarks(),
+        [
+            "Memory of node 1 that was allocated while recording: at most 100 bytes at once.",
+            "1 frees by HSA are of memory whose allocation is not in the recording: most likely it was there before. It is in \
+             none of these figures."
+        ]
+    );
 }
 
 #[test]

@@ -52,7 +52,7 @@ use self::{
     place::Placed,
     queue::{Inserted, LAST_LOOK, Queue, Settle, Settled},
     records::{Due, Records},
-    scratch::Scratch,
+    scratch::{Followed, Scratch},
     signal::{Signal, Use, User},
 };
 pub(crate) use self::{
@@ -256,7 +256,7 @@ impl Work {
 
     /// What readers should know about the times of some GPUs.
     pub(crate) fn remarks(&self) -> impl Iterator<Item = String> {
-        self.unaligned.iter().map(|(node, why)| {
+        let unaligned = self.unaligned.iter().map(|(node, why)| {
             let whose = match node {
                 Some(node) => format!("the GPU of node {node}"),
                 None => "a GPU of unknown node".to_owned(),
@@ -264,7 +264,8 @@ impl Work {
             format!(
                 "Times of {whose} are not aligned with the host's: {why}. Its dispatches and copies have no exact times."
             )
-        })
+        });
+        unaligned.chain(self.scratch.remark())
     }
 
     fn use_until(&mut self, until: u64, events: &mut VecDeque<Event>) {
@@ -341,7 +342,10 @@ impl Work {
             packets: packet.ring_packets,
             kfd_id: of_driver.map(|(id, _)| id),
         };
-        self.queues.push(Queue::new(info, packet.time, reuses));
+        let from_first = packet.flags & packet_flags::SINCE_CREATION != 0 || packet.index == 0;
+        let mut queue = Queue::new(info, packet.time, reuses);
+        queue.from_first = from_first;
+        self.queues.push(queue);
         events.push_back(Event::Queue(info));
         number
     }
@@ -457,8 +461,12 @@ impl Work {
             .info
             .node_id
             .and_then(|node| self.knowledge.gpu_of_node(node));
+        let followed = Followed {
+            since: queue.since,
+            from_first: queue.from_first,
+        };
         self.scratch
-            .changed(state, &queue.info, gpu_id.unwrap_or(0), queue.since, events);
+            .changed(state, &queue.info, gpu_id.unwrap_or(0), followed, events);
     }
 
     /// Process `pid` is another program from now on, or another process.

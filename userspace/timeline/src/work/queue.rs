@@ -130,6 +130,8 @@ pub(crate) struct Queue {
     last_look: Option<(u64, u64)>,
     /// A time before all packets: [`HURRY`] before the first record of one.
     pub(crate) since: u64,
+    /// Whether its very first packet is known, so that nothing of it is older than the recording.
+    pub(crate) from_first: bool,
     /// Looks before this may have been at the queue that had the address before.
     looks_from: u64,
     /// Packets below have been settled, and did not all end before `floor`.
@@ -156,6 +158,7 @@ impl Queue {
             observed: 0,
             last_look: None,
             since,
+            from_first: false,
             looks_from: if reuses { first.saturating_add(READING) } else { 0 },
             settled: 0,
             floor: 0,

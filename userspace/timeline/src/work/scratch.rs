@@ -32,26 +32,40 @@ struct Held {
     once: bool,
 }
 
+/// Since when something is known of a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Followed {
+    /// A time before all of its packets that are known, ns.
+    pub(crate) since: u64,
+    /// Whether its very first packet is among them.
+    pub(crate) from_first: bool,
+}
+
 /// Follows scratch memory. Grows with the number of queues that have some.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     held: BTreeMap<u32, Held>,
     /// Bytes by topology node.
     live: BTreeMap<Option<u32>, u64>,
+    /// Queues that had some when they were first looked at, and nobody knows since when; and the bytes.
+    before: (u64, u64),
 }
 
 impl Scratch {
-    /// The descriptor of the queue has changed since it was looked at before; `since` is when the queue was first seen.
+    /// The descriptor of the queue has changed since it was looked at before.
+    ///
+    /// What a queue has at the first look that there is, it got for a packet. If that may have been one from before the
+    /// recording, nothing bounds when: then it is there, and getting it is no event.
     pub(crate) fn changed(
         &mut self,
         state: &ScratchState,
         info: &QueueInfo,
         gpu_id: u32,
-        since: u64,
+        followed: Followed,
         events: &mut VecDeque<Event>,
     ) {
-        // Without a look before, it was there at some time since the queue was.
-        let begin = if state.looked == 0 { since } else { state.looked };
+        let is_first = state.looked == 0;
+        let begin = if is_first { followed.since } else { state.looked };
         let times = (begin.min(state.time), state.time);
         if let Some(held) = self.held.remove(&info.number) {
             self.freed(&held, times, events);
@@ -70,7 +84,13 @@ impl Scratch {
         let live = self.live.entry(info.node_id).or_default();
         *live = live.saturating_add(held.bytes);
         let live = *live;
-        events.push_back(event(ALLOCATED, &held, live, times));
+        if is_first && !followed.from_first {
+            let (queues, bytes) = &mut self.before;
+            *queues += 1;
+            *bytes = bytes.saturating_add(held.bytes);
+        } else {
+            events.push_back(event(ALLOCATED, &held, live, times));
+        }
         self.held.insert(info.number, held);
     }
 
@@ -86,6 +106,17 @@ impl Scratch {
         if let Some(held) = self.held.remove(&number) {
             self.took(&held);
         }
+    }
+
+    /// What there is to say of memory that is no event.
+    pub(crate) fn remark(&self) -> Option<String> {
+        let (queues, bytes) = self.before;
+        (queues > 0).then(|| {
+            format!(
+                "Scratch memory of {bytes} bytes was there when {queues} queues that are older than the recording were first \
+                 looked at. Since when is not known, so that it was allocated is not shown; that it is freed is."
+            )
+        })
     }
 
     fn took(&mut self, held: &Held) -> u64 {
@@ -174,14 +205,19 @@ mod tests {
         events.drain(..).map(one).collect()
     }
 
+    const NEW: Followed = Followed {
+        since: 50,
+        from_first: true,
+    };
+
     #[test]
     fn what_grows_is_freed_and_allocated() {
         let (mut scratch, mut events) = (Scratch::default(), VecDeque::new());
-        // There when the recording came.
-        scratch.changed(&state(0, 100, 0x1000, 4096), &queue(0), 9, 50, &mut events);
-        scratch.changed(&state(100, 200, 0x9000, 8192), &queue(0), 9, 50, &mut events);
-        scratch.changed(&state(150, 210, 0x5000, 100), &queue(1), 9, 50, &mut events);
-        scratch.changed(&state(250, 300, 0, 0), &queue(0), 9, 50, &mut events);
+        // For a packet before the first look.
+        scratch.changed(&state(0, 100, 0x1000, 4096), &queue(0), 9, NEW, &mut events);
+        scratch.changed(&state(100, 200, 0x9000, 8192), &queue(0), 9, NEW, &mut events);
+        scratch.changed(&state(150, 210, 0x5000, 100), &queue(1), 9, NEW, &mut events);
+        scratch.changed(&state(250, 300, 0, 0), &queue(0), 9, NEW, &mut events);
         scratch.queue_ended(1, 400, &mut events);
         scratch.queue_ended(1, 500, &mut events);
         let one = |name: &str, begin, end, bytes, live| (name.to_owned(), begin, end, bytes, live);
@@ -199,11 +235,39 @@ mod tests {
     }
 
     #[test]
+    fn what_was_there_before_the_recording_is_no_event() {
+        let (mut scratch, mut events) = (Scratch::default(), VecDeque::new());
+        let old = Followed {
+            from_first: false,
+            ..NEW
+        };
+        scratch.changed(&state(0, 100, 0x1000, 4096), &queue(0), 9, old, &mut events);
+        scratch.changed(&state(0, 110, 0, 0), &queue(1), 9, old, &mut events);
+        assert_eq!(told(&mut events), []);
+        let remark = scratch.remark().unwrap();
+        assert!(
+            remark.contains(" 4096 bytes ") && remark.contains(" 1 queues "),
+            "{remark}"
+        );
+        // What happens to it since, and to others, is.
+        scratch.changed(&state(110, 190, 0x5000, 100), &queue(1), 9, old, &mut events);
+        scratch.changed(&state(100, 200, 0, 0), &queue(0), 9, old, &mut events);
+        let one = |name: &str, begin, end, bytes, live| (name.to_owned(), begin, end, bytes, live);
+        assert_eq!(
+            told(&mut events),
+            [
+                one(ALLOCATED, 110, 190, 100, 4196),
+                one(FREED, 100, 200, 4096, 100),
+            ]
+        );
+    }
+
+    #[test]
     fn what_goes_with_its_process_is_not_freed() {
         let (mut scratch, mut events) = (Scratch::default(), VecDeque::new());
-        scratch.changed(&state(10, 20, 0x1000, 4096), &queue(0), 9, 5, &mut events);
+        scratch.changed(&state(10, 20, 0x1000, 4096), &queue(0), 9, NEW, &mut events);
         scratch.forget(0);
-        scratch.changed(&state(30, 40, 0x1000, 10), &queue(1), 9, 5, &mut events);
+        scratch.changed(&state(30, 40, 0x1000, 10), &queue(1), 9, NEW, &mut events);
         let live: Vec<u64> = told(&mut events).into_iter().map(|(.., live)| live).collect();
         assert_eq!(live, [4096, 10]);
     }

@@ -1,0 +1,312 @@
+//! Programs that others have written, on the ROCm of a release's root directory (`cargo xtask rocm`).
+//!
+//! Nothing is known of what they launch but what the software GPU did. So what is held against it is: every dispatch once,
+//! with its name, size, agent and window, and under a call that launches kernels. How many kernels a call has is not.
+//!
+//! Kernels compute nothing on the software GPU: programs that look at results fail in the end, which is no fault here.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, bail};
+use gputrace_e2e::Trace;
+
+use crate::{
+    compare::{Evidence, compare},
+    figures::Figures,
+    release::preload,
+    run::{How, Place, attach, caught, launch},
+    scenario::{Mode, Moment},
+};
+
+/// Loading a library of a gigabyte takes its time.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// What is recorded: not HSA's own API, in which rocBLAS alone makes millions of calls.
+const OPTIONS: [&str; 3] = ["--hip-trace", "--kernel-trace", "--memory-copy-trace"];
+
+/// How often a program may be done before it can be stopped.
+const ATTEMPTS: u32 = 3;
+
+/// A program.
+#[derive(Clone, Copy, Debug)]
+pub struct Real {
+    /// For the table.
+    pub title: &'static str,
+    /// The release in whose root it is.
+    pub release: &'static str,
+    /// Debian's package of it.
+    pub package: &'static str,
+    /// Its path there.
+    path: &'static str,
+    /// Its arguments, `{files}` being the directory of what it needs besides.
+    arguments: &'static [&'static str],
+    /// Its environment.
+    environment: &'static [(&'static str, &'static str)],
+    /// A library of `{files}` that it has to find in the place of another.
+    stub: Option<&'static str>,
+    /// The software GPU's settings.
+    settings: &'static str,
+    may_fail: bool,
+    /// After how many kernels it is attached to.
+    attach_after: usize,
+}
+
+/// No GPU takes a packet before its doorbell: see the crate's rules.
+const PATIENT: &str = "[queue]\nmissed_doorbell_ns = 2_000_000_000\n";
+
+/// Two GPUs that reach each other, of a kind that RCCL is built for.
+const TWO_GPUS: &str = "
+    [[agent]]
+    gfx = 'gfx90a'
+    hive = 1
+    [[agent]]
+    gfx = 'gfx90a'
+    hive = 1
+";
+
+/// All of them.
+pub const PROGRAMS: [Real; 5] = [
+    Real {
+        title: "llama.cpp, ggml's HIP backend: llama-bench",
+        release: "6.4.3",
+        package: "llama.cpp-tools",
+        path: "/usr/bin/llama-bench",
+        arguments: &[
+            "-m",
+            "{files}/tiny.gguf",
+            "-p",
+            "64",
+            "-n",
+            "64",
+            "-r",
+            "3",
+            "-ngl",
+            "99",
+        ],
+        environment: &[],
+        stub: None,
+        settings: "",
+        may_fail: false,
+        attach_after: 1000,
+    },
+    Real {
+        title: "rocBLAS: rocblas-bench, sgemm",
+        release: "7.2.4",
+        package: "librocblas5-bench",
+        path: "/usr/libexec/rocm/librocblas5-bench/rocblas-bench",
+        arguments: &[
+            "-f", "gemm", "-r", "s", "-m", "256", "-n", "256", "-k", "256", "-i", "2000",
+        ],
+        environment: &[],
+        stub: Some("rsmi.so"),
+        settings: "",
+        may_fail: false,
+        attach_after: 300,
+    },
+    Real {
+        title: "rocBLAS: rocblas-bench, sgemm",
+        release: "6.4.3",
+        package: "librocblas4-bench",
+        path: "/usr/libexec/rocm/librocblas4-bench/rocblas-bench",
+        arguments: &[
+            "-f", "gemm", "-r", "s", "-m", "256", "-n", "256", "-k", "256", "-i", "2000",
+        ],
+        environment: &[],
+        stub: Some("rsmi.so"),
+        settings: "",
+        may_fail: false,
+        attach_after: 300,
+    },
+    Real {
+        title: "rocFFT: rocfft-test, streams (kernels made by hipRTC)",
+        release: "7.2.4",
+        package: "librocfft0-tests",
+        path: "/usr/libexec/rocm/librocfft0-tests/rocfft-test",
+        arguments: &["--gtest_filter=rocfft_UnitTest.simple_multistream_1D"],
+        environment: &[],
+        stub: None,
+        settings: "",
+        may_fail: true,
+        attach_after: 100,
+    },
+    Real {
+        title: "RCCL: rccl-UnitTests, AllReduce on two GPUs",
+        release: "7.2.4",
+        package: "librccl1-tests",
+        path: "/usr/libexec/rocm/librccl1-tests/rccl-UnitTests",
+        arguments: &["--gtest_filter=AllReduce.OutOfPlace"],
+        environment: &[("UT_POW2_GPUS", "1")],
+        stub: None,
+        settings: TWO_GPUS,
+        may_fail: true,
+        attach_after: 20,
+    },
+];
+
+/// What programs are run with.
+#[derive(Debug)]
+pub struct Equipment {
+    /// The program under test.
+    pub gputrace: PathBuf,
+    /// `xtask`, which enters roots.
+    pub xtask: PathBuf,
+    /// The directory of what programs need besides.
+    pub files: PathBuf,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was compared.
+    pub figures: Figures,
+    /// Different kernels that ran.
+    pub kernels: usize,
+    /// Calls in the recording.
+    pub calls: usize,
+    /// With all that belongs to it.
+    pub wall: Duration,
+}
+
+impl Real {
+    /// Runs it under gputrace, and compares.
+    ///
+    /// # Errors
+    ///
+    /// When it or gputrace fails.
+    pub fn measure(&self, mode: Mode, equipment: &Equipment) -> Result<Outcome> {
+        let begin = Instant::now();
+        let evidence = caught(|| self.run(mode, equipment))?;
+        let names = evidence.truth.dispatches.iter().map(|one| &*one.kernel);
+        Ok(Outcome {
+            kernels: names.collect::<std::collections::BTreeSet<_>>().len(),
+            calls: evidence.trace.calls.len(),
+            figures: compare(&evidence),
+            wall: begin.elapsed(),
+        })
+    }
+
+    fn run(&self, mode: Mode, equipment: &Equipment) -> Result<Evidence> {
+        let how = How {
+            options: &OPTIONS,
+            patience: PATIENCE,
+            may_fail: self.may_fail,
+        };
+        for _ in 0..ATTEMPTS {
+            let settings = format!("{PATIENT}{}", self.settings);
+            let place = Place::new(&settings, how)?;
+            let program = self.program(equipment)?;
+            let cut = match mode {
+                Mode::Launch => {
+                    launch(&place, &equipment.gputrace, &program)?;
+                    None
+                }
+                Mode::Attach => {
+                    let moment = Moment::Dispatches(self.attach_after);
+                    let Some((cut, _)) = attach(&place, &equipment.gputrace, program, moment)? else {
+                        continue;
+                    };
+                    Some(cut)
+                }
+            };
+            return Ok(Evidence {
+                truth: place.truth()?,
+                trace: Trace::try_read(&place.at("out/run.gtcap"))?,
+                cut,
+                one_thread: false,
+                graph_nodes: 0,
+                says: false,
+            });
+        }
+        bail!("it was done before it could be stopped, {ATTEMPTS} times")
+    }
+
+    fn program(&self, equipment: &Equipment) -> Result<Command> {
+        let files = &equipment.files;
+        // Not into gputrace, which starts it.
+        let mut preloaded = preload()?.display().to_string();
+        if let Some(stub) = self.stub {
+            preloaded.push_str(&format!(":{}", files.join(stub).display()));
+        }
+        let mut command = Command::new("env");
+        command.arg(format!("LD_PRELOAD={preloaded}"));
+        // Debian chooses among its BLAS by links that only an installation makes.
+        command.arg("LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/blas:/usr/lib/x86_64-linux-gnu/lapack");
+        command.args(
+            self.environment
+                .iter()
+                .map(|(name, value)| format!("{name}={value}")),
+        );
+        command
+            .arg(&equipment.xtask)
+            .args(["rocm", "--release", self.release, "--", self.path]);
+        let files = files.to_string_lossy();
+        command.args(self.arguments.iter().map(|word| word.replace("{files}", &files)));
+        Ok(command)
+    }
+}
+
+impl Outcome {
+    /// Whether nothing is wrong, and there was something.
+    #[must_use]
+    pub fn is_true(&self) -> bool {
+        self.figures.flaws.is_empty() && self.figures.dispatches.found > 0
+    }
+}
+
+/// A row of the table for people, in Markdown.
+#[must_use]
+pub fn row(program: &Real, mode: Mode, outcome: &Result<Outcome>) -> String {
+    let Real { title, release, .. } = program;
+    let what = match outcome {
+        Ok(outcome) => {
+            let work = &outcome.figures.dispatches;
+            let flaws: Vec<String> = outcome
+                .figures
+                .flaws
+                .iter()
+                .map(|(flaw, found)| {
+                    let example = found.examples.first().map_or("", String::as_str);
+                    format!("{} x {}: {example}", found.count, flaw.words())
+                })
+                .collect();
+            let flaws = if flaws.is_empty() {
+                "none".to_owned()
+            } else {
+                flaws.join("; ")
+            };
+            format!(
+                "{} | {} of {} | {} | {} | {:.1} s | {flaws}",
+                outcome.kernels,
+                work.found,
+                work.required,
+                outcome.figures.copies.found,
+                outcome.calls,
+                outcome.wall.as_secs_f64()
+            )
+        }
+        Err(error) => {
+            let text = format!("{error:#}");
+            format!("- | - | - | - | - | {}", text.lines().next().unwrap_or_default())
+        }
+    };
+    format!("| {title} | {release} | {mode} | {what} |")
+}
+
+/// The head of the table.
+pub const HEAD: &str = "| program | ROCm | mode | kernels | dispatches once, named, with their calls | copies | calls | time | flaws |\n\
+                        |---|---|---|--:|--:|--:|--:|--:|---|";
+
+/// Where `xtask` and the files must be, for a message.
+#[must_use]
+pub fn lacks(path: &Path) -> Option<String> {
+    (!path.exists()).then(|| {
+        format!(
+            "{} is not there: `scripts/real-programs` makes it",
+            path.display()
+        )
+    })
+}
