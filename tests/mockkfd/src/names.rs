@@ -58,10 +58,31 @@ impl KernelNames {
     }
 }
 
+/// Address of the runtime's list of code objects; 0 if there is no runtime.
+fn list() -> u64 {
+    const NAME: &std::ffi::CStr = c"_amdgpu_r_debug";
+    // SAFETY: looks a symbol up by a valid name.
+    let list = unsafe { libc::dlsym(libc::RTLD_DEFAULT, NAME.as_ptr()) };
+    if !list.is_null() {
+        return list as u64;
+    }
+    // A program that loads the runtime by dlopen(3) has its symbols for itself.
+    let (runtime, flags) = (c"libhsa-runtime64.so.1", libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+    // SAFETY: only asks for a library that is loaded already.
+    let runtime = unsafe { libc::dlopen(runtime.as_ptr(), flags) };
+    if runtime.is_null() {
+        return 0;
+    }
+    // SAFETY: the handle is that of a loaded library; the name is valid.
+    let list = unsafe { libc::dlsym(runtime, NAME.as_ptr()) };
+    // SAFETY: gives back what `dlopen` took; the program itself keeps the library.
+    unsafe { libc::dlclose(runtime) };
+    list as u64
+}
+
 /// The loaded code objects: load address and URI.
 fn loaded() -> Vec<(u64, String)> {
-    // SAFETY: looks a symbol up by a valid name.
-    let list = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_amdgpu_r_debug".as_ptr()) } as u64;
+    let list = list();
     let mut objects = Vec::new();
     // r_debug: version (4 bytes and padding), head of the list.
     let mut entry = if list == 0 { None } else { memory::word(list + 8) };

@@ -76,7 +76,8 @@ fn names(evidence: &Evidence<'_>) -> Row {
 fn order(evidence: &Evidence<'_>) -> Row {
     const NAME: &str = "order";
     let mut queues: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
-    for one in &evidence.matched {
+    // The begin of a dispatch with bounds only is the earliest possible one.
+    for one in evidence.matched.iter().filter(|one| one.recorded.time.quality.is_drawn()) {
         let place = (one.recorded.index, one.recorded.time.begin);
         queues.entry(one.said.queue).or_default().push(place);
     }
