@@ -122,6 +122,17 @@ pub struct Copy {
     pub runtime_ns: Option<[u64; 2]>,
 }
 
+/// The read index was seen to have changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// The last look before, after which it had not changed yet.
+    pub before_ns: u64,
+    /// The look by which it had.
+    pub seen_ns: u64,
+    /// What it was then.
+    pub index: u64,
+}
+
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "said", rename_all = "snake_case")]
@@ -160,14 +171,14 @@ pub enum Said {
     Dispatch(Dispatch),
     /// A copy has ended or was given up.
     Copy(Copy),
-    /// What the read index of a queue was while packets were in it.
+    /// What the read index of a queue was while packets were in it, as far as the program looked.
     ReadIndex {
         /// `hsa_queue_t::id`.
         queue: u64,
-        /// When it was first seen to be what, in order; the first is before the doorbell.
-        looks: Vec<[u64; 2]>,
-        /// The longest time between two looks, ns.
-        pause_ns: u64,
+        /// What it was at the first look.
+        from: u64,
+        /// Each change.
+        changes: Vec<Change>,
     },
     /// The runtime reported an error of a queue.
     QueueError {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use gputrace_export::OutputDir;
 use gputrace_files::kernel;
 use gputrace_kfd::topology::{AgentType, Topology};
@@ -40,9 +40,37 @@ pub(crate) struct VerifyArgs {
     /// Write what was found as JSON, for an issue: figures and versions, no names of hosts, users, paths or processes.
     #[arg(short = 'o', long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Only these ways to record; by default all.
+    #[arg(long, value_name = "MODE", value_enum, value_delimiter = ',')]
+    pub(crate) mode: Vec<ModeName>,
     /// Library of the HSA runtime [default: libhsa-runtime64.so.1 as programs find it, or below /opt/rocm].
     #[arg(long, value_name = "PATH")]
     pub(crate) hsa_library: Option<PathBuf>,
+}
+
+/// A way to record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ModeName {
+    /// gputrace starts the program.
+    Launch,
+    /// The same, with SDMA engines switched off, so that kernels copy.
+    KernelCopies,
+    /// gputrace comes to the running program.
+    Attach,
+    /// gputrace records the whole node.
+    Node,
+}
+
+impl ModeName {
+    const fn is(self, mode: Mode) -> bool {
+        matches!(
+            (self, mode),
+            (Self::Launch, Mode::Launch)
+                | (Self::KernelCopies, Mode::KernelCopies)
+                | (Self::Attach, Mode::Attach)
+                | (Self::Node, Mode::Node)
+        )
+    }
 }
 
 /// Options of the bundled program.
@@ -103,7 +131,8 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<u8> {
                 user,
                 directory: directory.path().to_owned(),
             };
-            for mode in Mode::ALL {
+            let wanted = |mode: &Mode| args.mode.is_empty() || args.mode.iter().any(|name| name.is(*mode));
+            for mode in Mode::ALL.into_iter().filter(wanted) {
                 say(&format!("{} ...", mode.name()));
                 sections.push(verify(&setting, mode, &mut versions));
                 if could_not_run(&sections) {

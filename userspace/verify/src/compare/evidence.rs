@@ -19,6 +19,18 @@ pub(super) struct Matched<'a> {
     pub(super) clock: Option<[(u64, u64); 2]>,
 }
 
+impl Matched<'_> {
+    fn is_impossible(&self) -> bool {
+        let Some([begin, end]) = self.clock else {
+            // The recording's clock knows no such moment.
+            return self.said.clock_ticks.is_some();
+        };
+        let early = begin.0.saturating_add(begin.1) < self.said.rung_ns;
+        let late = |seen| end.0.saturating_sub(end.1) > seen;
+        early || self.said.seen_ns.is_some_and(late)
+    }
+}
+
 /// Both sides.
 #[derive(Debug)]
 pub(super) struct Evidence<'a> {
@@ -33,7 +45,11 @@ pub(super) struct Evidence<'a> {
     pub(super) twice: usize,
     /// In the recording, but not the program's.
     pub(super) invented: usize,
-    /// Whether what kernels read of the clock can be believed: it lies between the stamps of all dispatches that have both.
+    /// Dispatches whose kernels read from the clock that they ran when they cannot have run: before their doorbell, or after
+    /// they were seen to be complete.
+    pub(super) impossible: usize,
+    /// Whether what kernels read of the clock can be believed: it is never impossible, and lies between the stamps of all
+    /// dispatches that have both.
     pub(super) trusts_clock: bool,
 }
 
@@ -55,7 +71,8 @@ impl<'a> Evidence<'a> {
             missing: 0,
             twice,
             invented: 0,
-            trusts_clock: true,
+            impossible: 0,
+            trusts_clock: false,
         };
         for one in said {
             let Said::Dispatch(one) = one else { continue };
@@ -83,7 +100,8 @@ impl<'a> Evidence<'a> {
             time.begin_window.earliest <= begin.0 + begin.1
                 && time.end_window.latest.is_some_and(|latest| end.0.saturating_sub(end.1) <= latest)
         });
-        evidence.trusts_clock = encloses;
+        evidence.impossible = evidence.matched.iter().filter(|one| one.is_impossible()).count();
+        evidence.trusts_clock = encloses && evidence.impossible == 0;
         evidence
     }
 

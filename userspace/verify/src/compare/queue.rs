@@ -14,60 +14,63 @@ pub(super) fn rows(evidence: &Evidence<'_>) -> Vec<Row> {
     vec![read_index(evidence), estimates(evidence)]
 }
 
-/// What the program saw of the read index while packets were in the queue.
+/// What the program saw of the read index while packets were in the queue. It may have lost its processor between two looks, so
+/// only what looks prove counts.
 #[derive(Default)]
 struct Behaviour {
-    /// By how much it grew at once.
+    /// By how much it grew between two looks with hardly any time between them.
     steps: Vec<i64>,
-    /// How long after a kernel's begin it was seen beyond the kernel's packet, ns.
+    /// How long after a kernel's begin it was certainly not yet beyond the kernel's packet, ns; 0 if that is not certain for
+    /// any time.
     late: Vec<i64>,
     /// Packets that were taken while the one before, for which they wait, still ran.
     ahead: usize,
-    /// Packets of batches in which it was seen to stand still up to the end.
-    still: usize,
     packets: usize,
-    pause: u64,
 }
 
+/// Two looks are close if no kernel fits between them.
+const CLOSE_NS: u64 = 8_000;
+/// From when on it is late.
+const LATE_NS: i64 = 50_000;
+/// From when on that makes windows wide.
+const VERY_LATE_NS: i64 = 2_000_000;
+
 fn behaviour(evidence: &Evidence<'_>) -> Behaviour {
+    /// Of fewer packets nothing can be said.
+    const ENOUGH: u64 = 16;
     let mut all = Behaviour::default();
     // When kernels began and ended, by their place.
     let clocks: BTreeMap<(u64, u64), [(u64, u64); 2]> = evidence
         .matched
         .iter()
+        .filter(|_| evidence.trusts_clock)
         .filter_map(|one| Some(((one.said.queue, one.said.index), one.clock?)))
         .collect();
     for said in evidence.said {
-        let Said::ReadIndex {
-            queue,
-            looks,
-            pause_ns,
-        } = said
-        else {
+        let Said::ReadIndex { queue, from, changes } = said else {
             continue;
         };
-        let (Some([_, first]), Some([_, last])) = (looks.first(), looks.last()) else {
-            continue;
-        };
-        let packets = usize::try_from(last.saturating_sub(*first)).unwrap_or(usize::MAX);
-        // Of a few packets nothing can be said.
-        if packets < 16 {
+        let packets = changes.last().map_or(0, |last| last.index.saturating_sub(*from));
+        if packets < ENOUGH {
             continue;
         }
-        all.packets += packets;
-        all.pause = all.pause.max(*pause_ns);
-        all.still += if looks.len() <= 2 { packets } else { 0 };
-        for (before, look) in looks.iter().zip(looks.iter().skip(1)) {
-            let ([_, from], [at, to]) = (before, look);
-            all.steps.push(difference(*to, *from));
-            for index in *from..*to {
-                let before = index.checked_sub(1).and_then(|before| clocks.get(&(*queue, before)));
-                let ran_on = before.is_some_and(|[_, (end, uncertainty)]| end.saturating_sub(*uncertainty) > *at);
-                all.ahead += usize::from(ran_on && evidence.trusts_clock);
-                if let Some([(begin, _), _]) = clocks.get(&(*queue, index)) {
-                    all.late.push(difference(*at, *begin));
+        all.packets += usize::try_from(packets).unwrap_or(0);
+        let mut before = *from;
+        for change in changes {
+            let close = change.seen_ns.saturating_sub(change.before_ns) < CLOSE_NS;
+            let step = difference(change.index, before);
+            if close {
+                all.steps.push(step);
+            }
+            for index in before..change.index {
+                let previous = index.checked_sub(1).and_then(|previous| clocks.get(&(*queue, previous)));
+                let ran_on = previous.is_some_and(|[_, (end, uncertainty)]| end.saturating_sub(*uncertainty) > change.seen_ns);
+                all.ahead += usize::from(ran_on);
+                if let Some([(begin, uncertainty), _]) = clocks.get(&(*queue, index)) {
+                    all.late.push(difference(change.before_ns, begin + uncertainty).max(0));
                 }
             }
+            before = change.index;
         }
     }
     all
@@ -79,20 +82,10 @@ fn read_index(evidence: &Evidence<'_>) -> Row {
         mut steps,
         mut late,
         ahead,
-        still,
         packets,
-        pause,
     } = behaviour(evidence);
-    let Some(step) = percentile(&mut steps, 50) else {
-        return Row::new(
-            NAME,
-            Status::Warning,
-            "it was not seen to move",
-            "nothing can be said of how the GPU reports it",
-        );
-    };
-    let largest = percentile(&mut steps, 100).unwrap_or(step);
-    let delay = percentile(&mut late, 50);
+    let (step, largest) = (percentile(&mut steps, 50), percentile(&mut steps, 100));
+    let (delay, longest) = (percentile(&mut late, 50), percentile(&mut late, 90));
     let row = if ahead > 0 {
         Row::new(
             NAME,
@@ -101,39 +94,56 @@ fn read_index(evidence: &Evidence<'_>) -> Row {
             "gputrace takes a packet's being taken for the kernel's begin: sampled times of this GPU are not to be believed",
         )
         .next(ISSUE)
-    } else if still * 2 > packets {
+    } else if delay.is_some_and(|delay| delay >= VERY_LATE_NS) {
         Row::new(
             NAME,
             Status::Warning,
-            format!("it does not move while packets run; it was seen to grow by {largest} at once"),
-            "kernels without completion signals have bounds only: the whole batch",
+            format!(
+                "it hardly moves while packets run: it is reported {} after a kernel's begin (median), in steps of up to {}",
+                time(delay.unwrap_or(0)),
+                largest.unwrap_or(0)
+            ),
+            "kernels without completion signals have bounds only: those of the whole batch",
         )
-        .next("launch programs by gputrace, so that HIP gives kernels signals; kernels of running programs have no better times")
-    } else {
-        let how = match (step, delay) {
-            (2.., _) => format!("in steps of {step}"),
-            (_, Some(delay)) if delay > 100_000 => "late".to_owned(),
-            _ => "at once".to_owned(),
+        .next("launch programs by gputrace, so that HIP gives kernels signals; those of running programs have no better times")
+    } else if let (Some(step), Some(delay), Some(longest)) = (step, delay, longest) {
+        let how = match (step, longest) {
+            (..=1, ..LATE_NS) => "at once".to_owned(),
+            (..=1, _) => "late".to_owned(),
+            (_, ..LATE_NS) => format!("in steps of {step}"),
+            _ => format!("late, in steps of {step}"),
         };
-        let delay = delay.map_or_else(String::new, |delay| format!(", {} after a kernel's begin (median)", time(delay)));
-        let status = if late.iter().any(|late| *late > 5_000_000) {
-            Status::Warning
+        let found = format!(
+            "it is reported {how}: certainly not before {} after a kernel's begin (median; of one in ten {})",
+            time(delay),
+            time(longest)
+        );
+        if longest < VERY_LATE_NS {
+            Row::new(NAME, Status::Ok, found, "kernels without completion signals can be told apart by it")
         } else {
-            Status::Ok
-        };
-        let meaning = match status {
-            Status::Ok => "kernels without completion signals can be told apart by it",
-            _ => "it comes so late that kernels without completion signals have wide windows",
-        };
-        Row::new(NAME, status, format!("it is reported {how}{delay}"), meaning)
+            Row::new(
+                NAME,
+                Status::Warning,
+                found,
+                "so late that kernels without completion signals have wide windows",
+            )
+        }
+    } else {
+        Row::new(
+            NAME,
+            Status::Warning,
+            "how it moves could not be seen, because the program did not look often enough or kernels did not write down the clock",
+            "nothing can be said of how the GPU reports it",
+        )
+        .next("run this again on an idle machine")
     };
+    let number = |value: Option<i64>| value.map_or(f64::NAN, |value| value as f64);
     row.figure("packets", packets as f64)
-        .figure("step_p50", step as f64)
-        .figure("step_max", largest as f64)
+        .figure("step_p50", number(step))
+        .figure("step_max", number(largest))
         .figure("ahead", ahead as f64)
-        .figure("late_p50_ns", delay.map_or(f64::NAN, |ns| ns as f64))
-        .figure("late_max_ns", percentile(&mut late, 100).map_or(f64::NAN, |ns| ns as f64))
-        .figure("longest_pause_of_looks_ns", pause as f64)
+        .figure("late_p50_ns", number(delay))
+        .figure("late_p90_ns", number(longest))
 }
 
 /// Mean durations of dispatches whose times are estimates, by kernel, against what the kernels read from the clock.

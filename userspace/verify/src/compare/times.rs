@@ -153,6 +153,16 @@ fn exact(evidence: &Evidence<'_>) -> Row {
 /// What kernels read from the clock, against their stamps.
 fn kernel_clock(evidence: &Evidence<'_>) -> Row {
     const NAME: &str = "kernels' own clock";
+    if evidence.impossible > 0 {
+        return Row::new(
+            NAME,
+            Status::Wrong,
+            format!("{} of {} kernels read times at which they cannot have run", evidence.impossible, evidence.matched.len()),
+            "the clock that kernels and stamps show is not the one that the driver reads, or packets are taken before their doorbell",
+        )
+        .next(ISSUE)
+        .figure("impossible", evidence.impossible as f64);
+    }
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for (one, [begin, end]) in evidence.stamped_and_clocked() {
         before.push(difference(begin.0, one.recorded.time.begin));

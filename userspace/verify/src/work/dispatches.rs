@@ -1,6 +1,10 @@
 //! Dispatches of the spinning kernels, in several manners.
 
-use std::{mem, sync::atomic::Ordering, time::Duration};
+use std::{
+    mem,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use super::{
     Stop,
@@ -9,7 +13,7 @@ use super::{
 };
 use crate::{
     hsa::{Packet, Signal},
-    log::{Dispatch, Kernel, Part, Said},
+    log::{Change, Dispatch, Kernel, Part, Said},
 };
 
 /// Packets of a ring.
@@ -22,8 +26,8 @@ const SIGNALS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(2);
 /// Ticks that the first dispatch spins, before the clock's frequency is known.
 const FIRST_TICKS: u64 = 1_000;
-/// How many looks at a read index are kept.
-const LOOKS: usize = 4096;
+/// How many changes of a read index are kept; there are fewer packets.
+const CHANGES: usize = 4096;
 
 /// What a dispatch has in memory: its arguments, and where it writes.
 #[repr(C, align(64))]
@@ -188,7 +192,6 @@ impl<'a> Dispatcher<'a> {
     ) -> Result<(), Stop> {
         let api = machine.api;
         let mut all = Vec::with_capacity(kernels.len());
-        let mut index = vec![[now(), self.stamped.read_index()]];
         for (number, group) in kernels.chunks(of_a_doorbell).enumerate() {
             let begin = all.len();
             let last = (number + 1) * of_a_doorbell >= kernels.len();
@@ -204,11 +207,10 @@ impl<'a> Dispatcher<'a> {
             }
             self.announce(true, all.get_mut(begin..).unwrap_or_default());
         }
-        let (Some(first), Some(last)) = (all.first(), all.last()) else {
+        let Some((end, signal)) = all.last().map(|last| (last.said.index + 1, last.signal)) else {
             return Ok(());
         };
-        let (first, end, signal) = (first.said.index, last.said.index + 1, last.signal);
-        let pause_ns = self.follow(&mut index, end);
+        let (from, changes) = self.follow(end);
         let outcome = wait_for(api, signal, || format!("the last of {} dispatches", kernels.len()));
         for mut one in all {
             match outcome {
@@ -222,34 +224,37 @@ impl<'a> Dispatcher<'a> {
             }
             self.said.push(Said::Dispatch(one.said));
         }
-        if index.len() > 1 || first == end {
-            self.said.push(Said::ReadIndex {
-                queue: self.stamped.id,
-                looks: index,
-                pause_ns,
-            });
-        }
+        self.said.push(Said::ReadIndex {
+            queue: self.stamped.id,
+            from,
+            changes,
+        });
         outcome.map(drop)
     }
 
-    /// Looks at the read index until it is `end`, and keeps when it was first seen to be what. The longest time between two
-    /// looks, ns.
-    fn follow(&self, looks: &mut Vec<[u64; 2]>, end: u64) -> u64 {
-        let begin = now();
-        let (mut before, mut pause, mut last) = (begin, 0, looks.last().map_or(0, |look| look[1]));
-        while last < end && before.saturating_sub(begin) < PATIENCE.as_nanos() as u64 {
+    /// Looks at the read index until it is `end`. What it was first, and how it changes then.
+    fn follow(&self, end: u64) -> (u64, Vec<Change>) {
+        let deadline = Instant::now() + PATIENCE;
+        // Of each look, the moment before it: until then nothing more is known.
+        let mut before_ns = now();
+        let from = self.stamped.read_index();
+        let (mut changes, mut last) = (Vec::new(), from);
+        while last < end && changes.len() < CHANGES && Instant::now() < deadline {
+            let begin = now();
             let index = self.stamped.read_index();
             // After the reading: by this moment it had this value.
-            let time = now();
-            pause = pause.max(time.saturating_sub(before));
-            before = time;
-            if index != last && looks.len() < LOOKS {
-                looks.push([time, index]);
+            let seen_ns = now();
+            if index != last {
+                changes.push(Change {
+                    before_ns,
+                    seen_ns,
+                    index,
+                });
             }
-            last = index;
+            (before_ns, last) = (begin, index);
             std::hint::spin_loop();
         }
-        pause
+        (from, changes)
     }
 
     /// Writes a packet.
