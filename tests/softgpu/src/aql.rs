@@ -128,9 +128,9 @@ impl Aql {
         let completed = self.complete_due(agent, now.ns)?;
         let launched = self.advance(agent, now)?;
         let drained = matches!(launched, Step::Idle(_)) && self.head.is_none();
-        let report = self
-            .read_index
-            .report(&self.shared.bus, (self.next, self.announced), now.ns, drained)?;
+        let report =
+            self.read_index
+                .report(&self.shared.bus, (self.next, self.announced), now.ns, drained)?;
         // What a waiting packet waits for, a signal or a free place, comes unannounced from another queue.
         let look_again = self.head.is_some().then(|| now.ns + HEAD_LOOK_NS);
         Ok(match launched {

@@ -81,7 +81,10 @@ mod tests {
             (Ok(Some(1_100)), 0)
         );
         assert_eq!((index.report(&bus, (5, 5), 1_100, false), seen()), (Ok(None), 5));
-        assert_eq!((index.report(&bus, (6, 6), 1_200, true), seen()), (Ok(Some(1_300)), 5));
+        assert_eq!(
+            (index.report(&bus, (6, 6), 1_200, true), seen()),
+            (Ok(Some(1_300)), 5)
+        );
         assert_eq!((index.report(&bus, (6, 6), 1_300, true), seen()), (Ok(None), 6));
     }
 
@@ -99,6 +102,9 @@ mod tests {
             index.report(&bus, (consumed, announced), 1, false).unwrap();
             cell.load(Ordering::Relaxed)
         };
-        assert_eq!([report(0, 0), report(0, 2), report(1, 9), report(9, 9)], [0, 2, 4, 9]);
+        assert_eq!(
+            [report(0, 0), report(0, 2), report(1, 9), report(9, 9)],
+            [0, 2, 4, 9]
+        );
     }
 }

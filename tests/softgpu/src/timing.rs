@@ -100,7 +100,9 @@ impl Durations {
         (queue, index): (u32, u64),
         argument: impl FnOnce(u64) -> BusResult<u64>,
     ) -> BusResult<u64> {
-        let duration = self.rule(name, work_items).map_or(self.default, |rule| rule.duration);
+        let duration = self
+            .rule(name, work_items)
+            .map_or(self.default, |rule| rule.duration);
         let draw = || mix(self.seed ^ mix(u64::from(queue) << 48 ^ index));
         Ok(match duration {
             Duration::Argument { ticks_argument } => argument(ticks_argument)?,
@@ -164,10 +166,30 @@ mod tests {
             rule("*blas*", 0, 10, 3),
         ];
         let durations = Durations::new(1, Duration::Fixed { fixed_ns: 9 }, &rules);
-        assert_eq!(durations.duration_ns("vadd_f32", 100, (1, 0), no_argument).unwrap(), 1);
-        assert_eq!(durations.duration_ns("vadd_f32", 101, (1, 0), no_argument).unwrap(), 2);
-        assert_eq!(durations.duration_ns("rocblas_x", 10, (1, 0), no_argument).unwrap(), 3);
-        assert_eq!(durations.duration_ns("rocblas_x", 11, (1, 0), no_argument).unwrap(), 9);
+        assert_eq!(
+            durations
+                .duration_ns("vadd_f32", 100, (1, 0), no_argument)
+                .unwrap(),
+            1
+        );
+        assert_eq!(
+            durations
+                .duration_ns("vadd_f32", 101, (1, 0), no_argument)
+                .unwrap(),
+            2
+        );
+        assert_eq!(
+            durations
+                .duration_ns("rocblas_x", 10, (1, 0), no_argument)
+                .unwrap(),
+            3
+        );
+        assert_eq!(
+            durations
+                .duration_ns("rocblas_x", 11, (1, 0), no_argument)
+                .unwrap(),
+            9
+        );
     }
 
     #[test]

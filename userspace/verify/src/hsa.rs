@@ -294,13 +294,22 @@ impl Api {
             SUCCESS
         }
         let mut list: Vec<Pool> = Vec::new();
-        call!(self, amd_agent_iterate_memory_pools(agent, push, place(&mut list)))?;
+        call!(
+            self,
+            amd_agent_iterate_memory_pools(agent, push, place(&mut list))
+        )?;
         let mut pools = Vec::new();
         for pool in list {
             let (mut segment, mut flags) = (0_u32, 0_u32);
-            call!(self, amd_memory_pool_get_info(pool, POOL_SEGMENT, place(&mut segment)))?;
+            call!(
+                self,
+                amd_memory_pool_get_info(pool, POOL_SEGMENT, place(&mut segment))
+            )?;
             if segment == SEGMENT_GLOBAL {
-                call!(self, amd_memory_pool_get_info(pool, POOL_FLAGS, place(&mut flags)))?;
+                call!(
+                    self,
+                    amd_memory_pool_get_info(pool, POOL_FLAGS, place(&mut flags))
+                )?;
                 pools.push((pool, flags));
             }
         }
@@ -308,11 +317,19 @@ impl Api {
     }
 
     /// Memory of a pool, which lasts as long as the process; `agent` may use it, too.
-    pub(crate) fn allocate(&self, pool: Pool, bytes: usize, agent: Option<Agent>) -> Result<*mut u8, HsaError> {
+    pub(crate) fn allocate(
+        &self,
+        pool: Pool,
+        bytes: usize,
+        agent: Option<Agent>,
+    ) -> Result<*mut u8, HsaError> {
         let mut address = std::ptr::null_mut();
         call!(self, amd_memory_pool_allocate(pool, bytes, 0, &mut address))?;
         if let Some(agent) = agent {
-            call!(self, amd_agents_allow_access(1, &agent, std::ptr::null(), address))?;
+            call!(
+                self,
+                amd_agents_allow_access(1, &agent, std::ptr::null(), address)
+            )?;
         }
         Ok(address.cast())
     }
@@ -328,7 +345,16 @@ impl Api {
         let mut queue = std::ptr::null_mut();
         call!(
             self,
-            queue_create(agent, packets, QUEUE_MULTI, Some(on_error), state, u32::MAX, u32::MAX, &mut queue)
+            queue_create(
+                agent,
+                packets,
+                QUEUE_MULTI,
+                Some(on_error),
+                state,
+                u32::MAX,
+                u32::MAX,
+                &mut queue
+            )
         )?;
         Ok(queue)
     }
@@ -384,7 +410,8 @@ impl Api {
     /// Waits until a signal has completed, at most about `limit_ns`; whether it has.
     pub(crate) fn wait(&self, signal: Signal, limit_ns: u64) -> bool {
         // SAFETY: the signal is live.
-        let value = unsafe { (self.signal_wait_scacquire)(signal, CONDITION_LESS, 1, limit_ns, WAIT_BLOCKED) };
+        let value =
+            unsafe { (self.signal_wait_scacquire)(signal, CONDITION_LESS, 1, limit_ns, WAIT_BLOCKED) };
         value < 1
     }
 
@@ -395,21 +422,44 @@ impl Api {
             self,
             code_object_reader_create_from_memory(bytes.as_ptr().cast(), bytes.len(), &mut reader)
         )?;
-        call!(self, executable_create_alt(PROFILE_FULL, 0, std::ptr::null(), &mut executable))?;
         call!(
             self,
-            executable_load_agent_code_object(executable, agent, reader, std::ptr::null(), std::ptr::null_mut())
+            executable_create_alt(PROFILE_FULL, 0, std::ptr::null(), &mut executable)
+        )?;
+        call!(
+            self,
+            executable_load_agent_code_object(
+                executable,
+                agent,
+                reader,
+                std::ptr::null(),
+                std::ptr::null_mut()
+            )
         )?;
         call!(self, executable_freeze(executable, std::ptr::null()))?;
         Ok(executable)
     }
 
     /// `kernel_object` and bytes of private memory of a kernel.
-    pub(crate) fn kernel(&self, executable: u64, agent: Agent, symbol: &CStr) -> Result<(u64, u32), HsaError> {
+    pub(crate) fn kernel(
+        &self,
+        executable: u64,
+        agent: Agent,
+        symbol: &CStr,
+    ) -> Result<(u64, u32), HsaError> {
         let (mut found, mut object, mut private) = (0, 0_u64, 0_u32);
-        call!(self, executable_get_symbol_by_name(executable, symbol.as_ptr(), &agent, &mut found))?;
-        call!(self, executable_symbol_get_info(found, SYMBOL_KERNEL_OBJECT, place(&mut object)))?;
-        call!(self, executable_symbol_get_info(found, SYMBOL_PRIVATE, place(&mut private)))?;
+        call!(
+            self,
+            executable_get_symbol_by_name(executable, symbol.as_ptr(), &agent, &mut found)
+        )?;
+        call!(
+            self,
+            executable_symbol_get_info(found, SYMBOL_KERNEL_OBJECT, place(&mut object))
+        )?;
+        call!(
+            self,
+            executable_symbol_get_info(found, SYMBOL_PRIVATE, place(&mut private))
+        )?;
         Ok((object, private))
     }
 
@@ -430,7 +480,10 @@ impl Api {
     /// A moment of an agent's clock on the system's; ns.
     pub(crate) fn system_time(&self, agent: Agent, tick: u64) -> Result<u64, HsaError> {
         let mut ns = 0;
-        call!(self, amd_profiling_convert_tick_to_system_domain(agent, tick, &mut ns))?;
+        call!(
+            self,
+            amd_profiling_convert_tick_to_system_domain(agent, tick, &mut ns)
+        )?;
         Ok(ns)
     }
 

@@ -215,7 +215,10 @@ mod tests {
             runtime_ns: Some([2, 3]),
         });
         let line = serde_json::to_string(&said).unwrap();
-        assert!(line.starts_with(r#"{"said":"copy","direction":"within""#), "{line}");
+        assert!(
+            line.starts_with(r#"{"said":"copy","direction":"within""#),
+            "{line}"
+        );
         assert_eq!(serde_json::from_str::<Said>(&line).unwrap(), said);
     }
 }

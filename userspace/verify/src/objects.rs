@@ -44,7 +44,12 @@ mod tests {
     fn each_is_an_amdgpu_elf_file_of_the_fourth_version() {
         for object in OBJECTS {
             // e_ident: magic, 64 bits, little endian, version 1, ELFOSABI_AMDGPU_HSA, code object version 4.
-            assert_eq!(object.bytes[..9], *b"\x7fELF\x02\x01\x01\x40\x02", "{}", object.gfx);
+            assert_eq!(
+                object.bytes[..9],
+                *b"\x7fELF\x02\x01\x01\x40\x02",
+                "{}",
+                object.gfx
+            );
             // e_machine: EM_AMDGPU.
             assert_eq!(object.bytes[18..20], [224, 0], "{}", object.gfx);
             assert!(of(object.gfx).is_some());

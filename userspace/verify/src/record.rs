@@ -265,7 +265,10 @@ fn command(setting: &Setting, mode: Mode) -> Command {
 
 fn as_user(command: &mut Command, user: Option<&User>) {
     let Some(user) = user.cloned() else { return };
-    command.env("HOME", &user.home).env("USER", &user.name).current_dir("/");
+    command
+        .env("HOME", &user.home)
+        .env("USER", &user.name)
+        .current_dir("/");
     // SAFETY: the closure makes system calls only.
     unsafe { command.pre_exec(move || user.become_user()) };
 }
@@ -276,7 +279,10 @@ pub fn can_use(gputrace: &Path, user: &User) -> bool {
     let mut command = Command::new(gputrace);
     command.args([COMMAND, TRY]);
     as_user(&mut command, Some(user));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
@@ -306,7 +312,10 @@ pub(crate) fn make(setting: &Setting, mode: Mode) -> Result<Made, RecordError> {
         Mode::Node => node(setting, deadline)?,
     };
     Ok(Made {
-        said: said.iter().filter_map(|line| serde_json::from_str(line).ok()).collect(),
+        said: said
+            .iter()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect(),
         capture: setting.directory.join(format!("{}.gtcap", mode.file())),
     })
 }
@@ -368,11 +377,16 @@ fn attach(setting: &Setting, deadline: Instant) -> Result<Vec<String>, RecordErr
         return Ok(said.all);
     }
     let mut recorder = recorder(setting, Mode::Attach);
-    recorder.arg("-p").arg(program.child.id().to_string()).stdout(Stdio::null());
+    recorder
+        .arg("-p")
+        .arg(program.child.id().to_string())
+        .stdout(Stdio::null());
     let mut recorder = Process::start("gputrace", &mut recorder)?;
     let mut told = Lines::of(pipe(recorder.child.stderr.take(), "gputrace")?);
     begun(&mut told, deadline)?;
-    go_on.write_all(b"\n").map_err(|error| RecordError::Io(WHAT, error))?;
+    go_on
+        .write_all(b"\n")
+        .map_err(|error| RecordError::Io(WHAT, error))?;
     program.wait(deadline)?;
     // The recorder ends by itself when its target has.
     finished(&mut recorder, &mut told, deadline)?;

@@ -115,7 +115,9 @@ impl Verdict {
     #[must_use]
     pub const fn sentence(self) -> &'static str {
         match self {
-            Self::Right => "What gputrace records of this GPU is true: nothing contradicts what the program and the runtime know.",
+            Self::Right => {
+                "What gputrace records of this GPU is true: nothing contradicts what the program and the runtime know."
+            }
             Self::Wrong => {
                 "Something is wrong, see above. Please open an issue with the file that --output writes: it names no \
                  host, user, path or process."

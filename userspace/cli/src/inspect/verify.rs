@@ -201,7 +201,13 @@ fn ready(machine: &Machine, rows: &mut Vec<Row>) -> bool {
         return false;
     }
     let found = format!("{}; the first is verified", gpus.join(", "));
-    rows.push(row("GPU", Status::Ok, found, "there is something to verify", None));
+    rows.push(row(
+        "GPU",
+        Status::Ok,
+        found,
+        "there is something to verify",
+        None,
+    ));
     if !rustix::process::geteuid().is_root() {
         rows.push(row(
             "permission",

@@ -43,7 +43,11 @@ pub(super) fn rows(evidence: &Evidence<'_>) -> Vec<Row> {
             Row::new(
                 name,
                 Status::Wrong,
-                format!("{} recorded of {}, {wrong} with other bytes or direction", pairs.len(), said.len()),
+                format!(
+                    "{} recorded of {}, {wrong} with other bytes or direction",
+                    pairs.len(),
+                    said.len()
+                ),
                 "calls that copy are missed or misread",
             )
             .next(ISSUE)
@@ -56,13 +60,21 @@ pub(super) fn rows(evidence: &Evidence<'_>) -> Vec<Row> {
     for (said, copy) in said.iter().zip(&pairs) {
         let Some(seen) = said.seen_ns else { continue };
         let late = copy.time.begin_window.earliest > seen;
-        let early = copy.time.end_window.latest.is_some_and(|latest| latest < said.asked_ns);
+        let early = copy
+            .time
+            .end_window
+            .latest
+            .is_some_and(|latest| latest < said.asked_ns);
         outside += usize::from(late || early);
         if let Some([begin, end]) = said.runtime_ns {
             timed += 1;
             if copy.time.quality == Quality::Exact {
                 exact += 1;
-                off.push(difference(copy.time.begin, begin).abs().max(difference(copy.time.end, end).abs()));
+                off.push(
+                    difference(copy.time.begin, begin)
+                        .abs()
+                        .max(difference(copy.time.end, end).abs()),
+                );
             }
         }
     }
@@ -81,11 +93,28 @@ pub(super) fn rows(evidence: &Evidence<'_>) -> Vec<Row> {
         )
         .next(ISSUE)
     } else if worst.is_some_and(|worst| worst > CONVERSION_NS) {
-        Row::new(name, Status::Wrong, found, "times of copies are not the runtime's").next(ISSUE)
+        Row::new(
+            name,
+            Status::Wrong,
+            found,
+            "times of copies are not the runtime's",
+        )
+        .next(ISSUE)
     } else if timed == 0 {
-        Row::new(name, Status::Warning, found, "only number, bytes and bounds can be checked")
+        Row::new(
+            name,
+            Status::Warning,
+            found,
+            "only number, bytes and bounds can be checked",
+        )
     } else if exact * 100 < timed * 95 {
-        Row::new(name, Status::Wrong, found, "stamps of copies are not found or not believed").next(ISSUE)
+        Row::new(
+            name,
+            Status::Wrong,
+            found,
+            "stamps of copies are not found or not believed",
+        )
+        .next(ISSUE)
     } else {
         Row::new(name, Status::Ok, found, "bytes, directions and times are right")
     };

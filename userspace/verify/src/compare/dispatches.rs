@@ -30,7 +30,9 @@ fn count(evidence: &Evidence<'_>) -> Row {
         Row::new(
             NAME,
             Status::Wrong,
-            format!("{found} of {required} recorded, {twice} twice, {invented} that the program knows nothing of"),
+            format!(
+                "{found} of {required} recorded, {twice} twice, {invented} that the program knows nothing of"
+            ),
             "packets are missed or misread",
         )
         .next(ISSUE)
@@ -45,7 +47,10 @@ fn names(evidence: &Evidence<'_>) -> Row {
     const NAME: &str = "names and sizes";
     let (mut nameless, mut wrong) = (0_usize, 0_usize);
     for one in &evidence.matched {
-        let kernel = one.recorded.kernel.and_then(|id| evidence.recording.kernels.get(&id));
+        let kernel = one
+            .recorded
+            .kernel
+            .and_then(|id| evidence.recording.kernels.get(&id));
         let name = kernel.map(|kernel| kernel.kernel.name.as_str());
         nameless += usize::from(name.is_none());
         let same = name.is_none_or(|name| name == one.said.kernel.name())
@@ -69,7 +74,8 @@ fn names(evidence: &Evidence<'_>) -> Row {
         )
         .next(ISSUE),
     };
-    row.figure("nameless", nameless as f64).figure("wrong", wrong as f64)
+    row.figure("nameless", nameless as f64)
+        .figure("wrong", wrong as f64)
 }
 
 /// Packets of a queue wait for those before them, so they begin in the order of their places.
@@ -77,7 +83,11 @@ fn order(evidence: &Evidence<'_>) -> Row {
     const NAME: &str = "order";
     let mut queues: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
     // The begin of a dispatch with bounds only is the earliest possible one.
-    for one in evidence.matched.iter().filter(|one| one.recorded.time.quality.is_drawn()) {
+    for one in evidence
+        .matched
+        .iter()
+        .filter(|one| one.recorded.time.quality.is_drawn())
+    {
         let place = (one.recorded.index, one.recorded.time.begin);
         queues.entry(one.said.queue).or_default().push(place);
     }

@@ -98,7 +98,10 @@ impl<'a> Evidence<'a> {
         let encloses = evidence.stamped_and_clocked().all(|(one, [begin, end])| {
             let time = one.recorded.time;
             time.begin_window.earliest <= begin.0 + begin.1
-                && time.end_window.latest.is_some_and(|latest| end.0.saturating_sub(end.1) <= latest)
+                && time
+                    .end_window
+                    .latest
+                    .is_some_and(|latest| end.0.saturating_sub(end.1) <= latest)
         });
         evidence.impossible = evidence.matched.iter().filter(|one| one.is_impossible()).count();
         evidence.trusts_clock = encloses && evidence.impossible == 0;

@@ -46,7 +46,8 @@ pub(crate) fn rows(mode: Mode, said: &[Said], recording: &Recording) -> Vec<Row>
 /// Whether the program did everything.
 pub(crate) fn program(said: &[Said]) -> Row {
     const NAME: &str = "program";
-    const ALONE: &str = "this is not gputrace's doing unless it works without: `gputrace verify-work` runs the program alone";
+    const ALONE: &str =
+        "this is not gputrace's doing unless it works without: `gputrace verify-work` runs the program alone";
     let wrong = |found: String, meaning: &str| Row::new(NAME, Status::Wrong, found, meaning).next(ALONE);
     let not_run = |found: String, next: &str| {
         Row::new(NAME, Status::Wrong, found, "there is nothing to verify")
@@ -96,7 +97,10 @@ pub(crate) fn program(said: &[Said]) -> Row {
 fn scratch(evidence: &Evidence<'_>) -> Row {
     const NAME: &str = "scratch memory";
     let expected = evidence.of_scratch();
-    let recorded = expected.iter().filter(|one| one.recorded.private_size >= 1024).count();
+    let recorded = expected
+        .iter()
+        .filter(|one| one.recorded.private_size >= 1024)
+        .count();
     let [given, lost] = evidence.recording.scratch;
     let row = |status, meaning: &str| {
         let found = format!(
@@ -133,7 +137,13 @@ fn scratch(evidence: &Evidence<'_>) -> Row {
 fn account(recording: &Recording) -> Row {
     const NAME: &str = "account";
     let wrong = |found: String| {
-        Row::new(NAME, Status::Wrong, found, "the recording does not account for what it saw").next(ISSUE)
+        Row::new(
+            NAME,
+            Status::Wrong,
+            found,
+            "the recording does not account for what it saw",
+        )
+        .next(ISSUE)
     };
     let Some(ledger) = recording.ledger.as_ref().filter(|ledger| ledger.complete) else {
         return wrong("there is no final account".to_owned());
@@ -155,14 +165,25 @@ fn account(recording: &Recording) -> Row {
     let unreadable = total.dropped_for(DropReason::MemoryUnreadable);
     let found = format!("{seen} seen, {lost} lost");
     let row = match lost {
-        0 => Row::new(NAME, Status::Ok, found, "everything that was seen is in the recording"),
+        0 => Row::new(
+            NAME,
+            Status::Ok,
+            found,
+            "everything that was seen is in the recording",
+        ),
         _ if lost == unreadable => Row::new(
             NAME,
             Status::Warning,
             found,
             "memory that the kernel was just moving could not be read",
         ),
-        _ => Row::new(NAME, Status::Wrong, found, "a small program must not lose anything").next(ISSUE),
+        _ => Row::new(
+            NAME,
+            Status::Wrong,
+            found,
+            "a small program must not lose anything",
+        )
+        .next(ISSUE),
     };
     row.figure("seen", seen as f64).figure("lost", lost as f64)
 }
@@ -197,13 +218,18 @@ mod tests {
         assert_eq!(percentile(&mut [], 50), None);
         assert_eq!(percentile(&mut [3, 1, 2], 50), Some(2));
         assert_eq!(percentile(&mut [3, 1, 2], 100), Some(3));
-        assert_eq!((time(-5), time(1500), time(25_000_000)), ("-5 ns".into(), "1.5 us".into(), "25.0 ms".into()));
+        assert_eq!(
+            (time(-5), time(1500), time(25_000_000)),
+            ("-5 ns".into(), "1.5 us".into(), "25.0 ms".into())
+        );
         assert_eq!((difference(1, 3), difference(3, 1)), (-2, 2));
     }
 
     #[test]
     fn a_program_that_stops_is_told_of() {
-        let stuck = Said::Stuck { what: "the first dispatch".to_owned() };
+        let stuck = Said::Stuck {
+            what: "the first dispatch".to_owned(),
+        };
         assert_eq!(program(&[Said::Ready, stuck]).status, Status::Wrong);
         assert_eq!(program(&[]).status, Status::Wrong);
         assert_eq!(program(&[Said::Done]).status, Status::Ok);

@@ -63,11 +63,15 @@ fn behaviour(evidence: &Evidence<'_>) -> Behaviour {
                 all.steps.push(step);
             }
             for index in before..change.index {
-                let previous = index.checked_sub(1).and_then(|previous| clocks.get(&(*queue, previous)));
-                let ran_on = previous.is_some_and(|[_, (end, uncertainty)]| end.saturating_sub(*uncertainty) > change.seen_ns);
+                let previous = index
+                    .checked_sub(1)
+                    .and_then(|previous| clocks.get(&(*queue, previous)));
+                let ran_on = previous
+                    .is_some_and(|[_, (end, uncertainty)]| end.saturating_sub(*uncertainty) > change.seen_ns);
                 all.ahead += usize::from(ran_on);
                 if let Some([(begin, uncertainty), _]) = clocks.get(&(*queue, index)) {
-                    all.late.push(difference(change.before_ns, begin + uncertainty).max(0));
+                    all.late
+                        .push(difference(change.before_ns, begin + uncertainty).max(0));
                 }
             }
             before = change.index;
@@ -119,7 +123,12 @@ fn read_index(evidence: &Evidence<'_>) -> Row {
             time(longest)
         );
         if longest < VERY_LATE_NS {
-            Row::new(NAME, Status::Ok, found, "kernels without completion signals can be told apart by it")
+            Row::new(
+                NAME,
+                Status::Ok,
+                found,
+                "kernels without completion signals can be told apart by it",
+            )
         } else {
             Row::new(
                 NAME,
@@ -155,7 +164,9 @@ fn estimates(evidence: &Evidence<'_>) -> Row {
     // Sums of estimated and true durations, and how many.
     let mut kernels: BTreeMap<Kernel, (i64, i64, i64)> = BTreeMap::new();
     for one in &evidence.matched {
-        if let (Quality::Sampled, Some([begin, end]), true) = (one.recorded.time.quality, one.clock, evidence.trusts_clock) {
+        if let (Quality::Sampled, Some([begin, end]), true) =
+            (one.recorded.time.quality, one.clock, evidence.trusts_clock)
+        {
             let sums = kernels.entry(one.said.kernel).or_default();
             sums.0 += difference(one.recorded.time.end, one.recorded.time.begin);
             sums.1 += difference(end.0, begin.0);
@@ -172,13 +183,23 @@ fn estimates(evidence: &Evidence<'_>) -> Row {
         );
     }
     let (mut texts, mut worst) = (Vec::new(), 0.0_f64);
-    let mut row = Row::new(NAME, Status::Ok, "", "means of kernels without stamps are close to the truth");
+    let mut row = Row::new(
+        NAME,
+        Status::Ok,
+        "",
+        "means of kernels without stamps are close to the truth",
+    );
     for (kernel, (estimated, really, count)) in &kernels {
         let mean = |sum: &i64| sum / count;
         let (estimated, really) = (mean(estimated), mean(really));
         let off = (estimated as f64 / really.max(1) as f64 - 1.0) * 100.0;
         worst = worst.max(off.abs());
-        texts.push(format!("{} {} (really {})", short(*kernel), time(estimated), time(really)));
+        texts.push(format!(
+            "{} {} (really {})",
+            short(*kernel),
+            time(estimated),
+            time(really)
+        ));
         row = row.figure(figure(*kernel), off);
     }
     row.found = format!("mean durations: {}", texts.join(", "));
@@ -204,5 +225,129 @@ const fn figure(kernel: Kernel) -> &'static str {
         Kernel::Medium => "medium_off_percent",
         Kernel::Long => "long_off_percent",
         Kernel::Scratch => "scratch_off_percent",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_kfd::clock::{ClockModel, ClockSample};
+    use gputrace_timeline::gpu::{Dispatch as Recorded, GpuTime};
+
+    use super::*;
+    use crate::{
+        capture::Recording,
+        log::{Change, Dispatch, Part},
+        record::Mode,
+    };
+
+    const PACKETS: u64 = 20;
+    /// A kernel takes 9 us, and the next begins 1 us later.
+    const KERNEL_NS: u64 = 9_000;
+    const EVERY_NS: u64 = 10_000;
+    /// Begin of the first, ns of the host. The GPU counts tens of ns from the same moment on.
+    const FIRST_NS: u64 = 5_000_000;
+
+    fn begin(index: u64) -> u64 {
+        FIRST_NS + index * EVERY_NS
+    }
+
+    fn dispatch(index: u64) -> Said {
+        let span = [begin(index), begin(index) + KERNEL_NS];
+        Said::Dispatch(Dispatch {
+            part: Part::Plain,
+            queue: 1,
+            index,
+            kernel: Kernel::Short,
+            grid: [64, 1, 1],
+            workgroup: [64, 1, 1],
+            ticks: KERNEL_NS / 10,
+            signalled: false,
+            rung_ns: FIRST_NS - 1_000_000,
+            seen_ns: Some(FIRST_NS + 1_000_000_000),
+            runtime_ns: None,
+            clock_ticks: Some(span.map(|ns| ns / 10)),
+            clock_ns: None,
+        })
+    }
+
+    /// The row about a read index that changes so.
+    fn row(changes: impl Fn(u64) -> Change) -> Row {
+        let sample = |boottime_ns| ClockSample {
+            gpu_id: 7,
+            gpu_tick: boottime_ns / 10,
+            boottime_ns,
+            ..ClockSample::default()
+        };
+        let recording = Recording {
+            clock: ClockModel::new(7, [sample(0), sample(1_000_000_000)]),
+            dispatches: (0..PACKETS)
+                .map(|index| {
+                    let time = GpuTime {
+                        quality: Quality::Sampled,
+                        begin: begin(index),
+                        end: begin(index) + 20_000,
+                        ..GpuTime::default()
+                    };
+                    let dispatch = Recorded {
+                        index,
+                        time,
+                        ..Recorded::default()
+                    };
+                    (1, dispatch)
+                })
+                .collect(),
+            ..Recording::default()
+        };
+        let mut said: Vec<Said> = (0..PACKETS).map(dispatch).collect();
+        said.push(Said::ReadIndex {
+            queue: 1,
+            from: 0,
+            changes: (0..PACKETS).map(changes).collect(),
+        });
+        let evidence = Evidence::new(Mode::Launch, &said, &recording);
+        assert!(evidence.trusts_clock);
+        let off = estimates(&evidence).figures["short_off_percent"];
+        assert!((off - 122.2).abs() < 0.1, "20 us in place of 9: {off}");
+        read_index(&evidence)
+    }
+
+    fn change(at_ns: u64, index: u64) -> Change {
+        Change {
+            before_ns: at_ns - 500,
+            seen_ns: at_ns + 500,
+            index,
+        }
+    }
+
+    #[test]
+    fn it_is_seen_how_the_read_index_is_reported() {
+        let at_once = row(|packet| change(begin(packet), packet + 1));
+        assert_eq!(at_once.status, Status::Ok);
+        assert!(at_once.found.contains("at once"), "{}", at_once.found);
+        let late = row(|packet| change(begin(packet) + 80_000, packet + 1));
+        assert_eq!(late.status, Status::Ok);
+        assert!(late.found.contains("late"), "{}", late.found);
+        let very_late = row(|packet| change(begin(packet) + 5_000_000, packet + 1));
+        assert_eq!(very_late.status, Status::Warning);
+    }
+
+    #[test]
+    fn a_packet_taken_too_early_is_wrong() {
+        // The second packet is taken when the first begins, and so on; the last is on time.
+        let ahead = row(|packet| change(begin(packet), (packet + 2).min(PACKETS)));
+        assert_eq!(ahead.status, Status::Wrong);
+        assert_eq!(ahead.figures["ahead"], (PACKETS - 1) as f64);
+    }
+
+    #[test]
+    fn a_pause_of_the_program_proves_nothing() {
+        // It did not look for a second.
+        let row = row(|packet| Change {
+            before_ns: begin(0),
+            seen_ns: begin(0) + 1_000_000_000,
+            index: packet + 1,
+        });
+        assert_eq!(row.status, Status::Warning);
+        assert!(row.found.contains("could not be seen"), "{}", row.found);
     }
 }

@@ -36,7 +36,10 @@ fn stamps(evidence: &Evidence<'_>) -> Row {
         };
         backwards += usize::from(begin > end);
         let early = difference(one.said.rung_ns, begin) > WORST_NS;
-        let late = one.said.seen_ns.is_some_and(|seen| difference(end, seen) > WORST_NS);
+        let late = one
+            .said
+            .seen_ns
+            .is_some_and(|seen| difference(end, seen) > WORST_NS);
         outside += usize::from(begin <= end && (early || late));
     }
     let row = if asked == 0 {
@@ -93,10 +96,16 @@ fn exact(evidence: &Evidence<'_>) -> Row {
         }
     }
     if all == 0 {
-        return Row::new(NAME, Status::Warning, "none to compare", "nothing can be said of exact times");
+        return Row::new(
+            NAME,
+            Status::Warning,
+            "none to compare",
+            "nothing can be said of exact times",
+        );
     }
     let figures = |row: Row, begins: &mut [i64], lengths: &mut [i64]| {
-        let number = |values: &mut [i64], percent| percentile(values, percent).map_or(f64::NAN, |ns| ns as f64);
+        let number =
+            |values: &mut [i64], percent| percentile(values, percent).map_or(f64::NAN, |ns| ns as f64);
         row.figure("stamped", all as f64)
             .figure("exact", exact as f64)
             .figure("begin_off_p50_ns", number(begins, 50))
@@ -183,7 +192,12 @@ fn kernel_clock(evidence: &Evidence<'_>) -> Row {
         time(drain)
     );
     let row = if evidence.trusts_clock {
-        Row::new(NAME, Status::Ok, found, "stamps enclose the kernels, and are of the same clock")
+        Row::new(
+            NAME,
+            Status::Ok,
+            found,
+            "stamps enclose the kernels, and are of the same clock",
+        )
     } else {
         Row::new(
             NAME,
@@ -228,14 +242,28 @@ fn clock(evidence: &Evidence<'_>) -> Row {
     let uncertainty = percentile(&mut uncertain, 50);
     let of_ticks = match (worst, uncertainty) {
         (Some(worst), Some(uncertainty)) => {
-            format!("; ticks within {} of the runtime's, known to {}", time(worst), time(uncertainty))
+            format!(
+                "; ticks within {} of the runtime's, known to {}",
+                time(worst),
+                time(uncertainty)
+            )
         }
         _ => String::new(),
     };
-    let found = format!("{:.3} MHz, {ppm:.0} ppm from the runtime's{of_ticks}", hz as f64 / 1e6);
-    let agrees = ppm.abs() < 500.0 && typical.is_none_or(|ns| ns <= CONVERSION_NS) && worst.is_none_or(|ns| ns <= WORST_NS);
+    let found = format!(
+        "{:.3} MHz, {ppm:.0} ppm from the runtime's{of_ticks}",
+        hz as f64 / 1e6
+    );
+    let agrees = ppm.abs() < 500.0
+        && typical.is_none_or(|ns| ns <= CONVERSION_NS)
+        && worst.is_none_or(|ns| ns <= WORST_NS);
     let row = if agrees {
-        Row::new(NAME, Status::Ok, found, "gputrace and the runtime put ticks at the same moments")
+        Row::new(
+            NAME,
+            Status::Ok,
+            found,
+            "gputrace and the runtime put ticks at the same moments",
+        )
     } else {
         Row::new(
             NAME,
@@ -269,7 +297,9 @@ fn violates(window: Window, truth: &Truth) -> bool {
 fn truths(one: &Matched<'_>, trusts_clock: bool) -> Option<[Truth; 2]> {
     let (rung, seen) = (one.said.rung_ns, one.said.seen_ns?);
     let clock = one.clock.filter(|_| trusts_clock);
-    let [begun, ending] = clock.map_or([seen, rung], |[begin, end]| [begin.0 + begin.1, end.0.saturating_sub(end.1)]);
+    let [begun, ending] = clock.map_or([seen, rung], |[begin, end]| {
+        [begin.0 + begin.1, end.0.saturating_sub(end.1)]
+    });
     Some([
         Truth {
             from: rung,
@@ -297,13 +327,17 @@ fn windows(evidence: &Evidence<'_>) -> Row {
         if let Some(count) = qualities.get_mut(recorded.quality as usize) {
             *count += 1;
         }
-        if let (Quality::Sampled | Quality::Bounded, Some(latest)) = (recorded.quality, recorded.end_window.latest) {
+        if let (Quality::Sampled | Quality::Bounded, Some(latest)) =
+            (recorded.quality, recorded.end_window.latest)
+        {
             widths.push(difference(latest, recorded.begin_window.earliest));
         }
     }
     let [submitted, bounded, sampled, exact] = qualities;
     let width = percentile(&mut widths, 50);
-    let of_widths = width.map_or_else(String::new, |width| format!("; half of the others' are narrower than {}", time(width)));
+    let of_widths = width.map_or_else(String::new, |width| {
+        format!("; half of the others' are narrower than {}", time(width))
+    });
     let row = match wrong {
         0 if all > 0 => Row::new(
             NAME,

@@ -149,7 +149,13 @@ impl<'a> Dispatcher<'a> {
     }
 
     /// One after the other, with signals that are used again and again.
-    fn single(&mut self, machine: &Machine<'_>, part: Part, stamped: bool, kernels: &[Kernel]) -> Result<(), Stop> {
+    fn single(
+        &mut self,
+        machine: &Machine<'_>,
+        part: Part,
+        stamped: bool,
+        kernels: &[Kernel],
+    ) -> Result<(), Stop> {
         let api = machine.api;
         let mut signals = Vec::new();
         for _ in 0..SIGNALS.min(kernels.len()) {
@@ -211,12 +217,16 @@ impl<'a> Dispatcher<'a> {
             return Ok(());
         };
         let (from, changes) = self.follow(end);
-        let outcome = wait_for(api, signal, || format!("the last of {} dispatches", kernels.len()));
+        let outcome = wait_for(api, signal, || {
+            format!("the last of {} dispatches", kernels.len())
+        });
         for mut one in all {
             match outcome {
                 Ok(seen) => self.complete(machine, &mut one, seen),
                 // Those whose own signal completed before are not to blame.
-                Err(_) if one.signal.0 != 0 && api.wait(one.signal, 0) => self.complete(machine, &mut one, now()),
+                Err(_) if one.signal.0 != 0 && api.wait(one.signal, 0) => {
+                    self.complete(machine, &mut one, now());
+                }
                 Err(_) => {}
             }
             if one.signal.0 != 0 && outcome.is_ok() {
@@ -334,9 +344,12 @@ impl<'a> Dispatcher<'a> {
     /// Takes what is known of a dispatch that has ended.
     fn complete(&self, machine: &Machine<'_>, one: &mut Submitted, seen_ns: u64) {
         one.said.seen_ns = Some(seen_ns);
-        // SAFETY: there are `ROOM` slots, and it was written by `submit`.
-        let slot = unsafe { &*self.slots.add(one.slot) };
-        let [begin, end] = [0, 1].map(|at: usize| slot.clock.get(at).map_or(0, |tick| tick.load(Ordering::Acquire)));
+        // SAFETY: there are `ROOM` slots.
+        let slot = unsafe { self.slots.add(one.slot) };
+        // SAFETY: it was written by `submit`, and is not written again by this program before this function has returned.
+        let slot = unsafe { &*slot };
+        let [begin, end] =
+            [0, 1].map(|at: usize| slot.clock.get(at).map_or(0, |tick| tick.load(Ordering::Acquire)));
         if end != 0 {
             one.said.clock_ticks = Some([begin, end]);
             let at = |tick| machine.api.system_time(machine.gpu, tick).ok();

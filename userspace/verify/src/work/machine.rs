@@ -124,7 +124,11 @@ impl<'a> Machine<'a> {
         let hz = u128::from(TICKS) * 1_000_000_000 / u128::from(ns.max(1));
         match u64::try_from(hz) {
             Ok(hz @ 1_000_000..=10_000_000_000) => self.frequency_hz = hz,
-            _ => return Err(Stop::Failed(format!("the runtime makes {ns} ns of {TICKS} ticks"))),
+            _ => {
+                return Err(Stop::Failed(format!(
+                    "the runtime makes {ns} ns of {TICKS} ticks"
+                )));
+            }
         }
         Ok(())
     }

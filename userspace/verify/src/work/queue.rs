@@ -16,6 +16,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two looks whether the queue has failed meanwhile; ns.
 const SLICE_NS: u64 = 50_000_000;
 
+/// Bytes of a packet that are stored last: header and set-up.
+const HEADER: usize = size_of::<u32>();
+
 /// Now; ns, `CLOCK_BOOTTIME`.
 pub(super) fn now() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
@@ -71,7 +74,12 @@ pub(super) struct Ring<'a> {
 }
 
 impl<'a> Ring<'a> {
-    pub(super) fn new(api: &'a Api, agent: crate::hsa::Agent, packets: u32, stamps: bool) -> Result<Self, HsaError> {
+    pub(super) fn new(
+        api: &'a Api,
+        agent: crate::hsa::Agent,
+        packets: u32,
+        stamps: bool,
+    ) -> Result<Self, HsaError> {
         let queue = api.queue(agent, packets, failed, std::ptr::null_mut())?;
         if stamps {
             api.stamp(queue)?;
@@ -95,7 +103,10 @@ impl<'a> Ring<'a> {
         let deadline = Instant::now() + PATIENCE;
         while (first + count).saturating_sub(self.read_index()) > self.size {
             if Instant::now() > deadline {
-                return Err(Stop::Stuck(format!("the packets of a whole ring of {}", self.size)));
+                return Err(Stop::Stuck(format!(
+                    "the packets of a whole ring of {}",
+                    self.size
+                )));
             }
             std::thread::yield_now();
         }
@@ -108,9 +119,12 @@ impl<'a> Ring<'a> {
         let slot = (index % self.size) as usize;
         // SAFETY: the ring has `size` packets.
         let place = unsafe { self.base.add(slot) };
-        let body = std::ptr::from_ref(packet).cast::<u8>();
-        // SAFETY: both are packets, the place is reserved for this program, and the GPU leaves it alone: its header is invalid.
-        unsafe { std::ptr::copy_nonoverlapping(body.add(4), place.cast::<u8>().add(4), size_of::<Packet>() - 4) };
+        let body = std::ptr::from_ref(packet).cast::<u8>().wrapping_add(HEADER);
+        let to = place.cast::<u8>().wrapping_add(HEADER);
+        let bytes = size_of::<Packet>() - HEADER;
+        // SAFETY: both are the rest of a packet; the place is reserved for this program, and the GPU leaves it alone: its header
+        // is invalid.
+        unsafe { std::ptr::copy_nonoverlapping(body, to, bytes) };
         // SAFETY: the first word of a packet is aligned.
         let header = unsafe { AtomicU32::from_ptr(place.cast()) };
         header.store(packet.header_and_setup, Ordering::Release);
