@@ -161,7 +161,7 @@ fn without_faults_all_is_right_in_every_mode() {
 
 #[test]
 fn another_clock_and_a_late_read_index_are_not_wrong() {
-    let before = "[[agent]]\ngfx = \"gfx1030\"\nclock = { drift_ppb = 80_000, offset_ticks = 99 }\n";
+    let before = "[[agent]]\ngfx = \"gfx1030\"\ndevice_id = 0x73bf\nclock = { drift_ppb = 80_000, offset_ticks = 99 }\n";
     // The settings end in their table about queues.
     let behind = "read_index_step = 16\nread_index_delay_ns = 300_000\n";
     let Some(verified) = verify("launch,attach", before, behind) else {

@@ -239,7 +239,12 @@ impl Api {
                     call!(api, init())?;
                     return Ok(api);
                 }
-                Err(error) => said.push(error.to_string()),
+                Err(error) => {
+                    // What the dynamic linker said is behind what libloading says.
+                    let why = std::error::Error::source(&error)
+                        .map_or_else(|| error.to_string(), ToString::to_string);
+                    said.push(why);
+                }
             }
         }
         Err(HsaError::Library(said.join("; ")))

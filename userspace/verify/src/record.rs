@@ -21,6 +21,10 @@ use crate::log::Said;
 
 /// How long a program may take for a recording in all.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// What gputrace says when it has put its probes onto the HSA runtime.
+const FOLLOWS: &str = "following the GPU's work";
+/// A recorder of the whole node notices a new library within that time.
+const NOTICED: Duration = Duration::from_secs(10);
 /// Between two looks whether a process has ended.
 const LOOK: Duration = Duration::from_millis(5);
 /// The hidden command of gputrace that is the program.
@@ -61,6 +65,12 @@ impl Mode {
             Self::Attach => "Attach",
             Self::Node => "Whole node",
         }
+    }
+
+    /// Whether the program has used its queues before the recorder sees what it does: a library that comes up while a node is
+    /// recorded gets its probes some milliseconds later.
+    pub(crate) const fn comes_late(self) -> bool {
+        matches!(self, Self::Attach | Self::Node)
     }
 
     const fn file(self) -> &'static str {
@@ -185,12 +195,14 @@ struct Lines {
 impl Lines {
     /// No line of gputrace or the program is longer.
     const LONGEST: u64 = 1 << 20;
+    /// Neither says more lines. The program may be another user's.
+    const MOST: usize = 1 << 16;
 
     fn of(pipe: impl Read + Send + 'static) -> Self {
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
             let mut pipe = BufReader::new(pipe);
-            loop {
+            for _ in 0..Self::MOST {
                 let mut line = Vec::new();
                 let read = (&mut pipe).take(Self::LONGEST).read_until(b'\n', &mut line);
                 if !read.is_ok_and(|length| length > 0) {
@@ -246,9 +258,9 @@ fn work(setting: &Setting, mode: Mode) -> Vec<std::ffi::OsString> {
         words.extend([LIBRARY.into(), library.into()]);
     }
     match mode {
-        Mode::Attach => words.push(WAITS.into()),
+        Mode::Attach | Mode::Node => words.push(WAITS.into()),
         Mode::KernelCopies => words.push(COPIES_ONLY.into()),
-        Mode::Launch | Mode::Node => {}
+        Mode::Launch => {}
     }
     words
 }
@@ -364,15 +376,45 @@ fn finished(recorder: &mut Process, told: &mut Lines, deadline: Instant) -> Resu
     })
 }
 
+/// The program, which waits.
+struct Started {
+    program: Process,
+    said: Lines,
+    go_on: ChildStdin,
+    /// Whether it waits, and has not failed.
+    ready: bool,
+}
+
+fn start(
+    setting: &Setting,
+    mode: Mode,
+    what: &'static str,
+    deadline: Instant,
+) -> Result<Started, RecordError> {
+    let mut program = command(setting, mode);
+    program.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = Process::start(what, &mut program)?;
+    let mut said = Lines::of(pipe(program.child.stdout.take(), what)?);
+    let go_on = pipe(program.child.stdin.take(), what)?;
+    let waits = serde_json::to_string(&Said::Ready).unwrap_or_default();
+    let ready = said.wait_for(deadline, |line| line == waits);
+    Ok(Started {
+        program,
+        said,
+        go_on,
+        ready,
+    })
+}
+
 fn attach(setting: &Setting, deadline: Instant) -> Result<Vec<String>, RecordError> {
     const WHAT: &str = "the bundled program";
-    let mut program = command(setting, Mode::Attach);
-    program.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut program = Process::start(WHAT, &mut program)?;
-    let mut said = Lines::of(pipe(program.child.stdout.take(), WHAT)?);
-    let mut go_on: ChildStdin = pipe(program.child.stdin.take(), WHAT)?;
-    let ready = serde_json::to_string(&Said::Ready).unwrap_or_default();
-    if !said.wait_for(deadline, |line| line == ready) {
+    let Started {
+        mut program,
+        mut said,
+        mut go_on,
+        ready,
+    } = start(setting, Mode::Attach, WHAT, deadline)?;
+    if !ready {
         // It has said why not.
         return Ok(said.all);
     }
@@ -400,10 +442,20 @@ fn node(setting: &Setting, deadline: Instant) -> Result<Vec<String>, RecordError
     let mut recorder = Process::start("gputrace", &mut recorder)?;
     let mut told = Lines::of(pipe(recorder.child.stderr.take(), "gputrace")?);
     begun(&mut told, deadline)?;
-    let mut program = command(setting, Mode::Node);
-    program.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut program = Process::start(WHAT, &mut program)?;
-    let mut said = Lines::of(pipe(program.child.stdout.take(), WHAT)?);
+    let Started {
+        mut program,
+        mut said,
+        mut go_on,
+        ready,
+    } = start(setting, Mode::Node, WHAT, deadline)?;
+    if ready {
+        let follows = |line: &str| line.contains(FOLLOWS);
+        // If it is not said, the rows will show what is missing.
+        let _ = told.all.iter().any(|line| follows(line)) || told.wait_for(Instant::now() + NOTICED, follows);
+        go_on
+            .write_all(b"\n")
+            .map_err(|error| RecordError::Io(WHAT, error))?;
+    }
     program.wait(deadline)?;
     recorder.interrupt();
     finished(&mut recorder, &mut told, deadline)?;

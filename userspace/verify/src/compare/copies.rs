@@ -72,8 +72,8 @@ pub(super) fn rows(evidence: &Evidence<'_>) -> Vec<Row> {
                 exact += 1;
                 off.push(
                     difference(copy.time.begin, begin)
-                        .abs()
-                        .max(difference(copy.time.end, end).abs()),
+                        .saturating_abs()
+                        .max(difference(copy.time.end, end).saturating_abs()),
                 );
             }
         }

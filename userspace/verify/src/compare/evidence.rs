@@ -78,7 +78,7 @@ impl<'a> Evidence<'a> {
             let Said::Dispatch(one) = one else { continue };
             let found = by_place.remove(&(one.queue, one.index));
             // What ran before the recorder came need not be there.
-            let required = mode != Mode::Attach || one.part != Part::Before;
+            let required = !mode.comes_late() || one.part != Part::Before;
             evidence.required += usize::from(required);
             evidence.missing += usize::from(required && found.is_none());
             if let Some((recorded, _)) = found {
@@ -97,7 +97,7 @@ impl<'a> Evidence<'a> {
         evidence.invented = by_place.len();
         let encloses = evidence.stamped_and_clocked().all(|(one, [begin, end])| {
             let time = one.recorded.time;
-            time.begin_window.earliest <= begin.0 + begin.1
+            time.begin_window.earliest <= begin.0.saturating_add(begin.1)
                 && time
                     .end_window
                     .latest

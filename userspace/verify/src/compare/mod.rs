@@ -123,7 +123,7 @@ fn scratch(evidence: &Evidence<'_>) -> Row {
         return row(Status::Wrong, "the size of private memory is wrong").next(ISSUE);
     }
     // A queue that had it before the recorder came is not given it again.
-    if given == 0 && evidence.mode != Mode::Attach {
+    if given == 0 && !evidence.mode.comes_late() {
         return row(
             Status::Warning,
             "the runtime gave it for less time than lies between two looks, or in another way than is known",

@@ -38,6 +38,8 @@ const VERY_LATE_NS: i64 = 2_000_000;
 fn behaviour(evidence: &Evidence<'_>) -> Behaviour {
     /// Of fewer packets nothing can be said.
     const ENOUGH: u64 = 16;
+    /// The program has fewer packets in a queue: what it says is not believed without bounds.
+    const MOST: usize = 1 << 16;
     let mut all = Behaviour::default();
     // When kernels began and ended, by their place.
     let clocks: BTreeMap<(u64, u64), [(u64, u64); 2]> = evidence
@@ -54,7 +56,7 @@ fn behaviour(evidence: &Evidence<'_>) -> Behaviour {
         if packets < ENOUGH {
             continue;
         }
-        all.packets += usize::try_from(packets).unwrap_or(0);
+        all.packets = all.packets.saturating_add(usize::try_from(packets).unwrap_or(0));
         let mut before = *from;
         for change in changes {
             let close = change.seen_ns.saturating_sub(change.before_ns) < CLOSE_NS;
@@ -62,7 +64,7 @@ fn behaviour(evidence: &Evidence<'_>) -> Behaviour {
             if close {
                 all.steps.push(step);
             }
-            for index in before..change.index {
+            for index in (before..change.index).take(MOST) {
                 let previous = index
                     .checked_sub(1)
                     .and_then(|previous| clocks.get(&(*queue, previous)));
@@ -71,7 +73,7 @@ fn behaviour(evidence: &Evidence<'_>) -> Behaviour {
                 all.ahead += usize::from(ran_on);
                 if let Some([(begin, uncertainty), _]) = clocks.get(&(*queue, index)) {
                     all.late
-                        .push(difference(change.before_ns, begin + uncertainty).max(0));
+                        .push(difference(change.before_ns, begin.saturating_add(*uncertainty)).max(0));
                 }
             }
             before = change.index;
@@ -168,8 +170,10 @@ fn estimates(evidence: &Evidence<'_>) -> Row {
             (one.recorded.time.quality, one.clock, evidence.trusts_clock)
         {
             let sums = kernels.entry(one.said.kernel).or_default();
-            sums.0 += difference(one.recorded.time.end, one.recorded.time.begin);
-            sums.1 += difference(end.0, begin.0);
+            sums.0 = sums
+                .0
+                .saturating_add(difference(one.recorded.time.end, one.recorded.time.begin));
+            sums.1 = sums.1.saturating_add(difference(end.0, begin.0));
             sums.2 += 1;
         }
     }

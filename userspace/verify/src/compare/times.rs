@@ -91,8 +91,12 @@ fn exact(evidence: &Evidence<'_>) -> Row {
         }
         exact += 1;
         if let Some([begin, end]) = one.said.runtime_ns {
-            begins.push(difference(recorded.begin, begin).abs());
-            lengths.push((difference(recorded.end, recorded.begin) - difference(end, begin)).abs());
+            begins.push(difference(recorded.begin, begin).saturating_abs());
+            lengths.push(
+                difference(recorded.end, recorded.begin)
+                    .saturating_sub(difference(end, begin))
+                    .saturating_abs(),
+            );
         }
     }
     if all == 0 {
@@ -232,7 +236,7 @@ fn clock(evidence: &Evidence<'_>) -> Row {
     for one in &evidence.matched {
         if let (Some(clock), Some(runtime)) = (one.clock, one.said.clock_ns) {
             for ((ns, uncertainty), runtime) in clock.into_iter().zip(runtime) {
-                off.push(difference(ns, runtime).abs());
+                off.push(difference(ns, runtime).saturating_abs());
                 uncertain.push(i64::try_from(uncertainty).unwrap_or(i64::MAX));
             }
         }
@@ -298,7 +302,7 @@ fn truths(one: &Matched<'_>, trusts_clock: bool) -> Option<[Truth; 2]> {
     let (rung, seen) = (one.said.rung_ns, one.said.seen_ns?);
     let clock = one.clock.filter(|_| trusts_clock);
     let [begun, ending] = clock.map_or([seen, rung], |[begin, end]| {
-        [begin.0 + begin.1, end.0.saturating_sub(end.1)]
+        [begin.0.saturating_add(begin.1), end.0.saturating_sub(end.1)]
     });
     Some([
         Truth {
