@@ -322,7 +322,7 @@ impl Pair {
             gpus,
             trace_row: None,
         };
-        if time.quality.is_drawn() {
+        if time.is_drawn() {
             self.trace.fields(trace.iter().map(|(_, value)| value(&row)))?;
             row.trace_row = Some(self.trace.rows());
         }

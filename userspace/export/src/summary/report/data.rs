@@ -78,6 +78,12 @@ struct Row {
     count: u64,
     timed: u64,
     total: u64,
+    /// Standard error of the total; that of the mean is its part.
+    #[serde(skip_serializing_if = "is_zero")]
+    error: f64,
+    /// How many of the durations are the means of their classes.
+    #[serde(skip_serializing_if = "is_none")]
+    estimated: u64,
     mean: f64,
     min: u64,
     p50: u64,
@@ -97,6 +103,8 @@ struct Row {
 struct AgentData {
     title: String,
     busy: u64,
+    /// The least and the most that it can be.
+    range: (u64, u64),
     kernels: u64,
     untimed: u64,
     gaps: Row,
@@ -194,11 +202,13 @@ impl<'a> Page<'a> {
                 .iter()
                 .map(|(node, busy)| AgentData {
                     title: short(&gpu.gpus.agent_title(*node)),
-                    busy: busy.busy,
+                    busy: busy.busy(),
+                    range: busy.range(),
                     kernels: busy.kernels,
                     untimed: busy.untimed,
-                    gaps: row("Gaps between kernels", &busy.gaps),
+                    gaps: row("Gaps between kernels", &busy.gaps.durations),
                     longest: busy
+                        .gaps
                         .longest
                         .iter()
                         .map(|(from, to)| (from.saturating_sub(begin), to - from))
@@ -258,6 +268,14 @@ impl<'a> Page<'a> {
     }
 }
 
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
 fn facts(summary: &Summary) -> Vec<(&'static str, String)> {
     let recording = &summary.recording;
     let target = match &recording.mode {
@@ -302,6 +320,8 @@ fn began(realtime: u64) -> String {
 fn tables(summary: &Summary) -> Vec<Table> {
     let work = |(name, work): (&str, &WorkUse), bytes: bool| Row {
         count: work.qualities.total(),
+        error: work.sum.error(),
+        estimated: work.sum.estimated_by_classes(),
         bytes: bytes.then_some((work.bytes, work.timed_bytes)),
         ..row(name, &work.durations)
     };
@@ -347,6 +367,8 @@ fn row(name: &str, durations: &Durations) -> Row {
         count: durations.calls,
         timed: durations.calls,
         total: u64::try_from(durations.total).unwrap_or(u64::MAX),
+        error: 0.0,
+        estimated: 0,
         mean: durations.average(),
         min: durations.min,
         p50: durations.percentile(50.0),
