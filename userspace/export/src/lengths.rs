@@ -41,6 +41,15 @@ pub enum Basis {
 }
 
 impl Length {
+    /// Exactly this many ns.
+    #[must_use]
+    pub const fn exact(ns: u64) -> Self {
+        Self {
+            ns,
+            basis: Basis::Exact,
+        }
+    }
+
     /// How long something took; `None` if what is known does not tell.
     #[must_use]
     pub fn of(time: &GpuTime) -> Option<Self> {

@@ -425,3 +425,85 @@ fn qualities(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
 fn percent(part: f64, whole: f64) -> f64 {
     if whole == 0.0 { 0.0 } else { part * 100.0 / whole }
 }
+
+#[cfg(test)]
+mod tests {
+    use gputrace_timeline::{
+        event::Event,
+        gpu::{KernelClass, Told},
+    };
+
+    use super::*;
+    use crate::synthetic::{START, dispatch, estimated, events, submitted};
+
+    /// The first line that begins with `begin`, but for spaces; empty if there is none.
+    fn line<'a>(text: &'a str, begin: &str) -> &'a str {
+        text.lines()
+            .find(|line| line.trim_start().starts_with(begin))
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn totals_have_errors_and_what_is_not_known_is_counted() {
+        let mut summary = Summary::default();
+        for event in events()
+            .iter()
+            .filter(|event| !matches!(event, Event::Dispatch(_) | Event::End(_)))
+        {
+            summary.event(event);
+        }
+        let mut id = 0;
+        let mut add = |kernel, time| {
+            id += 1;
+            let mut work = dispatch(id, START + id * 1000, time);
+            work.kernel = Some(kernel);
+            summary.event(&Event::Dispatch(Box::new(work)));
+        };
+        // The second kernel takes more, though it ran less often and has the greater error.
+        for number in 1..=10 {
+            let begin = START + number * 10_000_000;
+            add(1, estimated(begin, begin + 10_400, 0, 300));
+            if number > 8 {
+                add(2, estimated(begin + 1_000_000, begin + 1_200_000, 1, 9_000));
+            }
+        }
+        add(1, submitted(START + 200_000_000, false));
+        for (number, told) in [(0, Told::Apart), (1, Told::Apart), (2, Told::Mixed)] {
+            summary.event(&Event::KernelClass(Box::new(KernelClass {
+                number,
+                told,
+                ..KernelClass::default()
+            })));
+        }
+        summary.finish();
+        let text = summary.to_string();
+        let (first, second) = (line(&text, "hang"), line(&text, "add("));
+        assert!(
+            first.contains("400 us +-18") && first.contains("200 us +-9"),
+            "{text}"
+        );
+        assert!(
+            second.contains(">= 104 us +-3")
+                && second.contains("10.4 us +-0.3")
+                && second.contains("1 of 11 not known"),
+            "{text}"
+        );
+        assert!(text.find(first) < text.find(second), "{text}");
+        assert!(
+            text.contains("durations of 2 of 3 kernel classes are estimates (+-3.6 % of the GPU's time); 1 cannot be told apart"),
+            "{text}"
+        );
+        assert!(!text.contains("AT LEAST"), "{text}");
+    }
+
+    #[test]
+    fn a_huge_error_has_no_confident_number() {
+        let mut summary = Summary::default();
+        let work = dispatch(1, START, estimated(START + 1000, START + 12_345, 0, 500_000));
+        summary.event(&Event::Dispatch(Box::new(work)));
+        summary.finish();
+        let text = summary.to_string();
+        let row = line(&text, "(unknown kernel");
+        assert!(row.contains("0 us +-500") && !row.contains("12.3"), "{text}");
+    }
+}

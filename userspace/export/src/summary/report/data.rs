@@ -45,6 +45,9 @@ pub(super) struct Page<'a> {
     complete: Option<bool>,
     unfinished: Vec<(String, u32, u32, u64)>,
     unfinished_calls: u64,
+    /// What was estimated and how well, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimates: Option<String>,
     notices: &'a [String],
     more_notices: u64,
 }
@@ -262,6 +265,7 @@ impl<'a> Page<'a> {
                 })
                 .collect(),
             unfinished_calls: summary.unfinished_calls,
+            estimates: summary.gpu.remark(),
             notices: &summary.notices,
             more_notices: summary.more_notices,
         }
@@ -417,7 +421,8 @@ fn short(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::events;
+    use crate::synthetic::{estimated, events};
+    use gputrace_timeline::event::Event;
 
     #[test]
     fn the_page_says_what_the_summary_says() {
@@ -458,6 +463,32 @@ mod tests {
             assert!((span[0].as_u64().unwrap() as usize) < lanes.len());
         }
         assert_eq!(page["agents"][0]["busy"].as_u64(), Some(91_000));
+    }
+
+    #[test]
+    fn estimates_have_errors_and_busy_times_ranges() {
+        let mut summary = Summary::default();
+        for mut event in events() {
+            if let Event::Dispatch(dispatch) = &mut event
+                && dispatch.time.quality == Quality::Sampled
+            {
+                dispatch.time = estimated(dispatch.time.begin, dispatch.time.end, 0, 4000);
+            }
+            summary.event(&event);
+        }
+        summary.finish();
+        let (overview, memory) = (Overview::default(), MemoryUse::default());
+        let page = serde_json::to_value(Page::new("run.gtcap", &summary, &overview, &memory)).unwrap();
+        let kernel = &page["tables"][0]["rows"][0];
+        assert_eq!(
+            (kernel["error"].as_f64(), kernel["estimated"].as_u64()),
+            (Some(4000.0), Some(1))
+        );
+        let agent = &page["agents"][0];
+        let at = |index: usize| agent["range"][index].as_u64().unwrap();
+        let busy = agent["busy"].as_u64().unwrap();
+        assert_eq!((at(0), busy), (busy - 8000, 91_000));
+        assert!(at(1) > busy);
     }
 
     #[test]
