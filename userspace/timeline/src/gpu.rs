@@ -72,6 +72,14 @@ pub struct GpuTime {
     pub estimate: Option<Estimate>,
 }
 
+impl GpuTime {
+    /// Whether begin and end are a span of its own: exact, between looks, or as long as its class takes on average.
+    #[must_use]
+    pub const fn is_drawn(&self) -> bool {
+        self.quality.is_drawn() || self.estimate.is_some()
+    }
+}
+
 /// The class whose mean duration a dispatch was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
