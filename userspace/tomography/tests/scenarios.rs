@@ -159,7 +159,7 @@ fn scenarios(seed: u64) -> Vec<(Scenario, Asked)> {
         classes: classes(20, seed, 0.05),
         ..Scenario::default()
     };
-    add(brief, Asked::AtMost(0.3));
+    add(brief, Asked::Nothing);
     add(
         Scenario {
             name: "spread 20, some exact",
