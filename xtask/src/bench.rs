@@ -13,7 +13,7 @@ use crate::{ebpf, exec};
 /// Arguments of `cargo xtask bench`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which figures: calls, attach, throughput, memory, node, export [default: all]
+    /// Which figures: calls, attach, throughput, memory, node, export, looks [default: all]
     figures: Vec<String>,
     /// A quick look: fewer rounds and shorter floods, so wider spread
     #[arg(long)]

@@ -24,6 +24,7 @@ mod exec;
 mod fidelity;
 mod fuzz;
 mod gen_catalog;
+mod gen_objects;
 mod lint;
 mod progress;
 mod rocm;
@@ -84,6 +85,8 @@ commands! {
     Vm => vm,
     /// Make userspace/catalog/data from the public headers of several ROCm releases
     GenCatalog => gen_catalog,
+    /// Assemble the kernels of `gputrace verify` into userspace/verify/objects
+    GenObjects => gen_objects,
 }
 
 /// Jobs of the gputrace repository.

@@ -233,7 +233,9 @@ shared! {
         pub read_index: u64,
         /// `write_dispatch_id`: packets below have been reserved.
         pub write_index: u64,
-        /// When the look before was, at which the read index was another; ns, `CLOCK_BOOTTIME`. 0 if there was none.
+        /// Just before the indices were read the time before, when the read index was another: its last look. ns,
+        /// `CLOCK_BOOTTIME`; 0 if there was none. Only the first record of a queue and the last one of a recording
+        /// can have the same read index as at that look.
         pub looked: u64,
     }
 }

@@ -66,3 +66,22 @@ pub(crate) fn end(capture: &Path) -> Result<u64> {
     }
     bail!("{} has no end", capture.display())
 }
+
+/// The last account in a capture.
+///
+/// # Errors
+///
+/// When it cannot be read, or has none.
+pub(crate) fn last(capture: &Path) -> Result<Ledger> {
+    let mut reader = CaptureReader::new(std::io::BufReader::new(File::open(capture)?))?;
+    let mut last = None;
+    while let Some(block) = reader.next_block()? {
+        if let Block::Meta(Meta::Ledger(ledger)) = block {
+            last = Some(*ledger);
+        }
+    }
+    let Some(last) = last else {
+        bail!("{} has no account", capture.display());
+    };
+    Ok(last)
+}

@@ -1,5 +1,6 @@
 //! Prints gputrace's figures: what a traced call costs, how fast probes come and go, how many records the
-//! collector takes, whether memory stays flat, what a crowded node costs, how fast captures become outputs.
+//! collector takes, whether memory stays flat, what a crowded node and looks at queues cost, how fast captures become
+//! outputs.
 //!
 //! Run by `cargo xtask bench`, as root, on a machine as quiet as can be had. No figure is a test: a
 //! machine that is slower than another is no defect. What *is* checked is that the accounts are exact,
@@ -16,6 +17,7 @@ mod export;
 mod flood;
 mod libraries;
 mod library;
+mod looks;
 mod machine;
 mod made;
 mod memory;
@@ -59,6 +61,9 @@ enum Command {
     /// Load libraries
     #[command(hide = true)]
     Load(libraries::Load),
+    /// Submit kernels without completion signals
+    #[command(hide = true)]
+    Dispatch(gputrace_simrocm::queue::Paced),
     /// Write the capture that is exported
     #[command(hide = true)]
     Made {
@@ -105,6 +110,8 @@ enum Figure {
     Export,
     /// What a look at a program's code objects costs
     Objects,
+    /// What looks at the read indices of queues cost
+    Looks,
 }
 
 fn main() -> Result<()> {
@@ -115,6 +122,7 @@ fn main() -> Result<()> {
         Some(Command::Hold(hold)) => hold.run(),
         Some(Command::Fresh(fresh)) => fresh.run(),
         Some(Command::Load(load)) => load.run(),
+        Some(Command::Dispatch(paced)) => paced.submit(),
         Some(Command::Made { path, rounds }) => made::capture(&path, rounds),
         None => measure(&options),
     }
@@ -141,6 +149,7 @@ fn measure(options: &Options) -> Result<()> {
             Figure::Node => node::measure(options)?,
             Figure::Export => export::measure(options)?,
             Figure::Objects => objects::measure(options)?,
+            Figure::Looks => looks::measure(options)?,
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ use gputrace_capture::{
 use gputrace_timeline::{
     Timeline, args,
     event::{Call, Event, FunctionInfo, Lifetime, ProcessInfo, ThreadInfo},
-    gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo},
+    gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelClass, KernelInfo, QueueInfo},
     observation::Observation,
 };
 
@@ -61,6 +61,8 @@ pub struct GpuTrace {
     pub dispatches: Vec<Dispatch>,
     /// Copies in the order in which the timeline gave them.
     pub copies: Vec<Copy>,
+    /// What is known at the end of how long classes of dispatches take.
+    pub classes: Vec<KernelClass>,
 }
 
 impl Trace {
@@ -97,6 +99,7 @@ impl Trace {
                 Event::Copy(copy) => trace.gpu.copies.push(*copy),
                 Event::Lifetime(lifetime) => trace.lifetimes.push(lifetime),
                 Event::Observation(one) => trace.observations.push(*one),
+                Event::KernelClass(class) => trace.gpu.classes.push(*class),
                 Event::Counter(_) | Event::Clocks(_) => {}
                 Event::Notice(notice) => trace.notices.push(notice),
                 Event::Ledger(ledger) => trace.ledger = Some(*ledger),

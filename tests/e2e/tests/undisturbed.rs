@@ -58,6 +58,14 @@ fn launchers() -> Vec<(&'static str, Vec<String>)> {
                 .to_vec()
         }),
         ("script", words("script -qec COMMAND /dev/null")),
+        ("sudo", words("sudo -n --preserve-env=WORKLOAD_LOG PROGRAM")),
+        // With a terminal, sudo gives the program one of its own (`use_pty`) and watches over its stops.
+        (
+            "sudo",
+            ["script", "-qec", "sudo -n --preserve-env=WORKLOAD_LOG COMMAND", "/dev/null"]
+                .map(str::to_owned)
+                .to_vec(),
+        ),
         ("unshare", words("unshare --pid --fork --mount-proc PROGRAM")),
         (
             "xargs",
@@ -128,8 +136,10 @@ fn launchers_see_what_they_see_alone() {
         for word in &words {
             match word.as_str() {
                 "PROGRAM" => arguments.extend([path, "shapes", CALLS].map(str::to_owned)),
-                "COMMAND" => arguments.push(format!("{path} shapes {CALLS}")),
-                _ => arguments.push(word.replace("CALLS", CALLS)),
+                _ => {
+                    let word = word.replace("COMMAND", &format!("{path} shapes CALLS"));
+                    arguments.push(word.replace("CALLS", CALLS));
+                }
             }
         }
         if needed == "bash" || needed == "xargs" || needed == "make" || needed == "su" {

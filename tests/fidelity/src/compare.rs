@@ -188,6 +188,7 @@ mod tests {
             begin_window: WINDOW,
             end_window: WINDOW,
             unfinished: false,
+            estimate: None,
         };
         let really = Really {
             begin: 160,

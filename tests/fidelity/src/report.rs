@@ -386,7 +386,8 @@ const ON_HARDWARE: &str = "\
 ## On a machine with a GPU
 
 The software GPU takes its packets, writes its stamps and counts its clock as the HSA specification and ROCr's
-sources say hardware does. That it does so in every respect, only hardware shows. What it would take:
+sources say hardware does. That it does so in every respect, only hardware shows: `sudo gputrace verify` asks it in a
+minute (docs/hardware.md). What a whole comparison would take:
 
 1. A machine with an AMD GPU and ROCm, root, and a kernel with BTF. `tests/workloads/gpu/build.sh target/gpu`
    builds the programs.

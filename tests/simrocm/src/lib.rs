@@ -15,6 +15,8 @@
 //! Cargo builds static libraries; the C compiler driver links each into a shared one. Rust's own shared libraries
 //! cannot do: rustc gives them an anonymous version script, which linkers do not combine with named nodes.
 
+pub mod queue;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;

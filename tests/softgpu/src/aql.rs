@@ -53,6 +53,8 @@ struct Running {
     scratch_once: bool,
     /// Address of the arguments.
     kernarg: u64,
+    /// Where it stores what the clock says at its begin and end; 0 for nowhere.
+    clock: u64,
 }
 
 /// What a look at the queue came to.
@@ -126,9 +128,9 @@ impl Aql {
         let completed = self.complete_due(agent, now.ns)?;
         let launched = self.advance(agent, now)?;
         let drained = matches!(launched, Step::Idle(_)) && self.head.is_none();
-        let report = self
-            .read_index
-            .report(&self.shared.bus, self.next, now.ns, drained)?;
+        let report =
+            self.read_index
+                .report(&self.shared.bus, (self.next, self.announced), now.ns, drained)?;
         // What a waiting packet waits for, a signal or a free place, comes unannounced from another queue.
         let look_again = self.head.is_some().then(|| now.ns + HEAD_LOOK_NS);
         Ok(match launched {
@@ -176,18 +178,27 @@ impl Aql {
             dispatch,
             scratch_once,
             kernarg,
+            clock,
             ..
         } = running;
         self.shared.host.kernel_ended(&dispatch.kernel, kernarg);
-        if dispatch.stamped
-            && let Some(end) = dispatch.end
-        {
-            self.write_stamps(dispatch.signal, dispatch.begin, end)?;
+        if let Some(end) = dispatch.end {
+            if clock != 0 {
+                let bus = &self.shared.bus;
+                bus.store_u64("kernel's output", clock, agent.stamp_ticks(dispatch.begin))?;
+                bus.store_u64("kernel's output", clock + 8, agent.stamp_ticks(end))?;
+            }
+            if dispatch.stamped && dispatch.fault == Some(Fault::SwappedTimestamps) {
+                self.write_stamps(agent, dispatch.signal, end, dispatch.begin)?;
+            } else if dispatch.stamped {
+                self.write_stamps(agent, dispatch.signal, dispatch.begin, end)?;
+            }
         }
+        let completes = dispatch.signal != 0 && dispatch.fault != Some(Fault::LostCompletion);
         let (handle, index) = (dispatch.signal, dispatch.place.index);
         self.shared.record(&Record::Dispatch(dispatch));
         agent.end_kernel();
-        if handle != 0 {
+        if completes {
             signal::complete(&self.shared, handle)?;
         }
         if scratch_once {
@@ -196,10 +207,11 @@ impl Aql {
         Ok(())
     }
 
-    fn write_stamps(&self, handle: u64, begin: Stamp, end: Stamp) -> BusResult<()> {
+    fn write_stamps(&self, agent: &Agent, handle: u64, begin: Stamp, end: Stamp) -> BusResult<()> {
         let bus = &self.shared.bus;
-        bus.store_u64("signal's start", handle + signal_at::START_TS, begin.ticks)?;
-        bus.store_u64("signal's end", handle + signal_at::END_TS, end.ticks)
+        let (begin, end) = (agent.stamp_ticks(begin), agent.stamp_ticks(end));
+        bus.store_u64("signal's start", handle + signal_at::START_TS, begin)?;
+        bus.store_u64("signal's end", handle + signal_at::END_TS, end)
     }
 
     /// Takes the next packet, if there is one and it may go.
@@ -245,7 +257,7 @@ impl Aql {
         let stamped = signal != 0 && self.profiling()?;
         let end = agent.now();
         if stamped {
-            self.write_stamps(signal, head.since, end)?;
+            self.write_stamps(agent, signal, head.since, end)?;
         }
         self.shared.record(&Record::Packet(Other {
             place: self.place(self.next - 1),
@@ -326,7 +338,16 @@ impl Aql {
             .iter()
             .map(|items| u64::from(*items))
             .fold(1, u64::saturating_mul);
-        let duration = self.shared.durations.duration_ns(&name, items, self.queue, index);
+        let bus = &self.shared.bus;
+        let argument = |at: u64| bus.load_u64("kernel's argument", kernel.kernarg.wrapping_add(at));
+        let durations = &self.shared.durations;
+        let duration = durations.duration_ns(&name, items, (self.queue, index), |at| {
+            Ok(agent.ticks_last_ns(argument(at)?))
+        })?;
+        let clock = match durations.rule(&name, items).and_then(|rule| rule.clock_argument) {
+            Some(at) => argument(at)?,
+            None => 0,
+        };
         let begin = agent.now();
         let end = agent.stamp_at(begin.ns.saturating_add(duration));
         let mut dispatch = Dispatch {
@@ -345,6 +366,7 @@ impl Aql {
         let mut completes_ns = Some(end.ns);
         match fault {
             None => {}
+            Some(Fault::SwappedTimestamps | Fault::LostCompletion) => {}
             Some(Fault::NoTimestamps) => dispatch.stamped = false,
             Some(Fault::LateCompletion { delay_ns }) => completes_ns = Some(end.ns.saturating_add(delay_ns)),
             Some(fault) => {
@@ -365,6 +387,7 @@ impl Aql {
             completes_ns,
             scratch_once,
             kernarg: kernel.kernarg,
+            clock,
         };
         match fault {
             Some(Fault::QueueError { code }) => {

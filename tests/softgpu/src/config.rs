@@ -89,6 +89,9 @@ pub struct AgentConfig {
     pub concurrent_kernels: u32,
     /// The clock.
     pub clock: GpuClock,
+    /// By how much faster the clock runs that stamps and kernels show than the one that the driver reads, parts per billion:
+    /// a fault. The log has what the driver reads.
+    pub stamps_fast_ppb: i64,
 }
 
 impl Default for AgentConfig {
@@ -102,6 +105,7 @@ impl Default for AgentConfig {
             hive: 0,
             concurrent_kernels: 8,
             clock: GpuClock::default(),
+            stamps_fast_ppb: 0,
         }
     }
 }
@@ -116,6 +120,8 @@ pub struct QueueConfig {
     pub read_index_step: u64,
     /// The read index is reported this long (ns) after the packet was consumed.
     pub read_index_delay_ns: u64,
+    /// The read index is reported so many packets early, as if packets were taken before they may begin: a fault.
+    pub read_index_ahead: u64,
     /// A complete packet at the head whose doorbell was overwritten by a lower one is taken after this (ns).
     pub missed_doorbell_ns: u64,
     /// The longest sleep (ns) between two looks at an idle doorbell.
@@ -130,6 +136,7 @@ impl Default for QueueConfig {
             concurrent_packets: 4,
             read_index_step: 1,
             read_index_delay_ns: 0,
+            read_index_ahead: 0,
             missed_doorbell_ns: 300_000,
             idle_sleep_ns: 1_000_000,
             realtime: true,

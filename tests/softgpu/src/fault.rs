@@ -23,6 +23,10 @@ pub enum Fault {
     GpuReset,
     /// The kernel completes without start and end ticks.
     NoTimestamps,
+    /// The start tick is written where the end belongs, and the end where the start belongs.
+    SwappedTimestamps,
+    /// The kernel ends and is stamped, but its completion signal is never decremented.
+    LostCompletion,
     /// The completion signal is decremented later than the kernel's end.
     LateCompletion {
         /// By how many nanoseconds.

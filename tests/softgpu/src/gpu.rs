@@ -128,6 +128,8 @@ pub(crate) struct Agent {
     pub(crate) reset: AtomicBool,
     running: AtomicU32,
     limit: u32,
+    /// [`AgentConfig::stamps_fast_ppb`](crate::config::AgentConfig::stamps_fast_ppb).
+    fast_ppb: i64,
 }
 
 impl std::fmt::Debug for Shared {
@@ -150,6 +152,19 @@ impl Agent {
     /// Now.
     pub(crate) fn now(&self) -> Stamp {
         self.stamp_at(boottime_ns())
+    }
+
+    /// What stamps and kernels show of a moment: its ticks, but for a fault.
+    pub(crate) fn stamp_ticks(&self, moment: Stamp) -> u64 {
+        let more = i128::from(moment.ticks) * i128::from(self.fast_ppb) / 1_000_000_000;
+        // Products of 64 bits fit, and the sum wraps as a counter does.
+        moment.ticks.wrapping_add_signed(i64::try_from(more).unwrap_or(0))
+    }
+
+    /// How long (ns) so many ticks last, rounded up.
+    pub(crate) fn ticks_last_ns(&self, ticks: u64) -> u64 {
+        let ns = (u128::from(ticks) * 1_000_000_000).div_ceil(u128::from(self.clock.frequency_hz.max(1)));
+        u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
     /// Takes a place for a kernel, if one is free.
@@ -230,6 +245,7 @@ impl SoftGpu {
                 reset: AtomicBool::new(false),
                 running: AtomicU32::new(0),
                 limit: agent.concurrent_kernels,
+                fast_ppb: agent.stamps_fast_ppb,
             })
             .collect();
         let durations = Durations::new(config.seed, config.default_duration, &config.kernel);

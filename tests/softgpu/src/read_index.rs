@@ -9,6 +9,7 @@ pub(crate) struct ReadIndex {
     address: u64,
     step: u64,
     delay_ns: u64,
+    ahead: u64,
     reported: u64,
     /// Since when (ns) there has been something to report.
     since: Option<u64>,
@@ -20,20 +21,23 @@ impl ReadIndex {
             address,
             step: config.read_index_step,
             delay_ns: config.read_index_delay_ns,
+            ahead: config.read_index_ahead,
             reported,
             since: None,
         }
     }
 
     /// Reports `consumed` if it is time. A drained queue reports whatever the step is: a program that waits
-    /// for room would wait for ever. Returns when (ns) to look again, if something is held back by time.
+    /// for room would wait for ever. Returns when (ns) to look again, if something is held back by time. What is reported ahead
+    /// has been `announced`.
     pub(crate) fn report(
         &mut self,
         bus: &Bus,
-        consumed: u64,
+        (consumed, announced): (u64, u64),
         now_ns: u64,
         drained: bool,
     ) -> BusResult<Option<u64>> {
+        let consumed = (consumed + self.ahead).min(announced.max(consumed));
         if consumed == self.reported {
             return Ok(None);
         }
@@ -71,13 +75,36 @@ mod tests {
         };
         let mut index = ReadIndex::new(&config, cell.as_ptr() as u64, 0);
         let seen = || cell.load(Ordering::Relaxed);
-        assert_eq!((index.report(&bus, 3, 1_000, false), seen()), (Ok(None), 0));
+        assert_eq!((index.report(&bus, (3, 3), 1_000, false), seen()), (Ok(None), 0));
         assert_eq!(
-            (index.report(&bus, 4, 1_050, false), seen()),
+            (index.report(&bus, (4, 4), 1_050, false), seen()),
             (Ok(Some(1_100)), 0)
         );
-        assert_eq!((index.report(&bus, 5, 1_100, false), seen()), (Ok(None), 5));
-        assert_eq!((index.report(&bus, 6, 1_200, true), seen()), (Ok(Some(1_300)), 5));
-        assert_eq!((index.report(&bus, 6, 1_300, true), seen()), (Ok(None), 6));
+        assert_eq!((index.report(&bus, (5, 5), 1_100, false), seen()), (Ok(None), 5));
+        assert_eq!(
+            (index.report(&bus, (6, 6), 1_200, true), seen()),
+            (Ok(Some(1_300)), 5)
+        );
+        assert_eq!((index.report(&bus, (6, 6), 1_300, true), seen()), (Ok(None), 6));
+    }
+
+    #[test]
+    fn ahead_is_no_further_than_what_was_announced() {
+        let cell = AtomicU64::new(0);
+        // SAFETY: only the cell's address is handed in.
+        let bus = unsafe { Bus::new(Arc::new(Identity)) };
+        let config = QueueConfig {
+            read_index_ahead: 3,
+            ..QueueConfig::default()
+        };
+        let mut index = ReadIndex::new(&config, cell.as_ptr() as u64, 0);
+        let mut report = |consumed, announced| {
+            index.report(&bus, (consumed, announced), 1, false).unwrap();
+            cell.load(Ordering::Relaxed)
+        };
+        assert_eq!(
+            [report(0, 0), report(0, 2), report(1, 9), report(9, 9)],
+            [0, 2, 4, 9]
+        );
     }
 }

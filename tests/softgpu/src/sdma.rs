@@ -187,7 +187,7 @@ impl Sdma {
             Op::Atomic => return self.atomic(words),
             Op::Timestamp => {
                 let now = agent.now();
-                bus.store_u64("SDMA timestamp", words.qword(1), now.ticks)?;
+                bus.store_u64("SDMA timestamp", words.qword(1), agent.stamp_ticks(now))?;
                 let [first, last] = &mut self.submission.stamps;
                 *(if self.submission.pieces.is_empty() {
                     first

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use wildmatch::WildMatch;
 
+use crate::bus::BusResult;
+
 /// A duration: fixed, or drawn from a seeded distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
@@ -27,6 +29,11 @@ pub enum Duration {
         /// Picoseconds per work-item.
         per_work_item_ps: u64,
     },
+    /// What an argument says: 64 bits, ticks of the agent's clock.
+    Argument {
+        /// Where the argument is; bytes from the first.
+        ticks_argument: u64,
+    },
 }
 
 /// Which kernels take how long.
@@ -44,6 +51,10 @@ pub struct KernelRule {
     pub max_work_items: u64,
     /// How long they take.
     pub duration: Duration,
+    /// They read the clock at their begin and end and store both where this argument points to (bytes from the first);
+    /// nowhere if it is null.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_argument: Option<u64>,
 }
 
 pub(crate) fn any_name() -> String {
@@ -72,14 +83,29 @@ impl Durations {
         Self { seed, default, rules }
     }
 
-    /// How long (ns) this kernel takes at this place: the same for the same seed, queue and index.
-    pub(crate) fn duration_ns(&self, name: &str, work_items: u64, queue: u32, index: u64) -> u64 {
+    /// The rule for a kernel, if there is one.
+    pub(crate) fn rule(&self, name: &str, work_items: u64) -> Option<&KernelRule> {
         let rule = self.rules.iter().find(|(pattern, rule)| {
             (rule.min_work_items..=rule.max_work_items).contains(&work_items) && pattern.matches(name)
         });
-        let duration = rule.map_or(self.default, |(_, rule)| rule.duration);
+        rule.map(|(_, rule)| rule)
+    }
+
+    /// How long (ns) this kernel takes at this place: the same for the same seed, queue and index. `argument` gives the
+    /// nanoseconds that an argument says, by its place.
+    pub(crate) fn duration_ns(
+        &self,
+        name: &str,
+        work_items: u64,
+        (queue, index): (u32, u64),
+        argument: impl FnOnce(u64) -> BusResult<u64>,
+    ) -> BusResult<u64> {
+        let duration = self
+            .rule(name, work_items)
+            .map_or(self.default, |rule| rule.duration);
         let draw = || mix(self.seed ^ mix(u64::from(queue) << 48 ^ index));
-        match duration {
+        Ok(match duration {
+            Duration::Argument { ticks_argument } => argument(ticks_argument)?,
             Duration::Fixed { fixed_ns } => fixed_ns,
             Duration::Uniform {
                 uniform_ns: [from, to],
@@ -89,7 +115,7 @@ impl Durations {
             }
             Duration::Exponential { exponential_ns } => exponential(exponential_ns, draw()),
             Duration::PerItem { per_work_item_ps } => work_items.saturating_mul(per_work_item_ps) / 1_000,
-        }
+        })
     }
 }
 
@@ -124,7 +150,12 @@ mod tests {
             min_work_items: min,
             max_work_items: max,
             duration: Duration::Fixed { fixed_ns },
+            clock_argument: None,
         }
+    }
+
+    fn no_argument(_: u64) -> BusResult<u64> {
+        panic!("no rule names an argument")
     }
 
     #[test]
@@ -135,10 +166,38 @@ mod tests {
             rule("*blas*", 0, 10, 3),
         ];
         let durations = Durations::new(1, Duration::Fixed { fixed_ns: 9 }, &rules);
-        assert_eq!(durations.duration_ns("vadd_f32", 100, 1, 0), 1);
-        assert_eq!(durations.duration_ns("vadd_f32", 101, 1, 0), 2);
-        assert_eq!(durations.duration_ns("rocblas_x", 10, 1, 0), 3);
-        assert_eq!(durations.duration_ns("rocblas_x", 11, 1, 0), 9);
+        assert_eq!(
+            durations
+                .duration_ns("vadd_f32", 100, (1, 0), no_argument)
+                .unwrap(),
+            1
+        );
+        assert_eq!(
+            durations
+                .duration_ns("vadd_f32", 101, (1, 0), no_argument)
+                .unwrap(),
+            2
+        );
+        assert_eq!(
+            durations
+                .duration_ns("rocblas_x", 10, (1, 0), no_argument)
+                .unwrap(),
+            3
+        );
+        assert_eq!(
+            durations
+                .duration_ns("rocblas_x", 11, (1, 0), no_argument)
+                .unwrap(),
+            9
+        );
+    }
+
+    #[test]
+    fn an_argument_can_say_how_long() {
+        let duration = Duration::Argument { ticks_argument: 8 };
+        let durations = Durations::new(1, duration, &[]);
+        let argument = |at| Ok(at * 100);
+        assert_eq!(durations.duration_ns("k", 1, (0, 0), argument).unwrap(), 800);
     }
 
     #[test]
@@ -151,7 +210,8 @@ mod tests {
                 },
                 &[],
             )
-            .duration_ns("k", 1, 3, index)
+            .duration_ns("k", 1, (3, index), no_argument)
+            .unwrap()
         };
         assert_eq!(draw(1, 5), draw(1, 5));
         assert_ne!(draw(1, 5), draw(2, 5));
@@ -169,7 +229,7 @@ mod tests {
             &[],
         );
         let draws: Vec<u64> = (0..10_000)
-            .map(|index| durations.duration_ns("k", 1, 0, index))
+            .map(|index| durations.duration_ns("k", 1, (0, index), no_argument).unwrap())
             .collect();
         let mean = draws.iter().sum::<u64>() / 10_000;
         assert!((9_500..10_500).contains(&mean), "{mean}");

@@ -78,6 +78,61 @@ pub struct Ledger {
     /// seen.
     #[serde(default)]
     pub untraced_processes: u64,
+    /// What looking at read indices of queues came to; only in the last ledger of a recording that follows GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub looks: Option<Looks>,
+}
+
+/// Looks at the read indices of queues, which tell of dispatches without completion signals, and what they cost. The cost
+/// is that of the recorder: its watching thread and the helper process that reads for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Looks {
+    /// What they were allowed to cost, millionths of a core; 0: no looks.
+    pub budget: u32,
+    /// How many there were. One look is at all queues in which packets are.
+    pub looks: u64,
+    /// What they took of processors' time, ns.
+    pub cpu: u64,
+    /// For how long there could have been looks, ns.
+    pub time: u64,
+    /// The most that they took within a second, ns of a processor's time.
+    pub busiest: u64,
+    /// From one look to the next while packets are in a queue, ns: the median, exact within a sixteenth; 0 if none
+    /// followed another.
+    pub period: u64,
+}
+
+impl Looks {
+    /// The figures by name, for outputs that hold numbers only.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, u64); 6] {
+        [
+            ("look_budget_millionths", self.budget as u64),
+            ("looks", self.looks),
+            ("look_cpu_ns", self.cpu),
+            ("look_time_ns", self.time),
+            ("look_busiest_second_ns", self.busiest),
+            ("look_period_ns", self.period),
+        ]
+    }
+
+    /// What they took of one core, 0 to 1; 0 of no time.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        self.cpu as f64 / self.time.max(1) as f64
+    }
+
+    /// Adds those of another recording. The period is that of the one with more looks, the budget the larger one.
+    pub fn add(&mut self, other: &Self) {
+        if other.looks > self.looks {
+            self.period = other.period;
+        }
+        self.budget = self.budget.max(other.budget);
+        self.looks = self.looks.saturating_add(other.looks);
+        self.cpu = self.cpu.saturating_add(other.cpu);
+        self.time = self.time.saturating_add(other.time);
+        self.busiest = self.busiest.max(other.busiest);
+    }
 }
 
 impl Ledger {
@@ -139,6 +194,27 @@ mod tests {
             unfinished: 1,
             dropped,
         }
+    }
+
+    #[test]
+    fn looks_add_up() {
+        let one = Looks {
+            budget: 20_000,
+            looks: 100,
+            cpu: 3_000_000,
+            time: 200_000_000,
+            busiest: 2_000_000,
+            period: 500_000,
+        };
+        let mut sum = one;
+        sum.add(&Looks {
+            looks: 300,
+            period: 250_000,
+            ..one
+        });
+        assert_eq!((sum.looks, sum.period, sum.busiest), (400, 250_000, 2_000_000));
+        assert!((sum.share() - 0.015).abs() < 1e-9);
+        assert!(Looks::default().share().abs() < 1e-9);
     }
 
     #[test]

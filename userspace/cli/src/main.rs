@@ -78,6 +78,8 @@ fn main() -> ExitCode {
         Some(Command::Ps(args)) => inspect::ps(args),
         Some(Command::Kfd(args)) => inspect::kfd(args),
         Some(Command::Doctor(args)) => inspect::doctor(args),
+        Some(Command::Verify(args)) => inspect::verify(args),
+        Some(Command::VerifyWork(args)) => inspect::verify_work(args),
         Some(Command::Completions { shell }) => shell::completions(*shell, command),
         Some(Command::Man { directory }) => shell::man(directory.as_deref(), command),
         None => jobs::run(&cli, &command, &matches, &translated.arguments),

@@ -196,6 +196,7 @@ fn request(args: &RecordArgs) -> Request {
         },
         ring_bytes: args.tuning.ring_size,
         max_threads: args.tuning.max_threads,
+        look_budget: args.tuning.look_budget,
         debug_ebpf: args.tuning.debug_ebpf,
         command_line: std::env::args_os()
             .map(|arg| arg.to_string_lossy().into_owned())

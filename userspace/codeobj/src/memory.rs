@@ -12,6 +12,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
+use gputrace_reader::{Look, Run};
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
     io::Errno,
@@ -195,18 +196,6 @@ impl ProcessMemory {
         self.pid
     }
 
-    /// Reads `N` bytes, at most 500, at each of several places, which is cheaper than one after the other; `None` where
-    /// that cannot be done.
-    ///
-    /// # Errors
-    /// As [`Memory::read_some`].
-    pub fn places<const N: usize>(&self, addresses: &[u64]) -> Result<Vec<Option<[u8; N]>>, MemoryError> {
-        let places =
-            gputrace_reader::places(self.pid, addresses).map_err(|error| io_failure(self.pid, 0, error))?;
-        self.check(0)?;
-        Ok(places)
-    }
-
     /// Whether the process has not ended.
     ///
     /// # Errors
@@ -233,6 +222,45 @@ impl ProcessMemory {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Looks at pairs of words in processes again and again, as [`gputrace_reader::run`] does: pairs whose words are `between`
+/// bytes apart, after these pauses, ns. Places of one process stand side by side. Processes that have ended, and those
+/// that were left alone because they did not answer, give `None`.
+///
+/// # Errors
+/// [`MemoryError::NoAnswer`]: one of them does not answer, of several it is not known which one; or [`MemoryError::Io`].
+pub fn look_at(
+    places: &[(&ProcessMemory, u64)],
+    between: u32,
+    pauses: Vec<u32>,
+) -> Result<Vec<Look>, MemoryError> {
+    let run = Run {
+        places: places
+            .iter()
+            .map(|(process, address)| (process.pid, *address))
+            .collect(),
+        between,
+        pauses,
+    };
+    let pid = places.first().map_or(0, |(process, _)| process.pid);
+    let mut looks = gputrace_reader::run(&run).map_err(|error| io_failure(pid, 0, error))?;
+    // Another process may have the number by now.
+    let mut at = 0;
+    for places in places.chunk_by(|(one, _), (other, _)| one.pid == other.pid) {
+        let is_alive = places
+            .first()
+            .is_some_and(|(process, _)| process.is_alive().unwrap_or(false));
+        let all = at..at + places.len();
+        at = all.end;
+        if !is_alive {
+            let pairs = looks
+                .iter_mut()
+                .filter_map(|look| look.pairs.get_mut(all.clone()));
+            pairs.for_each(|pairs| pairs.fill(None));
+        }
+    }
+    Ok(looks)
 }
 
 impl Memory for ProcessMemory {
@@ -401,6 +429,24 @@ mod tests {
             memory.read(at, &mut [0; 16]),
             Err(MemoryError::NoSuchProcess { .. })
         ));
+    }
+
+    #[test]
+    fn pairs_of_processes() {
+        let (memory, mut child) = (own(), cat());
+        let other = ProcessMemory::open(child.id()).unwrap();
+        let words = [7_u64, 1, 2, 3];
+        let at = words.as_ptr() as u64;
+        let places = [(&memory, at), (&memory, 8), (&other, 8)];
+        let looks = look_at(&places, 24, vec![0, 1000]).unwrap();
+        assert_eq!(looks.len(), 2);
+        for look in looks {
+            assert_eq!(look.pairs, [Some([7, 3]), None, None]);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let looks = look_at(&[(&other, at), (&memory, at)], 24, vec![0]).unwrap();
+        assert_eq!(looks[0].pairs, [None, Some([7, 3])]);
     }
 
     #[test]

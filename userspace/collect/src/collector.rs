@@ -79,6 +79,8 @@ pub struct GpuSettings {
     pub agents: Vec<(u32, AgentKind)>,
     /// Look at the scratch memory of queues.
     pub scratch: bool,
+    /// What looks at the read indices of queues may take of one core, in millionths; 0: no looks.
+    pub look_budget: u32,
     /// Somebody follows the recording, and is not to wait for clock samples.
     pub live: bool,
 }
@@ -449,7 +451,9 @@ impl Collector {
             self.last(command);
         }
         self.books.give_up(true);
-        if let Some(found) = watcher.and_then(|watcher| watcher.found(deadline)) {
+        let found = watcher.and_then(|watcher| watcher.found(deadline));
+        let looks = found.as_ref().and_then(|found| found.looks);
+        if let Some(found) = found {
             self.books.watched(&found.records, &found.metas);
         }
         // What is still to come is bounded, and must be there.
@@ -479,7 +483,10 @@ impl Collector {
         self.books.meta(&clocks::snapshot().into());
         // Whatever a full disk takes from here on must be in the accounts before they are written.
         self.books.flush();
-        let ledger = self.ledger(true)?;
+        let ledger = Ledger {
+            looks,
+            ..self.ledger(true)?
+        };
         self.books.meta(&ledger.clone().into());
         self.books.meta(&End { time, reason }.into());
         self.books.flush();
@@ -515,7 +522,7 @@ fn send(commands: &Sender<Command>, wake: &OwnedFd, command: Command) {
 fn follow_gpu(settings: GpuSettings, commands: Sender<Command>) -> Result<(Watcher, GpuBooks), ProbeError> {
     let has_clocks = settings.clocks.is_some();
     let sampling = settings.clocks.map(|clocks| Sampling::new(clocks, settings.live));
-    let watcher = Watcher::start(sampling, settings.scratch, move |found| {
+    let watcher = Watcher::start(sampling, settings.scratch, settings.look_budget, move |found| {
         // Nobody waits for it, so the collector's next round is soon enough. One that is gone needs it no more.
         let _ = commands.send(Command::Watched(Box::new((found.records, found.metas))));
     })

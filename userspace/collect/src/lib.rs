@@ -4,8 +4,8 @@
 //! it to the capture. It decides nothing about targets: the session tells it what to write besides
 //! records ([`Command`]) and hears from it what happened ([`Happening`]).
 //!
-//! Where the GPU's work is followed, a second thread looks at what only the GPU writes: read indices,
-//! completion signals, clocks.
+//! Where the GPU's work is followed, a second thread looks at what only the GPU writes: read indices (`looks` says
+//! when), completion signals, clocks.
 //!
 //! The collector waits for no process that is traced: a third thread reads what is read from the memory of processes
 //! (`reading`). And no process gets more of its time and of the capture than its `limits`.
@@ -28,6 +28,7 @@ mod constants;
 mod gpu;
 mod late;
 mod limits;
+mod looks;
 mod pace;
 mod pending;
 mod reading;

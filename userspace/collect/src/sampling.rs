@@ -125,6 +125,11 @@ impl<R: Reader> Sampling<R> {
         }
     }
 
+    /// Whether [`Sampling::tick`] has something to do although nothing is submitted.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     /// Work was submitted at `now`.
     pub(crate) fn works(&mut self, now: u64) {
         self.worked = Some(now);

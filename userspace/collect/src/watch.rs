@@ -1,13 +1,13 @@
 //! Looking at what the GPU writes and no function call tells of: read indices of queues, completion signals
 //! that stay open, and the GPUs' clocks.
 //!
-//! A thread of its own, because it looks a thousand times a second while packets without completion signals
-//! are under way, and the collector must not wait for it. It only reads; what it finds goes to the collector
-//! as records.
+//! A thread of its own, because it looks thousands of times a second while packets without completion signals
+//! are under way ([`crate::looks`] says when), and the collector must not wait for it. It only reads; what it finds
+//! goes to the collector as records. While nothing is under way it sleeps until there is news.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel},
     thread,
     time::{Duration, Instant},
 };
@@ -20,24 +20,33 @@ use gputrace_abi::{
     },
     record::{RecordHeader, kind},
 };
-use gputrace_capture::{Meta, meta::Notice};
-use gputrace_codeobj::memory::{Memory as _, ProcessMemory};
+use gputrace_capture::{Meta, ledger::Looks, meta::Notice};
+use gputrace_codeobj::memory::{Memory as _, ProcessMemory, look_at};
+use gputrace_reader::Look;
+use rustix::time::{ClockId, clock_gettime};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::{
     clocks,
     gpu::News,
+    looks::{FASTEST, Plan, SLOWEST, Schedule},
     sampling::{GpuClocks, Sampling},
     scratch::Scratch,
 };
 
-/// How often the read index of a busy queue is looked at: 1 kHz. That is the resolution of dispatches
-/// without completion signals.
-const SAMPLE_EVERY: Duration = Duration::from_millis(1);
-
-/// For how long after its last packet without a signal, or the last step of its read index, a queue counts as
-/// busy. A queue that hangs is looked at less often.
+/// For how long after its last packet without a signal, or the last step of its read index, a queue with packets counts
+/// as busy. A queue that hangs is looked at every [`LOOK_EVERY`].
 const BUSY_FOR: Duration = Duration::from_millis(200);
+
+/// For how long a queue is looked at in which nothing is left: the collector may be about to tell of a packet, which it
+/// does every 20 ms.
+const LINGER: Duration = Duration::from_millis(25);
+
+/// With fewer packets in it a queue is not looked at more often for their shortness.
+const MANY: u64 = 4;
+
+/// A run of looks takes so long at most, so that news does not wait for longer.
+const RUN: Duration = Duration::from_millis(8);
 
 /// How often everything else is looked after.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
@@ -52,7 +61,7 @@ const SIGNALS_PER_LOOK: usize = 256;
 const MOST_SIGNALS: usize = 1 << 16;
 
 /// From one index of a queue to the other.
-const BETWEEN: usize = (QUEUE_READ_INDEX - QUEUE_WRITE_INDEX) as usize;
+const BETWEEN: u32 = (QUEUE_READ_INDEX - QUEUE_WRITE_INDEX) as u32;
 
 /// What the watcher is told.
 pub(crate) enum Watch {
@@ -69,6 +78,8 @@ pub(crate) struct Found {
     pub(crate) records: Vec<u8>,
     /// Clock samples.
     pub(crate) metas: Vec<Meta>,
+    /// What looking came to; at the end.
+    pub(crate) looks: Option<Looks>,
 }
 
 impl Found {
@@ -96,10 +107,12 @@ impl Stopping {
 }
 
 impl Watcher {
-    /// Starts the thread. `report` is called from it.
+    /// Starts the thread. `budget` is what looks at read indices may take of one core, in millionths; `report` is called
+    /// from the thread.
     pub(crate) fn start(
         sampling: Option<Sampling<GpuClocks>>,
         scratch: bool,
+        budget: u32,
         report: impl Fn(Found) + Send + 'static,
     ) -> std::io::Result<Self> {
         let (sender, news) = channel();
@@ -109,7 +122,10 @@ impl Watcher {
             scratch,
             processes: HashMap::new(),
             found: Found::default(),
-            sample_due: Instant::now(),
+            follows: budget > 0,
+            // Differs from recording to recording, which is all that is asked of it.
+            schedule: Schedule::new(budget, clocks::now(), clocks::now()),
+            settled: Duration::ZERO,
             look_due: Instant::now(),
         };
         let (done, last) = channel();
@@ -135,7 +151,11 @@ struct State {
     scratch: bool,
     processes: HashMap<u32, Process>,
     found: Found,
-    sample_due: Instant,
+    /// Whether read indices are looked at while recording.
+    follows: bool,
+    schedule: Schedule,
+    /// Processors' time up to which it is known what it was spent on.
+    settled: Duration,
     look_due: Instant,
 }
 
@@ -159,51 +179,133 @@ impl Process {
 }
 
 struct Queue {
+    /// Until then it counts as busy if packets are in it, and is looked at if none are.
     busy_until: Instant,
+    linger_until: Instant,
     read_index: Option<u64>,
-    /// When the read index was last looked at, ns `CLOCK_BOOTTIME`; 0 if never.
+    write_index: u64,
+    /// Just before the read index was last read, ns `CLOCK_BOOTTIME`; 0 if it never was.
     looked: u64,
-    /// Whether packets without signals are, or were when it was last looked at, in it.
+    /// When the read index was first seen as it is, ns `CLOCK_BOOTTIME`.
+    since: u64,
+    /// From one packet's begin to the next, ns, as far as it was seen: a mean in which the last ones count most.
+    pace: u64,
+    /// Whether packets without signals are, or may be, in it.
     is_followed: bool,
     /// Known if the scratch memory of queues is looked at.
     scratch: Option<Scratch>,
 }
 
+impl Queue {
+    fn new(now: Instant, scratch: bool) -> Self {
+        Self {
+            busy_until: now,
+            linger_until: now,
+            read_index: None,
+            write_index: 0,
+            looked: 0,
+            since: 0,
+            pace: SLOWEST,
+            is_followed: false,
+            scratch: scratch.then(Scratch::default),
+        }
+    }
+
+    /// A packet without a signal was submitted.
+    fn submitted(&mut self, now: Instant) {
+        self.busy_until = now + BUSY_FOR;
+        self.linger_until = now + LINGER;
+        self.is_followed = true;
+    }
+
+    /// How often to look at it, ns; `None` if nothing is expected.
+    fn wanted(&self, now: Instant) -> Option<u64> {
+        let left = self.write_index.saturating_sub(self.read_index.unwrap_or(0));
+        match left {
+            _ if !self.is_followed => None,
+            0 if now >= self.linger_until => None,
+            0 => Some(SLOWEST),
+            _ if now >= self.busy_until => Some(LOOK_EVERY.as_nanos() as u64),
+            MANY.. => Some((self.pace / 2).clamp(FASTEST, SLOWEST)),
+            _ => Some(SLOWEST),
+        }
+    }
+
+    /// Takes note of a look; the state to write down if the read index has changed.
+    fn look(
+        &mut self,
+        pid: u32,
+        address: u64,
+        look: &Look,
+        [write_index, read_index]: [u64; 2],
+    ) -> Option<QueueState> {
+        let looked = std::mem::replace(&mut self.looked, look.before);
+        let wrote = std::mem::replace(&mut self.write_index, write_index);
+        let before = self.read_index.replace(read_index);
+        if wrote != write_index || before != Some(read_index) {
+            let now = Instant::now();
+            self.busy_until = now + BUSY_FOR;
+            self.linger_until = now + LINGER;
+        }
+        if before == Some(read_index) {
+            return None;
+        }
+        if let Some(before) = before
+            && before < wrote
+            && let Some(steps) = read_index.checked_sub(before).filter(|steps| *steps > 0)
+        {
+            let pace = look.after.saturating_sub(self.since) / steps;
+            self.pace = (self.pace.saturating_mul(3).saturating_add(pace)) / 4;
+        }
+        self.since = look.after;
+        Some(QueueState {
+            header: header(QUEUE_STATE_SIZE, kind::QUEUE, 0),
+            pid,
+            reason: queue_reason::SAMPLE,
+            time: look.after,
+            queue: address,
+            read_index,
+            write_index,
+            looked,
+        })
+    }
+}
+
 impl State {
     fn run(mut self, report: impl Fn(Found)) -> Found {
+        // Without it looks come late, and are looks all the same.
+        let _ = gputrace_reader::wake_in_time();
         loop {
-            let pause = if self.is_busy() { SAMPLE_EVERY } else { LOOK_EVERY };
-            let pause = pause.min(self.scratch_pause());
-            match self.news.recv_timeout(pause) {
-                Ok(Watch::News(news)) => self.learn(&news),
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(Watch::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+            let pause = self.pause();
+            let longest = RUN.min(pause.unwrap_or(RUN)).as_nanos() as u64;
+            let wanted = self.wanted();
+            let plan = self.schedule.plan(clocks::now(), wanted, longest);
+            let news = match (&plan, pause) {
+                (Plan::Look(_), _) => self.news.try_recv().map_err(|error| match error {
+                    TryRecvError::Empty => RecvTimeoutError::Timeout,
+                    TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+                }),
+                (Plan::Wait(wait), pause) => {
+                    let wait = Duration::from_nanos(*wait);
+                    self.news
+                        .recv_timeout(pause.map_or(wait, |pause| wait.min(pause)))
+                }
+                (Plan::Rest, Some(pause)) => self.news.recv_timeout(pause),
+                (Plan::Rest, None) => self.news.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match (news, plan) {
+                (Ok(Watch::News(news)), _) => {
+                    self.learn(&news);
+                    self.settled = time_spent();
+                }
+                (Err(RecvTimeoutError::Timeout), Plan::Look(pauses)) => self.look(wanted, pauses),
+                (Err(RecvTimeoutError::Timeout), _) => {}
+                (Ok(Watch::Stop) | Err(RecvTimeoutError::Disconnected), _) => break,
             }
-            let now = Instant::now();
-            let all = now >= self.look_due;
-            if self.scratch {
-                self.look_at_scratch(false);
-            }
-            if all || pause >= SAMPLE_EVERY || now >= self.sample_due {
-                self.sample_due = now + SAMPLE_EVERY;
-                self.sample(|queue| queue.is_followed && (all || queue.busy_until > now));
-            }
-            if all {
-                self.look_due = now + LOOK_EVERY;
-                self.look_at_signals(now, false);
-            }
-            if let Some(sampling) = &mut self.sampling {
-                let has_work = self.processes.values().any(Process::has_work);
-                sampling.tick(clocks::now(), has_work, &mut self.found.metas);
-            }
-            // Not at each sample: the collector's work for a report is more than a sample's.
-            if all && !self.found.is_empty() {
-                report(std::mem::take(&mut self.found));
-            }
+            self.look_after_the_rest(&report);
         }
         // Also those that have not changed: the reader is to know how things stood.
-        self.forget_samples();
-        self.sample(|_| true);
+        self.look_at_all();
         if self.scratch {
             self.look_at_scratch(true);
         }
@@ -220,16 +322,139 @@ impl State {
             );
             self.found.metas.push(Notice { time, text }.into());
         }
+        self.found.looks = Some(self.schedule.figures(time));
         self.found
     }
 
-    fn is_busy(&self) -> bool {
+    /// Everything but read indices, if it is time.
+    fn look_after_the_rest(&mut self, report: &impl Fn(Found)) {
         let now = Instant::now();
-        let mut queues = self
+        if self.scratch {
+            self.look_at_scratch(false);
+        } else if now < self.look_due {
+            return;
+        }
+        if now >= self.look_due {
+            self.look_due = now + LOOK_EVERY;
+            self.processes
+                .retain(|_, process| process.memory.is_alive().unwrap_or(true));
+            self.look_at_signals(now, false);
+            if let Some(sampling) = &mut self.sampling {
+                let has_work = self.processes.values().any(Process::has_work);
+                sampling.tick(clocks::now(), has_work, &mut self.found.metas);
+            }
+            // Not at each look: the collector's work for a report is more than a look's.
+            if !self.found.is_empty() {
+                report(std::mem::take(&mut self.found));
+            }
+        }
+        self.settled = time_spent();
+    }
+
+    /// How long nothing but looks at read indices is to be done; `None`: until there is news.
+    fn pause(&self) -> Option<Duration> {
+        let is_needed = !self.found.is_empty()
+            || self.sampling.as_ref().is_some_and(Sampling::is_open)
+            || self.processes.values().any(Process::has_work);
+        if self.scratch {
+            return Some(self.scratch_pause());
+        }
+        is_needed.then_some(LOOK_EVERY)
+    }
+
+    /// How often to look at read indices, ns, by the queue that asks for most. Those that ask for nothing are left alone
+    /// until there is news of them.
+    fn wanted(&mut self) -> Option<u64> {
+        let now = Instant::now();
+        let queues = self
             .processes
-            .values()
-            .flat_map(|process| process.queues.values());
-        queues.any(|queue| queue.is_followed && queue.busy_until > now)
+            .values_mut()
+            .flat_map(|process| process.queues.values_mut());
+        let wanted = queues.filter_map(|queue| {
+            let wanted = queue.wanted(now);
+            queue.is_followed = wanted.is_some();
+            wanted
+        });
+        wanted.min()
+    }
+
+    /// Looks at all queues in which something is expected, after these pauses.
+    fn look(&mut self, wanted: Option<u64>, pauses: Vec<u32>) {
+        let busy = self.processes.iter().flat_map(|(pid, process)| {
+            let queues = process.queues.iter().filter(|(_, queue)| queue.is_followed);
+            queues.map(|(address, _)| (*pid, *address))
+        });
+        let places: Vec<(u32, u64)> = busy.collect();
+        let mut times = Vec::new();
+        let mut pauses = Some(pauses);
+        for places in places.chunks(gputrace_reader::PLACES) {
+            // With so many queues it is one look at a time.
+            let first = pauses.take().unwrap_or_else(|| vec![0]);
+            let seen = self.look_at(places, first);
+            if times.is_empty() {
+                times = seen;
+            }
+        }
+        let spent = time_spent();
+        let cost = spent.saturating_sub(self.settled).as_nanos() as u64;
+        self.settled = spent;
+        let wanted = self.wanted().or(wanted).unwrap_or(SLOWEST);
+        self.schedule.looked(clocks::now(), wanted, &times, cost);
+    }
+
+    /// Looks at these queues, of which those of one process stand side by side, and writes down what has changed; the times
+    /// at which it was.
+    fn look_at(&mut self, places: &[(u32, u64)], pauses: Vec<u32>) -> Vec<u64> {
+        let known: Vec<(&ProcessMemory, u64)> = places
+            .iter()
+            .filter_map(|(pid, address)| {
+                let process = self.processes.get(pid)?;
+                Some((&process.memory, address.wrapping_add(QUEUE_WRITE_INDEX)))
+            })
+            .collect();
+        let looks = match look_at(&known, BETWEEN, pauses) {
+            Ok(looks) => looks,
+            // Which of them it is that does not answer is seen when they are asked one by one.
+            Err(_) if places.first().map(|first| first.0) != places.last().map(|last| last.0) => {
+                for places in places.chunk_by(|(one, _), (other, _)| one == other) {
+                    self.look_at(places, vec![0]);
+                }
+                return Vec::new();
+            }
+            Err(_) => return Vec::new(),
+        };
+        for look in &looks {
+            for ((pid, address), pair) in places.iter().zip(&look.pairs) {
+                let queue = self.processes.get_mut(pid);
+                let queue = queue.and_then(|process| process.queues.get_mut(address));
+                if let (Some(queue), Some(pair)) = (queue, pair)
+                    && let Some(state) = queue.look(*pid, *address, look, *pair)
+                {
+                    self.found.records.extend_from_slice(state.as_bytes());
+                }
+            }
+        }
+        looks.iter().map(|look| look.after).collect()
+    }
+
+    /// Looks at all queues, and writes down also those that have not changed.
+    fn look_at_all(&mut self) {
+        let mut all: Vec<(u32, Vec<(u32, u64)>)> = Vec::new();
+        for (pid, process) in &mut self.processes {
+            process
+                .queues
+                .values_mut()
+                .for_each(|queue| queue.read_index = None);
+            all.push((
+                *pid,
+                process.queues.keys().map(|address| (*pid, *address)).collect(),
+            ));
+        }
+        for (_, places) in all {
+            for places in places.chunks(gputrace_reader::PLACES) {
+                self.look_at(places, vec![0]);
+            }
+        }
     }
 
     fn learn(&mut self, news: &[(u32, News)]) {
@@ -261,16 +486,15 @@ impl State {
             };
             match news {
                 News::Queue(address) | News::Unsignalled(address) | News::Private(address) => {
-                    let queue = process.queues.entry(*address).or_insert(Queue {
-                        busy_until: now,
-                        read_index: None,
-                        looked: 0,
-                        is_followed: false,
-                        scratch: self.scratch.then(Scratch::default),
-                    });
-                    if matches!(news, News::Unsignalled(_)) {
-                        queue.busy_until = now + BUSY_FOR;
-                        queue.is_followed = true;
+                    let queue = process
+                        .queues
+                        .entry(*address)
+                        .or_insert_with(|| Queue::new(now, self.scratch));
+                    if matches!(news, News::Unsignalled(_)) && self.follows {
+                        if queue.wanted(now).is_none() {
+                            self.schedule.wake(clocks::now());
+                        }
+                        queue.submitted(now);
                     }
                     if let (News::Private(_), Some(scratch)) = (news, &mut queue.scratch) {
                         scratch.wanted(now);
@@ -319,62 +543,6 @@ impl State {
                 }
             }
         }
-    }
-
-    fn forget_samples(&mut self) {
-        for process in self.processes.values_mut() {
-            for queue in process.queues.values_mut() {
-                queue.read_index = None;
-            }
-        }
-    }
-
-    /// Reads the indices of queues, and writes down those that have changed.
-    fn sample(&mut self, which: impl Fn(&Queue) -> bool) {
-        let records = &mut self.found.records;
-        self.processes.retain(|pid, process| {
-            let (mut queues, mut places) = (Vec::new(), Vec::new());
-            for (address, queue) in &mut process.queues {
-                if which(queue) {
-                    places.push(address.wrapping_add(QUEUE_WRITE_INDEX));
-                    queues.push((address, queue));
-                }
-            }
-            let indices = match places.as_slice() {
-                [] => Vec::new(),
-                places => process
-                    .memory
-                    .places::<{ BETWEEN + 8 }>(places)
-                    .unwrap_or_default(),
-            };
-            // After all of them were read, which is when they had come so far at the latest.
-            let time = clocks::now();
-            for ((address, queue), bytes) in queues.into_iter().zip(indices) {
-                let Some(bytes) = bytes else { continue };
-                let word = |at: usize| {
-                    let bytes = bytes.get(at..at + 8).unwrap_or_default();
-                    u64::read_from_bytes(bytes).unwrap_or(0)
-                };
-                let (write_index, read_index) = (word(0), word(BETWEEN));
-                let looked = std::mem::replace(&mut queue.looked, time);
-                if queue.read_index.replace(read_index) != Some(read_index) {
-                    queue.busy_until = Instant::now() + BUSY_FOR;
-                    let state = QueueState {
-                        header: header(QUEUE_STATE_SIZE, kind::QUEUE, 0),
-                        pid: *pid,
-                        reason: queue_reason::SAMPLE,
-                        time,
-                        queue: *address,
-                        read_index,
-                        write_index,
-                        looked,
-                    };
-                    records.extend_from_slice(state.as_bytes());
-                }
-                queue.is_followed &= read_index < write_index || queue.busy_until > Instant::now();
-            }
-            process.memory.is_alive().unwrap_or(true)
-        });
     }
 
     /// Reads some of the signals that have been open for long, and writes down those that are complete. The `last`
@@ -442,4 +610,15 @@ pub(crate) fn header(size: usize, kind: u8, domain: u8) -> RecordHeader {
         domain,
         cpu: 0,
     }
+}
+
+/// The time of processors that this thread and its helper have had.
+fn time_spent() -> Duration {
+    let own = clock_gettime(ClockId::ThreadCPUTime);
+    // Neither part of this clock is ever negative.
+    let (seconds, ns) = (
+        u64::try_from(own.tv_sec).unwrap_or(0),
+        u32::try_from(own.tv_nsec).unwrap_or(0),
+    );
+    Duration::new(seconds, ns) + gputrace_reader::helper_time()
 }

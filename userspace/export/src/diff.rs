@@ -13,21 +13,22 @@ use std::{
 
 use gputrace_abi::domain::Domain;
 use gputrace_text::{Page, json, outside};
-use gputrace_timeline::{
-    event::{CallEnd, Event},
-    gpu::{GpuTime, Quality},
-};
+use gputrace_timeline::event::{CallEnd, Event};
 use serde::Serialize;
 
 use crate::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, group},
     gpu::Gpus,
+    lengths::{Length, Sum},
     summary::{
         stats::Durations,
-        text::{Align, duration, table},
+        text::{Align, duration, table, with_error},
     },
 };
+
+/// Standard errors within which a change is none.
+const ERRORS: f64 = 2.0;
 
 /// Widest name in the text.
 const WIDEST_NAME: usize = 60;
@@ -50,10 +51,8 @@ pub struct Side {
 #[derive(Debug, Default)]
 struct Entry {
     durations: Durations,
-    /// Those whose times are estimates.
-    sampled: u64,
-    /// Those without a duration: calls that had not returned, work without times of its own.
-    unmeasured: u64,
+    /// Their sum, and how many have no duration: calls that had not returned, work of which it is not known.
+    sum: Sum,
 }
 
 impl Side {
@@ -69,18 +68,18 @@ impl Side {
             Event::Function(info) => self.functions.learn(info),
             Event::Call(call) => {
                 let took = call.end.saturating_sub(call.begin);
-                let measured = matches!(call.how, CallEnd::Returned(_)).then_some(took);
+                let returned = matches!(call.how, CallEnd::Returned(_));
                 let names = self.domains.entry(group(call.domain)).or_default();
-                entry(names, self.functions.name(call.function)).add(measured);
+                entry(names, self.functions.name(call.function)).add(returned.then(|| Length::exact(took)));
                 self.end = self.end.max(call.end);
             }
             Event::Dispatch(dispatch) => {
                 let names = self.domains.entry(Domain::KernelDispatch.csv_stem()).or_default();
-                entry(names, &self.gpus.kernel_name(dispatch)).work(&dispatch.time);
+                entry(names, &self.gpus.kernel_name(dispatch)).add(Length::of(&dispatch.time));
             }
             Event::Copy(copy) => {
                 let names = self.domains.entry(Domain::MemoryCopy.csv_stem()).or_default();
-                entry(names, copy.direction.name()).work(&copy.time);
+                entry(names, copy.direction.name()).add(Length::of(&copy.time));
             }
             Event::End(end) => self.end = end.time,
             _ => {}
@@ -110,27 +109,25 @@ fn entry<'a>(names: &'a mut HashMap<String, Entry>, name: &str) -> &'a mut Entry
 }
 
 impl Entry {
-    fn add(&mut self, measured: Option<u64>) {
-        match measured {
-            Some(ns) => self.durations.add(ns),
-            None => self.unmeasured += 1,
+    fn add(&mut self, length: Option<Length>) {
+        self.sum.add(length);
+        if let Some(length) = length {
+            self.durations.add(length.ns);
         }
-    }
-
-    fn work(&mut self, time: &GpuTime) {
-        let real = time.quality.is_drawn() && !time.unfinished;
-        self.add(real.then(|| time.end.saturating_sub(time.begin)));
-        self.sampled += u64::from(real && time.quality == Quality::Sampled);
     }
 
     fn figures(&self) -> Figures {
         let measured = &self.durations;
+        let (mean, mean_error) = self.sum.mean();
         Figures {
-            count: measured.calls + self.unmeasured,
+            count: self.sum.count(),
             measured: measured.calls,
-            sampled: self.sampled,
+            sampled: self.sum.estimated(),
+            of_classes: self.sum.estimated_by_classes(),
             total_ns: u64::try_from(measured.total).unwrap_or(u64::MAX),
-            mean_ns: measured.average(),
+            total_error_ns: self.sum.error(),
+            mean_ns: mean,
+            mean_error_ns: mean_error,
             p50_ns: measured.percentile(50.0),
             p95_ns: measured.percentile(95.0),
         }
@@ -186,14 +183,28 @@ pub struct Figures {
     pub measured: u64,
     /// Those of them whose times are estimates.
     pub sampled: u64,
+    /// Those of these whose durations are the means of their classes: percentiles say nothing of single ones then.
+    pub of_classes: u64,
     /// Sum of durations, ns.
     pub total_ns: u64,
+    /// Standard error of the sum, ns; 0 if all are exact.
+    pub total_error_ns: f64,
     /// Mean duration, ns.
     pub mean_ns: f64,
+    /// Standard error of the mean, ns.
+    pub mean_error_ns: f64,
     /// Median, ns, at most 1 % too high.
     pub p50_ns: u64,
     /// 95th percentile, ns, at most 1 % too high.
     pub p95_ns: u64,
+}
+
+impl Figures {
+    /// Whether the means differ by no more than two standard errors. Exact ones have none.
+    fn is_within_errors(&self, other: &Self) -> bool {
+        let error = self.mean_error_ns.hypot(other.mean_error_ns);
+        error > 0.0 && (self.mean_ns - other.mean_ns).abs() <= ERRORS * error
+    }
 }
 
 /// What became of a name.
@@ -204,7 +215,7 @@ pub enum Verdict {
     New,
     /// Only in the first.
     Gone,
-    /// Its mean duration grew by more than 1 %, as far as percentiles are exact.
+    /// Its mean duration grew by more than 1 % and by more than two standard errors of the two means.
     Slower,
     /// It shrank by more than that.
     Faster,
@@ -220,6 +231,7 @@ impl Verdict {
             (None, _) => Self::New,
             (_, None) => Self::Gone,
             (Some(before), Some(after)) if before.measured == 0 || after.measured == 0 => Self::Unmeasured,
+            (Some(before), Some(after)) if before.is_within_errors(&after) => Self::Same,
             (Some(before), Some(after)) if after.mean_ns > before.mean_ns * 1.01 => Self::Slower,
             (Some(before), Some(after)) if after.mean_ns < before.mean_ns / 1.01 => Self::Faster,
             _ => Self::Same,
@@ -373,12 +385,13 @@ impl Difference {
             )
         });
         if unmeasured > 0 {
-            text.paragraph(format_args!("{unmeasured} calls, dispatches and copies have no duration (not returned, or no GPU times of their own): \
+            text.paragraph(format_args!("{unmeasured} calls, dispatches and copies have no duration (not returned, or nothing tells how long they took on the GPU): \
                  counted, not in times."))?;
         }
         if sampled > 0 {
             text.paragraph(format_args!(
-                "Times of {sampled} dispatches and copies are estimates (sampled)."
+                "Times of {sampled} dispatches and copies are estimates; +-: standard error. A change within two of them \
+                 is called none."
             ))?;
         }
         text.paragraph(format_args!(
@@ -391,14 +404,24 @@ fn cells_of(row: &Row) -> Vec<String> {
     let pair = |show: &dyn Fn(&Figures) -> String| {
         [row.before, row.after].map(|figures| figures.as_ref().map_or("-".to_owned(), show))
     };
-    let time = |of: fn(&Figures) -> f64| {
+    let time = |of: fn(&Figures) -> (f64, f64)| {
         pair(&move |figures: &Figures| {
+            let (ns, error) = of(figures);
             if figures.measured == 0 {
                 "?".to_owned()
             } else {
-                duration(of(figures))
+                with_error(ns, error)
             }
         })
+    };
+    let percentile = |of: fn(&Figures) -> u64| {
+        pair(
+            &move |figures: &Figures| match (figures.measured, figures.of_classes) {
+                (0, _) => "?".to_owned(),
+                (_, 0) => duration(of(figures) as f64),
+                _ => "-".to_owned(),
+            },
+        )
     };
     let shown = outside(&row.name).terminal();
     let mut name: String = shown.chars().take(WIDEST_NAME).collect();
@@ -406,16 +429,18 @@ fn cells_of(row: &Row) -> Vec<String> {
         name.push_str("...");
     }
     let sign = if row.change_ns < 0 { '-' } else { '+' };
-    let change = format!("{sign}{}", duration(row.change_ns.unsigned_abs() as f64));
+    let error = |figures: Option<Figures>| figures.map_or(0.0, |figures| figures.total_error_ns);
+    let error = error(row.before).hypot(error(row.after));
+    let change = format!("{sign}{}", with_error(row.change_ns.unsigned_abs() as f64, error));
     let ratio = row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
     let mut cells = vec![row.domain.to_owned(), name];
     cells.extend(pair(&|figures| figures.count.to_string()));
-    cells.extend(time(|figures| figures.total_ns as f64));
+    cells.extend(time(|figures| (figures.total_ns as f64, figures.total_error_ns)));
     cells.push(change);
-    cells.extend(time(|figures| figures.mean_ns));
+    cells.extend(time(|figures| (figures.mean_ns, figures.mean_error_ns)));
     cells.push(ratio);
-    cells.extend(time(|figures| figures.p50_ns as f64));
-    cells.extend(time(|figures| figures.p95_ns as f64));
+    cells.extend(percentile(|figures| figures.p50_ns));
+    cells.extend(percentile(|figures| figures.p95_ns));
     cells.push(row.verdict.name().to_owned());
     cells
 }
@@ -423,7 +448,7 @@ fn cells_of(row: &Row) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::events;
+    use crate::synthetic::{START, dispatch, estimated, events};
 
     fn side(change: impl Fn(Event) -> Option<Event>) -> Side {
         let mut side = Side::default();
@@ -475,6 +500,35 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&difference.json()).unwrap();
         assert_eq!(value["rows"][0]["verdict"], "slower");
         assert_eq!(value["rows"].as_array().unwrap().len(), difference.rows.len());
+    }
+
+    #[test]
+    fn a_change_within_the_errors_is_none() {
+        let of = |us: u64, error: u64| {
+            let mut side = Side::default();
+            for id in 1..=10 {
+                let begin = START + id * 1_000_000;
+                let work = dispatch(id, begin, estimated(begin, begin + us * 1000, 1, error));
+                side.event(&Event::Dispatch(Box::new(work)));
+            }
+            side
+        };
+        let verdict = |before: &Side, after: &Side| {
+            let difference = Difference::new(before, after);
+            (difference.rows[0].verdict, difference.text(0))
+        };
+        // The error of the difference is 5 us.
+        assert_eq!(verdict(&of(100, 3000), &of(109, 4000)).0, Verdict::Same);
+        assert_eq!(verdict(&of(109, 3000), &of(100, 4000)).0, Verdict::Same);
+        let (slower, text) = verdict(&of(100, 3000), &of(111, 4000));
+        assert_eq!(slower, Verdict::Slower);
+        assert_eq!(verdict(&of(111, 3000), &of(100, 4000)).0, Verdict::Faster);
+        assert!(text.contains("estimates"), "{text}");
+        let text = Difference::new(&of(100, 3000), &of(111, 4000)).text(5);
+        assert!(
+            text.contains("100 us +-3") && text.contains("111 us +-4"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -249,7 +249,7 @@ pub fn uncertainty(value: u64, window: &Window) -> Option<u64> {
 /// From when to when something was in flight: submitted and not ended. `None` if its end is not proven.
 #[must_use]
 pub fn in_flight(submitted: u64, time: &GpuTime) -> Option<(u64, u64)> {
-    let ended = !time.unfinished && (time.quality.is_drawn() || time.end_window.latest.is_some());
+    let ended = !time.unfinished && (time.is_drawn() || time.end_window.latest.is_some());
     let begin = if submitted == 0 { time.begin } else { submitted };
     (ended && begin < time.end).then_some((begin, time.end))
 }

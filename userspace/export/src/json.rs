@@ -427,7 +427,7 @@ impl Exporter for JsonExporter {
                 let kernel = self.symbols.kernel_id(self.gpus.kernel_id(dispatch));
                 let info = DispatchInfo::new(dispatch, kernel, &self.gpus);
                 let record = DispatchRecord::new(dispatch, info, &self.gpus);
-                let array = array("kernel_dispatch", dispatch.time.quality.is_drawn());
+                let array = array("kernel_dispatch", dispatch.time.is_drawn());
                 self.records.push((dispatch.origin.pid, array), &record)?;
                 if let Some(record) = CollectionRecord::new(dispatch, info, &self.gpus, &mut self.counter_ids)
                 {
@@ -436,7 +436,7 @@ impl Exporter for JsonExporter {
             }
             Event::Copy(copy) => {
                 let stream = self.gpus.stream(copy.origin.pid, copy.origin.stream);
-                let array = array("memory_copy", copy.time.quality.is_drawn());
+                let array = array("memory_copy", copy.time.is_drawn());
                 let record = CopyRecord::new(copy, stream);
                 let name = copy.direction.name();
                 self.summaries
@@ -459,7 +459,7 @@ impl Exporter for JsonExporter {
             Event::Notice(notice) => self.notices.push(notice.clone()),
             Event::Ledger(ledger) => self.ledger = Some((**ledger).clone()),
             Event::End(end) => self.end = Some(end.clone()),
-            Event::Agent(_) | Event::Queue(_) => {}
+            Event::Agent(_) | Event::Queue(_) | Event::KernelClass(_) => {}
         }
         Ok(())
     }
@@ -558,5 +558,6 @@ pub fn loss(ledger: &Ledger) -> Value {
         "task_events": ledger.task_events,
         "task_events_lost": ledger.task_events_lost,
         "untraced_processes": ledger.untraced_processes,
+        "looks": ledger.looks,
     })
 }

@@ -89,7 +89,7 @@ impl Summaries {
 
     /// Counts work of a GPU if its times are real.
     pub(crate) fn work(&mut self, pid: u32, domain: Domain, name: &str, time: &GpuTime) {
-        if time.quality.is_drawn() {
+        if time.is_drawn() {
             self.add(pid, domain, name, time.end.saturating_sub(time.begin));
         }
     }

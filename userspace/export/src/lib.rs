@@ -68,6 +68,7 @@ mod json_spill;
 mod json_summary;
 mod json_symbols;
 pub mod kernels;
+pub mod lengths;
 pub mod levels;
 mod lines;
 pub mod loss;

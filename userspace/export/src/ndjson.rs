@@ -256,6 +256,7 @@ impl<W: Write> NdjsonWriter<W> {
                 "accum_vgpr_count": info.kernel.accum_vgpr_count,
                 "runtime": info.runtime.map(RuntimeKernel::name),
             })),
+            Event::KernelClass(_) => Ok(()),
             Event::Observation(one) => self.observation(one),
             Event::Counter(sample) => self.value(&CounterLine {
                 r#type: "counter",

@@ -13,7 +13,10 @@ use gputrace_capture::{
 use gputrace_timeline::{
     driver::EVICTED,
     event::{Call, CallEnd, CounterSample, Event, FunctionInfo, ProcessInfo},
-    gpu::{AgentInfo, Copy, Direction, Dispatch, GpuTime, KernelInfo, Origin, Quality, QueueInfo, Window},
+    gpu::{
+        AgentInfo, Copy, Direction, Dispatch, Estimate, GpuTime, KernelInfo, Origin, Quality, QueueInfo,
+        Window,
+    },
     observation::{FieldValue, Observation, ObservedField, Whose},
     synthetic::call,
 };
@@ -35,6 +38,7 @@ pub fn exact(begin: u64, end: u64) -> GpuTime {
         begin_window: window(begin),
         end_window: window(end),
         unfinished: false,
+        estimate: None,
     }
 }
 
@@ -52,6 +56,23 @@ pub fn between(quality: Quality, begin: u64, end: u64) -> GpuTime {
         begin_window: window,
         end_window: window,
         unfinished: false,
+        estimate: None,
+    }
+}
+
+/// Estimated: as long as the mean of `class`, whose standard error is `error` ns, and somewhere within 10 times that long.
+#[must_use]
+pub fn estimated(begin: u64, end: u64, class: u32, error: u64) -> GpuTime {
+    let room = end.saturating_sub(begin).saturating_mul(5);
+    let window = Window {
+        earliest: begin.saturating_sub(room),
+        latest: Some(end.saturating_add(room)),
+    };
+    GpuTime {
+        begin_window: window,
+        end_window: window,
+        estimate: Some(Estimate { class, error }),
+        ..between(Quality::Sampled, begin, end)
     }
 }
 

@@ -193,7 +193,7 @@ impl<W: Write> TextWriter<W> {
 
     fn time(&mut self, time: &GpuTime) -> fmt::Result {
         let took = Took(time.end.saturating_sub(time.begin));
-        match (time.unfinished, time.quality.is_drawn()) {
+        match (time.unfinished, time.is_drawn()) {
             (true, _) => write!(self.line, " <unfinished>"),
             (false, true) => write!(self.line, " <{took} {}>", time.quality.name()),
             (false, false) => write!(self.line, " <at most {took}, {}>", time.quality.name()),

@@ -331,6 +331,7 @@ impl Exporter for Otf2Exporter {
             | Event::Queue(_)
             | Event::CodeObject(_)
             | Event::Kernel(_)
+            | Event::KernelClass(_)
             | Event::Lifetime(_)
             | Event::Clocks(_) => {}
         }

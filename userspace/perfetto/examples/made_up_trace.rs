@@ -165,6 +165,7 @@ fn dispatch(index: u64) -> Dispatch {
             begin_window: window(begin),
             end_window: window(begin + 12_000),
             unfinished: false,
+            estimate: None,
         },
         ..Dispatch::default()
     }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use gputrace_abi::counters::DropReason;
 use gputrace_capture::{
-    ledger::{Ledger, LedgerRow},
+    ledger::{Ledger, LedgerRow, Looks},
     meta::{End, EndReason, Mode, Notice, Recording},
 };
 use gputrace_export::loss;
@@ -128,6 +128,9 @@ pub(crate) fn ledger<W: Write>(out: &mut Sequence<W>, ledger: &Ledger) -> io::Re
             ("untraced_processes", ledger.untraced_processes),
         ];
         for (name, count) in counts {
+            annotations.named(name, Value::Uint(count));
+        }
+        for (name, count) in ledger.looks.iter().flat_map(Looks::named) {
             annotations.named(name, Value::Uint(count));
         }
         annotations.named_array("rows", &ledger.rows, |row, entries| {

@@ -20,6 +20,7 @@ use rustix::{
 
 use crate::{
     message::{ANSWER, Answer, PIECE, Question, What},
+    run::{self, Look, PLACES, Run},
     serve::NAME,
     stuck,
 };
@@ -37,8 +38,17 @@ const LAST_PATIENCE: Duration = Duration::from_millis(10);
 const STARVED: Duration = Duration::from_secs(1);
 const LAST_STARVED: Duration = Duration::from_millis(100);
 
+/// How long a helper may take to start: its program may have to come from a busy disk.
+const START: Duration = Duration::from_secs(10);
+
+/// How often it is asked meanwhile whether there is a hurry now.
+const START_LOOK: Duration = Duration::from_millis(50);
+
 /// Helpers that SIGKILL has not ended. More are not left behind: then nothing is read any more.
 const MOST_LEFT: usize = 64;
+
+/// Stands for a process that is not known; no process has this number.
+const NOBODY: u32 = 0;
 
 static HURRY: OnceLock<Instant> = OnceLock::new();
 
@@ -98,6 +108,78 @@ pub(crate) fn places(pid: u32, addresses: &[u64], each: usize) -> io::Result<Vec
     Ok(all)
 }
 
+/// See [`crate::run`].
+pub(crate) fn run(run: &Run) -> io::Result<Vec<Look>> {
+    let now = Instant::now();
+    let places = run.places.iter().take(PLACES);
+    let is_asked: Vec<bool> = places
+        .clone()
+        .map(|(pid, _)| !stuck::is_left_alone(*pid, now))
+        .collect();
+    let asked = Run {
+        places: places
+            .zip(&is_asked)
+            .filter_map(|(place, is_asked)| is_asked.then_some(*place))
+            .collect(),
+        ..run.clone()
+    };
+    let Some((first, _)) = asked.places.first() else {
+        return Err(no_answer());
+    };
+    let is_alone = asked.places.iter().all(|(pid, _)| pid == first);
+    let question = Question {
+        // Of several nobody knows which one it was.
+        pid: if is_alone { *first } else { NOBODY },
+        length: u64::from(run.between),
+        what: What::Run(&asked.encode()),
+    };
+    let mut all = Vec::new();
+    ask_for(&question, run::patience(run), |bytes| {
+        all.extend_from_slice(bytes)
+    })?;
+    let mut looks = run::decode(asked.places.len(), &all);
+    if asked.places.len() < is_asked.len() {
+        for look in &mut looks {
+            let mut pairs = look.pairs.iter().copied();
+            let all = is_asked
+                .iter()
+                .map(|is_asked| is_asked.then(|| pairs.next().flatten()).flatten());
+            look.pairs = all.collect();
+        }
+    }
+    Ok(looks)
+}
+
+/// See [`crate::helper_time`].
+pub(crate) fn helper_time() -> Duration {
+    HELPER.with_borrow(|helper| {
+        let child = helper.as_ref().and_then(|helper| helper.child.as_ref());
+        child.and_then(|child| time_of(child.id())).unwrap_or_default()
+    })
+}
+
+/// The time of a processor that a process has had.
+fn time_of(pid: u32) -> Option<Duration> {
+    let pid = libc::pid_t::try_from(pid).ok()?;
+    let mut clock = 0;
+    // SAFETY: writes a number to a local variable.
+    let failed = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
+    if failed != 0 {
+        return None;
+    }
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: writes to a local structure of the right type.
+    let failed = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    let (seconds, ns) = (
+        u64::try_from(time.tv_sec).ok()?,
+        u32::try_from(time.tv_nsec).ok()?,
+    );
+    (failed == 0).then(|| Duration::new(seconds, ns))
+}
+
 /// See [`crate::file`].
 pub(crate) fn file(pid: u32, name: &str, limit: u64) -> io::Result<Vec<u8>> {
     let question = Question {
@@ -112,6 +194,11 @@ pub(crate) fn file(pid: u32, name: &str, limit: u64) -> io::Result<Vec<u8>> {
 
 /// Asks this thread's helper and gives what it answers to `take`.
 fn ask(question: &Question<'_>, take: impl FnMut(&[u8])) -> io::Result<()> {
+    ask_for(question, Duration::ZERO, take)
+}
+
+/// The same of what takes so long besides.
+fn ask_for(question: &Question<'_>, besides: Duration, take: impl FnMut(&[u8])) -> io::Result<()> {
     let now = Instant::now();
     if stuck::is_left_alone(question.pid, now) {
         return Err(no_answer());
@@ -121,7 +208,7 @@ fn ask(question: &Question<'_>, take: impl FnMut(&[u8])) -> io::Result<()> {
             Some(helper) => helper,
             None => helper.insert(Helper::start()?),
         };
-        match asked.ask(question, now, take) {
+        match asked.ask(question, now, besides, take) {
             Ok(0) => Ok(()),
             Ok(error) => Err(io::Error::from_raw_os_error(error)),
             Err(failure) => {
@@ -129,6 +216,9 @@ fn ask(question: &Question<'_>, take: impl FnMut(&[u8])) -> io::Result<()> {
                     helper.leave();
                 }
                 if failure == Errno::TIMEDOUT {
+                    if question.pid == NOBODY {
+                        return Err(no_answer());
+                    }
                     stuck::add(question.pid, Instant::now());
                     return Err(no_answer());
                 }
@@ -183,12 +273,39 @@ impl Helper {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        Ok(Self {
+        let mut helper = Self {
             child: Some(child),
             socket,
             patience: None,
             packet: vec![0; ANSWER + PIECE],
-        })
+        };
+        match helper.wait_for_greeting() {
+            Ok(()) => Ok(helper),
+            Err(errno) => {
+                helper.leave();
+                Err(errno.into())
+            }
+        }
+    }
+
+    /// Waits until it says that it is ready.
+    fn wait_for_greeting(&mut self) -> Result<(), Errno> {
+        let started = Instant::now();
+        loop {
+            match self.receive(START_LOOK, START_LOOK) {
+                Ok(0) => return Err(Errno::PIPE),
+                Ok(_) => return Ok(()),
+                Err(Errno::TIMEDOUT) => {
+                    let is_late = HURRY
+                        .get()
+                        .is_some_and(|hurry| Instant::now() >= *hurry + LAST_STARVED);
+                    if is_late || started.elapsed() >= START {
+                        return Err(Errno::TIMEDOUT);
+                    }
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
     }
 
     /// Asks, and returns the error number of the answer. Fails with `TIMEDOUT` if there is none.
@@ -196,6 +313,7 @@ impl Helper {
         &mut self,
         question: &Question<'_>,
         now: Instant,
+        besides: Duration,
         mut take: impl FnMut(&[u8]),
     ) -> Result<i32, Errno> {
         rustix::net::send(&self.socket, &question.encode(), SendFlags::NOSIGNAL)?;
@@ -208,7 +326,7 @@ impl Helper {
             ((PATIENCE / crowd.saturating_add(1)).max(LEAST_PATIENCE), STARVED)
         };
         loop {
-            let got = self.receive(patience, starved)?;
+            let got = self.receive(patience + besides, starved)?;
             let packet = self.packet.get(..got).unwrap_or_default();
             // The end of the socket is no answer.
             let answer = Answer::decode(packet).ok_or(Errno::PIPE)?;

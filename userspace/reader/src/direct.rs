@@ -42,6 +42,43 @@ pub(crate) fn places(pid: u32, places: impl Iterator<Item = u64>, each: usize) -
     Ok(all)
 }
 
+/// Reads `each` bytes at each of several places of a process, by one `process_vm_readv` if all of them can be read;
+/// `None` for those that cannot.
+pub(crate) fn scattered(pid: u32, addresses: &[u64], each: usize) -> Vec<Option<Vec<u8>>> {
+    let mut all = vec![0; addresses.len() * each];
+    if copy_scattered(pid, addresses, each, &mut all) == Ok(all.len()) {
+        return all.chunks_exact(each).map(|bytes| Some(bytes.to_vec())).collect();
+    }
+    let one = |address: &u64| {
+        let mut bytes = vec![0; each];
+        let got = memory(pid, *address, &mut bytes).unwrap_or(0);
+        (got == each).then_some(bytes)
+    };
+    addresses.iter().map(one).collect()
+}
+
+/// One `process_vm_readv` of several ranges of the same length, one after the other into `buffer`.
+fn copy_scattered(pid: u32, addresses: &[u64], each: usize, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let pid = libc::pid_t::try_from(pid).map_err(|_| Errno::SRCH)?;
+    let here = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    let there = addresses.iter().map(|address| {
+        let address = usize::try_from(*address).map_err(|_| Errno::FAULT)?;
+        Ok(libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(address),
+            iov_len: each,
+        })
+    });
+    let there: Vec<libc::iovec> = there.collect::<Result<_, Errno>>()?;
+    let count = libc::c_ulong::try_from(there.len()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the kernel writes to `here` only, which is `buffer`; `there` has `count` ranges, which are checked
+    // by the kernel and belong to another process.
+    let got = unsafe { libc::process_vm_readv(pid, &raw const here, 1, there.as_ptr(), count, 0) };
+    usize::try_from(got).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
 /// One `process_vm_readv` of one range.
 fn copy(pid: u32, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| Errno::SRCH)?;

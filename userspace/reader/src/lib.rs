@@ -26,15 +26,17 @@
 mod client;
 mod direct;
 mod message;
+mod run;
 mod serve;
 mod stuck;
 
 use std::{
     io,
     sync::atomic::{AtomicBool, Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
+pub use run::{LONGEST, LOOKS, Look, PLACES, Run, wake_in_time};
 pub use serve::serve_if_asked;
 
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
@@ -110,6 +112,28 @@ pub fn places<const N: usize>(pid: u32, addresses: &[u64]) -> io::Result<Vec<Opt
         }));
     }
     Ok(all)
+}
+
+/// Looks at pairs of words again and again. A run ends before its time when no second word is below its first, because
+/// nothing is expected then: words that count what was asked for, and what was done of it.
+///
+/// # Errors
+///
+/// `TimedOut` if a process does not answer; which one of several is not known then, and none of them is left alone. A
+/// process that was left alone before, or is gone, gives `None` for its pairs.
+pub fn run(run: &Run) -> io::Result<Vec<Look>> {
+    if is_installed() {
+        client::run(run)
+    } else {
+        Ok(run.look())
+    }
+}
+
+/// The time of a processor that this thread's helper has had; zero if there is none. Another helper that takes its place
+/// begins anew.
+#[must_use]
+pub fn helper_time() -> Duration {
+    client::helper_time()
 }
 
 /// Reads `/proc/PID/NAME`, at most `limit` bytes of it.

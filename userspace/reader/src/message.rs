@@ -20,6 +20,8 @@ pub(crate) enum What<'a> {
     /// Memory at several places, each as long as the question says: addresses of eight bytes each. The answer
     /// has that many bytes for each, and before them a byte that is 1 if they could be read.
     Places(&'a [u8]),
+    /// A [`crate::Run`] in bytes; the question's length is from the first word of a pair to the second.
+    Run(&'a [u8]),
 }
 
 /// A question.
@@ -36,6 +38,7 @@ impl<'a> Question<'a> {
             What::Memory { address } => (0u32, address, &[][..]),
             What::File(name) => (1, 0, name.as_bytes()),
             What::Places(places) => (2, 0, places),
+            What::Run(run) => (3, 0, run),
         };
         let mut bytes = Vec::with_capacity(QUESTION + name.len());
         bytes.extend_from_slice(&kind.to_ne_bytes());
@@ -60,6 +63,7 @@ impl<'a> Question<'a> {
                 },
                 1 => What::File(std::str::from_utf8(name).ok()?),
                 2 => What::Places(name),
+                3 => What::Run(name),
                 _ => return None,
             },
         })
@@ -115,7 +119,11 @@ mod tests {
             what: What::Places(&[1; 16]),
             ..memory
         };
-        for question in [memory, file, places] {
+        let run = Question {
+            what: What::Run(&[1; 16]),
+            ..memory
+        };
+        for question in [memory, file, places, run] {
             let bytes = question.encode();
             assert_eq!(Question::decode(&bytes), Some(question));
             assert_eq!(Question::decode(&bytes[..QUESTION - 1]), None);

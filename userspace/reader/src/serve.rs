@@ -8,6 +8,7 @@ use std::{
 
 use rustix::{
     io::Errno,
+    mm::MlockAllFlags,
     net::{RecvFlags, SendFlags},
     process::Signal,
 };
@@ -15,13 +16,14 @@ use rustix::{
 use crate::{
     direct,
     message::{ANSWER, Answer, PIECE, PLACES, QUESTION, Question, What},
+    run::{self, Run},
 };
 
 /// The name (`argv[0]`) by which a process knows that it is a helper.
 pub(crate) const NAME: &str = "gputrace-reader";
 
-/// The most that follows a question: addresses, or a name, which is shorter.
-const MOST_BYTES: usize = PLACES * 8;
+/// The most that follows a question: a run; addresses and names are shorter.
+const MOST_BYTES: usize = run::QUESTION;
 
 /// Serves as a helper, and does not return, if that is what this process was started for. To be
 /// called before anything else.
@@ -36,6 +38,9 @@ pub fn serve_if_asked() {
 fn serve(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     // Also while it waits for a process, which an end of the socket would not tell it.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // Without it looks come late, and are looks all the same.
+    let _ = run::wake_in_time();
+    greet(socket)?;
     let mut question = [0; QUESTION + MOST_BYTES];
     loop {
         let (got, _) = match rustix::net::recv(socket, &mut question[..], RecvFlags::empty()) {
@@ -48,6 +53,25 @@ fn serve(socket: BorrowedFd<'_>) -> Result<(), Errno> {
         let question = Question::decode(question.get(..got).unwrap_or_default()).ok_or(Errno::INVAL)?;
         answer(socket, question)?;
     }
+}
+
+/// Says that it is ready. Starting may take long where disks or processors are busy, which is not the
+/// fault of the process that is asked about first. So it has done by now what an answer needs.
+fn greet(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    let me = std::process::id();
+    // What comes of it is of no interest: its code is in memory afterwards.
+    let mut byte = [0];
+    let _ = direct::memory(me, (&raw const byte).addr() as u64, &mut byte);
+    let _ = direct::file(me, "stat", 1);
+    // It stays there if that is allowed, and is brought from disk again if not.
+    let _ = rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
+    let greeting = Answer {
+        error: 0,
+        goes_on: false,
+        bytes: &[],
+    };
+    rustix::net::send(socket, &greeting.encode(), SendFlags::NOSIGNAL)?;
+    Ok(())
 }
 
 fn answer(socket: BorrowedFd<'_>, question: Question<'_>) -> Result<(), Errno> {
@@ -70,6 +94,10 @@ fn answer(socket: BorrowedFd<'_>, question: Question<'_>) -> Result<(), Errno> {
                 each.min(PIECE / PLACES - 1),
             )
         }
+        What::Run(bytes) => match Run::decode(question.length, bytes) {
+            Some(run) => Ok(run::encode(&run.look())),
+            None => Err(Errno::INVAL.into()),
+        },
     };
     let (error, bytes) = match read {
         Ok(bytes) => (0, bytes),

@@ -52,6 +52,7 @@ fn own_memory_and_files() {
         .map(|number| Some(number.to_ne_bytes()))
         .chain([None]);
     assert!(read_at.into_iter().eq(expected));
+    looks_at(pid);
 
     let large: Vec<u8> = (0..1_000_000_u32).map(|number| number as u8).collect();
     let mut copy = vec![0; large.len()];
@@ -66,6 +67,33 @@ fn own_memory_and_files() {
         read(&mut again).expect("fast");
     }
     eprintln!("a read takes {:?}", begin.elapsed() / 1000);
+}
+
+fn looks_at(pid: u32) {
+    let pairs: Vec<[u64; 2]> = (0..100).map(|number| [number + 1, number]).collect();
+    let place = |pair: &[u64; 2]| (pid, pair.as_ptr().addr() as u64);
+    let mut run = gputrace_reader::Run {
+        places: pairs.iter().map(place).collect(),
+        between: 8,
+        pauses: vec![0, 100_000, 100_000],
+    };
+    let before = gputrace_reader::helper_time();
+    let looks = gputrace_reader::run(&run).expect("looks");
+    assert_eq!(looks.len(), 3);
+    for look in &looks {
+        let seen: Vec<[u64; 2]> = look.pairs.iter().copied().flatten().collect();
+        assert_eq!(seen, pairs);
+    }
+    assert!(looks.is_sorted_by(|one, next| one.after <= next.before && one.before <= one.after));
+    assert!(gputrace_reader::helper_time() > before, "it has worked for that");
+    // What is not there is no reason to leave the rest out.
+    run.places.extend([(pid, 8), (1 << 30, 8)]);
+    let looks = gputrace_reader::run(&run).expect("looks");
+    assert!(
+        looks
+            .iter()
+            .all(|look| look.pairs.iter().filter(|pair| pair.is_none()).count() == 2)
+    );
 }
 
 fn a_process_that_is_not_there() {
@@ -95,6 +123,15 @@ fn a_page_that_nobody_brings() {
 
 fn does_not_answer(pid: u32, address: u64) {
     let mut buffer = [0; 8];
+    let word = [2_u64, 1];
+    let run = gputrace_reader::Run {
+        places: vec![(std::process::id(), word.as_ptr().addr() as u64), (pid, address)],
+        between: 8,
+        pauses: vec![0],
+    };
+    let error = gputrace_reader::run(&run).expect_err("one of them does not answer");
+    assert_eq!(error.kind(), ErrorKind::TimedOut);
+    assert!(gputrace_reader::take_stuck().is_empty(), "nobody knows which");
     let begin = Instant::now();
     let error = gputrace_reader::memory(pid, address, &mut buffer).expect_err("it does not answer");
     assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -109,6 +146,11 @@ fn does_not_answer(pid: u32, address: u64) {
         begin.elapsed()
     );
     assert!(gputrace_reader::file(std::process::id(), "stat", 4096).is_ok());
+    let looks = gputrace_reader::run(&run).expect("the other one is looked at");
+    assert_eq!(
+        looks.first().map(|look| look.pairs.clone()),
+        Some(vec![Some([2, 1]), None])
+    );
     assert_eq!(gputrace_reader::take_stuck(), [pid]);
     assert!(gputrace_reader::take_stuck().is_empty());
 }

@@ -200,7 +200,7 @@ impl Writer {
         let context = &mut self.context;
         context.gpus.learn(event);
         match event {
-            Event::Recording(_) | Event::Agent(_) => Ok(()),
+            Event::Recording(_) | Event::Agent(_) | Event::KernelClass(_) => Ok(()),
             Event::Function(info) => {
                 context.functions.learn(info);
                 report::function(context, info)

@@ -2,7 +2,7 @@
 
 use gputrace_abi::counters::DropReason;
 use gputrace_capture::{
-    ledger::Ledger,
+    ledger::{Ledger, Looks},
     meta::{ClockSnapshot, End, EndReason, Mode, Notice, Recording},
 };
 use gputrace_export::{ExportError, node::node_hash};
@@ -139,6 +139,9 @@ pub(crate) fn ledger(context: &Context, ledger: &Ledger) -> Result<(), ExportErr
         ("task_events_lost", ledger.task_events_lost),
         ("untraced_processes", ledger.untraced_processes),
     ] {
+        tag_value(context, tag, &count.to_string())?;
+    }
+    for (tag, count) in ledger.looks.iter().flat_map(Looks::named) {
         tag_value(context, tag, &count.to_string())?;
     }
     Ok(())

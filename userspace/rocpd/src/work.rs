@@ -36,6 +36,11 @@ struct Ext {
     start_uncertainty: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     end_uncertainty: Option<u64>,
+    /// Of a duration that is its class's mean: the class, and the mean's standard error, ns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel_class: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimate_error: Option<u64>,
 }
 
 impl Ext {
@@ -44,6 +49,8 @@ impl Ext {
             quality: time.quality.name(),
             start_uncertainty: uncertainty(time.begin, &time.begin_window),
             end_uncertainty: uncertainty(time.end, &time.end_window),
+            kernel_class: time.estimate.map(|estimate| estimate.class),
+            estimate_error: time.estimate.map(|estimate| estimate.error),
         }
     }
 }
@@ -52,7 +59,7 @@ impl Ext {
 #[derive(Debug)]
 pub(crate) struct Work {
     dispatch_rows: Rows<22>,
-    all_dispatches_rows: Rows<26>,
+    all_dispatches_rows: Rows<28>,
     copy_rows: Rows<15>,
     all_copies_rows: Rows<25>,
     kernel_sql: String,
@@ -84,7 +91,7 @@ impl Work {
                 "id, event_id, quality, unfinished, pid, tid, agent_id, queue_id, \
                  stream_id, stream_handle, kernel_id, kernel_object, packet_index, stack_id, outermost_stack_id, submit, \
                  start, \"end\", start_earliest, start_latest, end_earliest, end_latest, kernarg_address, completion_signal, \
-                 barrier, read_later",
+                 barrier, read_later, kernel_class, estimate_error",
             ),
             copy_rows: Rows::new(
                 identity,
@@ -226,7 +233,7 @@ impl Work {
         let kernel = self.kernel_row(context, dispatch)?;
         let queue = int(queue_id(dispatch.queue));
         let stream = context.stream(origin.pid, origin.stream);
-        let event = if time.quality.is_drawn() {
+        let event = if time.is_drawn() {
             let stack = (origin.innermost, origin.innermost);
             let event = context.event(Domain::KernelDispatch.name(), stack, "{}")?;
             let range = context
@@ -294,6 +301,8 @@ impl Work {
             int(dispatch.signal),
             dispatch.barrier,
             dispatch.read_later,
+            time.estimate.map(|estimate| estimate.class),
+            time.estimate.map(|estimate| int(estimate.error)),
         ];
         self.all_dispatches_rows.add(&context.database, row)?;
         Ok(event)
@@ -306,7 +315,7 @@ impl Work {
         let from = self.agent(context, copy.source_node);
         let stream = context.stream(origin.pid, origin.stream);
         let direction = copy.direction.name();
-        let event = if time.quality.is_drawn() {
+        let event = if time.is_drawn() {
             let stack = (origin.innermost, origin.innermost);
             let event = context.event(Domain::MemoryCopy.name(), stack, "{}")?;
             let name = context.strings.id(&context.database, direction)?;

@@ -231,6 +231,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
                 clocks: gpu_clocks,
                 agents: gpus.nodes(),
                 scratch: request.domains.contains(&Domain::ScratchMemory),
+                look_budget: request.look_budget,
                 live: live.is_some(),
             }),
         };

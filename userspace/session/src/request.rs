@@ -49,6 +49,8 @@ pub struct Request {
     pub ring_bytes: Option<u32>,
     /// Threads that can have open calls at once.
     pub max_threads: u32,
+    /// What looks at the read indices of queues may take of one core, in millionths; 0: no looks.
+    pub look_budget: u32,
     /// Show the kernel-side programs' own log.
     pub debug_ebpf: bool,
     /// gputrace's command line, for the capture.

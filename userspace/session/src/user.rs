@@ -87,7 +87,7 @@ impl User {
     /// # Errors
     ///
     /// Whatever the kernel answers; the process must not go on then.
-    pub(crate) fn become_user(&self) -> std::io::Result<()> {
+    pub fn become_user(&self) -> std::io::Result<()> {
         let check = |result: libc::c_int| {
             if result == 0 {
                 Ok(())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo},
+    gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelClass, KernelInfo, QueueInfo},
     ioctl::Request,
     observation::Observation,
     values::{Pointee, PointeeData},
@@ -46,6 +46,9 @@ pub enum Event {
     Dispatch(Box<Dispatch>),
     /// A copy; as for dispatches.
     Copy(Box<Copy>),
+    /// What is known at the end of how long dispatches of a class take; comes after all dispatches. There are none if the
+    /// times of all dispatches are exact.
+    KernelClass(Box<KernelClass>),
     /// Something that the kernel did. Those of one thread, process or GPU come in groups, as calls do.
     Observation(Box<Observation>),
     /// A number that was read.

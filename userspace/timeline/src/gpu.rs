@@ -67,6 +67,85 @@ pub struct GpuTime {
     pub end_window: Window,
     /// Whether it is known not to have ended when the recording stopped.
     pub unfinished: bool,
+    /// Where the length is that of the dispatch's class and not its own: which class, and how sure its mean is. `None` where
+    /// begin and end are exact, or no class has told anything.
+    pub estimate: Option<Estimate>,
+}
+
+impl GpuTime {
+    /// Whether begin and end are a span of its own: exact, between looks, or as long as its class takes on average.
+    #[must_use]
+    pub const fn is_drawn(&self) -> bool {
+        self.quality.is_drawn() || self.estimate.is_some()
+    }
+}
+
+/// The class whose mean duration a dispatch was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// [`KernelClass::number`].
+    pub class: u32,
+    /// Standard error of that mean when the dispatch was given out, ns. Single dispatches may differ from the mean by more.
+    pub error: u64,
+}
+
+/// Dispatches that are expected to take about the same time: of one kernel, with one grid and one workgroup, by one process on
+/// one agent. Means are estimated from all that is known of when queues were taken from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KernelClass {
+    /// Number in this timeline, dense from 0.
+    pub number: u32,
+    /// Process id, initial pid namespace.
+    pub pid: u32,
+    /// KFD topology node of the agent, if known.
+    pub node_id: Option<u32>,
+    /// [`KernelInfo::id`]; `None` if no code object with this kernel was found.
+    pub kernel: Option<u32>,
+    /// `kernel_object` of the packets.
+    pub kernel_object: u64,
+    /// Work-items in all.
+    pub grid: [u32; 3],
+    /// Work-items of a workgroup.
+    pub workgroup: [u32; 3],
+    /// Its dispatches in the recording, also those with exact times.
+    pub count: u64,
+    /// Mean duration of a dispatch; `Some` only with [`Told::Apart`].
+    pub mean: Option<Mean>,
+    /// Whether there is such a mean, and why not.
+    pub told: Told,
+}
+
+/// A mean and how far it may be from the truth.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mean {
+    /// ns, finite, not negative.
+    pub value: f64,
+    /// Standard error, ns, finite, not negative: the truth is within two of them in about 95 % of cases.
+    pub error: f64,
+}
+
+/// What could be told of how long the dispatches of a class take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Told {
+    /// Their mean is known.
+    Apart,
+    /// Only what they take together with others that always run beside them is known.
+    Mixed,
+    /// Nothing says how long they take.
+    #[default]
+    Unseen,
+}
+
+impl Told {
+    /// The word that every output uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Apart => "apart",
+            Self::Mixed => "mixed",
+            Self::Unseen => "unseen",
+        }
+    }
 }
 
 /// An agent of the node, with its number among those of its kind.

@@ -36,6 +36,16 @@ impl Key {
     }
 }
 
+/// What a task's beginning or end means for the GPU's work.
+pub(crate) fn of_task(task: &Task) -> Option<Item> {
+    let (time, pid) = (task.time, task.pid);
+    match task.op {
+        task_op::FORK | task_op::EXEC => Some(Item::Restart { time, pid }),
+        task_op::EXIT if task.tid == pid => Some(Item::Exit { time, pid }),
+        _ => None,
+    }
+}
+
 /// Records that have been read and not released.
 #[derive(Debug, Default)]
 pub(crate) struct Collection {
@@ -128,11 +138,8 @@ impl Collection {
             Ok(Record::Task(task)) => {
                 tally.tasks += 1;
                 self.latest = self.latest.max(task.time);
-                let (time, pid) = (task.time, task.pid);
-                match task.op {
-                    task_op::FORK | task_op::EXEC => work.take(Item::Restart { time, pid }),
-                    task_op::EXIT if task.tid == pid => work.take(Item::Exit { time, pid }),
-                    _ => {}
+                if let Some(item) = of_task(&task) {
+                    work.take(item);
                 }
                 self.tasks.push_back(task);
             }

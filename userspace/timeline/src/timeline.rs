@@ -54,7 +54,7 @@ use crate::{
     ranges::Ranges,
     tally::Tally,
     trace::Formats,
-    work::{Work, knowledge::Collected},
+    work::{Scout, Work, knowledge::Collected},
 };
 
 /// Bytes of records that are collected before they are released without waiting for the end of the
@@ -140,7 +140,14 @@ impl<R: Read + Seek> Timeline<R> {
         }
         reader.rewind()?;
         let mut ready = VecDeque::from([Event::Recording(Box::new(recording.clone()))]);
-        let work = Work::new(collected, &mut ready);
+        let dispatches = Domain::KernelDispatch.name();
+        let work = if recording.domains.iter().any(|name| name == dispatches) {
+            let scout = scouted(&mut reader, Scout::new(collected));
+            reader.rewind()?;
+            scout.finish(&mut ready)
+        } else {
+            Work::new(collected, &mut ready)
+        };
         let mut timeline = Self::with(reader, recording, ready, work);
         timeline.formats = formats;
         Ok(timeline)
@@ -506,6 +513,18 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
             }
         }
     }
+}
+
+/// Has the scout see all records about the GPU's work. What cannot be read now is reported when it is read again.
+fn scouted<R: Read + Seek>(reader: &mut CaptureReader<R>, mut scout: Scout) -> Scout {
+    while let Ok(Some(block)) = reader.next_block() {
+        match block {
+            Block::Records(run) => scout.records(run),
+            Block::Meta(meta) => scout.meta(&meta),
+            Block::Unknown { .. } => {}
+        }
+    }
+    scout
 }
 
 fn functions(library: Library) -> impl Iterator<Item = FunctionInfo> {

@@ -2,17 +2,15 @@
 //!
 //! `cargo run -p gputrace-simrocm --bin simrocm-bench`
 
-use std::ffi::{CStr, CString, c_void};
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use gputrace_simrocm::queue::{Library, Queue};
 use gputrace_simrocm::{HipSoname, stage};
-use gputrace_simrocm_core::abi::{QueuePointer, Signal};
 use gputrace_simrocm_core::code_object::{KernelSpec, write};
-use gputrace_softgpu::packet::{BARRIER_BIT, KernelDispatch, kind};
 
 /// Measure calls and empty dispatches on the stand-ins for ROCm's libraries.
 #[derive(Parser)]
@@ -61,33 +59,6 @@ fn prepare(arguments: &Arguments, directory: &Path) -> anyhow::Result<()> {
         bail!("the measuring process failed: {status}");
     }
     Ok(())
-}
-
-/// A library that was loaded.
-struct Library(*mut c_void);
-
-impl Library {
-    fn open(name: &CStr) -> anyhow::Result<Self> {
-        // SAFETY: loads a library of this project, whose initialisation does nothing.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-        if handle.is_null() {
-            bail!("{} cannot be loaded; is it staged?", name.to_string_lossy());
-        }
-        Ok(Self(handle))
-    }
-
-    /// The address of a function, as that function's type.
-    fn function<F: Copy>(&self, name: &str) -> anyhow::Result<F> {
-        const { assert!(size_of::<F>() == size_of::<usize>()) };
-        let symbol = CString::new(name)?;
-        // SAFETY: the handle is a library's, the name a C string.
-        let address = unsafe { libc::dlsym(self.0, symbol.as_ptr()) };
-        if address.is_null() {
-            bail!("{name} is not exported");
-        }
-        // SAFETY: callers name the type that the C header gives the function; addresses have its size.
-        Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) })
-    }
 }
 
 /// Nanoseconds of the whole process on all CPUs.
@@ -180,57 +151,19 @@ fn measure(arguments: &Arguments) -> anyhow::Result<()> {
 
 /// Dispatches as a program that uses HSA itself makes them.
 fn through_hsa(hsa: &Library, count: u64) -> anyhow::Result<()> {
-    /// The first GPU's handle is the largest of a system with one.
-    extern "C" fn last(agent: u64, found: &mut u64) -> u32 {
-        *found = agent;
-        0
-    }
-    type Create = extern "C" fn(u64, u32, u32, usize, usize, u32, u32, &mut u64) -> u32;
-    let iterate: extern "C" fn(extern "C" fn(u64, &mut u64) -> u32, &mut u64) -> u32 =
-        hsa.function("hsa_iterate_agents")?;
-    let create: Create = hsa.function("hsa_queue_create")?;
-    let signal_create: extern "C" fn(i64, u32, usize, &mut Signal) -> u32 =
-        hsa.function("hsa_signal_create")?;
-    let add_index: extern "C" fn(u64, u64) -> u64 = hsa.function("hsa_queue_add_write_index_relaxed")?;
-    let read_index: extern "C" fn(u64) -> u64 = hsa.function("hsa_queue_load_read_index_scacquire")?;
-    let store: extern "C" fn(Signal, i64) = hsa.function("hsa_signal_store_screlease")?;
-    let wait: extern "C" fn(Signal, u32, i64, u64, u32) -> i64 = hsa.function("hsa_signal_wait_scacquire")?;
-    let (mut agent, mut queue, mut done) = (0, 0, Signal(0));
-    let outcomes = [
-        iterate(last, &mut agent),
-        create(agent, 16_384, 0, 0, 0, u32::MAX, u32::MAX, &mut queue),
-        signal_create(1, 0, 0, &mut done),
-    ];
-    let structure = QueuePointer::at(queue).get();
-    let Some(structure) = structure.filter(|_| outcomes == [0; 3]) else {
-        bail!("HSA does not work: {outcomes:?}");
-    };
-    let ring = structure.ring();
+    let mut queue = Queue::create(hsa)?;
     let mut left = count;
-    let dispatch = || {
-        left -= 1;
-        let packet = KernelDispatch {
-            header: kind::KERNEL_DISPATCH | BARRIER_BIT,
-            setup: 1,
-            workgroup: [64, 1, 1],
-            reserved0: 0,
-            grid: [64, 1, 1],
-            private_segment: 0,
-            group_segment: 0,
-            kernel_object: 4096,
-            kernarg: 0,
-            reserved2: 0,
-            completion: if left == 0 { done.0 } else { 0 },
-        };
-        let index = add_index(queue, 1);
-        while index - read_index(queue) >= 16_384 {
-            std::thread::yield_now();
-        }
-        ring.write(index, zerocopy::transmute!(packet));
-        store(structure.hsa.doorbell, index.cast_signed());
-    };
-    say_dispatches("hsa queue", count, dispatch, || {
-        wait(done, 2, 1, u64::MAX, 0);
-    });
+    say_dispatches(
+        "hsa queue",
+        count,
+        || {
+            left -= 1;
+            queue.dispatch(left == 0);
+            if left == 0 {
+                queue.wait();
+            }
+        },
+        || (),
+    );
     Ok(())
 }

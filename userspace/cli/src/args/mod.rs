@@ -24,7 +24,7 @@ pub(crate) use self::{
     values::{boolean, duration},
 };
 use crate::{
-    inspect::{DoctorArgs, KfdArgs, PsArgs, TopologyArgs},
+    inspect::{DoctorArgs, KfdArgs, PsArgs, TopologyArgs, VerifyArgs, WorkArgs},
     post::{DiffArgs, FilterArgs, MergeArgs, QueryArgs, ReportArgs, SummaryCommand},
 };
 
@@ -119,6 +119,14 @@ pub(crate) enum Command {
     Kfd(KfdArgs),
     /// Find out by trying what can be recorded here, and what to do about the rest.
     Doctor(DoctorArgs),
+    /// Verify on this machine's GPU that recordings are true.
+    ///
+    /// Takes about a minute: a bundled program asks the GPU's runtime for the times of its kernels and copies, and is recorded in
+    /// every mode meanwhile.
+    Verify(VerifyArgs),
+    /// The program that `verify` records.
+    #[command(hide = true)]
+    VerifyWork(WorkArgs),
     /// Print a script that completes gputrace's command line.
     #[command(before_help = COMPLETIONS)]
     Completions {

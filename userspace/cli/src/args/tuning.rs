@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::values::size;
+use super::values::{share, size};
 
 /// How gputrace works.
 #[derive(Debug, Args)]
@@ -28,6 +28,14 @@ pub(crate) struct TuningArgs {
     /// Threads that can be inside traced calls at once.
     #[arg(long, value_name = "N", default_value_t = 4096)]
     pub(crate) max_threads: u32,
+
+    /// What looking at queues, which times kernels without completion signals, may take of one core; 0: no looks.
+    ///
+    /// Most kernels of a process that was attached to have no completion signals. They are timed by looks at how far their
+    /// queues were taken: the more looks, the narrower the windows. Nobody looks while nothing is queued. Without looks it is
+    /// only known of these kernels when they were submitted, and at the end of the recording whether they were taken.
+    #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = share)]
+    pub(crate) look_budget: u32,
 
     /// Do not hold a thread of a launched program while a library that it has loaded gets its probes; the
     /// first calls of the library may then be missed.

@@ -44,6 +44,22 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Per cent, as millionths; at most all.
+pub(crate) fn share(text: &str) -> Result<u32, String> {
+    let number: f64 = text
+        .trim_end_matches('%')
+        .parse()
+        .map_err(|_| "expected per cent of one core, e.g. 2 or 0.5".to_owned())?;
+    if !(0.0..=100.0).contains(&number) {
+        return Err("must be from 0 to 100".to_owned());
+    }
+    let millionths = (number * 10_000.0).round() as u32;
+    if millionths == 0 && number > 0.0 {
+        return Err("is next to nothing; 0 is for no looks".to_owned());
+    }
+    Ok(millionths)
+}
+
 /// A number of bytes with an optional unit.
 pub(crate) fn size(text: &str) -> Result<u32, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -81,5 +97,17 @@ mod tests {
         assert_eq!(size("4096").unwrap(), 4096);
         assert!(size("1").is_err());
         assert!(size("99999999999GiB").is_err());
+        for (text, millionths) in [
+            ("2", 20_000),
+            ("0.5", 5_000),
+            ("1.5%", 15_000),
+            ("0", 0),
+            ("100", 1_000_000),
+        ] {
+            assert_eq!(share(text), Ok(millionths), "{text}");
+        }
+        for wrong in ["", "two", "-1", "101", "NaN", "0.00001"] {
+            assert!(share(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -6,12 +6,14 @@
 
 mod doctor;
 mod kfd;
+mod lines;
 mod owner;
 mod ps;
 mod table;
 mod topology;
 #[cfg(test)]
 mod tree;
+mod verify;
 
 use std::{
     io,
@@ -32,6 +34,7 @@ pub(crate) use doctor::run as doctor;
 pub(crate) use kfd::run as kfd;
 pub(crate) use ps::run as ps;
 pub(crate) use topology::run as topology;
+pub(crate) use verify::{VerifyArgs, WorkArgs, run as verify, work as verify_work};
 
 /// Options of `topology`.
 #[derive(Debug, Args)]

@@ -72,7 +72,7 @@ impl Collection {
         gpus: &Gpus,
         dispatch: &Dispatch,
     ) -> Result<(), ExportError> {
-        self.kernels += u64::from(dispatch.time.quality.is_drawn());
+        self.kernels += u64::from(dispatch.time.is_drawn());
         if dispatch.readings.is_empty() {
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! Tables of the GPU's work: kernels, copies, agents.
 //!
-//! `kernel_trace` and `memory_copy_trace` have rocprofv3's columns and hold only what has real times
-//! (quality `exact` or `sampled`), because a script that computes with `Start_Timestamp` and
+//! `kernel_trace` and `memory_copy_trace` have rocprofv3's columns and hold only what has times of its
+//! own (quality `exact` or `sampled`, the latter with the duration of its class where that is told), because a script that computes with `Start_Timestamp` and
 //! `End_Timestamp` cannot know that a row means something else. The `_quality` tables hold everything that
 //! was submitted, with how well each time is known.
 
@@ -112,6 +112,17 @@ const DISPATCH_QUALITY: &[Column<Dispatch>] = &[
     ("Runtime_Kernel", |row| {
         let info = row.gpus.kernel(row.work);
         info.and_then(|info| info.runtime).map(RuntimeKernel::name).into()
+    }),
+    ("Kernel_Class", |row| {
+        row.work.time.estimate.map(|estimate| estimate.class).into()
+    }),
+    ("Estimated_Duration", |row| {
+        let time = &row.work.time;
+        let took = time.end.saturating_sub(time.begin);
+        time.estimate.map(|_| took).into()
+    }),
+    ("Estimate_Error", |row| {
+        row.work.time.estimate.map(|estimate| estimate.error).into()
     }),
 ];
 
@@ -322,11 +333,24 @@ impl Pair {
             gpus,
             trace_row: None,
         };
-        if time.quality.is_drawn() {
+        if time.is_drawn() {
             self.trace.fields(trace.iter().map(|(_, value)| value(&row)))?;
             row.trace_row = Some(self.trace.rows());
         }
         self.quality.fields(quality.iter().map(|(_, value)| value(&row)))
+    }
+}
+
+impl Pair {
+    /// What the trace holds, with how many it does not, and where those are.
+    fn content(&self, what: &str) -> String {
+        match self.quality.rows().saturating_sub(self.trace.rows()) {
+            0 => what.to_owned(),
+            missing => format!(
+                "{what}; {missing} of {} without such times are only in the table of quality",
+                self.quality.rows()
+            ),
+        }
     }
 }
 
@@ -422,14 +446,16 @@ impl GpuTables {
     ) -> Result<Vec<(Table, String)>, ExportError> {
         let mut tables = Vec::new();
         if let Some(pair) = self.kernels {
-            tables.push((pair.trace, "kernels with their times on the GPU".to_owned()));
+            let content = pair.content("kernels with their times on the GPU");
+            tables.push((pair.trace, content));
             tables.push((
                 pair.quality,
                 "all kernel dispatches, and how well their times are known".to_owned(),
             ));
         }
         if let Some(pair) = self.copies {
-            tables.push((pair.trace, "copies with their times on the GPU".to_owned()));
+            let content = pair.content("copies with their times on the GPU");
+            tables.push((pair.trace, content));
             tables.push((
                 pair.quality,
                 "all copies, and how well their times are known".to_owned(),

@@ -375,7 +375,7 @@ fn has_table(domain: Domain) -> bool {
 
 /// Counts work of a GPU if its times are real.
 fn count(stats: &mut Stats, domain: Domain, name: &str, time: &GpuTime) {
-    if time.quality.is_drawn() {
+    if time.is_drawn() {
         stats.add(domain.csv_stem(), name, time.end.saturating_sub(time.begin));
     }
 }

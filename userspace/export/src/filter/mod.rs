@@ -216,6 +216,7 @@ impl Filter {
                 wanted
             }
             Event::Process(info) => asked(&self.options.pids, info.pid),
+            Event::KernelClass(class) => asked(&self.options.pids, class.pid),
             Event::Thread(info) => self.wants_task(info.pid, info.tid),
             Event::Lifetime(lifetime) => {
                 self.wants_task(lifetime.pid, lifetime.tid) && self.in_window(lifetime.time, lifetime.time)

@@ -16,6 +16,7 @@ pub(super) struct Counters {
     functions: u32,
     queues: u32,
     kernels: u32,
+    classes: u32,
     code_objects: u32,
     dispatches: u64,
     copies: u64,
@@ -51,6 +52,7 @@ pub(super) struct Names {
     functions: HashMap<u32, u32>,
     queues: HashMap<u32, u32>,
     kernels: HashMap<u32, u32>,
+    classes: HashMap<u32, u32>,
     code_objects: HashMap<u32, u32>,
 }
 
@@ -64,6 +66,7 @@ impl Names {
             functions: HashMap::new(),
             queues: HashMap::new(),
             kernels: HashMap::new(),
+            classes: HashMap::new(),
             code_objects: HashMap::new(),
         }
     }
@@ -132,9 +135,18 @@ impl Names {
                 dispatch.kernel = dispatch.kernel.map(|kernel| self.kernel(kernel, counters));
                 self.origin(&mut dispatch.origin, clock);
                 times(&mut dispatch.time, clock);
+                if let Some(estimate) = &mut dispatch.time.estimate {
+                    estimate.class = number(&mut self.classes, estimate.class, &mut counters.classes);
+                }
                 for reading in &mut dispatch.readings {
                     self.counter(&mut reading.counter);
                 }
+            }
+            Event::KernelClass(class) => {
+                class.number = number(&mut self.classes, class.number, &mut counters.classes);
+                class.pid = self.task(class.pid);
+                class.node_id = class.node_id.map(|node| self.node(node));
+                class.kernel = class.kernel.map(|kernel| self.kernel(kernel, counters));
             }
             Event::Copy(copy) => {
                 counters.copies += 1;
@@ -282,5 +294,9 @@ pub(super) fn add(sum: &mut Ledger, other: &Ledger) {
         (&mut sum.untraced_processes, other.untraced_processes),
     ] {
         *count = count.saturating_add(more);
+    }
+    match (&mut sum.looks, &other.looks) {
+        (Some(looks), Some(more)) => looks.add(more),
+        (looks, more) => *looks = looks.or(*more),
     }
 }

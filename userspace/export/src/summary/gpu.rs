@@ -1,7 +1,7 @@
 //! What the summary knows of GPU work.
 //!
-//! Durations, rates, busy times and latencies come only from times that are real (quality `exact`, or `sampled`
-//! where said); everything else is counted by quality. Memory is bounded: what comes very late counts less, and
+//! Durations and rates come from times that are known, exact or estimated ([`crate::lengths`]), latencies from exact ones;
+//! busy times and depths are estimates with a range. Everything else is counted by quality. Memory is bounded: what comes very late counts less, and
 //! the text says how often that happened.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -13,10 +13,13 @@ use gputrace_timeline::{
     gpu::{Copy, Direction, Dispatch, GpuTime, Origin, Quality, RuntimeKernel},
 };
 
-use super::stats::Durations;
+use super::{
+    busy::{Busy, Reach},
+    stats::Durations,
+};
 use crate::{
     gpu::{Gpus, in_flight},
-    intervals::Intervals,
+    lengths::{Classes, Length, Sum},
     levels::Levels,
 };
 
@@ -25,12 +28,6 @@ pub(super) const FEW: usize = 5;
 
 /// Queues and other places whose oldest unfinished work is listed if there is more.
 const LISTED_PLACES: usize = 20;
-
-/// Busy intervals of an agent that are kept open for what comes late.
-const OPEN_INTERVALS: usize = 1 << 14;
-
-/// Longest gaps that are kept.
-const LONGEST_GAPS: usize = 8;
 
 /// Changes of a queue's depth that are kept open.
 const OPEN_CHANGES: usize = 1 << 14;
@@ -60,7 +57,7 @@ impl Qualities {
         self.0.iter().sum()
     }
 
-    /// Those with real times.
+    /// Those with times of their own.
     pub(super) fn timed(&self) -> u64 {
         BEST_FIRST
             .into_iter()
@@ -81,7 +78,10 @@ pub(super) const BEST_FIRST: [Quality; 4] = [
 /// Work of one name.
 #[derive(Debug, Default)]
 pub(super) struct WorkUse {
+    /// Those that are known, exact or estimated.
     pub(super) durations: Durations,
+    /// Their sum, and how sure it is.
+    pub(super) sum: Sum,
     pub(super) qualities: Qualities,
     /// Bytes of all, and of those with real times.
     pub(super) bytes: u64,
@@ -92,64 +92,17 @@ impl WorkUse {
     fn add(&mut self, time: &GpuTime, bytes: u64) {
         self.qualities.add(time.quality);
         self.bytes = self.bytes.saturating_add(bytes);
-        if time.quality.is_drawn() {
-            self.durations.add(time.end.saturating_sub(time.begin));
+        let length = Length::of(time);
+        self.sum.add(length);
+        if let Some(length) = length {
+            self.durations.add(length.ns);
             self.timed_bytes = self.timed_bytes.saturating_add(bytes);
         }
     }
-}
 
-/// When an agent executed kernels: the union of their spans.
-#[derive(Debug, Default)]
-pub(super) struct Busy {
-    open: Intervals,
-    /// End of the last interval that is settled.
-    settled: Option<u64>,
-    pub(super) busy: u64,
-    /// Between one interval and the next.
-    pub(super) gaps: Durations,
-    /// The longest of them, longest first, from when to when.
-    pub(super) longest: Vec<(u64, u64)>,
-    pub(super) kernels: u64,
-    pub(super) untimed: u64,
-    /// Spans that began before what was settled.
-    pub(super) late: u64,
-}
-
-impl Busy {
-    fn add(&mut self, time: &GpuTime) {
-        self.kernels += 1;
-        if !time.quality.is_drawn() {
-            self.untimed += 1;
-            return;
-        }
-        let settled = self.settled.unwrap_or(0);
-        self.late += u64::from(time.begin < settled);
-        self.open.insert(time.begin.max(settled), time.end);
-        while self.open.len() > OPEN_INTERVALS {
-            self.settle();
-        }
-    }
-
-    fn settle(&mut self) -> bool {
-        let Some((begin, end)) = self.open.pop_first() else {
-            return false;
-        };
-        if let Some(gap) = self
-            .settled
-            .and_then(|last| begin.checked_sub(last))
-            .filter(|gap| *gap > 0)
-        {
-            self.gaps.add(gap);
-            let at = self.longest.partition_point(|(from, to)| to - from >= gap);
-            if at < LONGEST_GAPS {
-                self.longest.insert(at, (begin - gap, begin));
-                self.longest.truncate(LONGEST_GAPS);
-            }
-        }
-        self.busy += end - begin;
-        self.settled = Some(end);
-        true
+    /// Whether the durations tell how single ones differ: means of classes do not.
+    pub(super) fn has_own_durations(&self) -> bool {
+        self.sum.estimated_by_classes() == 0
     }
 }
 
@@ -162,8 +115,7 @@ pub(super) struct QueueUse {
     pub(super) unfinished: u64,
     /// Highest index of a dispatch.
     pub(super) last_index: u64,
-    levels: Levels,
-    depth: Depth,
+    depth: DepthRange,
     /// When what is unfinished was submitted.
     open: Vec<u64>,
 }
@@ -201,7 +153,55 @@ impl Depth {
 
 impl QueueUse {
     pub(super) fn depth(&self) -> &Depth {
-        &self.depth
+        self.depth.estimate()
+    }
+
+    /// The least and the most that the mean depth can be.
+    pub(super) fn depth_range(&self) -> (f64, f64) {
+        let means = self.depth.ways.iter().map(|(_, depth)| depth.mean());
+        means.fold((f64::INFINITY, 0.0), |(least, most), mean| {
+            (least.min(mean), most.max(mean))
+        })
+    }
+}
+
+/// The depth if dispatches ended as estimated, as early and as late as they can have.
+#[derive(Debug)]
+struct DepthRange {
+    ways: [(Levels, Depth); 3],
+}
+
+impl DepthRange {
+    fn new() -> Self {
+        Self {
+            ways: [(); 3].map(|()| (Levels::with_limit(OPEN_CHANGES), Depth::default())),
+        }
+    }
+
+    fn estimate(&self) -> &Depth {
+        let [(_, estimate), ..] = &self.ways;
+        estimate
+    }
+
+    /// Adds a dispatch that was in flight from `begin` until one of `ends`.
+    fn add(&mut self, begin: u64, ends: [u64; 3]) {
+        for ((levels, depth), end) in self.ways.iter_mut().zip(ends) {
+            levels.add(begin, end, 1, |time, level| depth.change(time, level));
+        }
+    }
+
+    fn finish(&mut self) {
+        for (levels, depth) in &mut self.ways {
+            levels.finish(|time, level| depth.change(time, level));
+        }
+    }
+
+    fn late(&self) -> u64 {
+        self.ways
+            .iter()
+            .map(|(levels, _)| levels.late())
+            .max()
+            .unwrap_or(0)
     }
 }
 
@@ -285,6 +285,8 @@ pub(super) struct GpuUse {
     pub(super) copies: BTreeMap<Direction, WorkUse>,
     /// Copies and fills that HIP did by kernels of its own; they are among the kernels as well.
     pub(super) by_kernels: BTreeMap<RuntimeKernel, WorkUse>,
+    /// What became of classes of kernels.
+    classes: Classes,
     pub(super) kernel_qualities: Qualities,
     pub(super) copy_qualities: Qualities,
     pub(super) agents: BTreeMap<Option<u32>, Busy>,
@@ -320,6 +322,7 @@ impl GpuUse {
         match event {
             Event::Dispatch(dispatch) => self.dispatch(dispatch),
             Event::Copy(copy) => self.copy(copy),
+            Event::KernelClass(_) => self.classes.event(event),
             _ => {}
         }
     }
@@ -367,8 +370,7 @@ impl GpuUse {
             dispatches: 0,
             unfinished: 0,
             last_index: 0,
-            levels: Levels::with_limit(OPEN_CHANGES),
-            depth: Depth::default(),
+            depth: DepthRange::new(),
             open: Vec::new(),
         });
         queue.dispatches += 1;
@@ -378,8 +380,9 @@ impl GpuUse {
             queue.open.push(dispatch.origin.time);
         }
         if let Some((begin, end)) = in_flight(dispatch.origin.time, time) {
-            let QueueUse { levels, depth, .. } = queue;
-            levels.add(begin, end, 1, |time, level| depth.change(time, level));
+            let Reach { least, most } = Reach::of(time);
+            let earliest = least.map_or(time.begin, |(_, end)| end);
+            queue.depth.add(begin, [end, earliest, most.1.unwrap_or(end)]);
         }
         if let Some(name) = name {
             let work = Unfinished {
@@ -424,6 +427,18 @@ impl GpuUse {
         }
     }
 
+    /// Sum over all kernels.
+    pub(super) fn all_kernels(&self) -> Sum {
+        let mut all = Sum::default();
+        self.kernels.values().for_each(|kernel| all.merge(&kernel.sum));
+        all
+    }
+
+    /// What was estimated and how well, in words.
+    pub(super) fn remark(&self) -> Option<String> {
+        self.classes.remark(&self.all_kernels())
+    }
+
     /// What to list of the unfinished work, oldest first, each with how many more wait behind it in its place:
     /// all of it if there is little, else the oldest of each place. A queue that is merely deep when the recording
     /// stops would fill the list otherwise, and what hangs is the oldest.
@@ -445,23 +460,20 @@ impl GpuUse {
     /// Settles what is open; nothing comes after this. `stopped` is when the recording stopped, ns.
     pub(super) fn finish(&mut self, stopped: u64) {
         for busy in self.agents.values_mut() {
-            while busy.settle() {}
+            busy.finish(stopped);
         }
-        for QueueUse {
-            levels, depth, open, ..
-        } in self.queues.values_mut()
-        {
+        for QueueUse { depth, open, .. } in self.queues.values_mut() {
             for begin in std::mem::take(open) {
-                levels.add(begin, stopped, 1, |time, level| depth.change(time, level));
+                depth.add(begin, [stopped; 3]);
             }
-            levels.finish(|time, level| depth.change(time, level));
+            depth.finish();
         }
     }
 
     /// Work that came too late to count in full in busy times and depths.
     pub(super) fn late(&self) -> u64 {
-        let busy: u64 = self.agents.values().map(|busy| busy.late).sum();
-        let depths: u64 = self.queues.values().map(|queue| queue.levels.late()).sum();
+        let busy: u64 = self.agents.values().map(Busy::late).sum();
+        let depths: u64 = self.queues.values().map(|queue| queue.depth.late()).sum();
         busy.max(depths)
     }
 }
@@ -524,8 +536,9 @@ mod tests {
     fn busy_is_the_union_and_gaps_are_what_is_between() {
         let gpu = used(&[(500, 600), (0, 100), (50, 150), (700, 800), (150, 200)]);
         let busy = &gpu.agents[&Some(1)];
-        assert_eq!((busy.busy, busy.kernels, busy.late), (400, 5, 0));
-        assert_eq!((busy.gaps.calls, busy.gaps.min, busy.gaps.max), (2, 100, 300));
+        assert_eq!((busy.busy(), busy.kernels, busy.late()), (400, 5, 0));
+        let gaps = &busy.gaps.durations;
+        assert_eq!((gaps.calls, gaps.min, gaps.max), (2, 100, 300));
         let depth = gpu.queues[&0].depth();
         assert_eq!(depth.most, 2);
         let in_order = used(&[(0, 100), (50, 150), (150, 200), (500, 600), (700, 800)]);
@@ -538,11 +551,14 @@ mod tests {
         let spans: Vec<(u64, u64)> = (0..100_000).map(|n| (n * 10, n * 10 + 5)).collect();
         let gpu = used(&spans);
         let busy = &gpu.agents[&Some(1)];
-        assert_eq!((busy.busy, busy.gaps.calls, gpu.late()), (500_000, 99_999, 0));
+        assert_eq!(
+            (busy.busy(), busy.gaps.durations.calls, gpu.late()),
+            (500_000, 99_999, 0)
+        );
         let mut late = spans;
         late.push((0, 7));
         let gpu = used(&late);
-        assert_eq!(gpu.agents[&Some(1)].busy, 500_000);
+        assert_eq!(gpu.agents[&Some(1)].busy(), 500_000);
         assert_eq!(gpu.late(), 1);
     }
 

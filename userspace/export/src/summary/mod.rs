@@ -4,6 +4,7 @@
 //! text where it is told to. Memory grows with the number of functions, kernels, queues, processes and
 //! remarks, not with the number of calls or dispatches.
 
+mod busy;
 mod counters;
 mod gpu;
 mod observed;
@@ -105,6 +106,7 @@ impl Summary {
             | Event::Queue(_)
             | Event::CodeObject(_)
             | Event::Kernel(_)
+            | Event::KernelClass(_)
             | Event::Dispatch(_)
             | Event::Copy(_) => self.gpu.event(event),
             Event::Observation(one) => self.observed.observation(one),

@@ -7,7 +7,7 @@ use std::{
 
 use gputrace_abi::counters::DropReason;
 use gputrace_capture::{
-    ledger::{Ledger, LedgerRow},
+    ledger::{Ledger, LedgerRow, Looks},
     meta::{EndReason, Mode},
 };
 use gputrace_text::Page;
@@ -287,7 +287,29 @@ fn account(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
             out.line(format_args!("  {} {rest}.", count(number, one)))?;
         }
     }
-    Ok(())
+    ledger.looks.map_or(Ok(()), |looks| looked(&looks, out))
+}
+
+/// What looking at read indices came to.
+fn looked(looks: &Looks, out: &mut Page<impl Write>) -> fmt::Result {
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    let budget = f64::from(looks.budget) / 10_000.0;
+    if looks.budget == 0 {
+        return out.line(format_args!(
+            "  No looks at queues while recording (--look-budget 0): of kernels without completion signals only the bounds are \
+             known."
+        ));
+    }
+    if looks.looks == 0 {
+        return Ok(());
+    }
+    out.line(format_args!(
+        "  looks at queues: {}, CPU {} of one core (at most {} in a second, budget {budget} %), period {} median",
+        looks.looks,
+        percent(looks.share()),
+        percent(looks.busiest as f64 / 1e9),
+        duration(looks.period as f64),
+    ))
 }
 
 /// `seen 5 = written 3 + unfinished 1 + lost 1 (ring_full 1)`.

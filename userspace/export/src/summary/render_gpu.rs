@@ -9,14 +9,14 @@ use gputrace_text::Page;
 
 use super::{
     Summary,
-    gpu::{BEST_FIRST, Busy, GpuUse, Qualities, WorkUse},
+    gpu::{BEST_FIRST, GpuUse, Qualities, WorkUse},
     stats::Durations,
     text::{
         Align::{self, Left, Right},
-        bytes, count, duration, table,
+        bytes, count, duration, table, with_error, with_range,
     },
 };
-use crate::gpu::queue_id;
+use crate::{gpu::queue_id, lengths::Sum};
 
 /// Kernels and queues that are listed: those with most time or work.
 const LISTED: usize = 20;
@@ -61,6 +61,34 @@ fn percentiles(durations: &Durations) -> impl Iterator<Item = String> {
         .into_iter()
 }
 
+/// A total: at least that if durations are missing.
+fn total(sum: &Sum) -> String {
+    let text = with_error(sum.total() as f64, sum.error());
+    if sum.unknown() == 0 {
+        text
+    } else {
+        format!(">= {text}")
+    }
+}
+
+/// As [`mix`], with how many have no duration.
+fn told(work: &WorkUse) -> String {
+    let text = mix(&work.qualities);
+    match work.sum.unknown() {
+        0 => text,
+        unknown => format!("{text}; {unknown} of {} not known", work.sum.count()),
+    }
+}
+
+/// Percentiles, if durations are those of single dispatches: means of classes have none.
+fn spread(work: &WorkUse) -> Vec<String> {
+    if work.has_own_durations() {
+        percentiles(&work.durations).collect()
+    } else {
+        heading(["-"; 4])
+    }
+}
+
 /// `exact 4, bounded 1`.
 fn mix(qualities: &Qualities) -> String {
     let parts: Vec<String> = BEST_FIRST
@@ -95,21 +123,34 @@ fn kernels(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
         if times.calls == 0 {
             row.extend(heading(["-"; 7]));
         } else {
+            let (mean, error) = kernel.sum.mean();
             row.extend([
-                duration(times.total as f64),
-                duration(times.average()),
+                total(&kernel.sum),
+                with_error(mean, error),
                 format!("{:.2}", percent(times.total as f64, all as f64)),
             ]);
-            row.extend(percentiles(times));
+            row.extend(spread(kernel));
         }
-        row.push(mix(&kernel.qualities));
+        row.push(told(kernel));
         rows.push(row);
     }
     out.paragraph(format_args!(
-        "Kernels (durations of those whose times are exact or sampled; sampled: estimates)"
+        "Kernels (durations that are exact or estimated; +-: standard error)"
     ))?;
     numbers(out, 1, &rows)?;
-    more(out, kernels.len())
+    more(out, kernels.len())?;
+    if let Some(remark) = gpu.remark() {
+        out.line(format_args!("  Estimates: {remark}."))?;
+    }
+    let sum = gpu.all_kernels();
+    if sum.unknown() > 0 {
+        out.line(format_args!(
+            "  How long {} of {} took is not known: totals marked >= are those of the others.",
+            sum.unknown(),
+            count(sum.count(), "kernel")
+        ))?;
+    }
+    Ok(())
 }
 
 fn copies(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
@@ -143,19 +184,19 @@ fn copies(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
         if times.calls == 0 {
             row.extend(heading(["-"; 6]));
         } else {
-            row.push(duration(times.total as f64));
-            row.extend(percentiles(times));
+            row.push(total(&copies.sum));
+            row.extend(spread(copies));
             // Bytes per ns are GB per s.
             row.push(match (times.total, copies.timed_bytes) {
                 (0, _) | (_, 0) => "-".to_owned(),
                 (total, moved) => format!("{:.2}", moved as f64 / total as f64),
             });
         }
-        row.push(mix(&copies.qualities));
+        row.push(told(copies));
         rows.push(row);
     }
     out.paragraph(format_args!(
-        "Copies (durations and rates of those whose times are exact or sampled; sampled: estimates)"
+        "Copies (durations that are exact or estimated, and rates of these; +-: standard error)"
     ))?;
     numbers(out, 1, &rows)
 }
@@ -177,44 +218,54 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         "p99",
         "Longest",
     ])];
-    let (mut untimed, mut late) = (0, 0);
+    let mut untimed = 0;
+    let mut estimated = false;
     for (node, busy) in &gpu.agents {
-        let Busy {
-            gaps,
-            busy: ns,
-            kernels,
-            ..
-        } = busy;
+        let gaps = &busy.gaps.durations;
         untimed += busy.untimed;
-        late += busy.late;
+        let ns = busy.busy() as f64;
+        let (least, most) = busy.range();
+        let (least, most) = (least as f64, most as f64);
+        estimated |= least < most;
         let mut row = vec![
             gpu.gpus.agent_title(*node),
-            kernels.to_string(),
-            duration(*ns as f64),
-            format!("{:.2}", percent(*ns as f64, recorded)),
+            busy.kernels.to_string(),
+            duration(ns),
+            with_range(
+                percent(ns, recorded),
+                (percent(least, recorded), percent(most, recorded)),
+                2,
+            ),
             gaps.calls.to_string(),
         ];
         if gaps.calls == 0 {
             row.extend(heading(["-"; 4]));
         } else {
-            row.extend(percentiles(gaps));
+            let mut shown: Vec<String> = percentiles(gaps).collect();
+            let sure = busy.sure_gaps.durations.max;
+            if let Some(longest) = shown.last_mut().filter(|_| sure < gaps.max) {
+                *longest = format!("{longest} (>= {})", duration(sure as f64));
+            }
+            row.extend(shown);
         }
         rows.push(row);
     }
-    out.paragraph(format_args!(
-        "GPUs (executing at least one kernel whose times are exact or sampled; sampled: estimates)"
-    ))?;
+    out.paragraph(format_args!("GPUs (executing at least one kernel)"))?;
     numbers(out, 0, &rows)?;
-    if untimed > 0 {
+    if estimated {
         out.line(format_args!(
-            "  AT LEAST: {} not counted as busy, because their times are not known.",
-            match untimed {
-                1 => "1 kernel is".to_owned(),
-                _ => format!("{untimed} kernels are"),
-            }
+            "  In parentheses: the range in which it is. Least: what is proven, and estimates less two standard errors. \
+             Most: estimates and two standard errors; kernels without one as long as is possible."
         ))?;
     }
-    if late > 0 || gpu.late() > 0 {
+    if untimed > 0 {
+        out.line(format_args!(
+            "  How long {} took is not known: the range contains what {} can have taken.",
+            count(untimed, "kernel"),
+            if untimed == 1 { "it" } else { "they" }
+        ))?;
+    }
+    if gpu.late() > 0 {
         out.line(format_args!(
             "  {} became known too late to count in full in busy times, gaps and queue depths.",
             count(gpu.late(), "kernel")
@@ -243,7 +294,7 @@ fn queues(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
             queue_id(**number).to_string(),
             queue.pid.to_string(),
             queue.dispatches.to_string(),
-            format!("{:.1}", queue.depth().mean()),
+            with_range(queue.depth().mean(), queue.depth_range(), 1),
             queue.depth().most.to_string(),
             queue.unfinished.to_string(),
             gpu.gpus.agent_title(queue.node),
@@ -373,4 +424,86 @@ fn qualities(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
 
 fn percent(part: f64, whole: f64) -> f64 {
     if whole == 0.0 { 0.0 } else { part * 100.0 / whole }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_timeline::{
+        event::Event,
+        gpu::{KernelClass, Told},
+    };
+
+    use super::*;
+    use crate::synthetic::{START, dispatch, estimated, events, submitted};
+
+    /// The first line that begins with `begin`, but for spaces; empty if there is none.
+    fn line<'a>(text: &'a str, begin: &str) -> &'a str {
+        text.lines()
+            .find(|line| line.trim_start().starts_with(begin))
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn totals_have_errors_and_what_is_not_known_is_counted() {
+        let mut summary = Summary::default();
+        for event in events()
+            .iter()
+            .filter(|event| !matches!(event, Event::Dispatch(_) | Event::End(_)))
+        {
+            summary.event(event);
+        }
+        let mut id = 0;
+        let mut add = |kernel, time| {
+            id += 1;
+            let mut work = dispatch(id, START + id * 1000, time);
+            work.kernel = Some(kernel);
+            summary.event(&Event::Dispatch(Box::new(work)));
+        };
+        // The second kernel takes more, though it ran less often and has the greater error.
+        for number in 1..=10 {
+            let begin = START + number * 10_000_000;
+            add(1, estimated(begin, begin + 10_400, 0, 300));
+            if number > 8 {
+                add(2, estimated(begin + 1_000_000, begin + 1_200_000, 1, 9_000));
+            }
+        }
+        add(1, submitted(START + 200_000_000, false));
+        for (number, told) in [(0, Told::Apart), (1, Told::Apart), (2, Told::Mixed)] {
+            summary.event(&Event::KernelClass(Box::new(KernelClass {
+                number,
+                told,
+                ..KernelClass::default()
+            })));
+        }
+        summary.finish();
+        let text = summary.to_string();
+        let (first, second) = (line(&text, "hang"), line(&text, "add("));
+        assert!(
+            first.contains("400 us +-18") && first.contains("200 us +-9"),
+            "{text}"
+        );
+        assert!(
+            second.contains(">= 104 us +-3")
+                && second.contains("10.4 us +-0.3")
+                && second.contains("1 of 11 not known"),
+            "{text}"
+        );
+        assert!(text.find(first) < text.find(second), "{text}");
+        assert!(
+            text.contains("durations of 2 of 3 kernel classes are estimates (+-3.6 % of the GPU's time); 1 cannot be told apart"),
+            "{text}"
+        );
+        assert!(!text.contains("AT LEAST"), "{text}");
+    }
+
+    #[test]
+    fn a_huge_error_has_no_confident_number() {
+        let mut summary = Summary::default();
+        let work = dispatch(1, START, estimated(START + 1000, START + 12_345, 0, 500_000));
+        summary.event(&Event::Dispatch(Box::new(work)));
+        summary.finish();
+        let text = summary.to_string();
+        let row = line(&text, "(unknown kernel");
+        assert!(row.contains("0 us +-500") && !row.contains("12.3"), "{text}");
+    }
 }

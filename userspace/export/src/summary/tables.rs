@@ -319,7 +319,7 @@ impl DomainUse {
     }
 
     fn work(&mut self, name: &str, time: &GpuTime, with_percentiles: bool) {
-        if time.quality.is_drawn() {
+        if time.is_drawn() {
             self.sampled += u64::from(time.quality != Quality::Exact);
             self.add(name, time.end.saturating_sub(time.begin), with_percentiles);
         } else {

@@ -4,9 +4,10 @@ use std::fmt::{self, Write};
 
 use gputrace_text::{Line, Page};
 
+const UNITS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
+
 /// A duration given in ns, with a unit that leaves one to three digits before the point, e.g. `1.23 ms`.
 pub(crate) fn duration(ns: f64) -> String {
-    const UNITS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
     let (value, unit) = UNITS
         .iter()
         // What would be rounded up to 1000 of a unit is shown as 1 of the next.
@@ -19,6 +20,48 @@ pub(crate) fn duration(ns: f64) -> String {
         _ => 0,
     };
     format!("{value:.decimals$} {unit}")
+}
+
+/// As [`duration`], with a standard error in the same unit: `10.4 us +-0.3`. Neither has digits that the error does not
+/// leave; without an error it is the duration alone. The error of what is to be shown as 0 is in the error's own unit.
+pub(crate) fn with_error(ns: f64, error: f64) -> String {
+    if error <= 0.0 || !error.is_finite() {
+        return duration(ns);
+    }
+    let (size, unit) = UNITS
+        .iter()
+        .find(|(size, _)| ns.max(error / 10.0) >= size * 0.9995)
+        .map_or((1.0, "ns"), |unit| *unit);
+    let (value, error) = (ns / size, error / size);
+    // One digit of the error; two if the first is a 1, which would be up to a third off.
+    let digit = error.log10().floor();
+    let first = error / 10_f64.powf(digit);
+    let last = if first < 1.95 { digit - 1.0 } else { digit };
+    let most: f64 = match value {
+        _ if unit == "ns" => 0.0,
+        ..9.995 => -2.0,
+        ..99.95 => -1.0,
+        _ => 0.0,
+    };
+    let last = last.max(most);
+    let step = 10_f64.powf(last);
+    let decimals = (-last).max(0.0) as usize;
+    let rounded = |number: f64| (number / step).round() * step;
+    let shown = rounded(error);
+    if shown == 0.0 {
+        return format!("{value:.decimals$} {unit} +-<{step:.decimals$}");
+    }
+    format!("{:.decimals$} {unit} +-{shown:.decimals$}", rounded(value))
+}
+
+/// `0.4 (0.3-0.9)`, or one number where the range says nothing else.
+pub(crate) fn with_range(value: f64, (least, most): (f64, f64), decimals: usize) -> String {
+    let [shown, least, most] = [value, least, most].map(|number| format!("{number:.decimals$}"));
+    if least == shown && most == shown {
+        shown
+    } else {
+        format!("{shown} ({least}-{most})")
+    }
 }
 
 /// A number of bytes with a decimal unit, e.g. `1.05 MB`.
@@ -95,6 +138,31 @@ mod tests {
         ] {
             assert_eq!(duration(ns), text, "{ns}");
         }
+    }
+
+    #[test]
+    fn errors_leave_no_false_digits() {
+        for (ns, error, text) in [
+            (10_400.0, 300.0, "10.4 us +-0.3"),
+            (10_400.0, 0.0, "10.4 us"),
+            (10_400.0, 1.0, "10.4 us +-<0.1"),
+            (457_300.0, 23_000.0, "460 us +-20"),
+            (1_234_567.0, 456_000.0, "1.2 ms +-0.5"),
+            (1_234_567.0, 50_000_000.0, "0 ms +-50"),
+            (1_234.0, 140.0, "1.23 us +-0.14"),
+            (12.0, 30_000.0, "0 us +-30"),
+            (0.0, 5.0, "0 ns +-5"),
+            (100.0, 0.2, "100 ns +-<1"),
+            (5e9, f64::NAN, "5.00 s"),
+        ] {
+            assert_eq!(with_error(ns, error), text, "{ns} {error}");
+        }
+    }
+
+    #[test]
+    fn a_range_is_shown_where_there_is_one() {
+        assert_eq!(with_range(0.4, (0.3, 0.9), 1), "0.4 (0.3-0.9)");
+        assert_eq!(with_range(18.2, (18.2, 18.2), 2), "18.20");
     }
 
     #[test]

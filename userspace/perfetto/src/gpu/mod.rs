@@ -98,7 +98,7 @@ struct Span<'a> {
 
 impl Span<'_> {
     fn category(&self) -> &'static str {
-        match (self.work, self.time.quality.is_drawn()) {
+        match (self.work, self.time.is_drawn()) {
             (Work::Kernels, true) => "kernel_dispatch",
             (Work::Kernels, false) => "kernel_dispatch_untimed",
             (Work::Copies, true) => "memory_copy",
@@ -228,7 +228,7 @@ impl GpuWork {
             ..
         } = self;
         out.bound_interning()?;
-        let native = options.native_events && dispatch.time.quality.is_drawn();
+        let native = options.native_events && dispatch.time.is_drawn();
         let span = Span {
             work: Work::Kernels,
             name: gpus.kernel_name(dispatch),
@@ -258,7 +258,7 @@ impl GpuWork {
             ..
         } = self;
         out.bound_interning()?;
-        let native = options.native_events && copy.time.quality.is_drawn();
+        let native = options.native_events && copy.time.is_drawn();
         let direction = copy.direction.name();
         let span = Span {
             work: Work::Copies,
@@ -308,7 +308,7 @@ fn draw<W: Write>(
         work: span.work,
         node: span.node,
         part: span.part,
-        timed: time.quality.is_drawn(),
+        timed: time.is_drawn(),
     };
     let (place, queue) = rows.place(out, gpus, key, (begin, end), span.native.is_some())?;
     let (kind, track) = match place {

@@ -196,6 +196,10 @@ pub(super) fn common(annotations: &mut Annotations<'_>, origin: &Origin, time: &
     if let Some(handle) = origin.stream {
         annotations.named("stream", Value::Pointer(handle));
     }
+    if let Some(estimate) = time.estimate {
+        annotations.named("kernel_class", Value::Uint(estimate.class.into()));
+        annotations.named("estimate_error_ns", Value::Uint(estimate.error));
+    }
     window(annotations, "begin_window", time.begin, &time.begin_window);
     window(annotations, "end_window", time.end, &time.end_window);
     if time.unfinished {
@@ -304,7 +308,7 @@ pub(super) fn copy(annotations: &mut Annotations<'_>, known: &mut Known, gpus: &
         annotations.named(name, Value::Pointer(address));
     }
     let took = copy.time.end.saturating_sub(copy.time.begin);
-    if copy.time.quality.is_drawn() && took > 0 {
+    if copy.time.is_drawn() && took > 0 {
         // Bytes per ns are GB per s; thousandths of them are MB per s, as an integer.
         let rate = u128::from(copy.bytes) * 1000 / u128::from(took);
         annotations.named("mb_per_s", Value::Uint(u64::try_from(rate).unwrap_or(u64::MAX)));

@@ -313,7 +313,9 @@ CREATE TABLE gputrace_dispatch{uuid} (
     kernarg_address INTEGER NOT NULL,
     completion_signal INTEGER NOT NULL,
     barrier INTEGER NOT NULL,
-    read_later INTEGER NOT NULL                 -- 1: the packet was read after its doorbell
+    read_later INTEGER NOT NULL,                -- 1: the packet was read after its doorbell
+    kernel_class INTEGER,                       -- of which its duration is the mean; NULL: it is not an estimate of a class
+    estimate_error INTEGER                      -- standard error of that mean, ns
 );
 
 -- Every copy, likewise.

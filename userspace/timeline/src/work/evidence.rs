@@ -66,6 +66,8 @@ pub(crate) struct Evidence {
     pub(crate) consumed: Option<u64>,
     /// When it began by the pace of the read index: no proof.
     pub(crate) estimate: Option<u64>,
+    /// When the recorder looked last before the read index was seen beyond it, and what the index was then.
+    pub(crate) looked: Option<(u64, u64)>,
     /// The first time that its signal was seen complete.
     pub(crate) ended_by: Option<u64>,
     /// Its stamps.
@@ -116,6 +118,7 @@ impl Evidence {
                     latest: Some(end.high().max(to)),
                 },
                 unfinished: false,
+                estimate: None,
             };
         }
         let not_before = |bound: Bound| Bound {
@@ -142,6 +145,7 @@ impl Evidence {
                 latest: ended.map(|bound| bound.time),
             },
             unfinished: self.unfinished && ended.is_none(),
+            estimate: None,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use gputrace_capture::Meta;
 
-use super::{Work, knowledge::Collected};
+use super::{Work, knowledge::Collected, means::Means};
 use crate::event::Event;
 
 impl Work {
@@ -16,6 +16,7 @@ impl Work {
     pub(crate) fn follow() -> Self {
         let mut work = Self::new(Collected::default(), &mut VecDeque::new());
         work.learning = Some(Box::default());
+        work.means = Means::live();
         work
     }
 

@@ -25,9 +25,12 @@ mod gaps;
 mod kernels;
 pub(crate) mod knowledge;
 mod live;
+mod means;
 mod packet;
+mod place;
 mod queue;
 mod records;
+mod scout;
 mod scratch;
 mod signal;
 mod slots;
@@ -36,24 +39,30 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use foldhash::fast::RandomState;
 use gputrace_abi::gpu::{self, QueueState, packet_flags, queue_reason};
+use gputrace_capture::gpu::CodeObject;
 use gputrace_kfd::clock::Unresolved;
 
-pub(crate) use self::records::{Item, KfdQueue, Ring};
 use self::{
     copies::OpenCopy,
     evidence::{Evidence, Exact},
     kernels::Kernels,
     knowledge::{Collected, Knowledge, Losses},
+    means::{Key, Means},
     packet::Kind,
+    place::Placed,
     queue::{Inserted, LAST_LOOK, Queue, Settle, Settled},
     records::{Due, Records},
     scratch::{Followed, Scratch},
     signal::{Signal, Use, User},
 };
+pub(crate) use self::{
+    records::{Item, KfdQueue, Ring},
+    scout::Scout,
+};
 use crate::{
     before::OldQueues,
     event::Event,
-    gpu::{Dispatch, Origin, QueueInfo},
+    gpu::{Dispatch, GpuTime, Origin, QueueInfo},
 };
 
 /// How late in the capture a record may stand, ns: the recorder's rounds are up to 100 ms apart, and it
@@ -99,6 +108,9 @@ pub(crate) struct Work {
     /// Records of packets that were known already.
     duplicates: u64,
     latest: u64,
+    /// How long classes of dispatches take, and by queue, where the last dispatch was placed.
+    means: Means,
+    placed: Vec<Placed>,
     /// Of a recording that goes on: metadata that is to be taken into account.
     learning: Option<Box<Collected>>,
 }
@@ -121,6 +133,15 @@ impl Work {
     /// Nothing done yet. Agents and code objects go to `events`.
     pub(crate) fn new(collected: Collected, events: &mut VecDeque<Event>) -> Self {
         let (knowledge, code_objects) = collected.finish();
+        Self::with(knowledge, code_objects, Means::default(), events)
+    }
+
+    fn with(
+        knowledge: Knowledge,
+        code_objects: Vec<CodeObject>,
+        means: Means,
+        events: &mut VecDeque<Event>,
+    ) -> Self {
         let agents = knowledge.agents().iter();
         events.extend(agents.map(|agent| Event::Agent(Box::new(agent.clone()))));
         Self {
@@ -141,6 +162,8 @@ impl Work {
             unaligned: BTreeMap::new(),
             duplicates: 0,
             latest: 0,
+            means,
+            placed: Vec::new(),
             learning: None,
         }
     }
@@ -236,6 +259,9 @@ impl Work {
         for copy in std::mem::take(&mut self.copies).into_values() {
             events.push_back(copy.event());
         }
+        self.means.finish(self.queues.iter().map(|queue| &queue.info));
+        let classes = self.means.classes();
+        events.extend(classes.map(|class| Event::KernelClass(Box::new(class))));
     }
 
     /// What readers should know about the times of some GPUs.
@@ -428,7 +454,10 @@ impl Work {
             queue.sample(state.read_index, state.time, state.looked);
             queue.retired.get_or_insert(state.time);
         } else {
-            queue.look(state.read_index, state.time, state.looked);
+            if queue.look(state.read_index, state.time, state.looked) {
+                let info = queue.info;
+                self.means.look(&info, state);
+            }
         }
         self.changed.insert(number);
     }
@@ -550,15 +579,13 @@ impl Work {
             return;
         };
         queue.settle(now, how, &mut settled);
-        let node_id = queue.info.node_id;
+        let info = queue.info;
         self.packets -= settled.len();
-        for Settled {
-            index,
-            silent,
-            slot,
-            time,
-        } in settled
-        {
+        let times = self.times(&info, &settled, events);
+        for (settled, (kernel, time)) in settled.into_iter().zip(times) {
+            let Settled {
+                index, silent, slot, ..
+            } = settled;
             let signal = slot.aql.signal();
             if slot.open {
                 self.forget_use(slot.origin.pid, signal, User::Packet { queue: number, index });
@@ -576,12 +603,11 @@ impl Work {
                 };
             }
             let kernel_object = aql.kernel_object();
-            let kernel = self.kernels.id(origin.pid, kernel_object, origin.time, events);
             let dispatch = Dispatch {
                 id: slot.dispatch,
                 origin,
                 queue: number,
-                node_id,
+                node_id: info.node_id,
                 index,
                 kernel,
                 kernel_object,
@@ -608,5 +634,53 @@ impl Work {
                 queue.recycle(slot);
             }
         }
+    }
+
+    /// Kernels and times of packets that leave their queue.
+    fn times(
+        &mut self,
+        queue: &QueueInfo,
+        settled: &[Settled],
+        events: &mut VecDeque<Event>,
+    ) -> Vec<(Option<u32>, GpuTime)> {
+        let mut kernels = Vec::with_capacity(settled.len());
+        let mut classes = Vec::with_capacity(settled.len());
+        for one in settled {
+            let slot = &one.slot;
+            let is_dispatch = slot.dispatch != 0;
+            let (pid, object) = (slot.origin.pid, slot.aql.kernel_object());
+            let kernel = is_dispatch
+                .then(|| self.kernels.id(pid, object, slot.origin.time, events))
+                .flatten();
+            let key = is_dispatch.then(|| Key {
+                pid,
+                node_id: queue.node_id,
+                kernel,
+                kernel_object: object,
+                grid: slot.aql.grid(slot.kind),
+                workgroup: slot.aql.workgroup(),
+            });
+            kernels.push(kernel);
+            classes.push(self.means.packet(queue, one, key));
+        }
+        if self.placed.len() <= queue.number as usize {
+            self.placed.resize(queue.number as usize + 1, Placed::default());
+        }
+        let known: Vec<_> = classes.iter().map(|class| self.means.known((*class)?)).collect();
+        let all: Vec<&Settled> = settled.iter().collect();
+        let pace = self.means.pace(queue);
+        let Some(placed) = self.placed.get_mut(queue.number as usize) else {
+            return Vec::new();
+        };
+        let rest = (0..).map(|at| {
+            (
+                all.get(at..).unwrap_or_default(),
+                known.get(at..).unwrap_or_default(),
+            )
+        });
+        let times = rest
+            .zip(kernels)
+            .map(|((settled, known), kernel)| (kernel, placed.place(settled, known, pace)));
+        times.collect()
     }
 }

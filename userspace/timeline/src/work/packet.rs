@@ -6,6 +6,7 @@ mod packet_type {
     /// Not written yet, or consumed: the hardware writes it when it takes a packet.
     pub(super) const INVALID: u64 = 1;
     pub(super) const KERNEL_DISPATCH: u64 = 2;
+    pub(super) const BARRIER_AND: u64 = 3;
 }
 
 /// `AmdFormat` of a vendor packet that dispatches a kernel in clusters of workgroups
@@ -107,6 +108,11 @@ impl Aql {
     /// of which nothing is left.
     pub(crate) fn barrier(&self) -> bool {
         self.field(0, 2) >> 8 & 1 != 0
+    }
+
+    /// Whether it does nothing but wait for the packets before it: a barrier (`BARRIER_AND`) that names no signals.
+    pub(crate) fn only_waits(&self) -> bool {
+        self.field(0, 1) == packet_type::BARRIER_AND && (1..=5).all(|signal| self.word(signal) == 0)
     }
 
     /// Work-items of a workgroup.

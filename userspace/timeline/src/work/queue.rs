@@ -87,6 +87,8 @@ pub(crate) struct Settled {
     pub(crate) silent: Option<(u64, u64)>,
     pub(crate) slot: Box<Slot>,
     pub(crate) time: GpuTime,
+    /// When the packet behind it was submitted, ns, if that waits for it.
+    pub(crate) next: Option<u64>,
 }
 
 /// What became of a packet's record.
@@ -305,6 +307,7 @@ impl Queue {
             if looked != 0 && slot.evidence.estimate.is_none() {
                 let left = u128::from(read_index - 1 - index) * width / steps;
                 slot.evidence.estimate = Some(time.saturating_sub(left as u64));
+                slot.evidence.looked = Some((looked, before));
             }
         }
         self.samples.push_back((read_index, time));
@@ -313,13 +316,14 @@ impl Queue {
         }
     }
 
-    /// The recorder has looked at the queue.
-    pub(crate) fn look(&mut self, read_index: u64, time: u64, looked: u64) {
+    /// The recorder has looked at the queue; false if it may have been another one.
+    pub(crate) fn look(&mut self, read_index: u64, time: u64, looked: u64) -> bool {
         if time < self.looks_from {
-            return;
+            return false;
         }
         self.sample(read_index, time, looked);
         self.last_look = Some((time, read_index));
+        true
     }
 
     /// Whether stamps can be those of the packet at `index`, or must be those of a later use of its signal whose
@@ -405,12 +409,13 @@ impl Queue {
                 slot.evidence.unfinished |= stuck || waits && slot.barrier;
             }
             let next = self.slots.first().filter(|(_, next)| next.barrier);
-            let next = next.and_then(|(_, next)| next.evidence.estimate);
+            let next = next.map(|(_, next)| next.evidence);
             let time = estimated(
                 slot.evidence.time(earliest, followed),
                 slot.evidence.estimate,
-                next,
+                next.and_then(|next| next.estimate),
             );
+            let next = next.map(|next| next.earliest);
             waits |= time.unfinished;
             self.floor = self.floor.max(slot.evidence.ends_after(earliest));
             if let Some(untaken) = slot.untaken.filter(|_| index >= self.settled) {
@@ -430,6 +435,7 @@ impl Queue {
                 silent,
                 slot,
                 time,
+                next,
             });
         }
     }

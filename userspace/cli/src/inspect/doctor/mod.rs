@@ -8,18 +8,15 @@ mod gpu;
 mod kernel;
 mod sandbox;
 
-use std::io::IsTerminal as _;
-
 use anyhow::Result;
-use gputrace_text::{
-    json,
-    terminal::{self, Colour},
-};
+use gputrace_text::{json, terminal::Colour};
 use serde::Serialize;
 
 use super::{
-    DoctorArgs, Machine, print, printed,
-    table::{clean, wrapped},
+    DoctorArgs, Machine,
+    lines::{self, Line},
+    print,
+    table::wrapped,
 };
 use crate::exit;
 
@@ -39,15 +36,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<u8> {
     if args.json {
         print(&(json::to_string_pretty(&report)? + "\n"))?;
     } else {
-        let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-            && terminal::stdout().is_terminal();
-        let heads = Status::ALL.map(Status::shown);
-        let heads = if colour { &heads[..] } else { &[] };
-        printed(terminal::write_coloured(
-            &mut terminal::stdout().lock(),
-            &report.text(),
-            heads,
-        ))?;
+        lines::show(&report.text(), &Status::ALL.map(Status::shown))?;
     }
     Ok(report.verdict.code())
 }
@@ -197,32 +186,15 @@ impl Check {
 impl Report {
     /// For people, in at most as many columns as a table.
     fn text(&self) -> String {
-        const NAME: usize = 22;
-        // Status, name and the spaces around them.
-        const INDENT: usize = 2 + 9 + NAME + 2;
         let mut out = String::new();
         for section in &self.sections {
-            out.push_str(section.name);
-            out.push('\n');
-            for check in &section.checks {
-                let (status, _) = check.status.shown();
-                let name = clean(&check.name);
-                let first = format!("{status}{name:<NAME$}  ");
-                let text = clean(&format!("{}: {}", check.found, check.meaning));
-                // A long name has a line of its own.
-                if name.chars().count() > NAME {
-                    out.push_str(first.trim_end());
-                    out.push('\n');
-                    out.push_str(&wrapped(&" ".repeat(INDENT), INDENT, &text));
-                } else {
-                    out.push_str(&wrapped(&first, INDENT, &text));
-                }
-                if let Some(next) = &check.next {
-                    let indent = " ".repeat(INDENT);
-                    out.push_str(&wrapped(&format!("{indent}next: "), INDENT + 6, &clean(next)));
-                }
-            }
-            out.push('\n');
+            let lines = section.checks.iter().map(|check| Line {
+                status: check.status.shown().0,
+                name: &check.name,
+                text: format!("{}: {}", check.found, check.meaning),
+                next: check.next.as_deref(),
+            });
+            lines::write(&mut out, section.name, lines);
         }
         out.push_str(&wrapped("", 0, self.verdict.sentence()));
         out
@@ -231,6 +203,8 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
+    use gputrace_text::terminal;
+
     use super::{super::table::WIDTH, *};
 
     #[test]

@@ -45,6 +45,9 @@ pub(super) struct Page<'a> {
     complete: Option<bool>,
     unfinished: Vec<(String, u32, u32, u64)>,
     unfinished_calls: u64,
+    /// What was estimated and how well, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimates: Option<String>,
     notices: &'a [String],
     more_notices: u64,
 }
@@ -78,6 +81,12 @@ struct Row {
     count: u64,
     timed: u64,
     total: u64,
+    /// Standard error of the total; that of the mean is its part.
+    #[serde(skip_serializing_if = "is_zero")]
+    error: f64,
+    /// How many of the durations are the means of their classes.
+    #[serde(skip_serializing_if = "is_none")]
+    estimated: u64,
     mean: f64,
     min: u64,
     p50: u64,
@@ -97,6 +106,8 @@ struct Row {
 struct AgentData {
     title: String,
     busy: u64,
+    /// The least and the most that it can be.
+    range: (u64, u64),
     kernels: u64,
     untimed: u64,
     gaps: Row,
@@ -194,11 +205,13 @@ impl<'a> Page<'a> {
                 .iter()
                 .map(|(node, busy)| AgentData {
                     title: short(&gpu.gpus.agent_title(*node)),
-                    busy: busy.busy,
+                    busy: busy.busy(),
+                    range: busy.range(),
                     kernels: busy.kernels,
                     untimed: busy.untimed,
-                    gaps: row("Gaps between kernels", &busy.gaps),
+                    gaps: row("Gaps between kernels", &busy.gaps.durations),
                     longest: busy
+                        .gaps
                         .longest
                         .iter()
                         .map(|(from, to)| (from.saturating_sub(begin), to - from))
@@ -252,10 +265,19 @@ impl<'a> Page<'a> {
                 })
                 .collect(),
             unfinished_calls: summary.unfinished_calls,
+            estimates: summary.gpu.remark(),
             notices: &summary.notices,
             more_notices: summary.more_notices,
         }
     }
+}
+
+fn is_zero(number: &f64) -> bool {
+    *number == 0.0
+}
+
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 fn facts(summary: &Summary) -> Vec<(&'static str, String)> {
@@ -302,6 +324,8 @@ fn began(realtime: u64) -> String {
 fn tables(summary: &Summary) -> Vec<Table> {
     let work = |(name, work): (&str, &WorkUse), bytes: bool| Row {
         count: work.qualities.total(),
+        error: work.sum.error(),
+        estimated: work.sum.estimated_by_classes(),
         bytes: bytes.then_some((work.bytes, work.timed_bytes)),
         ..row(name, &work.durations)
     };
@@ -347,6 +371,8 @@ fn row(name: &str, durations: &Durations) -> Row {
         count: durations.calls,
         timed: durations.calls,
         total: u64::try_from(durations.total).unwrap_or(u64::MAX),
+        error: 0.0,
+        estimated: 0,
         mean: durations.average(),
         min: durations.min,
         p50: durations.percentile(50.0),
@@ -395,7 +421,8 @@ fn short(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::events;
+    use crate::synthetic::{estimated, events};
+    use gputrace_timeline::event::Event;
 
     #[test]
     fn the_page_says_what_the_summary_says() {
@@ -436,6 +463,32 @@ mod tests {
             assert!((span[0].as_u64().unwrap() as usize) < lanes.len());
         }
         assert_eq!(page["agents"][0]["busy"].as_u64(), Some(91_000));
+    }
+
+    #[test]
+    fn estimates_have_errors_and_busy_times_ranges() {
+        let mut summary = Summary::default();
+        for mut event in events() {
+            if let Event::Dispatch(dispatch) = &mut event
+                && dispatch.time.quality == Quality::Sampled
+            {
+                dispatch.time = estimated(dispatch.time.begin, dispatch.time.end, 0, 4000);
+            }
+            summary.event(&event);
+        }
+        summary.finish();
+        let (overview, memory) = (Overview::default(), MemoryUse::default());
+        let page = serde_json::to_value(Page::new("run.gtcap", &summary, &overview, &memory)).unwrap();
+        let kernel = &page["tables"][0]["rows"][0];
+        assert_eq!(
+            (kernel["error"].as_f64(), kernel["estimated"].as_u64()),
+            (Some(4000.0), Some(1))
+        );
+        let agent = &page["agents"][0];
+        let at = |index: usize| agent["range"][index].as_u64().unwrap();
+        let busy = agent["busy"].as_u64().unwrap();
+        assert_eq!((at(0), busy), (busy - 8000, 91_000));
+        assert!(at(1) > busy);
     }
 
     #[test]

@@ -248,7 +248,7 @@ impl Overview {
 }
 
 fn drawn(time: &GpuTime) -> bool {
-    time.quality.is_drawn() && !time.unfinished
+    time.is_drawn() && !time.unfinished
 }
 
 fn number(names: &mut HashMap<String, u32>, name: &str) -> u32 {

@@ -29,6 +29,18 @@
     return number + " B";
   };
   const percent = (part, whole) => whole > 0 ? (100 * part / whole).toFixed(1) + " %" : "-";
+  // A standard error is shown with as many digits as it leaves.
+  const withError = (ns, error) => {
+    if (!error) return duration(ns);
+    const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]].find(([size]) => Math.max(ns, error / 10) >= size * 0.9995) || [1, "ns"];
+    const value = ns / size, wrong = error / size, digit = Math.floor(Math.log10(wrong));
+    const least = unit === "ns" ? 0 : value < 9.995 ? -2 : value < 99.95 ? -1 : 0;
+    const last = Math.max(wrong / 10 ** digit < 1.95 ? digit - 1 : digit, least), step = 10 ** last, decimals = Math.max(0, -last);
+    const rounded = (number) => (Math.round(number / step) * step).toFixed(decimals);
+    if (Math.round(wrong / step) === 0) return value.toFixed(decimals) + " " + unit + " ±<" + step.toFixed(decimals);
+    return rounded(value) + " " + unit + " ±" + rounded(wrong);
+  };
+  const range = ([least, most], whole) => least === most ? "" : " (" + percent(least, whole).replace(" %", "") + "–" + percent(most, whole).replace(" %", "") + ")";
   const tone = (kind) => getComputedStyle(document.documentElement).getPropertyValue("--" + kind).trim();
 
   // Header.
@@ -49,7 +61,7 @@
   const kernels = table("kernels"), copies = table("copies");
   if (data.agents.length) {
     const busiest = data.agents.reduce((a, b) => a.busy >= b.busy ? a : b);
-    figure("GPU busy", percent(busiest.busy, data.length), busiest.title + (data.agents.length > 1 ? ", the busiest of " + data.agents.length : ""));
+    figure("GPU busy", percent(busiest.busy, data.length) + range(busiest.range, data.length), busiest.title + (data.agents.length > 1 ? ", the busiest of " + data.agents.length : ""));
   }
   if (kernels) figure("Kernels", count(sum(kernels.rows, "count")), kernels.rows.length + " names, " + duration(sum(kernels.rows, "total")));
   if (copies) figure("Copied", bytes(copies.rows.reduce((total, row) => total + row.bytes[0], 0)), count(sum(copies.rows, "count")) + " copies");
@@ -283,12 +295,13 @@
 
   // Tables.
   const columnsOf = (one) => {
+    const kernelsOrCopies = one.id === "kernels" || one.id === "copies";
     const columns = [
       ["Name", (row) => row.name, (row) => row.name + (row.stepped ? " *" : "")],
       ["Count", (row) => row.count, (row) => count(row.count)],
-      ["Total", (row) => row.total, (row) => duration(row.total)],
+      ["Total", (row) => row.total, (row) => (kernelsOrCopies && row.timed !== row.count ? "≥ " : "") + withError(row.total, row.error)],
       ["Share", (row) => row.total, (row) => percent(row.total, one.total)],
-      ["Mean", (row) => row.mean, (row) => duration(row.mean)],
+      ["Mean", (row) => row.mean, (row) => withError(row.mean, row.error / row.timed)],
       ["Min", (row) => row.min, (row) => duration(row.min)],
       ["p50", (row) => row.p50, (row) => duration(row.p50)],
       ["p95", (row) => row.p95, (row) => duration(row.p95)],
@@ -328,7 +341,9 @@
         const line = make("tr", undefined, row === selected ? "selected" : "");
         columns.forEach(([name, , text]) => {
           const unmeasured = !row.timed && !["Name", "Count", "Bytes"].includes(name);
-          const cell = make("td", unmeasured ? "-" : text(row));
+          // The mean of a class says nothing of single dispatches.
+          const ofClasses = row.estimated && ["Min", "p50", "p95", "p99", "Max"].includes(name);
+          const cell = make("td", unmeasured || ofClasses ? "-" : text(row));
           if (name === "Share" && one.total) {
             cell.className = "bar";
             cell.style.setProperty("--tone", "var(--" + kind + ")");
@@ -336,7 +351,7 @@
             bar.style.width = (100 * row.total / one.total) + "%";
             add(cell, bar);
           }
-          if (name === "Count" && row.timed !== row.count) cell.title = row.timed + " of them have times of their own";
+          if (name === "Count" && row.timed !== row.count) cell.title = count(row.count - row.timed) + " of " + count(row.count) + ": how long they took is not known";
           add(line, cell);
         });
         line.addEventListener("click", () => { selected = row; fill(); });
@@ -362,6 +377,7 @@
     add(card, head, add(make("div", undefined, "wrap"), element), picture);
     const notes = [];
     if (one.rows.some((row) => row.stepped)) notes.push("* The kernel single-steps its first instruction: each duration includes that, about 1 us (in a virtual machine about 14 us).");
+    if (one.rows.some((row) => row.error)) notes.push("±: standard error of estimates." + (one.id === "kernels" && data.estimates ? " " + data.estimates + "." : ""));
     if (one.left_out) notes.push(one.left_out + " names with less time are left out.");
     if (notes.length) add(card, make("p", notes.join(" "), "note"));
     add(by("tables"), card);
@@ -373,8 +389,8 @@
   for (const agent of data.agents) {
     const left = make("div"), right = make("div"), meter = make("div", undefined, "meter"), fillBar = make("i");
     fillBar.style.width = Math.min(100, 100 * agent.busy / data.length) + "%";
-    add(left, make("h3", agent.title), make("div", percent(agent.busy, data.length) + " busy with kernels: " + duration(agent.busy) + " of " + duration(data.length)), add(meter, fillBar));
-    if (agent.untimed) add(left, make("p", count(agent.untimed) + " of " + count(agent.kernels) + " kernels have no times of their own and are not in it: it was busier.", "note warn"));
+    add(left, make("h3", agent.title), make("div", percent(agent.busy, data.length) + range(agent.range, data.length) + " busy with kernels: " + duration(agent.busy) + " of " + duration(data.length)), add(meter, fillBar));
+    if (agent.untimed) add(left, make("p", count(agent.untimed) + " of " + count(agent.kernels) + " kernels: how long they took is not known. The range contains what they can have taken.", "note warn"));
     if (agent.longest.length) {
       add(left, make("h3", "Longest gaps"));
       for (const [begin, length] of agent.longest) {

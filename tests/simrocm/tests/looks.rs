@@ -1,0 +1,160 @@
+//! Looks at read indices: what they cost, and what they say, held against what the software GPU did.
+
+#![allow(
+    clippy::expect_used,
+    clippy::disallowed_methods,
+    reason = "test code outside of #[test] functions"
+)]
+
+mod support;
+
+use std::{
+    collections::HashMap,
+    fs,
+    fs::File,
+    path::Path,
+    process::Command,
+    sync::{Mutex, PoisonError},
+};
+
+use gputrace_capture::{Block, CaptureReader, ledger::Looks, records};
+use gputrace_e2e::{Running, Trace, bench::Bench};
+use gputrace_simrocm::HipSoname;
+use gputrace_softgpu::truth::{Record, read_directory};
+
+use support::staged;
+
+/// Kernels as short as they are in programs that are bound by launches.
+const SETTINGS: &str = "default_duration = { fixed_ns = 20_000 }\n";
+
+/// A record of a look at which the read index was another than before: [`gputrace_abi::gpu::QueueState`].
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    time: u64,
+    read_index: u64,
+    looked: u64,
+}
+
+/// Attaches to a program that submits 20,000 kernels a second without completion signals.
+fn record(bench: &Bench, options: &[&str]) -> (Trace, Vec<Change>) {
+    let (settings, truth) = (bench.path().join("softgpu.toml"), bench.path().join("truth"));
+    fs::write(&settings, SETTINGS).expect("the settings");
+    fs::create_dir(&truth).expect("a directory for the GPU's log");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_simrocm-dispatch"));
+    command
+        .env("LD_LIBRARY_PATH", staged(HipSoname::Six))
+        .env("SOFTGPU_CONFIG", settings)
+        .env("SOFTGPU_LOG", truth);
+    let mut program = Running::start("simrocm-dispatch", &mut command);
+    program.wait_for_stdout("ready");
+    let outputs = bench.outputs(0);
+    let all = [&["-r", "--duration", "4s", "-f", "csv"], options].concat();
+    bench.attach(&outputs, &all, &[program.pid()]).finish();
+    program.close_stdin();
+    program.finish();
+    (outputs.trace(), changes(&outputs.capture()))
+}
+
+fn changes(capture: &Path) -> Vec<Change> {
+    let mut reader = CaptureReader::new(File::open(capture).expect("the capture")).expect("a capture");
+    let mut changes = Vec::new();
+    while let Some(block) = reader.next_block().expect("a block") {
+        let Block::Records(bytes) = block else { continue };
+        let records = records::split(bytes).map_while(Result::ok);
+        let queues = records.filter(|record| record.header.kind == gputrace_abi::record::kind::QUEUE);
+        changes.extend(queues.filter_map(|record| {
+            let state: gputrace_abi::gpu::QueueState =
+                zerocopy::FromBytes::read_from_bytes(record.bytes).ok()?;
+            Some(Change {
+                time: state.time,
+                read_index: state.read_index,
+                looked: state.looked,
+            })
+        }));
+    }
+    // What the watcher reports last may stand before what it reported just before.
+    changes.sort_by_key(|change| change.time);
+    changes
+}
+
+/// When each packet was taken by the GPU and began, ns.
+fn begins(bench: &Bench) -> HashMap<u64, u64> {
+    let truth = read_directory(&bench.path().join("truth")).expect("the truth");
+    let begin = truth.iter().filter_map(|record| match record {
+        Record::Dispatch(dispatch) => Some((dispatch.place.index, dispatch.begin.ns)),
+        _ => None,
+    });
+    begin.collect()
+}
+
+/// Each test keeps a processor busy, so they take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn looks(trace: &Trace) -> Looks {
+    trace.final_ledger().looks.expect("what looks came to")
+}
+
+#[test]
+fn looks_keep_their_budget_say_so_and_tell_the_truth() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(bench) = Bench::privileged() else { return };
+    let (trace, changes) = record(&bench, &["--look-budget", "1.5"]);
+    let looks = looks(&trace);
+    assert_eq!(looks.budget, 15_000);
+    assert!(looks.looks > 100 && looks.period > 0, "{looks:?}");
+    let budget = f64::from(looks.budget) / 1e6;
+    // What a run of looks costs is known when it is over, so that the busiest second may have a little more.
+    assert!(looks.share() <= budget, "{looks:?}");
+    assert!(looks.busiest as f64 / 1e9 <= budget * 1.25, "{looks:?}");
+    assert!(
+        trace.gpu.dispatches.len() > 1_000,
+        "{}",
+        trace.gpu.dispatches.len()
+    );
+
+    // Only changes are written, and the look before each had still another index.
+    assert!(
+        changes.len() as u64 <= looks.looks + 2,
+        "{} {looks:?}",
+        changes.len()
+    );
+    let begins = begins(&bench);
+    let mut checked = 0;
+    for pair in changes.windows(2) {
+        let [before, change] = pair else { continue };
+        assert!(
+            change.looked >= before.looked && change.looked < change.time,
+            "{pair:?}"
+        );
+        // The last record says how things stood.
+        if change.read_index == before.read_index {
+            continue;
+        }
+        let last = change.read_index - 1;
+        if let Some(begin) = begins.get(&last) {
+            // It begins when it is taken; and was not taken at the look before.
+            assert!(
+                *begin >= change.looked,
+                "packet {last} began at {begin}: {change:?}"
+            );
+            checked += 1;
+        }
+    }
+    assert!(checked > 50, "{checked} of {}", changes.len());
+}
+
+#[test]
+fn without_a_budget_nobody_looks() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(bench) = Bench::privileged() else { return };
+    let (trace, changes) = record(&bench, &["--look-budget", "0"]);
+    let looks = looks(&trace);
+    assert_eq!((looks.budget, looks.looks, looks.cpu), (0, 0, 0));
+    // How the queue stands is looked at when the recording is over.
+    assert!(changes.len() <= 1, "{changes:?}");
+    assert!(
+        trace.gpu.dispatches.len() > 1_000,
+        "{}",
+        trace.gpu.dispatches.len()
+    );
+}

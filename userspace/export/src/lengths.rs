@@ -1,0 +1,344 @@
+//! How long work took, with what is not known of it: sums of durations that have a standard error.
+//!
+//! An exact duration has no error. A duration that is its class's mean has that mean's standard error, which all
+//! dispatches of the class share: errors of one class add up, those of different classes are independent. A duration
+//! between two looks is taken as known if what is proven leaves less room than the duration itself. What is left has no
+//! duration: it is counted, and sums say that they are sums of the rest.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use gputrace_timeline::{
+    event::Event,
+    gpu::{GpuTime, Quality, Told},
+};
+
+/// Classes whose errors are kept apart in one sum. More are added up as if they were one, which makes the error too large
+/// rather than too small.
+const CLASSES: usize = 1 << 12;
+
+/// Standard error of what lies somewhere in a room of this width, in parts of it: 1 / sqrt(12).
+const UNIFORM: f64 = 0.288_675_134_594_812_9;
+
+/// The duration of one dispatch or copy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Length {
+    /// ns.
+    pub ns: u64,
+    /// Where it comes from.
+    pub basis: Basis,
+}
+
+/// Where a duration comes from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Basis {
+    /// The GPU wrote its begin and end.
+    Exact,
+    /// It is the mean of this class; the mean's standard error, ns.
+    Class(u32, u64),
+    /// It lies between looks; its standard error, ns.
+    Looks(f64),
+}
+
+impl Length {
+    /// Exactly this many ns.
+    #[must_use]
+    pub const fn exact(ns: u64) -> Self {
+        Self {
+            ns,
+            basis: Basis::Exact,
+        }
+    }
+
+    /// How long something took; `None` if what is known does not tell.
+    #[must_use]
+    pub fn of(time: &GpuTime) -> Option<Self> {
+        if time.unfinished {
+            return None;
+        }
+        let ns = time.end.saturating_sub(time.begin);
+        if time.quality == Quality::Exact {
+            return Some(Self {
+                ns,
+                basis: Basis::Exact,
+            });
+        }
+        if let Some(estimate) = time.estimate {
+            let basis = Basis::Class(estimate.class, estimate.error);
+            return Some(Self { ns, basis });
+        }
+        if time.quality != Quality::Sampled {
+            return None;
+        }
+        let begin_latest = time.begin_window.latest.unwrap_or(u64::MAX);
+        let at_least = time.end_window.earliest.saturating_sub(begin_latest);
+        let at_most = time.end_window.latest?.saturating_sub(time.begin_window.earliest);
+        let room = at_most.saturating_sub(at_least);
+        let basis = Basis::Looks(room as f64 * UNIFORM);
+        (room <= ns).then_some(Self { ns, basis })
+    }
+}
+
+/// A sum of durations and how sure it is.
+#[derive(Clone, Debug, Default)]
+pub struct Sum {
+    total: u128,
+    known: u64,
+    by_classes: u64,
+    by_looks: u64,
+    unknown: u64,
+    /// Sums of standard errors of the dispatches of each class, ns.
+    classes: HashMap<u32, f64, RandomState>,
+    /// Those of classes beyond [`CLASSES`].
+    more_classes: f64,
+    /// Those of durations between looks. The same looks part neighbours, so they are not independent: they add up.
+    looks: f64,
+}
+
+impl Sum {
+    /// Adds something that took `length`, or something of which that is not known.
+    pub fn add(&mut self, length: Option<Length>) {
+        let Some(Length { ns, basis }) = length else {
+            self.unknown += 1;
+            return;
+        };
+        self.known += 1;
+        self.total += u128::from(ns);
+        match basis {
+            Basis::Exact => {}
+            Basis::Class(class, error) => {
+                self.by_classes += 1;
+                *self.class(class) += error as f64;
+            }
+            Basis::Looks(error) => {
+                self.by_looks += 1;
+                self.looks += error;
+            }
+        }
+    }
+
+    /// Adds another sum.
+    pub fn merge(&mut self, other: &Self) {
+        self.total += other.total;
+        self.known += other.known;
+        self.by_classes += other.by_classes;
+        self.by_looks += other.by_looks;
+        self.unknown += other.unknown;
+        self.more_classes += other.more_classes;
+        self.looks += other.looks;
+        for (class, error) in &other.classes {
+            *self.class(*class) += error;
+        }
+    }
+
+    fn class(&mut self, class: u32) -> &mut f64 {
+        if self.classes.len() >= CLASSES && !self.classes.contains_key(&class) {
+            &mut self.more_classes
+        } else {
+            self.classes.entry(class).or_default()
+        }
+    }
+
+    /// Sum of the known durations, ns.
+    #[must_use]
+    pub fn total(&self) -> u128 {
+        self.total
+    }
+
+    /// Its standard error, ns, finite; 0 if every known duration is exact.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        let of_classes: f64 = self.classes.values().map(|error| error * error).sum();
+        (of_classes + self.more_classes.powi(2) + self.looks.powi(2)).sqrt()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.known + self.unknown
+    }
+
+    /// How many have a duration, exact or estimated.
+    #[must_use]
+    pub fn known(&self) -> u64 {
+        self.known
+    }
+
+    /// How many of them have an estimated one.
+    #[must_use]
+    pub fn estimated(&self) -> u64 {
+        self.by_classes + self.by_looks
+    }
+
+    /// How many have the mean of their class.
+    #[must_use]
+    pub fn estimated_by_classes(&self) -> u64 {
+        self.by_classes
+    }
+
+    /// How many have none.
+    #[must_use]
+    pub fn unknown(&self) -> u64 {
+        self.unknown
+    }
+
+    /// Mean of the known durations and its standard error, ns; 0 if there are none.
+    #[must_use]
+    pub fn mean(&self) -> (f64, f64) {
+        let known = self.known.max(1) as f64;
+        (self.total as f64 / known, self.error() / known)
+    }
+}
+
+/// What became of the classes of kernels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Classes {
+    apart: u64,
+    mixed: u64,
+    unseen: u64,
+}
+
+impl Classes {
+    /// Takes an event.
+    pub fn event(&mut self, event: &Event) {
+        if let Event::KernelClass(class) = event {
+            match class.told {
+                Told::Apart => self.apart += 1,
+                Told::Mixed => self.mixed += 1,
+                Told::Unseen => self.unseen += 1,
+            }
+        }
+    }
+
+    /// What to say of them, in a sentence without its point; `all` is the sum over all dispatches. `None` if there is
+    /// nothing to say, because all times are exact.
+    #[must_use]
+    pub fn remark(&self, all: &Sum) -> Option<String> {
+        let classes = self.apart + self.mixed + self.unseen;
+        if classes == 0 {
+            return None;
+        }
+        let mut text = format!(
+            "durations of {} of {classes} kernel classes are estimates",
+            self.apart
+        );
+        if self.apart > 0 && all.total > 0 {
+            let percent = all.error() * 100.0 / all.total as f64;
+            text.push_str(&match percent {
+                ..0.1 => " (+-less than 0.1 % of the GPU's time)".to_owned(),
+                ..9.95 => format!(" (+-{percent:.1} % of the GPU's time)"),
+                _ => format!(" (+-{percent:.0} % of the GPU's time)"),
+            });
+        }
+        if self.mixed > 0 {
+            text.push_str(&format!("; {} cannot be told apart", self.mixed));
+        }
+        if self.unseen > 0 {
+            text.push_str(&format!("; of {} nothing says how long they take", self.unseen));
+        }
+        Some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_timeline::gpu::{Estimate, KernelClass};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::synthetic::{between, estimated, exact, submitted};
+
+    fn sum(times: &[GpuTime]) -> Sum {
+        let mut sum = Sum::default();
+        times.iter().for_each(|time| sum.add(Length::of(time)));
+        sum
+    }
+
+    #[test]
+    fn errors_add_up_within_a_class_and_are_independent_between_classes() {
+        let one = sum(&[estimated(1000, 1100, 1, 3), estimated(2000, 2100, 1, 3)]);
+        assert_eq!((one.total(), one.error(), one.mean()), (200, 6.0, (100.0, 3.0)));
+        let two = sum(&[
+            estimated(1000, 1100, 1, 3),
+            estimated(2000, 2100, 2, 4),
+            exact(3000, 3500),
+        ]);
+        assert_eq!((two.total(), two.error(), two.estimated()), (700, 5.0, 2));
+    }
+
+    #[test]
+    fn what_is_not_told_is_counted_and_not_summed() {
+        let mut wide = between(Quality::Sampled, 1000, 5000);
+        wide.begin = 4000;
+        let mut hung = exact(1000, 2000);
+        hung.unfinished = true;
+        let sum = sum(&[
+            wide,
+            between(Quality::Bounded, 1000, 2000),
+            submitted(1000, false),
+            hung,
+            exact(1000, 1010),
+        ]);
+        assert_eq!((sum.total(), sum.known(), sum.unknown()), (10, 1, 4));
+    }
+
+    #[test]
+    fn looks_that_are_near_tell_a_duration() {
+        let mut time = between(Quality::Sampled, 10_000, 20_000);
+        time.begin_window.latest = Some(11_000);
+        time.end_window.earliest = 19_000;
+        let length = Length::of(&time).unwrap();
+        assert_eq!(length.ns, 10_000);
+        assert!(
+            matches!(length.basis, Basis::Looks(error) if (error - 577.35).abs() < 0.1),
+            "{length:?}"
+        );
+    }
+
+    #[test]
+    fn the_remark_says_how_many_and_how_well() {
+        let mut classes = Classes::default();
+        assert_eq!(classes.remark(&Sum::default()), None);
+        for (told, count) in [(Told::Apart, 12), (Told::Mixed, 2), (Told::Unseen, 1)] {
+            for _ in 0..count {
+                let class = KernelClass {
+                    told,
+                    ..KernelClass::default()
+                };
+                classes.event(&Event::KernelClass(Box::new(class)));
+            }
+        }
+        let all = sum(&[estimated(0, 1000, 1, 20)]);
+        assert_eq!(
+            classes.remark(&all).unwrap(),
+            "durations of 12 of 15 kernel classes are estimates (+-2.0 % of the GPU's time); 2 cannot be told apart; \
+             of 1 nothing says how long they take"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_sum_is_that_of_its_parts(
+            works in proptest::collection::vec((0_u64..1_000_000, 0_u32..6, 0_u64..10_000, 0..4), 0..60),
+            cut in 0_usize..60,
+        ) {
+            let times: Vec<GpuTime> = works.iter().map(|(ns, class, error, kind)| match kind {
+                0 => exact(1_000_000, 1_000_000 + ns),
+                1 => submitted(1_000_000, false),
+                _ => GpuTime {
+                    estimate: Some(Estimate { class: *class, error: *error }),
+                    ..between(Quality::Sampled, 1_000_000, 1_000_000 + ns)
+                },
+            }).collect();
+            let all = sum(&times);
+            let (left, right) = times.split_at(cut.min(times.len()));
+            let mut parts = sum(left);
+            parts.merge(&sum(right));
+            prop_assert_eq!(parts.total(), all.total());
+            prop_assert_eq!((parts.known(), parts.unknown(), parts.estimated()), (all.known(), all.unknown(), all.estimated()));
+            prop_assert!((parts.error() - all.error()).abs() <= all.error() * 1e-9);
+            prop_assert_eq!(all.count(), times.len() as u64);
+            prop_assert!(all.error() >= 0.0 && all.error().is_finite());
+        }
+    }
+}

@@ -1,0 +1,533 @@
+//! How long each class of kernels takes, from looks at the read indices of queues.
+//!
+//! A queue whose packets have no completion signals tells no ends. But the recorder looks at its read index every now and
+//! then, and between two looks the durations of the packets taken add up to the time between them. Over thousands of looks
+//! that is a well-determined system of equations in the mean durations of *classes*: tomography.
+//!
+//! # Model
+//!
+//! Packets of a queue with the barrier bit run one after the other. Packet *i* begins at *b*(*i*), the later of *b*(*i* - 1) +
+//! *d*(class of *i* - 1) + *gap* and *submitted*(*i*) + *latency*. Unknown are the means *d* of the classes, the gap, the latency,
+//! and how much single durations differ from their means.
+//!
+//! * While a queue is not empty, begins follow each other: a *chain*. Its phase (when the present packet began) is
+//!   a linear function of the unknowns, and a random walk, because durations differ from their means.
+//! * A look is an observation of the phase: see [`observe`]. A Kalman filter on the phase ([`chain`]) makes innovations of
+//!   them, whose normal equations are accumulated ([`normal`]): generalised least squares.
+//! * How much durations differ is found by maximum likelihood as the observations come ([`noise`]).
+//! * Where the queue was clearly empty, the next packet begins a new chain at its submission. Where that is not clear, the
+//!   chain is lost, and the next look begins another.
+//! * In which steps hardware reports the index is found out from the changes ([`step`]).
+//!
+//! Memory and time are bounded by the number of classes: at most [`MOST_CLASSES`], further ones are said to be unseen.
+//!
+//! All times that come in are ns of one clock.
+
+mod chain;
+mod interval;
+mod noise;
+mod normal;
+mod observe;
+mod queue;
+mod step;
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use self::{
+    noise::Noise,
+    normal::{Normal, Solution},
+    queue::Queue,
+};
+
+/// Classes that are told apart; packets of others are known to take unknown time.
+pub const MOST_CLASSES: usize = 512;
+
+/// The columns of the equations before those of the classes.
+mod column {
+    /// From the end of a packet to the begin of the next one that waits for it.
+    pub(crate) const GAP: usize = 0;
+    /// From a packet's submission into an empty queue to its begin.
+    pub(crate) const LATENCY: usize = 1;
+    /// What a packet takes that does nothing but be processed.
+    pub(crate) const BARRIER: usize = 2;
+    /// The first class's.
+    pub(crate) const CLASSES: usize = 3;
+}
+
+/// What a packet does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Runs a kernel of this class, numbered by the caller.
+    Class(u32),
+    /// Nothing that takes time, such as a barrier that waits only for the packets before it.
+    Nothing,
+    /// Something that may take any time, such as a barrier that waits for a signal.
+    Unknown,
+}
+
+/// Begin and end as the GPU stamped them, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exact {
+    /// Begin.
+    pub begin: u64,
+    /// End.
+    pub end: u64,
+    /// Each is at most so far from the truth.
+    pub uncertainty: u64,
+}
+
+/// A packet of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Its index in the queue. A packet whose index is not the last one's plus one begins anew.
+    pub index: u64,
+    /// When the GPU was told of it at the latest, ns.
+    pub submitted: u64,
+    /// What it does.
+    pub task: Task,
+    /// Whether it waits for all packets before it.
+    pub waits: bool,
+    /// When it ran, if that is known.
+    pub exact: Option<Exact>,
+    /// When it had ended for certain, ns.
+    pub ended_by: Option<u64>,
+}
+
+/// A look at a queue's read index that found it changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// When, ns.
+    pub time: u64,
+    /// Packets with lower indices had begun.
+    pub read_index: u64,
+    /// The queue's write index then.
+    pub write_index: u64,
+    /// The last look before, which found the index as it was before, ns; 0 if there was none.
+    pub before: u64,
+}
+
+/// A mean with its standard error, both ns, finite and not negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mean {
+    /// The mean.
+    pub value: f64,
+    /// Its standard error.
+    pub error: f64,
+}
+
+/// What can be told of a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Told {
+    /// Its mean duration.
+    Apart(Mean),
+    /// Nothing by itself: only what it takes together with others.
+    Mixed,
+    /// Nothing.
+    #[default]
+    Unseen,
+}
+
+/// A class and what is known of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Class {
+    /// The caller's number of it.
+    pub number: u32,
+    /// Its packets so far.
+    pub count: u64,
+    /// What can be told.
+    pub told: Told,
+}
+
+/// Relative standard error up to which a mean is told.
+const TOLD: f64 = 0.2;
+
+/// Nothing is told before so much time was looked at, ns: in a simulation with 1,000 looks a second, means after 200 ms were
+/// wrong by up to 44 %, and their errors did not say so.
+const SHORTEST: u64 = 1_000_000_000;
+
+/// Part of a class's packets that must have counted for the mean to be told, and how many at least.
+const FAIR: f64 = 0.25;
+const FEWEST: u32 = 5;
+
+/// Innovations that are so many times larger than expected, squared, and a spread that is so large tell that the model is wrong.
+const MISFIT: f64 = 6.0;
+const WIDEST: f64 = 0.8;
+
+/// Time constant of what is remembered, ns of the looks' time: clocks change, and with them durations.
+const MEMORY: f64 = 30e9;
+
+/// How often the equations are solved, ns of the looks' time.
+const SOLVE_EVERY: u64 = 500_000_000;
+
+/// When all that was seen is gone through again with the means known by then, ns of the looks' time: first after so long,
+/// then each time after twice as long, as long as it is remembered.
+const REFINE_FIRST: u64 = 75_000_000;
+
+/// Times that it is gone through then, and at the end.
+const PASSES: usize = 2;
+const LAST_PASSES: usize = 4;
+
+/// Of so many packets one may have been seen to wait, if they are said not to.
+const QUIET: u32 = 64;
+
+/// Equations for each class that make it worth the while.
+const ENOUGH: usize = 4;
+
+/// Cells of the equations that are worked on for each us of a recording that goes on, if each shall cost about a third of a ns.
+const CELLS: f64 = 8.0;
+
+/// Packets and looks that are remembered for that, at most.
+const MOST_REMEMBERED: usize = 1 << 17;
+
+/// Estimates the mean durations of the classes of the queues of one agent.
+#[derive(Debug)]
+pub struct Tomograph {
+    /// Column of each class by the caller's number.
+    columns: HashMap<u32, usize, RandomState>,
+    /// Classes by column, from the first one's on.
+    classes: Vec<Known>,
+    core: Core,
+    /// All that came; `None` if that was too much to be remembered.
+    remembered: Option<Vec<Given>>,
+    /// Times of the first look, of the newest one, and of the last solution, ns.
+    began: u64,
+    now: u64,
+    solved: u64,
+    /// How long after the first look all is gone through again, ns.
+    refine_after: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    number: u32,
+    count: u64,
+}
+
+/// What comes in.
+#[derive(Clone, Copy, Debug)]
+enum Given {
+    Packet(u32, Packet, Option<usize>),
+    Look(u32, Look),
+    End(u32),
+}
+
+/// Queues and what is found out of them.
+#[derive(Debug)]
+struct Core {
+    queues: HashMap<u32, Queue, RandomState>,
+    model: Model,
+}
+
+impl Core {
+    fn give(&mut self, given: &Given) {
+        let Self { queues, model } = self;
+        match given {
+            Given::Packet(queue, packet, column) => {
+                queues.entry(*queue).or_default().packet(packet, *column, model);
+            }
+            Given::Look(queue, look) => queues.entry(*queue).or_default().look(look, model),
+            Given::End(queue) => {
+                if let Some(mut queue) = queues.remove(queue) {
+                    queue.flush(model);
+                }
+            }
+        }
+    }
+}
+
+/// What all queues have in common: the equations, their solution, the noise.
+#[derive(Debug)]
+struct Model {
+    normal: Normal,
+    solution: Solution,
+    noise: Noise,
+    /// Whether the means are known well enough to judge by them which cells the looks met.
+    is_mature: bool,
+    /// By column: packets behind one of it, and of these, those that were seen to wait for it.
+    quiet: Vec<(u32, u32)>,
+    /// Cells of the equations that may be worked on, us of the looks' time for each; none if that does not matter. With what is
+    /// left of them, and the time up to which they were counted, us.
+    limit: Option<f64>,
+    left: f64,
+    counted: f64,
+    /// By column: packets that were passed, and of these, those whose durations counted.
+    passed: Vec<(u32, u32)>,
+}
+
+/// Counts in one of the places.
+fn count(places: &mut Vec<(u32, u32)>, column: usize, also: bool) {
+    if places.len() <= column {
+        places.resize(column + 1, (0, 0));
+    }
+    if let Some((all, some)) = places.get_mut(column) {
+        *all = all.saturating_add(1);
+        *some = some.saturating_add(u32::from(also));
+    }
+}
+
+impl Model {
+    /// Takes note of a packet behind one of a column's, and whether it was seen to wait for it.
+    fn note_quiet(&mut self, column: usize, is_busy: bool) {
+        count(&mut self.quiet, column, is_busy);
+    }
+
+    /// Takes note of a packet that was passed, and whether its duration counted.
+    fn note_passed(&mut self, column: usize, is_used: bool) {
+        count(&mut self.passed, column, is_used);
+    }
+
+    /// Whether a look at this time, us, may be made use of, by the limit on what that costs.
+    fn affords(&mut self, time: f64) -> bool {
+        let Some(limit) = self.limit else {
+            return true;
+        };
+        let elapsed = (time - self.counted).max(0.0);
+        self.counted = self.counted.max(time);
+        // Not more at once than of a hundredth of a second.
+        self.left = (self.left + elapsed * limit).min(limit * 10_000.0);
+        if self.left < 0.0 {
+            return false;
+        }
+        self.left -= self.normal.cells() as f64;
+        true
+    }
+
+    /// What can be told of a class.
+    fn told(&self, column: usize) -> Told {
+        let (all, used) = self.passed.get(column).copied().unwrap_or_default();
+        // If few counted, they may have been those that took long. And what fits so badly is not what the model says.
+        let is_fair = f64::from(used) >= f64::from(all) * FAIR && used >= FEWEST;
+        if !is_fair || self.noise.scale() > MISFIT || self.noise.spread() > WIDEST {
+            return Told::Unseen;
+        }
+        self.solution.told(column, TOLD)
+    }
+
+    /// Whether packets behind one of this column's are not seen to wait for it, though some must have been if they did.
+    fn is_quiet(&self, column: usize) -> bool {
+        self.quiet
+            .get(column)
+            .is_some_and(|(all, busy)| *all >= QUIET && busy * QUIET <= *all)
+    }
+}
+
+impl Default for Tomograph {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tomograph {
+    /// Knows nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            columns: HashMap::default(),
+            classes: Vec::new(),
+            core: Core {
+                queues: HashMap::default(),
+                model: Model {
+                    normal: Normal::new(column::CLASSES),
+                    solution: Solution::unknown(column::CLASSES),
+                    noise: Noise::default(),
+                    is_mature: false,
+                    quiet: Vec::new(),
+                    limit: None,
+                    left: 0.0,
+                    counted: 0.0,
+                    passed: Vec::new(),
+                },
+            },
+            remembered: Some(Vec::new()),
+            began: 0,
+            now: 0,
+            solved: 0,
+            refine_after: REFINE_FIRST,
+        }
+    }
+
+    /// Makes use of so many looks only that they cost less than 1 % of a processor: for a recording that goes on, while the
+    /// program runs. All packets are still followed.
+    #[must_use]
+    pub fn frugal(mut self) -> Self {
+        self.core.model.limit = Some(CELLS);
+        self
+    }
+
+    /// Takes a packet of a queue, in the order of indices.
+    pub fn packet(&mut self, queue: u32, packet: &Packet) {
+        let column = match packet.task {
+            Task::Class(number) => self.column(number),
+            Task::Nothing => Some(column::BARRIER),
+            Task::Unknown => None,
+        };
+        if let Some(class) = column
+            .and_then(|column| column.checked_sub(column::CLASSES))
+            .and_then(|class| self.classes.get_mut(class))
+        {
+            class.count += 1;
+        }
+        self.take(Given::Packet(queue, *packet, column));
+    }
+
+    /// Takes a look at a queue, in the order of time.
+    pub fn look(&mut self, queue: u32, look: &Look) {
+        self.take(Given::Look(queue, *look));
+        self.now = self.now.max(look.time);
+        if self.began == 0 {
+            self.began = self.now;
+            self.solved = self.now;
+        }
+        let is_due = self.now - self.began >= self.refine_after;
+        if is_due && self.remembered.is_some() {
+            let (growth, passes) = if self.core.model.limit.is_some() {
+                (4, 1)
+            } else {
+                (2, PASSES)
+            };
+            self.refine_after = self.refine_after.saturating_mul(growth);
+            self.refine(passes);
+        }
+        // A solution takes the cube of the number of classes.
+        let every = SOLVE_EVERY * (1 + self.classes.len() as u64 / 128);
+        if self.now - self.solved >= every {
+            self.solve();
+        }
+    }
+
+    /// Nothing more will come of a queue.
+    pub fn end(&mut self, queue: u32) {
+        self.take(Given::End(queue));
+    }
+
+    /// Nothing more will come: takes what was held back into account.
+    pub fn finish(&mut self) {
+        if self.remembered.is_some() {
+            self.refine(LAST_PASSES);
+        }
+        for queue in self.core.queues.values_mut() {
+            queue.flush(&mut self.core.model);
+        }
+        self.solve();
+        self.remembered = None;
+    }
+
+    fn take(&mut self, given: Given) {
+        self.core.give(&given);
+        if let Some(remembered) = &mut self.remembered {
+            remembered.push(given);
+            let (most, passes) = match self.core.model.limit {
+                Some(_) => (MOST_REMEMBERED / 2, 1),
+                None => (MOST_REMEMBERED, PASSES),
+            };
+            if remembered.len() > most {
+                self.refine(passes);
+                self.remembered = None;
+            }
+        }
+    }
+
+    /// Goes through all that was seen again, with the means as they are known now: what an observation says of them depends on
+    /// what they are.
+    fn refine(&mut self, passes: usize) {
+        self.solve();
+        if self.core.model.normal.rows() < ENOUGH * (20 + self.classes.len()) {
+            return;
+        }
+        let Some(remembered) = self.remembered.take() else {
+            return;
+        };
+        for _ in 0..passes {
+            let model = &mut self.core.model;
+            model.is_mature = true;
+            model.passed.clear();
+            (model.left, model.counted) = (0.0, 0.0);
+            model.normal = Normal::new(column::CLASSES + self.classes.len());
+            self.core.queues.clear();
+            remembered.iter().for_each(|given| self.core.give(given));
+            self.solve();
+        }
+        self.remembered = Some(remembered);
+    }
+
+    /// Brings the means up to date; otherwise that is done each half second of the looks' time.
+    pub fn solve(&mut self) {
+        let elapsed = self.now.saturating_sub(self.solved) as f64;
+        let model = &mut self.core.model;
+        model.solution = model.normal.solve(model.noise.scale());
+        if self.remembered.is_none() {
+            model.normal.forget((-elapsed / MEMORY).exp());
+        }
+        self.solved = self.now;
+    }
+
+    /// What is known of a class, by the last solution.
+    #[must_use]
+    pub fn told(&self, number: u32) -> Told {
+        match self.columns.get(&number) {
+            Some(&column) => self.told_at(column),
+            None => Told::Unseen,
+        }
+    }
+
+    fn told_at(&self, column: usize) -> Told {
+        if self.now - self.began < SHORTEST {
+            return Told::Unseen;
+        }
+        self.core.model.told(column)
+    }
+
+    /// The gap between a packet's end and the begin of the next one that waits for it, by the last solution; by assumption
+    /// (4 ± 2.5 us), where nothing says more.
+    #[must_use]
+    pub fn gap(&self) -> Mean {
+        self.core.model.solution.mean(column::GAP)
+    }
+
+    /// From a submission into an empty queue to the begin, by the last solution.
+    #[must_use]
+    pub fn latency(&self) -> Mean {
+        self.core.model.solution.mean(column::LATENCY)
+    }
+
+    /// In which steps a queue's read index is reported; `None` while that is not known.
+    #[must_use]
+    pub fn step(&self, queue: u32) -> Option<u64> {
+        self.core.queues.get(&queue)?.step()
+    }
+
+    /// By how much single durations differ from their class's mean, as a fraction of it.
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        self.core.model.noise.spread()
+    }
+
+    /// All classes, in the order in which they were first seen. Those beyond [`MOST_CLASSES`] are not among them.
+    pub fn classes(&self) -> impl Iterator<Item = Class> {
+        self.classes
+            .iter()
+            .zip(column::CLASSES..)
+            .map(|(class, column)| Class {
+                number: class.number,
+                count: class.count,
+                told: self.told_at(column),
+            })
+    }
+
+    fn column(&mut self, number: u32) -> Option<usize> {
+        if let Some(&column) = self.columns.get(&number) {
+            return Some(column);
+        }
+        if self.classes.len() >= MOST_CLASSES {
+            return None;
+        }
+        let column = column::CLASSES + self.classes.len();
+        self.columns.insert(number, column);
+        self.classes.push(Known { number, count: 0 });
+        self.core.model.normal.grow(column + 1);
+        self.core.model.solution.grow(column + 1);
+        Some(column)
+    }
+}

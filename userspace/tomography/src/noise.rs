@@ -1,0 +1,117 @@
+//! How much single durations differ from the means of their classes, found as observations come.
+//!
+//! The standard deviation of a duration is taken to be a fraction of the mean, the *spread*, the same for all classes, and a
+//! little that is always there. The spread is moved along the gradient of the likelihood of the innovations.
+
+/// What differs always, us: gaps and latencies are not constant.
+const ALWAYS: f64 = 0.3;
+
+/// Bounds of the logarithm of the spread's square: 0.2 % and 150 %.
+const BOUNDS: (f64, f64) = (-12.4, 0.8);
+
+/// Observations over which the gradient's weight is remembered.
+const REMEMBERED: f64 = 0.995;
+
+/// Of normalised innovations, squared, no more counts: a few outliers shall not rule.
+pub(crate) const OUTLIER: f64 = 16.0;
+
+/// Durations that are not known yet are taken to be as long, us.
+const TYPICAL: f64 = 50.0;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Noise {
+    /// Logarithm of the spread's square.
+    log: f64,
+    /// Of the likelihood in it.
+    curvature: f64,
+    /// Squares of slopes and curvatures, which should be as large on average.
+    seen: (f64, f64),
+    /// Variance of the latency, us².
+    latency: f64,
+    latencies: f64,
+}
+
+impl Default for Noise {
+    fn default() -> Self {
+        Self {
+            log: (0.3_f64 * 0.3).ln(),
+            curvature: 4.0,
+            seen: (0.0, 0.0),
+            latency: 60.0 * 60.0,
+            latencies: 0.0,
+        }
+    }
+}
+
+/// What an observation says of the phase, and how the phase depends on the logarithm of the spread's square.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Score {
+    /// Derivative of the logarithm of the observation's chance in the phase, 1/us.
+    pub(crate) slope: f64,
+    /// Its negative second derivative, 1/us².
+    pub(crate) curvature: f64,
+    /// Derivative of the expected phase.
+    pub(crate) phase_slope: f64,
+    /// Derivative of the phase's variance.
+    pub(crate) variance_slope: f64,
+}
+
+impl Noise {
+    /// As a fraction of the mean.
+    pub(crate) fn spread(&self) -> f64 {
+        (self.log / 2.0).exp()
+    }
+
+    /// Variance of the duration of a packet whose mean is `mean` us, and the part of it that is the spread's, us².
+    pub(crate) fn variance(&self, mean: Option<f64>) -> (f64, f64) {
+        let mean = mean.unwrap_or(TYPICAL);
+        let spread = self.log.exp() * mean * mean;
+        (spread + ALWAYS * ALWAYS, spread)
+    }
+
+    /// Variance of the latency, us².
+    pub(crate) fn latency(&self) -> f64 {
+        self.latency
+    }
+
+    /// By how much the variances of innovations are greater than expected.
+    pub(crate) fn scale(&self) -> f64 {
+        let (squares, curvatures) = self.seen;
+        if curvatures > 0.0 {
+            (squares / curvatures).clamp(0.5, 1e6)
+        } else {
+            1.0
+        }
+    }
+
+    /// Takes what an observation says.
+    pub(crate) fn learn(&mut self, one: &Score) {
+        let square = (one.slope * one.slope).min(OUTLIER * one.curvature);
+        let slope = square.sqrt().copysign(one.slope);
+        if !(square.is_finite() && one.curvature > 0.0) {
+            return;
+        }
+        // Observations that say little count little.
+        let weight = (self.seen.1 * 0.997 + one.curvature).max(f64::MIN_POSITIVE);
+        self.seen = (self.seen.0 * 0.997 + square, weight);
+        let gradient = 0.5 * one.variance_slope * (square - one.curvature) + slope * one.phase_slope;
+        let relative = one.variance_slope * one.curvature;
+        let curvature = 0.5 * relative * relative + one.phase_slope * one.phase_slope * one.curvature;
+        self.curvature = self.curvature * REMEMBERED + curvature;
+        let step = (gradient / self.curvature.max(4.0)).clamp(-0.2, 0.2);
+        if step.is_finite() {
+            self.log = (self.log + step).clamp(BOUNDS.0, BOUNDS.1);
+        }
+    }
+
+    /// Takes an innovation of a packet that went into an empty queue; `known` is the part of its variance that is not the
+    /// latency's, us².
+    pub(crate) fn latency_seen(&mut self, innovation: f64, known: f64) {
+        if innovation.is_finite() {
+            self.latencies = (self.latencies + 1.0).min(200.0);
+            let seen = (innovation * innovation - known).clamp(0.0, 1e8);
+            self.latency += (seen - self.latency) / (self.latencies + 4.0);
+            self.latency = self.latency.max(1.0);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Number, names and order of dispatches.
+
+use std::collections::HashMap;
+
+use super::{ISSUE, evidence::Evidence};
+use crate::report::{Row, Status};
+
+pub(super) fn rows(evidence: &Evidence<'_>) -> Vec<Row> {
+    vec![count(evidence), names(evidence), order(evidence)]
+}
+
+fn count(evidence: &Evidence<'_>) -> Row {
+    const NAME: &str = "dispatches";
+    let Evidence {
+        required,
+        missing,
+        twice,
+        invented,
+        ..
+    } = *evidence;
+    let found = required - missing;
+    let row = if missing + twice + invented == 0 && required > 0 {
+        Row::new(
+            NAME,
+            Status::Ok,
+            format!("{found} of {required} recorded, each once"),
+            "every packet is seen",
+        )
+    } else {
+        Row::new(
+            NAME,
+            Status::Wrong,
+            format!(
+                "{found} of {required} recorded, {twice} twice, {invented} that the program knows nothing of"
+            ),
+            "packets are missed or misread",
+        )
+        .next(ISSUE)
+    };
+    row.figure("required", required as f64)
+        .figure("missing", missing as f64)
+        .figure("twice", twice as f64)
+        .figure("invented", invented as f64)
+}
+
+fn names(evidence: &Evidence<'_>) -> Row {
+    const NAME: &str = "names and sizes";
+    let (mut nameless, mut wrong) = (0_usize, 0_usize);
+    for one in &evidence.matched {
+        let kernel = one
+            .recorded
+            .kernel
+            .and_then(|id| evidence.recording.kernels.get(&id));
+        let name = kernel.map(|kernel| kernel.kernel.name.as_str());
+        nameless += usize::from(name.is_none());
+        let same = name.is_none_or(|name| name == one.said.kernel.name())
+            && one.recorded.grid == one.said.grid
+            && one.recorded.workgroup == one.said.workgroup.map(u32::from);
+        wrong += usize::from(!same);
+    }
+    let all = evidence.matched.len();
+    let row = match (nameless, wrong) {
+        (0, 0) => Row::new(
+            NAME,
+            Status::Ok,
+            format!("kernel, grid and workgroup of {all} are right"),
+            "packets and code objects are understood",
+        ),
+        _ => Row::new(
+            NAME,
+            Status::Wrong,
+            format!("of {all}, {nameless} have no name and {wrong} another name or size"),
+            "code objects or packets are misread",
+        )
+        .next(ISSUE),
+    };
+    row.figure("nameless", nameless as f64)
+        .figure("wrong", wrong as f64)
+}
+
+/// Packets of a queue wait for those before them, so they begin in the order of their places.
+fn order(evidence: &Evidence<'_>) -> Row {
+    const NAME: &str = "order";
+    let mut queues: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
+    // The begin of a dispatch with bounds only is the earliest possible one.
+    for one in evidence
+        .matched
+        .iter()
+        .filter(|one| one.recorded.time.quality.is_drawn())
+    {
+        let place = (one.recorded.index, one.recorded.time.begin);
+        queues.entry(one.said.queue).or_default().push(place);
+    }
+    let mut wrong = 0_usize;
+    for queue in queues.values_mut() {
+        queue.sort_unstable();
+        let pairs = queue.iter().zip(queue.iter().skip(1));
+        wrong += pairs.filter(|(one, next)| next.1 < one.1).count();
+    }
+    match wrong {
+        0 => Row::new(
+            NAME,
+            Status::Ok,
+            "dispatches of a queue begin one after the other",
+            "times agree with the queues' order",
+        ),
+        _ => Row::new(
+            NAME,
+            Status::Wrong,
+            format!("{wrong} dispatches begin before the one that they wait for"),
+            "stamps are another dispatch's, or queues do not keep their order",
+        )
+        .next(ISSUE),
+    }
+    .figure("wrong", wrong as f64)
+}

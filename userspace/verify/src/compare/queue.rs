@@ -1,0 +1,357 @@
+//! How the GPU reports its read index, and what gputrace makes of it.
+
+use std::collections::BTreeMap;
+
+use gputrace_timeline::gpu::Quality;
+
+use super::{ISSUE, difference, evidence::Evidence, percentile, time};
+use crate::{
+    log::{Kernel, Said},
+    report::{Row, Status},
+};
+
+pub(super) fn rows(evidence: &Evidence<'_>) -> Vec<Row> {
+    vec![read_index(evidence), estimates(evidence)]
+}
+
+/// What the program saw of the read index while packets were in the queue. It may have lost its processor between two looks, so
+/// only what looks prove counts.
+#[derive(Default)]
+struct Behaviour {
+    /// By how much it grew between two looks with hardly any time between them.
+    steps: Vec<i64>,
+    /// How long after a kernel's begin it was certainly not yet beyond the kernel's packet, ns; 0 if that is not certain for
+    /// any time.
+    late: Vec<i64>,
+    /// Packets that were taken while the one before, for which they wait, still ran.
+    ahead: usize,
+    packets: usize,
+}
+
+/// Two looks are close if no kernel fits between them.
+const CLOSE_NS: u64 = 8_000;
+/// From when on it is late.
+const LATE_NS: i64 = 50_000;
+/// From when on that makes windows wide.
+const VERY_LATE_NS: i64 = 2_000_000;
+
+fn behaviour(evidence: &Evidence<'_>) -> Behaviour {
+    /// Of fewer packets nothing can be said.
+    const ENOUGH: u64 = 16;
+    /// The program has fewer packets in a queue: what it says is not believed without bounds.
+    const MOST: usize = 1 << 16;
+    let mut all = Behaviour::default();
+    // When kernels began and ended, by their place.
+    let clocks: BTreeMap<(u64, u64), [(u64, u64); 2]> = evidence
+        .matched
+        .iter()
+        .filter(|_| evidence.trusts_clock)
+        .filter_map(|one| Some(((one.said.queue, one.said.index), one.clock?)))
+        .collect();
+    for said in evidence.said {
+        let Said::ReadIndex { queue, from, changes } = said else {
+            continue;
+        };
+        let packets = changes.last().map_or(0, |last| last.index.saturating_sub(*from));
+        if packets < ENOUGH {
+            continue;
+        }
+        all.packets = all.packets.saturating_add(usize::try_from(packets).unwrap_or(0));
+        let mut before = *from;
+        for change in changes {
+            let close = change.seen_ns.saturating_sub(change.before_ns) < CLOSE_NS;
+            let step = difference(change.index, before);
+            if close {
+                all.steps.push(step);
+            }
+            for index in (before..change.index).take(MOST) {
+                let previous = index
+                    .checked_sub(1)
+                    .and_then(|previous| clocks.get(&(*queue, previous)));
+                let ran_on = previous
+                    .is_some_and(|[_, (end, uncertainty)]| end.saturating_sub(*uncertainty) > change.seen_ns);
+                all.ahead += usize::from(ran_on);
+                if let Some([(begin, uncertainty), _]) = clocks.get(&(*queue, index)) {
+                    all.late
+                        .push(difference(change.before_ns, begin.saturating_add(*uncertainty)).max(0));
+                }
+            }
+            before = change.index;
+        }
+    }
+    all
+}
+
+fn read_index(evidence: &Evidence<'_>) -> Row {
+    const NAME: &str = "read index";
+    let Behaviour {
+        mut steps,
+        mut late,
+        ahead,
+        packets,
+    } = behaviour(evidence);
+    let (step, largest) = (percentile(&mut steps, 50), percentile(&mut steps, 100));
+    let (delay, longest) = (percentile(&mut late, 50), percentile(&mut late, 90));
+    let row = if ahead > 0 {
+        Row::new(
+            NAME,
+            Status::Wrong,
+            format!("{ahead} of {packets} packets were taken while the one before, for which they wait, still ran"),
+            "gputrace takes a packet's being taken for the kernel's begin: sampled times of this GPU are not to be believed",
+        )
+        .next(ISSUE)
+    } else if delay.is_some_and(|delay| delay >= VERY_LATE_NS) {
+        Row::new(
+            NAME,
+            Status::Warning,
+            format!(
+                "it hardly moves while packets run: it is reported {} after a kernel's begin (median), in steps of up to {}",
+                time(delay.unwrap_or(0)),
+                largest.unwrap_or(0)
+            ),
+            "kernels without completion signals have bounds only: those of the whole batch",
+        )
+        .next("launch programs by gputrace, so that HIP gives kernels signals; those of running programs have no better times")
+    } else if let (Some(step), Some(delay), Some(longest)) = (step, delay, longest) {
+        let how = match (step, longest) {
+            (..=1, ..LATE_NS) => "at once".to_owned(),
+            (..=1, _) => "late".to_owned(),
+            (_, ..LATE_NS) => format!("in steps of {step}"),
+            _ => format!("late, in steps of {step}"),
+        };
+        let found = format!(
+            "it is reported {how}: certainly not before {} after a kernel's begin (median; of one in ten {})",
+            time(delay),
+            time(longest)
+        );
+        if longest < VERY_LATE_NS {
+            Row::new(
+                NAME,
+                Status::Ok,
+                found,
+                "kernels without completion signals can be told apart by it",
+            )
+        } else {
+            Row::new(
+                NAME,
+                Status::Warning,
+                found,
+                "so late that kernels without completion signals have wide windows",
+            )
+        }
+    } else {
+        Row::new(
+            NAME,
+            Status::Warning,
+            "how it moves could not be seen, because the program did not look often enough or kernels did not write down the clock",
+            "nothing can be said of how the GPU reports it",
+        )
+        .next("run this again on an idle machine")
+    };
+    let number = |value: Option<i64>| value.map_or(f64::NAN, |value| value as f64);
+    row.figure("packets", packets as f64)
+        .figure("step_p50", number(step))
+        .figure("step_max", number(largest))
+        .figure("ahead", ahead as f64)
+        .figure("late_p50_ns", number(delay))
+        .figure("late_p90_ns", number(longest))
+}
+
+/// Mean durations of dispatches whose times are estimates, by kernel, against what the kernels read from the clock.
+fn estimates(evidence: &Evidence<'_>) -> Row {
+    const NAME: &str = "estimates";
+    /// Fewer dispatches of a kernel say nothing.
+    const ENOUGH: i64 = 20;
+    const GOOD_PERCENT: f64 = 10.0;
+    // Sums of estimated and true durations, and how many.
+    let mut kernels: BTreeMap<Kernel, (i64, i64, i64)> = BTreeMap::new();
+    for one in &evidence.matched {
+        if let (Quality::Sampled, Some([begin, end]), true) =
+            (one.recorded.time.quality, one.clock, evidence.trusts_clock)
+        {
+            let sums = kernels.entry(one.said.kernel).or_default();
+            sums.0 = sums
+                .0
+                .saturating_add(difference(one.recorded.time.end, one.recorded.time.begin));
+            sums.1 = sums.1.saturating_add(difference(end.0, begin.0));
+            sums.2 += 1;
+        }
+    }
+    kernels.retain(|_, (.., count)| *count >= ENOUGH);
+    if kernels.is_empty() {
+        return Row::new(
+            NAME,
+            Status::Warning,
+            "too few dispatches with sampled times whose kernels wrote down the clock",
+            "mean durations of kernels without stamps were not checked",
+        );
+    }
+    let (mut texts, mut worst) = (Vec::new(), 0.0_f64);
+    let mut row = Row::new(
+        NAME,
+        Status::Ok,
+        "",
+        "means of kernels without stamps are close to the truth",
+    );
+    for (kernel, (estimated, really, count)) in &kernels {
+        let mean = |sum: &i64| sum / count;
+        let (estimated, really) = (mean(estimated), mean(really));
+        let off = (estimated as f64 / really.max(1) as f64 - 1.0) * 100.0;
+        worst = worst.max(off.abs());
+        texts.push(format!(
+            "{} {} (really {})",
+            short(*kernel),
+            time(estimated),
+            time(really)
+        ));
+        row = row.figure(figure(*kernel), off);
+    }
+    row.found = format!("mean durations: {}", texts.join(", "));
+    if worst > GOOD_PERCENT {
+        row.status = Status::Warning;
+        row.meaning = "means of sampled durations of kernels that take turns are not to be relied on; their windows are".to_owned();
+    }
+    row
+}
+
+const fn short(kernel: Kernel) -> &'static str {
+    match kernel {
+        Kernel::Short => "short",
+        Kernel::Medium => "medium",
+        Kernel::Long => "long",
+        Kernel::Scratch => "scratch",
+    }
+}
+
+const fn figure(kernel: Kernel) -> &'static str {
+    match kernel {
+        Kernel::Short => "short_off_percent",
+        Kernel::Medium => "medium_off_percent",
+        Kernel::Long => "long_off_percent",
+        Kernel::Scratch => "scratch_off_percent",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_kfd::clock::{ClockModel, ClockSample};
+    use gputrace_timeline::gpu::{Dispatch as Recorded, GpuTime};
+
+    use super::*;
+    use crate::{
+        capture::Recording,
+        log::{Change, Dispatch, Part},
+        record::Mode,
+    };
+
+    const PACKETS: u64 = 20;
+    /// A kernel takes 9 us, and the next begins 1 us later.
+    const KERNEL_NS: u64 = 9_000;
+    const EVERY_NS: u64 = 10_000;
+    /// Begin of the first, ns of the host. The GPU counts tens of ns from the same moment on.
+    const FIRST_NS: u64 = 5_000_000;
+
+    fn begin(index: u64) -> u64 {
+        FIRST_NS + index * EVERY_NS
+    }
+
+    fn dispatch(index: u64) -> Said {
+        let span = [begin(index), begin(index) + KERNEL_NS];
+        Said::Dispatch(Dispatch {
+            part: Part::Plain,
+            queue: 1,
+            index,
+            kernel: Kernel::Short,
+            grid: [64, 1, 1],
+            workgroup: [64, 1, 1],
+            ticks: KERNEL_NS / 10,
+            signalled: false,
+            rung_ns: FIRST_NS - 1_000_000,
+            seen_ns: Some(FIRST_NS + 1_000_000_000),
+            runtime_ns: None,
+            clock_ticks: Some(span.map(|ns| ns / 10)),
+            clock_ns: None,
+        })
+    }
+
+    /// The row about a read index that changes so.
+    fn row(changes: impl Fn(u64) -> Change) -> Row {
+        let sample = |boottime_ns| ClockSample {
+            gpu_id: 7,
+            gpu_tick: boottime_ns / 10,
+            boottime_ns,
+            ..ClockSample::default()
+        };
+        let recording = Recording {
+            clock: ClockModel::new(7, [sample(0), sample(1_000_000_000)]),
+            dispatches: (0..PACKETS)
+                .map(|index| {
+                    let time = GpuTime {
+                        quality: Quality::Sampled,
+                        begin: begin(index),
+                        end: begin(index) + 20_000,
+                        ..GpuTime::default()
+                    };
+                    let dispatch = Recorded {
+                        index,
+                        time,
+                        ..Recorded::default()
+                    };
+                    (1, dispatch)
+                })
+                .collect(),
+            ..Recording::default()
+        };
+        let mut said: Vec<Said> = (0..PACKETS).map(dispatch).collect();
+        said.push(Said::ReadIndex {
+            queue: 1,
+            from: 0,
+            changes: (0..PACKETS).map(changes).collect(),
+        });
+        let evidence = Evidence::new(Mode::Launch, &said, &recording);
+        assert!(evidence.trusts_clock);
+        let off = estimates(&evidence).figures["short_off_percent"];
+        assert!((off - 122.2).abs() < 0.1, "20 us in place of 9: {off}");
+        read_index(&evidence)
+    }
+
+    fn change(at_ns: u64, index: u64) -> Change {
+        Change {
+            before_ns: at_ns - 500,
+            seen_ns: at_ns + 500,
+            index,
+        }
+    }
+
+    #[test]
+    fn it_is_seen_how_the_read_index_is_reported() {
+        let at_once = row(|packet| change(begin(packet), packet + 1));
+        assert_eq!(at_once.status, Status::Ok);
+        assert!(at_once.found.contains("at once"), "{}", at_once.found);
+        let late = row(|packet| change(begin(packet) + 80_000, packet + 1));
+        assert_eq!(late.status, Status::Ok);
+        assert!(late.found.contains("late"), "{}", late.found);
+        let very_late = row(|packet| change(begin(packet) + 5_000_000, packet + 1));
+        assert_eq!(very_late.status, Status::Warning);
+    }
+
+    #[test]
+    fn a_packet_taken_too_early_is_wrong() {
+        // The second packet is taken when the first begins, and so on; the last is on time.
+        let ahead = row(|packet| change(begin(packet), (packet + 2).min(PACKETS)));
+        assert_eq!(ahead.status, Status::Wrong);
+        assert_eq!(ahead.figures["ahead"], (PACKETS - 1) as f64);
+    }
+
+    #[test]
+    fn a_pause_of_the_program_proves_nothing() {
+        // It did not look for a second.
+        let row = row(|packet| Change {
+            before_ns: begin(0),
+            seen_ns: begin(0) + 1_000_000_000,
+            index: packet + 1,
+        });
+        assert_eq!(row.status, Status::Warning);
+        assert!(row.found.contains("could not be seen"), "{}", row.found);
+    }
+}

@@ -1,0 +1,463 @@
+//! Runs the bundled program under recording, in each mode.
+//!
+//! The recorder is gputrace itself as a process of its own, with the options that a user would give, so that what is verified
+//! is what users run.
+
+use std::{
+    io::{self, BufRead as _, BufReader, Read, Write as _},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use gputrace_session::User;
+use rustix::process::{Pid, Signal, kill_process};
+use thiserror::Error;
+
+use crate::log::Said;
+
+/// How long a program may take for a recording in all.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What gputrace says when it has put its probes onto the HSA runtime.
+const FOLLOWS: &str = "following the GPU's work";
+/// A recorder of the whole node notices a new library within that time.
+const NOTICED: Duration = Duration::from_secs(10);
+/// Between two looks whether a process has ended.
+const LOOK: Duration = Duration::from_millis(5);
+/// The hidden command of gputrace that is the program.
+pub const COMMAND: &str = "verify-work";
+/// Its option to wait until it is told to go on.
+pub const WAITS: &str = "--wait";
+/// Its option to do copies only.
+pub const COPIES_ONLY: &str = "--copies-only";
+/// Its option for the runtime's library.
+pub const LIBRARY: &str = "--hsa-library";
+/// Its option to say only whether the driver can be used.
+pub const TRY: &str = "--try";
+
+/// How a recording is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// gputrace starts the program.
+    Launch,
+    /// As [`Mode::Launch`], with SDMA switched off: kernels copy.
+    KernelCopies,
+    /// gputrace comes to the running program.
+    Attach,
+    /// gputrace records the whole node; the program comes and goes meanwhile.
+    Node,
+}
+
+impl Mode {
+    /// All of them, in the order in which they are run.
+    pub const ALL: [Self; 4] = [Self::Launch, Self::KernelCopies, Self::Attach, Self::Node];
+
+    /// What it is called, for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Launch => "Launch",
+            Self::KernelCopies => "Launch, copies by kernels",
+            Self::Attach => "Attach",
+            Self::Node => "Whole node",
+        }
+    }
+
+    /// Whether the program has used its queues before the recorder sees what it does: a library that comes up while a node is
+    /// recorded gets its probes some milliseconds later.
+    pub(crate) const fn comes_late(self) -> bool {
+        matches!(self, Self::Attach | Self::Node)
+    }
+
+    const fn file(self) -> &'static str {
+        match self {
+            Self::Launch => "launch",
+            Self::KernelCopies => "kernel-copies",
+            Self::Attach => "attach",
+            Self::Node => "node",
+        }
+    }
+}
+
+/// Why there is no recording.
+#[derive(Debug, Error)]
+pub enum RecordError {
+    /// A process cannot be started or talked to.
+    #[error("{0}: {1}")]
+    Io(&'static str, #[source] io::Error),
+    /// The recorder did not begin.
+    #[error("gputrace did not begin to record; it said: {0}")]
+    NotBegun(String),
+    /// The recorder failed.
+    #[error("gputrace failed ({status}); it said: {said}")]
+    Failed {
+        /// How it ended.
+        status: ExitStatus,
+        /// What it said last.
+        said: String,
+    },
+    /// Something took too long.
+    #[error("{0} did not end in time")]
+    TooLong(&'static str),
+}
+
+impl RecordError {
+    /// In a word, without what was said.
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Io(..) => "a process could not be started or talked to",
+            Self::NotBegun(_) => "gputrace did not begin to record",
+            Self::Failed { .. } => "gputrace failed",
+            Self::TooLong(_) => "it did not end in time",
+        }
+    }
+}
+
+/// Where and as whom things are run.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// This program.
+    pub gputrace: PathBuf,
+    /// The runtime's library, if it is not to be searched.
+    pub library: Option<PathBuf>,
+    /// As whom the bundled program runs, if not as this process's user.
+    pub user: Option<User>,
+    /// For captures.
+    pub directory: PathBuf,
+}
+
+/// What came of a recording.
+#[derive(Debug)]
+pub(crate) struct Made {
+    /// What the program said.
+    pub(crate) said: Vec<Said>,
+    /// The capture.
+    pub(crate) capture: PathBuf,
+}
+
+/// A process whose end is waited for, or which is killed when this is dropped.
+struct Process {
+    what: &'static str,
+    child: Child,
+    ended: bool,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.ended {
+            // It may have ended by itself.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Process {
+    fn start(what: &'static str, command: &mut Command) -> Result<Self, RecordError> {
+        let child = command.spawn().map_err(|error| RecordError::Io(what, error))?;
+        Ok(Self {
+            what,
+            child,
+            ended: false,
+        })
+    }
+
+    fn wait(&mut self, deadline: Instant) -> Result<ExitStatus, RecordError> {
+        loop {
+            let status = self.child.try_wait();
+            if let Some(status) = status.map_err(|error| RecordError::Io(self.what, error))? {
+                self.ended = true;
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                return Err(RecordError::TooLong(self.what));
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    fn interrupt(&self) {
+        // The child has not been waited for, so the id is its own. That it has just ended is no failure.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
+    }
+}
+
+/// Lines of a pipe as they come, collected by a thread.
+struct Lines {
+    lines: Receiver<String>,
+    all: Vec<String>,
+}
+
+impl Lines {
+    /// No line of gputrace or the program is longer.
+    const LONGEST: u64 = 1 << 20;
+    /// Neither says more lines. The program may be another user's.
+    const MOST: usize = 1 << 16;
+
+    fn of(pipe: impl Read + Send + 'static) -> Self {
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            let mut pipe = BufReader::new(pipe);
+            for _ in 0..Self::MOST {
+                let mut line = Vec::new();
+                let read = (&mut pipe).take(Self::LONGEST).read_until(b'\n', &mut line);
+                if !read.is_ok_and(|length| length > 0) {
+                    break;
+                }
+                let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Self {
+            lines,
+            all: Vec::new(),
+        }
+    }
+
+    /// Waits for a line; whether it has come.
+    fn wait_for(&mut self, deadline: Instant, is_it: impl Fn(&str) -> bool) -> bool {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => {
+                    let found = is_it(&line);
+                    self.all.push(line);
+                    if found {
+                        return true;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+    }
+
+    /// Everything up to the end of the output.
+    fn rest(&mut self, deadline: Instant) -> &[String] {
+        self.wait_for(deadline, |_| false);
+        &self.all
+    }
+
+    /// The last lines, for messages.
+    fn last(&mut self) -> String {
+        let all = self.rest(Instant::now() + Duration::from_secs(1));
+        let from = all.len().saturating_sub(5);
+        all.get(from..).unwrap_or_default().join(" | ")
+    }
+}
+
+/// The program: a command, without how its output is taken.
+fn work(setting: &Setting, mode: Mode) -> Vec<std::ffi::OsString> {
+    let mut words = vec![setting.gputrace.clone().into_os_string(), COMMAND.into()];
+    if let Some(library) = &setting.library {
+        words.extend([LIBRARY.into(), library.into()]);
+    }
+    match mode {
+        Mode::Attach | Mode::Node => words.push(WAITS.into()),
+        Mode::KernelCopies => words.push(COPIES_ONLY.into()),
+        Mode::Launch => {}
+    }
+    words
+}
+
+/// As [`work`], as a process of its own with the user's rights.
+fn command(setting: &Setting, mode: Mode) -> Command {
+    let words = work(setting, mode);
+    let mut command = Command::new(&setting.gputrace);
+    command.args(words.iter().skip(1));
+    as_user(&mut command, setting.user.as_ref());
+    command.stderr(Stdio::null());
+    command
+}
+
+fn as_user(command: &mut Command, user: Option<&User>) {
+    let Some(user) = user.cloned() else { return };
+    command
+        .env("HOME", &user.home)
+        .env("USER", &user.name)
+        .current_dir("/");
+    // SAFETY: the closure makes system calls only.
+    unsafe { command.pre_exec(move || user.become_user()) };
+}
+
+/// Whether `user` can run the program and open the driver's device.
+#[must_use]
+pub fn can_use(gputrace: &Path, user: &User) -> bool {
+    let mut command = Command::new(gputrace);
+    command.args([COMMAND, TRY]);
+    as_user(&mut command, Some(user));
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// gputrace, recording what is verified into the directory; the caller says whom.
+fn recorder(setting: &Setting, mode: Mode) -> Command {
+    let mut command = Command::new(&setting.gputrace);
+    command
+        .arg("-d")
+        .arg(&setting.directory)
+        .args(["-o", mode.file(), "-f", "csv"])
+        .args(["--kernel-trace", "--memory-copy-trace", "--scratch-memory-trace"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped());
+    if setting.user.is_none() {
+        // gputrace would start the program as that user, who may not use the driver.
+        command.env_remove("SUDO_UID").env_remove("SUDO_GID");
+    }
+    command
+}
+
+/// Makes a recording.
+pub(crate) fn make(setting: &Setting, mode: Mode) -> Result<Made, RecordError> {
+    let deadline = Instant::now() + PATIENCE;
+    let said = match mode {
+        Mode::Launch | Mode::KernelCopies => launch(setting, mode, deadline)?,
+        Mode::Attach => attach(setting, deadline)?,
+        Mode::Node => node(setting, deadline)?,
+    };
+    Ok(Made {
+        said: said
+            .iter()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect(),
+        capture: setting.directory.join(format!("{}.gtcap", mode.file())),
+    })
+}
+
+fn pipe<T>(pipe: Option<T>, what: &'static str) -> Result<T, RecordError> {
+    pipe.ok_or_else(|| RecordError::Io(what, io::ErrorKind::BrokenPipe.into()))
+}
+
+fn launch(setting: &Setting, mode: Mode, deadline: Instant) -> Result<Vec<String>, RecordError> {
+    let mut command = recorder(setting, mode);
+    command.arg("--").args(work(setting, mode)).stdout(Stdio::piped());
+    if mode == Mode::KernelCopies {
+        command.env("HSA_ENABLE_SDMA", "0");
+    }
+    let mut recorder = Process::start("gputrace", &mut command)?;
+    let mut said = Lines::of(pipe(recorder.child.stdout.take(), "gputrace")?);
+    let mut told = Lines::of(pipe(recorder.child.stderr.take(), "gputrace")?);
+    let status = recorder.wait(deadline)?;
+    let said = said.rest(deadline).to_vec();
+    // The status is the program's if it failed; what it says counts then.
+    if !status.success() && said.is_empty() {
+        return Err(RecordError::Failed {
+            status,
+            said: told.last(),
+        });
+    }
+    Ok(said)
+}
+
+/// Waits until the recorder says that it records.
+fn begun(told: &mut Lines, deadline: Instant) -> Result<(), RecordError> {
+    if told.wait_for(deadline, |line| line.contains("recording")) {
+        return Ok(());
+    }
+    Err(RecordError::NotBegun(told.last()))
+}
+
+fn finished(recorder: &mut Process, told: &mut Lines, deadline: Instant) -> Result<(), RecordError> {
+    let status = recorder.wait(deadline)?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(RecordError::Failed {
+        status,
+        said: told.last(),
+    })
+}
+
+/// The program, which waits.
+struct Started {
+    program: Process,
+    said: Lines,
+    go_on: ChildStdin,
+    /// Whether it waits, and has not failed.
+    ready: bool,
+}
+
+fn start(
+    setting: &Setting,
+    mode: Mode,
+    what: &'static str,
+    deadline: Instant,
+) -> Result<Started, RecordError> {
+    let mut program = command(setting, mode);
+    program.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = Process::start(what, &mut program)?;
+    let mut said = Lines::of(pipe(program.child.stdout.take(), what)?);
+    let go_on = pipe(program.child.stdin.take(), what)?;
+    let waits = serde_json::to_string(&Said::Ready).unwrap_or_default();
+    let ready = said.wait_for(deadline, |line| line == waits);
+    Ok(Started {
+        program,
+        said,
+        go_on,
+        ready,
+    })
+}
+
+fn attach(setting: &Setting, deadline: Instant) -> Result<Vec<String>, RecordError> {
+    const WHAT: &str = "the bundled program";
+    let Started {
+        mut program,
+        mut said,
+        mut go_on,
+        ready,
+    } = start(setting, Mode::Attach, WHAT, deadline)?;
+    if !ready {
+        // It has said why not.
+        return Ok(said.all);
+    }
+    let mut recorder = recorder(setting, Mode::Attach);
+    recorder
+        .arg("-p")
+        .arg(program.child.id().to_string())
+        .stdout(Stdio::null());
+    let mut recorder = Process::start("gputrace", &mut recorder)?;
+    let mut told = Lines::of(pipe(recorder.child.stderr.take(), "gputrace")?);
+    begun(&mut told, deadline)?;
+    go_on
+        .write_all(b"\n")
+        .map_err(|error| RecordError::Io(WHAT, error))?;
+    program.wait(deadline)?;
+    // The recorder ends by itself when its target has.
+    finished(&mut recorder, &mut told, deadline)?;
+    Ok(said.rest(deadline).to_vec())
+}
+
+fn node(setting: &Setting, deadline: Instant) -> Result<Vec<String>, RecordError> {
+    const WHAT: &str = "the bundled program";
+    let mut recorder = recorder(setting, Mode::Node);
+    recorder.arg("--all").stdout(Stdio::null());
+    let mut recorder = Process::start("gputrace", &mut recorder)?;
+    let mut told = Lines::of(pipe(recorder.child.stderr.take(), "gputrace")?);
+    begun(&mut told, deadline)?;
+    let Started {
+        mut program,
+        mut said,
+        mut go_on,
+        ready,
+    } = start(setting, Mode::Node, WHAT, deadline)?;
+    if ready {
+        let follows = |line: &str| line.contains(FOLLOWS);
+        // If it is not said, the rows will show what is missing.
+        let _ = told.all.iter().any(|line| follows(line)) || told.wait_for(Instant::now() + NOTICED, follows);
+        go_on
+            .write_all(b"\n")
+            .map_err(|error| RecordError::Io(WHAT, error))?;
+    }
+    program.wait(deadline)?;
+    recorder.interrupt();
+    finished(&mut recorder, &mut told, deadline)?;
+    Ok(said.rest(deadline).to_vec())
+}

@@ -1,0 +1,135 @@
+//! The GPU that the bundled program uses, its memory and its kernels.
+
+use std::ffi::CString;
+
+use super::Stop;
+use crate::{
+    hsa::{self, Agent, Api, HsaError, Pool},
+    log::{Kernel, Said},
+    objects,
+};
+
+/// Ticks in a second of the constant clock from gfx9 on (LLVM's AMDGPUUsage, S_MEMREALTIME).
+const USUAL_HZ: u64 = 100_000_000;
+
+/// A loaded kernel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loaded {
+    pub(super) object: u64,
+    pub(super) private: u32,
+}
+
+/// Everything that queues and copies need.
+#[derive(Debug)]
+pub(super) struct Machine<'a> {
+    pub(super) api: &'a Api,
+    pub(super) cpu: Agent,
+    pub(super) gpu: Agent,
+    /// Ticks of the GPU's clock in a second. What gfx9 and later have, until [`Machine::calibrate`] has found out.
+    pub(super) frequency_hz: u64,
+    host: Pool,
+    kernarg: Pool,
+    device: Pool,
+    kernels: [Loaded; Kernel::ALL.len()],
+}
+
+impl<'a> Machine<'a> {
+    /// Takes the first GPU; says which.
+    pub(super) fn new(api: &'a Api, say: &mut dyn FnMut(&Said) -> Result<(), Stop>) -> Result<Self, Stop> {
+        let (mut cpu, mut gpu) = (None, None);
+        for agent in api.agents()? {
+            match api.agent_number(agent, hsa::AGENT_DEVICE)? {
+                hsa::CPU => cpu = cpu.or(Some(agent)),
+                hsa::GPU => gpu = gpu.or(Some(agent)),
+                _ => {}
+            }
+        }
+        let (Some(cpu), Some(gpu)) = (cpu, gpu) else {
+            return Err(Stop::NoGpu);
+        };
+        let gfx = api.agent_name(gpu)?;
+        let (major, minor) = api.version()?;
+        say(&Said::Machine {
+            pid: std::process::id(),
+            hsa: [major, minor],
+            gfx: gfx.clone(),
+            node: api.agent_number(gpu, hsa::AGENT_NODE)?,
+        })?;
+        let Some(object) = objects::of(&gfx) else {
+            return Err(Stop::NoObject(gfx));
+        };
+        let of_host = api.pools(cpu)?;
+        let first = |pools: &[(Pool, u32)], flag| {
+            let mut pools = pools.iter().filter(|(_, flags)| flags & flag == flag);
+            let found = pools.next().map(|(pool, _)| *pool);
+            found.ok_or_else(|| Stop::Failed("there is no memory pool of the kind that is needed".to_owned()))
+        };
+        let device = first(&api.pools(gpu)?, 0)?;
+        let executable = api.executable(gpu, object.bytes)?;
+        let load = |kernel: Kernel| -> Result<Loaded, Stop> {
+            let symbol = CString::new(format!("{}.kd", kernel.name())).unwrap_or_default();
+            let (object, private) = api.kernel(executable, gpu, &symbol)?;
+            Ok(Loaded { object, private })
+        };
+        let [short, medium, long, scratch] = Kernel::ALL.map(load);
+        Ok(Self {
+            api,
+            cpu,
+            gpu,
+            frequency_hz: USUAL_HZ,
+            host: first(&of_host, 0)?,
+            kernarg: first(&of_host, hsa::POOL_KERNARG)?,
+            device,
+            kernels: [short?, medium?, long?, scratch?],
+        })
+    }
+
+    pub(super) const fn kernel(&self, kernel: Kernel) -> Loaded {
+        let [short, medium, long, scratch] = self.kernels;
+        match kernel {
+            Kernel::Short => short,
+            Kernel::Medium => medium,
+            Kernel::Long => long,
+            Kernel::Scratch => scratch,
+        }
+    }
+
+    /// Memory of the host that the GPU may use; for arguments of kernels.
+    pub(super) fn arguments(&self, bytes: usize) -> Result<*mut u8, HsaError> {
+        self.api.allocate(self.kernarg, bytes, Some(self.gpu))
+    }
+
+    /// Memory of the host that the GPU may use.
+    pub(super) fn host(&self, bytes: usize) -> Result<*mut u8, HsaError> {
+        self.api.allocate(self.host, bytes, Some(self.gpu))
+    }
+
+    /// Memory of the GPU.
+    pub(super) fn device(&self, bytes: usize) -> Result<*mut u8, HsaError> {
+        self.api.allocate(self.device, bytes, None)
+    }
+
+    /// How many ticks are so many ns.
+    pub(super) fn ticks(&self, ns: u64) -> u64 {
+        let ticks = u128::from(ns) * u128::from(self.frequency_hz) / 1_000_000_000;
+        u64::try_from(ticks).unwrap_or(u64::MAX)
+    }
+
+    /// Finds out how fast the clock counts by what the runtime makes of its ticks around `tick`, a recent one. There is an
+    /// attribute for it, but not in all releases.
+    pub(super) fn calibrate(&mut self, tick: u64) -> Result<(), Stop> {
+        const TICKS: u64 = 1_000_000;
+        let begin = self.api.system_time(self.gpu, tick.saturating_sub(TICKS))?;
+        let ns = self.api.system_time(self.gpu, tick)?.saturating_sub(begin);
+        let hz = u128::from(TICKS) * 1_000_000_000 / u128::from(ns.max(1));
+        match u64::try_from(hz) {
+            Ok(hz @ 1_000_000..=10_000_000_000) => self.frequency_hz = hz,
+            _ => {
+                return Err(Stop::Failed(format!(
+                    "the runtime makes {ns} ns of {TICKS} ticks"
+                )));
+            }
+        }
+        Ok(())
+    }
+}

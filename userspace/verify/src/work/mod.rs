@@ -1,0 +1,140 @@
+//! The bundled HSA program: it uses a GPU in ways whose outcome it knows, asks the runtime for the times, and writes all of it
+//! down ([`crate::log`]).
+//!
+//! It is gputrace itself under another argument, so that nothing else has to be installed, but a process of its own, without
+//! root's rights where it can do without. It knows nothing of recordings.
+
+mod copies;
+mod dispatches;
+mod machine;
+mod queue;
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
+
+use thiserror::Error;
+
+use self::{dispatches::Dispatcher, machine::Machine};
+use crate::{
+    hsa::{Api, HsaError},
+    log::{Part, Said},
+};
+
+/// What the program is to do.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The runtime's library; by default it is searched where programs find it, and below `/opt/rocm`.
+    pub library: Option<PathBuf>,
+    /// Whether it says [`Said::Ready`] when its queues are there and have been used, and then waits to be told.
+    pub waits: bool,
+    /// Only copies.
+    pub copies_only: bool,
+}
+
+/// Why the program does not go on.
+#[derive(Debug, Error)]
+enum Stop {
+    #[error(transparent)]
+    Hsa(#[from] HsaError),
+    #[error("there is no GPU")]
+    NoGpu,
+    #[error("there is no code object for {0}")]
+    NoObject(String),
+    #[error("{0} did not complete")]
+    Stuck(String),
+    #[error("queue {queue} failed with status {status:#x}")]
+    Queue { queue: u64, status: u32 },
+    #[error("{0}")]
+    Failed(String),
+    #[error("nobody takes what is said: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// Runs the program: says what it does to `output`, and calls `go_on` where it is to wait. Returns whether it did everything.
+///
+/// # Errors
+///
+/// When nobody takes what it says; everything else that fails is said.
+pub fn run(
+    options: &Options,
+    output: &mut impl Write,
+    go_on: impl FnOnce() -> io::Result<()>,
+) -> io::Result<bool> {
+    let mut say = |said: &Said| -> Result<(), Stop> {
+        let line = serde_json::to_string(said).map_err(io::Error::from)?;
+        writeln!(output, "{line}")?;
+        output.flush()?;
+        Ok(())
+    };
+    let outcome = all(options, &mut say, go_on);
+    let last = match outcome {
+        Ok(()) => Said::Done,
+        Err(Stop::Output(error)) => return Err(error),
+        Err(Stop::Hsa(error @ (HsaError::Library(_) | HsaError::Function(_)))) => Said::NoRuntime {
+            detail: error.to_string(),
+        },
+        Err(Stop::NoGpu) => Said::NoGpu,
+        Err(Stop::NoObject(gfx)) => Said::NoObject { gfx },
+        Err(Stop::Stuck(what)) => Said::Stuck { what },
+        Err(Stop::Queue { queue, status }) => Said::QueueError { queue, status },
+        Err(other) => Said::Failed {
+            what: other.to_string(),
+        },
+    };
+    let done = last == Said::Done;
+    match say(&last) {
+        Err(Stop::Output(error)) => Err(error),
+        _ => Ok(done),
+    }
+}
+
+fn all(
+    options: &Options,
+    say: &mut dyn FnMut(&Said) -> Result<(), Stop>,
+    go_on: impl FnOnce() -> io::Result<()>,
+) -> Result<(), Stop> {
+    let api = Api::load(options.library.as_deref())?;
+    let mut machine = Machine::new(&api, say)?;
+    api.stamp_copies()?;
+    let mut dispatcher = Dispatcher::new(&machine)?;
+    let first = dispatcher.calibrate(&machine)?;
+    if let Some([_, tick]) = first.clock_ticks {
+        machine.calibrate(tick)?;
+    }
+    say(&Said::Clock {
+        frequency_hz: machine.frequency_hz,
+    })?;
+    say(&Said::Dispatch(first))?;
+    let part =
+        |part: Part, dispatcher: &mut Dispatcher<'_>, say: &mut dyn FnMut(&Said) -> Result<(), Stop>| {
+            let outcome = dispatcher.run(&machine, part);
+            // What was done is said also if something went wrong in the end.
+            for said in dispatcher.take() {
+                say(&said)?;
+            }
+            outcome
+        };
+    if options.waits {
+        part(Part::Before, &mut dispatcher, say)?;
+        say(&Said::Ready)?;
+        go_on()?;
+    }
+    if !options.copies_only {
+        for one in [
+            Part::Single,
+            Part::Batch,
+            Part::Plain,
+            Part::Gaps,
+            Part::Unstamped,
+            Part::Scratch,
+        ] {
+            part(one, &mut dispatcher, say)?;
+        }
+    }
+    copies::run(&machine, say)?;
+    dispatcher.end()?;
+    api.shut_down()?;
+    Ok(())
+}
