@@ -74,12 +74,12 @@ for source in *.cpp; do
         # rocBLAS is an optional part of a release.
         [ -e "$rocblas" ] || continue
         make "$object" $self "$source" said.hpp -- $hip -c "$source"
-        make "$out/$name" "$object" "$rocblas" -- g++ -pthread "$object" "$rocblas" "$amdhip" $elsewhere
+        make "$out/$name" "$object" "$rocblas" -- g++ -pthread "$object" "$rocblas" "$amdhip" -ldl $elsewhere
         ;;
     rtc)
         make "$object" $self "$source" said.hpp -- $hip -c "$source"
         make "$out/$name" "$object" "$amdhip" -- \
-            g++ -pthread "$object" "$amdhip" ${hiprtc:+"$hiprtc"} $elsewhere
+            g++ -pthread "$object" "$amdhip" ${hiprtc:+"$hiprtc"} -ldl $elsewhere
         ;;
     *)
         make "$object" $self "$source" said.hpp -- $hip -c "$source"
