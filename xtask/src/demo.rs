@@ -8,6 +8,7 @@
 mod gpu;
 mod program;
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -109,10 +110,22 @@ fn record(workspace: &Workspace, program: &Program, preload: Option<&Path>, outp
             workspace.relative(library).display()
         ));
     }
+    gputrace.arg("-d").arg(workspace.relative(output)).args([
+        "-o",
+        "demo",
+        "--force",
+        "-S",
+        "-f",
+        "pftrace,csv",
+        "--",
+    ]);
+    if let Some(libraries) = &program.libraries {
+        // What the release's libraries open themselves is looked for there only, and not by gputrace.
+        let mut variable = OsString::from("LD_LIBRARY_PATH=");
+        variable.push(libraries);
+        gputrace.arg("env").arg(variable);
+    }
     gputrace
-        .arg("-d")
-        .arg(workspace.relative(output))
-        .args(["-o", "demo", "--force", "-S", "-f", "pftrace,csv", "--"])
         .arg(workspace.relative(&program.file))
         .arg(workspace.relative(&program.code_object));
     let typed = exec::describe(&gputrace);

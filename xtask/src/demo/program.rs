@@ -72,6 +72,8 @@ pub(super) struct Program {
     pub(super) file: PathBuf,
     /// Its kernels.
     pub(super) code_object: PathBuf,
+    /// Where the libraries of a release that was fetched are.
+    pub(super) libraries: Option<PathBuf>,
 }
 
 impl Program {
@@ -87,6 +89,10 @@ impl Program {
         let program = Self {
             file: directory.join("demo"),
             code_object: directory.join("kernels.hsaco"),
+            libraries: match libraries {
+                Libraries::Fetched { root, .. } => Some(root.join(rocm::LIBRARIES)),
+                Libraries::Installed | Libraries::StandIns => None,
+            },
         };
         let library_directory = match libraries {
             Libraries::Fetched { root, .. } => root.join(rocm::LIBRARIES),
