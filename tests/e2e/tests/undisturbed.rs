@@ -62,9 +62,14 @@ fn launchers() -> Vec<(&'static str, Vec<String>)> {
         // With a terminal, sudo gives the program one of its own (`use_pty`) and watches over its stops.
         (
             "sudo",
-            ["script", "-qec", "sudo -n --preserve-env=WORKLOAD_LOG COMMAND", "/dev/null"]
-                .map(str::to_owned)
-                .to_vec(),
+            [
+                "script",
+                "-qec",
+                "sudo -n --preserve-env=WORKLOAD_LOG COMMAND",
+                "/dev/null",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
         ),
         ("unshare", words("unshare --pid --fork --mount-proc PROGRAM")),
         (

@@ -216,7 +216,7 @@ pub const WORKLOADS: [Workload; 13] = [
         arguments: &["1"],
         attach_arguments: &["1"],
         one_thread: false,
-        attach_duration: "{ fixed_ns = 300_000 }",
+        attach_duration: "{ fixed_ns = 3_000_000 }",
         ..workload("two processes", "processes", Moment::Queues(2))
     },
     workload("copies", "copies", Moment::Copies(8)),

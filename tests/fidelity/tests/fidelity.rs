@@ -1,4 +1,5 @@
-//! Recordings against the truth: the smaller matrix, on the oldest release and on the newest.
+//! Recordings against the truth: the smaller matrix, on the oldest release and on 6.4.3. ROCm 7.2.4 is in
+//! the whole matrix only: its runtime once ended with "corrupted size vs. prev_size" on two software GPUs.
 //!
 //! Each test asserts what must hold on every machine, however slow: everything is there once, with the right
 //! kernel, size, agent and API call, no window is violated, the accounts balance. How sharp times are, the report says
@@ -53,13 +54,13 @@ fn attached_on_rocm_5_2_3() {
 }
 
 #[test]
-fn launched_on_rocm_7_2_4() {
-    all_true("7.2.4", Mode::Launch);
+fn launched_on_rocm_6_4_3() {
+    all_true("6.4.3", Mode::Launch);
 }
 
 #[test]
-fn attached_on_rocm_7_2_4() {
-    all_true("7.2.4", Mode::Attach);
+fn attached_on_rocm_6_4_3() {
+    all_true("6.4.3", Mode::Attach);
 }
 
 #[test]

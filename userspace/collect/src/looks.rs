@@ -156,7 +156,9 @@ impl Schedule {
         let first = times.first().copied().unwrap_or(now);
         let last = times.last().copied().unwrap_or(now);
         let period = self.period(wanted);
-        let rest = period.saturating_mul(looks.max(1)).saturating_sub(last.saturating_sub(first));
+        let rest = period
+            .saturating_mul(looks.max(1))
+            .saturating_sub(last.saturating_sub(first));
         self.due = last.saturating_add(self.jittered(rest.max(wanted)));
     }
 

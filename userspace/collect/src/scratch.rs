@@ -43,7 +43,7 @@ type Held = (u64, u64, u32);
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     held: Held,
-    /// When it was last looked at, ns `CLOCK_BOOTTIME`; 0 if never.
+    /// Just before it was last read, ns `CLOCK_BOOTTIME`; 0 if never.
     looked: u64,
     /// When to look next, and how long that is after the last look; `None`: at once.
     due: Option<(Instant, Duration)>,
@@ -80,6 +80,8 @@ impl Scratch {
         queue: u64,
         now: Instant,
     ) -> Option<ScratchState> {
+        // What is seen later was not so at this moment; after the reading it may have become so unseen.
+        let before = clocks::now();
         let bytes = memory.array::<READ>(queue.wrapping_add(QUEUE_WRITE_INDEX));
         let time = clocks::now();
         // Where it cannot be read, the process is about to end.
@@ -115,7 +117,7 @@ impl Scratch {
             Some(IDLE_EVERY)
         };
         self.due = pause.map(|pause| (now + pause, pause));
-        let looked = std::mem::replace(&mut self.looked, time);
+        let looked = std::mem::replace(&mut self.looked, before);
         if std::mem::replace(&mut self.held, held) == held {
             return None;
         }

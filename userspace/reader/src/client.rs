@@ -135,7 +135,7 @@ pub(crate) fn run(run: &Run) -> io::Result<Vec<Look>> {
     };
     let mut all = Vec::new();
     ask_for(&question, run::patience(run), |bytes| {
-        all.extend_from_slice(bytes)
+        all.extend_from_slice(bytes);
     })?;
     let mut looks = run::decode(asked.places.len(), &all);
     if asked.places.len() < is_asked.len() {

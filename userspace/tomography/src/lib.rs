@@ -12,12 +12,12 @@
 //!
 //! * While a queue is not empty, begins follow each other: a *chain*. Its phase (when the present packet began) is
 //!   a linear function of the unknowns, and a random walk, because durations differ from their means.
-//! * A look is an observation of the phase: see [`observe`]. A Kalman filter on the phase ([`chain`]) makes innovations of
-//!   them, whose normal equations are accumulated ([`normal`]): generalised least squares.
-//! * How much durations differ is found by maximum likelihood as the observations come ([`noise`]).
+//! * A look is an observation of the phase: see `observe`. A Kalman filter on the phase (`chain`) makes innovations of
+//!   them, whose normal equations are accumulated (`normal`): generalised least squares.
+//! * How much durations differ is found by maximum likelihood as the observations come (`noise`).
 //! * Where the queue was clearly empty, the next packet begins a new chain at its submission. Where that is not clear, the
 //!   chain is lost, and the next look begins another.
-//! * In which steps hardware reports the index is found out from the changes ([`step`]).
+//! * In which steps hardware reports the index is found out from the changes (`step`).
 //!
 //! Memory and time are bounded by the number of classes: at most [`MOST_CLASSES`], further ones are said to be unseen.
 //!
