@@ -54,5 +54,21 @@ pub mod run;
 pub mod scenario;
 pub mod truth;
 
+use std::process::ExitCode;
+
 pub use compare::{Evidence, compare};
 pub use figures::{Figures, Flaw};
+
+/// How a program of this crate ends: `outcome` is whether all recordings were true. An error goes to
+/// standard error.
+#[must_use]
+pub fn exit_code(outcome: anyhow::Result<bool>) -> ExitCode {
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

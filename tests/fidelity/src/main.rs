@@ -5,7 +5,7 @@ use std::{io::Write as _, path::PathBuf, process::ExitCode, time::Instant};
 use anyhow::{Context as _, Result, anyhow};
 use clap::Parser;
 use gputrace_fidelity::{
-    Figures,
+    Figures, exit_code,
     release::{Release, SIMROCM, SIMROCM_NEWER},
     report::Report,
     run::measure,
@@ -37,14 +37,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().run() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(Arguments::parse().run())
 }
 
 impl Arguments {

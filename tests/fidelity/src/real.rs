@@ -68,6 +68,22 @@ const TWO_GPUS: &str = "
     hive = 1
 ";
 
+/// Some thousand matrix multiplications of rocBLAS.
+const ROCBLAS: Real = Real {
+    title: "rocBLAS: rocblas-bench, sgemm",
+    release: "7.2.4",
+    package: "librocblas5-bench",
+    path: "/usr/libexec/rocm/librocblas5-bench/rocblas-bench",
+    arguments: &[
+        "-f", "gemm", "-r", "s", "-m", "256", "-n", "256", "-k", "256", "-i", "2000",
+    ],
+    environment: &[],
+    stub: Some("rsmi.so"),
+    settings: "",
+    may_fail: false,
+    attach_after: 300,
+};
+
 /// All of them.
 pub const PROGRAMS: [Real; 5] = [
     Real {
@@ -93,33 +109,12 @@ pub const PROGRAMS: [Real; 5] = [
         may_fail: false,
         attach_after: 1000,
     },
+    ROCBLAS,
     Real {
-        title: "rocBLAS: rocblas-bench, sgemm",
-        release: "7.2.4",
-        package: "librocblas5-bench",
-        path: "/usr/libexec/rocm/librocblas5-bench/rocblas-bench",
-        arguments: &[
-            "-f", "gemm", "-r", "s", "-m", "256", "-n", "256", "-k", "256", "-i", "2000",
-        ],
-        environment: &[],
-        stub: Some("rsmi.so"),
-        settings: "",
-        may_fail: false,
-        attach_after: 300,
-    },
-    Real {
-        title: "rocBLAS: rocblas-bench, sgemm",
         release: "6.4.3",
         package: "librocblas4-bench",
         path: "/usr/libexec/rocm/librocblas4-bench/rocblas-bench",
-        arguments: &[
-            "-f", "gemm", "-r", "s", "-m", "256", "-n", "256", "-k", "256", "-i", "2000",
-        ],
-        environment: &[],
-        stub: Some("rsmi.so"),
-        settings: "",
-        may_fail: false,
-        attach_after: 300,
+        ..ROCBLAS
     },
     Real {
         title: "rocFFT: rocfft-test, streams (kernels made by hipRTC)",

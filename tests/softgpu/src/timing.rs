@@ -166,30 +166,15 @@ mod tests {
             rule("*blas*", 0, 10, 3),
         ];
         let durations = Durations::new(1, Duration::Fixed { fixed_ns: 9 }, &rules);
-        assert_eq!(
-            durations
-                .duration_ns("vadd_f32", 100, (1, 0), no_argument)
-                .unwrap(),
-            1
-        );
-        assert_eq!(
-            durations
-                .duration_ns("vadd_f32", 101, (1, 0), no_argument)
-                .unwrap(),
-            2
-        );
-        assert_eq!(
-            durations
-                .duration_ns("rocblas_x", 10, (1, 0), no_argument)
-                .unwrap(),
-            3
-        );
-        assert_eq!(
-            durations
-                .duration_ns("rocblas_x", 11, (1, 0), no_argument)
-                .unwrap(),
-            9
-        );
+        for (name, work_items, ns) in [
+            ("vadd_f32", 100, 1),
+            ("vadd_f32", 101, 2),
+            ("rocblas_x", 10, 3),
+            ("rocblas_x", 11, 9),
+        ] {
+            let found = durations.duration_ns(name, work_items, (1, 0), no_argument);
+            assert_eq!(found.unwrap(), ns, "{name} {work_items}");
+        }
     }
 
     #[test]

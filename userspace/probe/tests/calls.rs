@@ -9,6 +9,8 @@
     reason = "a test fails by panicking, in its helper functions too"
 )]
 
+mod support;
+
 use std::{
     collections::HashSet,
     fs, hint,
@@ -25,7 +27,6 @@ use gputrace_abi::{
     record::{LongSpan, Span, kind},
 };
 use gputrace_probe::{
-    ProbeError,
     attach::{Point, Scope},
     calls::{BackendChoice, Calls, Options},
     present_cpus,
@@ -71,29 +72,13 @@ fn offset_of(function: *const ()) -> u64 {
 }
 
 fn options(backend: BackendChoice) -> Options {
-    Options {
-        backend,
-        ring_bytes: 1 << 20,
-        max_threads: 64,
-        max_processes: 64,
-        limit: None,
-        every_library: false,
-        follow_forks: false,
-    }
+    support::options(backend, 1 << 20)
 }
 
-/// Loads the programs; `None` where BPF is not to be had and CI has not promised it.
+/// The test's turn, and the programs; `None` where they cannot be had.
 fn load(options: &Options) -> Option<(MutexGuard<'static, ()>, Calls)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    match Calls::load(options) {
-        Ok(calls) => Some((turn, calls)),
-        Err(error @ (ProbeError::PermissionDenied { .. } | ProbeError::NoTracefs { .. })) => {
-            assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
-            eprintln!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    Some((turn, support::load(options)?))
 }
 
 /// Everything in the rings, in the order in which the calls began.

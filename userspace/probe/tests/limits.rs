@@ -8,12 +8,11 @@
     reason = "a test fails by panicking, in its helper functions too"
 )]
 
+mod support;
+
 use std::{collections::BTreeMap, fs};
 
-use gputrace_probe::{
-    ProbeError,
-    calls::{BackendChoice, Calls, Options},
-};
+use gputrace_probe::calls::{BackendChoice, Calls};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 
 /// Maps whose entries are made by gputrace and not by targets, or that hold nothing.
@@ -28,24 +27,7 @@ const FIXED: [&str; 6] = [
 
 /// The programs, and their maps by name; `None` where BPF is not to be had and CI has not promised it.
 fn load() -> Option<(Calls, BTreeMap<String, MapHandle>)> {
-    let options = Options {
-        backend: BackendChoice::Auto,
-        ring_bytes: 1 << 16,
-        max_threads: 64,
-        max_processes: 64,
-        limit: None,
-        every_library: false,
-        follow_forks: false,
-    };
-    let calls = match Calls::load(&options) {
-        Ok(calls) => calls,
-        Err(error @ (ProbeError::PermissionDenied { .. } | ProbeError::NoTracefs { .. })) => {
-            assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
-            eprintln!("skipped: {error}");
-            return None;
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let calls = support::load(&support::options(BackendChoice::Auto, 1 << 16))?;
     let mut maps = BTreeMap::new();
     for descriptor in fs::read_dir("/proc/self/fdinfo").unwrap() {
         // The directory's own descriptor is gone by now.

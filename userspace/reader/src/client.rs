@@ -19,8 +19,8 @@ use rustix::{
 };
 
 use crate::{
-    message::{ANSWER, Answer, PIECE, Question, What},
-    run::{self, Look, PLACES, Run},
+    message::{ANSWER, Answer, PIECE, PLACES, Question, What},
+    run::{self, Look, Run},
     serve::NAME,
     stuck,
 };

@@ -59,41 +59,36 @@ pub(crate) fn scattered(pid: u32, addresses: &[u64], each: usize) -> Vec<Option<
 
 /// One `process_vm_readv` of several ranges of the same length, one after the other into `buffer`.
 fn copy_scattered(pid: u32, addresses: &[u64], each: usize, buffer: &mut [u8]) -> Result<usize, Errno> {
-    let pid = libc::pid_t::try_from(pid).map_err(|_| Errno::SRCH)?;
-    let here = libc::iovec {
-        iov_base: buffer.as_mut_ptr().cast(),
-        iov_len: buffer.len(),
-    };
-    let there = addresses.iter().map(|address| {
-        let address = usize::try_from(*address).map_err(|_| Errno::FAULT)?;
-        Ok(libc::iovec {
-            iov_base: std::ptr::without_provenance_mut(address),
-            iov_len: each,
-        })
-    });
-    let there: Vec<libc::iovec> = there.collect::<Result<_, Errno>>()?;
-    let count = libc::c_ulong::try_from(there.len()).map_err(|_| Errno::INVAL)?;
-    // SAFETY: the kernel writes to `here` only, which is `buffer`; `there` has `count` ranges, which are checked
-    // by the kernel and belong to another process.
-    let got = unsafe { libc::process_vm_readv(pid, &raw const here, 1, there.as_ptr(), count, 0) };
-    usize::try_from(got).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    let there: Result<Vec<libc::iovec>, Errno> =
+        addresses.iter().map(|address| range(*address, each)).collect();
+    read_ranges(pid, &there?, buffer)
 }
 
 /// One `process_vm_readv` of one range.
 fn copy(pid: u32, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+    read_ranges(pid, &[range(address, buffer.len())?], buffer)
+}
+
+/// Memory of another process.
+fn range(address: u64, length: usize) -> Result<libc::iovec, Errno> {
+    let address = usize::try_from(address).map_err(|_| Errno::FAULT)?;
+    Ok(libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(address),
+        iov_len: length,
+    })
+}
+
+/// Reads ranges of a process, one after the other into `buffer`, by one `process_vm_readv`.
+fn read_ranges(pid: u32, there: &[libc::iovec], buffer: &mut [u8]) -> Result<usize, Errno> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| Errno::SRCH)?;
     let here = libc::iovec {
         iov_base: buffer.as_mut_ptr().cast(),
         iov_len: buffer.len(),
     };
-    let address = usize::try_from(address).map_err(|_| Errno::FAULT)?;
-    let there = libc::iovec {
-        iov_base: std::ptr::without_provenance_mut(address),
-        iov_len: buffer.len(),
-    };
-    // SAFETY: the kernel writes to `here` only, which is `buffer`; `there` is checked by the kernel
-    // and belongs to another process.
-    let got = unsafe { libc::process_vm_readv(pid, &raw const here, 1, &raw const there, 1, 0) };
+    let count = libc::c_ulong::try_from(there.len()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the kernel writes to `here` only, which is `buffer`; `there` has `count` ranges, which are checked
+    // by the kernel and belong to another process.
+    let got = unsafe { libc::process_vm_readv(pid, &raw const here, 1, there.as_ptr(), count, 0) };
     usize::try_from(got).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 

@@ -36,7 +36,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use run::{LONGEST, LOOKS, Look, PLACES, Run, wake_in_time};
+pub use message::PLACES;
+pub use run::{LONGEST, LOOKS, Look, Run, wake_in_time};
 pub use serve::serve_if_asked;
 
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
@@ -100,7 +101,7 @@ pub fn memory(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
 pub fn places<const N: usize>(pid: u32, addresses: &[u64]) -> io::Result<Vec<Option<[u8; N]>>> {
     const { assert!(N <= 500) };
     let mut all = Vec::with_capacity(addresses.len());
-    for some in addresses.chunks(message::PLACES) {
+    for some in addresses.chunks(PLACES) {
         let bytes = if is_installed() {
             client::places(pid, some, N)?
         } else {

@@ -3,8 +3,8 @@
 /// Bytes of an answer in one packet, at most; well below what a socket's buffer takes.
 pub(crate) const PIECE: usize = 1 << 16;
 
-/// Places that are asked for at once, at most.
-pub(crate) const PLACES: usize = 128;
+/// Places that are asked for at once, at most, also by a [`crate::Run`].
+pub const PLACES: usize = 128;
 
 /// Bytes before the name in a question, and before the bytes in an answer.
 pub(crate) const QUESTION: usize = 24;

@@ -11,10 +11,7 @@ use rustix::{
     time::{ClockId, Timespec, clock_gettime},
 };
 
-use crate::direct;
-
-/// Places of one run, at most.
-pub const PLACES: usize = 128;
+use crate::{direct, message::PLACES};
 
 /// Looks of one run, at most.
 pub const LOOKS: usize = 64;

@@ -14,7 +14,6 @@ use std::{
 use gputrace_capture::{
     Meta,
     counter::{Counter, CounterValues, GroupRead},
-    meta::Notice,
 };
 use gputrace_collect::{CommandSender, clocks};
 use gputrace_files::kernel;
@@ -28,6 +27,8 @@ use gputrace_kfd::{
     topology::Topology,
 };
 use gputrace_probe::calls::Calls;
+
+use crate::said::notice;
 
 /// Descriptors of processes are looked at no more often than this: there may be thousands.
 const DRM_PAUSE: Duration = Duration::from_secs(1);
@@ -359,11 +360,6 @@ impl Book {
             give(notice(text));
         }
     }
-}
-
-fn notice(text: String) -> Meta {
-    let time = clocks::now();
-    Notice { time, text }.into()
 }
 
 /// Readings and when they were made, ns `CLOCK_BOOTTIME`.

@@ -6,7 +6,7 @@ use gputrace_abi::{
     domain::Domain,
     record::{Task, task_op},
 };
-use gputrace_capture::{Meta, meta::Notice};
+use gputrace_capture::Meta;
 use gputrace_collect::{Command, clocks};
 use gputrace_kfd::Paths;
 use gputrace_probe::attach::Scope;
@@ -17,8 +17,12 @@ use gputrace_target::{
 use gputrace_text::Line;
 
 use crate::{
-    SessionError, before, constants, gpu::Gpus, news::News, recorder::Recorder, request::Targets,
-    said::NO_MORE,
+    SessionError, before, constants,
+    gpu::Gpus,
+    news::News,
+    recorder::Recorder,
+    request::Targets,
+    said::{NO_MORE, notice},
 };
 
 impl Recorder<'_> {
@@ -64,13 +68,7 @@ impl Recorder<'_> {
             "process {pid} mapped a library that was not known before; calls that it made within {missed:.0?} \
              until the probes were on are not recorded"
         );
-        self.collector.append(
-            Notice {
-                time: clocks::now(),
-                text: text.clone(),
-            }
-            .into(),
-        );
+        self.collector.append(notice(text.clone()));
         self.tell(&text);
     }
 
@@ -90,10 +88,7 @@ impl Recorder<'_> {
             self.collector.send(Command::Meta(Box::new(agent)));
         }
         for text in remarks {
-            self.tell(&text);
-            let time = clocks::now();
-            self.collector
-                .send(Command::Meta(Box::new(Notice { time, text }.into())));
+            self.remark(text);
         }
     }
 
@@ -108,9 +103,7 @@ impl Recorder<'_> {
         }
         let paths = Paths::default();
         for text in pids.iter().filter_map(|pid| before::held(&paths, *pid)) {
-            let time = clocks::now();
-            self.collector
-                .send(Command::Meta(Box::new(Notice { time, text }.into())));
+            self.note(text);
         }
     }
 
@@ -265,9 +258,12 @@ impl Recorder<'_> {
     /// Tells, and puts it into the recording.
     pub(crate) fn remark(&self, text: String) {
         self.tell(&text);
-        let time = clocks::now();
-        self.collector
-            .send(Command::Meta(Box::new(Notice { time, text }.into())));
+        self.note(text);
+    }
+
+    /// Puts it into the recording.
+    fn note(&self, text: String) {
+        self.collector.send(Command::Meta(Box::new(notice(text))));
     }
 
     /// Tells of libraries.

@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Instant};
 
 use gputrace_abi::{domain::Domain, values::ReadPlan};
-use gputrace_capture::meta::{Function, Library, Notice};
+use gputrace_capture::meta::{Function, Library};
 use gputrace_catalog::structs;
-use gputrace_collect::{CollectorHandle, Command, clocks};
+use gputrace_collect::{CollectorHandle, Command};
 use gputrace_probe::{
     attach::{Point, Scope},
     calls::Calls,
@@ -28,7 +28,7 @@ use crate::{
     news::{LeftOut, News},
     others::{Executable, Others, Reach, Role},
     request::{FunctionFilter, Request, Targets},
-    said::Said,
+    said::{Said, notice},
     tools::Tools,
 };
 
@@ -418,13 +418,7 @@ impl Instruments {
                 let text = format!("only the first {MOST_LIBRARIES} library files are probed");
                 if self.said.is_new(&text) {
                     self.untold.push(text.clone());
-                    collector.append(
-                        Notice {
-                            time: clocks::now(),
-                            text,
-                        }
-                        .into(),
-                    );
+                    collector.append(notice(text));
                 }
                 return Ok(None);
             }
@@ -569,11 +563,7 @@ impl Instruments {
         );
         collector.append(library.into());
         for text in untraced(&file, &plan, &self.domains).into_iter().chain(remarks) {
-            let notice = Notice {
-                time: clocks::now(),
-                text,
-            };
-            collector.send(Command::Meta(Box::new(notice.into())));
+            collector.send(Command::Meta(Box::new(notice(text))));
         }
         let own = self.hot.take(&mut points, &mut entries, &mut exits);
         let elf = file.elf();
@@ -656,7 +646,6 @@ fn is_rocm(mapped: &MappedFile) -> bool {
 /// Puts a remark into the recording, once.
 fn remark(said: &mut Said, text: String, collector: &CollectorHandle) {
     if said.is_new(&text) {
-        let time = clocks::now();
-        collector.append(Notice { time, text }.into());
+        collector.append(notice(text));
     }
 }

@@ -5,6 +5,9 @@ use std::{
     hash::{BuildHasher as _, RandomState},
 };
 
+use gputrace_capture::{Meta, meta::Notice};
+use gputrace_collect::clocks;
+
 /// Remarks that are remembered. Those of a node with thousands of processes differ by their numbers, and nobody reads so
 /// many.
 const MOST: usize = 4096;
@@ -30,6 +33,15 @@ impl Said {
 
 /// What is said after the last remark.
 pub(crate) const NO_MORE: &str = "further remarks of this kind are left out: there were thousands";
+
+/// A remark as the capture holds it, made now.
+pub(crate) fn notice(text: String) -> Meta {
+    Notice {
+        time: clocks::now(),
+        text,
+    }
+    .into()
+}
 
 #[cfg(test)]
 mod tests {

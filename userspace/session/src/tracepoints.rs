@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 
 use gputrace_capture::{
     Meta,
-    meta::Notice,
     trace::{TraceField, TraceFormat},
 };
-use gputrace_collect::clocks;
 use gputrace_probe::{
     ProbeError,
     calls::Calls,
@@ -15,7 +13,7 @@ use gputrace_probe::{
     tracefs::{self, Tracepoint},
 };
 
-use crate::request::Request;
+use crate::{request::Request, said::notice};
 
 /// What `--driver-trace` records: what the driver does for and to processes, without accesses to registers and the
 /// single writes of page tables, which are far too many; the GPU scheduler under its names before and after Linux 6.16;
@@ -123,14 +121,6 @@ impl Tracepoints {
         news.push(describe(number, &tracepoint).into());
         Ok(())
     }
-}
-
-fn notice(text: String) -> Meta {
-    Notice {
-        time: clocks::now(),
-        text,
-    }
-    .into()
 }
 
 fn describe(number: u32, tracepoint: &Tracepoint) -> TraceFormat {

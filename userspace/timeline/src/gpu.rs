@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use gputrace_capture::{
     counter::Counter,
-    gpu::{Agent, Kernel},
+    gpu::{Agent, GpuClock, Kernel},
 };
+use gputrace_kfd::clock::ClockSample;
 
 /// How well the times of a dispatch or copy are known. The order is that of knowledge, least first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -145,6 +146,19 @@ impl Told {
             Self::Mixed => "mixed",
             Self::Unseen => "unseen",
         }
+    }
+}
+
+/// A sample of a GPU's clock from the capture, for a model of that clock.
+#[must_use]
+pub fn clock_sample(clock: &GpuClock) -> ClockSample {
+    ClockSample {
+        gpu_id: clock.gpu_id,
+        gpu_tick: clock.tick,
+        boottime_ns: clock.boottime,
+        uncertainty_ns: clock.uncertainty,
+        off_ns: clock.off,
+        step_ns: clock.step,
     }
 }
 

@@ -4,11 +4,11 @@ use std::{collections::HashMap, path::Path};
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::{CaptureReader, Meta, ReadError, ledger::Ledger};
-use gputrace_kfd::clock::{ClockModel, ClockSample, HostTime, Window};
+use gputrace_kfd::clock::{ClockModel, HostTime, Window};
 use gputrace_timeline::{
     Timeline,
     event::Event,
-    gpu::{Copy, Dispatch, KernelInfo, QueueInfo},
+    gpu::{Copy, Dispatch, KernelInfo, QueueInfo, clock_sample},
 };
 
 /// A recording of the program.
@@ -76,14 +76,7 @@ impl Recording {
         while let Some(meta) = reader.next_meta()? {
             match meta {
                 Meta::Agent(agent) if agent.node_id == node => gpu_id = agent.gpu_id,
-                Meta::GpuClock(clock) => samples.push(ClockSample {
-                    gpu_id: clock.gpu_id,
-                    gpu_tick: clock.tick,
-                    boottime_ns: clock.boottime,
-                    uncertainty_ns: clock.uncertainty,
-                    off_ns: clock.off,
-                    step_ns: clock.step,
-                }),
+                Meta::GpuClock(clock) => samples.push(clock_sample(&clock)),
                 _ => {}
             }
         }

@@ -6,6 +6,7 @@ use std::{io::Write as _, path::PathBuf, process::ExitCode};
 use anyhow::{Result, anyhow, bail};
 use clap::Parser;
 use gputrace_fidelity::{
+    exit_code,
     real::{Equipment, HEAD, PROGRAMS, lacks, row},
     scenario::Mode,
 };
@@ -28,14 +29,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().run() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(Arguments::parse().run())
 }
 
 impl Arguments {

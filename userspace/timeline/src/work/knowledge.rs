@@ -10,9 +10,9 @@ use gputrace_capture::{
     gpu::{Agent, AgentKind, CodeObject, Queue},
     ledger::Ledger,
 };
-use gputrace_kfd::clock::{ClockModel, ClockSample, ClockSamples};
+use gputrace_kfd::clock::{ClockModel, ClockSamples};
 
-use crate::gpu::AgentInfo;
+use crate::gpu::{AgentInfo, clock_sample};
 
 /// Agents, clocks, queues and handles of a capture.
 #[derive(Debug, Default)]
@@ -60,14 +60,10 @@ impl Collected {
     pub(crate) fn take(&mut self, meta: Meta) {
         match meta {
             Meta::Agent(agent) => self.agents.push(*agent),
-            Meta::GpuClock(clock) => self.samples.entry(clock.gpu_id).or_default().push(ClockSample {
-                gpu_id: clock.gpu_id,
-                gpu_tick: clock.tick,
-                boottime_ns: clock.boottime,
-                uncertainty_ns: clock.uncertainty,
-                off_ns: clock.off,
-                step_ns: clock.step,
-            }),
+            Meta::GpuClock(clock) => {
+                let samples = self.samples.entry(clock.gpu_id).or_default();
+                samples.push(clock_sample(&clock));
+            }
             Meta::Queue(queue) => {
                 let queues = &mut self.knowledge.queues;
                 queues.entry((queue.pid, queue.address)).or_default().push(queue);

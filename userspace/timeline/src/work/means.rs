@@ -64,11 +64,9 @@ pub(crate) struct Means {
     tomographs: HashMap<(u32, Option<u32>), Tomograph, RandomState>,
     /// By queue, when all has been seen.
     paces: HashMap<u32, Pace, RandomState>,
-    /// Whether there are looks between which something went on.
-    has_looks: bool,
     /// Whether a dispatch has no exact times.
     has_inexact: bool,
-    /// Whether all has been seen, and what comes now is what was seen.
+    /// Whether the first pass is over. The second pass brings the same evidence again, which is not used twice.
     is_complete: bool,
     /// Whether the recording goes on, so that what this costs is taken from the programs that run.
     is_live: bool,
@@ -88,7 +86,6 @@ impl Means {
         if self.is_complete || state.reason != queue_reason::SAMPLE {
             return;
         }
-        self.has_looks |= state.looked != 0;
         let look = Look {
             time: state.time,
             read_index: state.read_index,
@@ -190,14 +187,9 @@ impl Means {
         self.tomographs = HashMap::default();
     }
 
-    /// Whether estimates say more than what is known of each dispatch by itself.
-    pub(crate) fn are_wanted(&self) -> bool {
-        self.has_inexact
-    }
-
     /// The classes, for those who want to know them; none if all times are exact.
     pub(crate) fn classes(&self) -> impl Iterator<Item = KernelClass> {
-        let classes = if self.are_wanted() {
+        let classes = if self.has_inexact {
             self.classes.as_slice()
         } else {
             &[]
@@ -214,22 +206,15 @@ impl Means {
                 gputrace_tomography::Told::Mixed => (Told::Mixed, None),
                 gputrace_tomography::Told::Unseen => (Told::Unseen, None),
             };
-            let Key {
-                pid,
-                node_id,
-                kernel,
-                kernel_object,
-                grid,
-                workgroup,
-            } = class.key;
+            let key = &class.key;
             KernelClass {
                 number,
-                pid,
-                node_id,
-                kernel,
-                kernel_object,
-                grid,
-                workgroup,
+                pid: key.pid,
+                node_id: key.node_id,
+                kernel: key.kernel,
+                kernel_object: key.kernel_object,
+                grid: key.grid,
+                workgroup: key.workgroup,
                 count: class.count,
                 mean,
                 told,

@@ -667,14 +667,13 @@ impl Work {
             self.placed.resize(queue.number as usize + 1, Placed::default());
         }
         let known: Vec<_> = classes.iter().map(|class| self.means.known((*class)?)).collect();
-        let all: Vec<&Settled> = settled.iter().collect();
         let pace = self.means.pace(queue);
         let Some(placed) = self.placed.get_mut(queue.number as usize) else {
             return Vec::new();
         };
         let rest = (0..).map(|at| {
             (
-                all.get(at..).unwrap_or_default(),
+                settled.get(at..).unwrap_or_default(),
                 known.get(at..).unwrap_or_default(),
             )
         });

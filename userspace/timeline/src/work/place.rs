@@ -18,7 +18,7 @@ pub(crate) struct Placed {
 
 impl Placed {
     /// The time of the first of `settled`, of whose classes `known` tells, as far as they are known.
-    pub(crate) fn place(&mut self, settled: &[&Settled], known: &[Option<Known>], pace: Pace) -> GpuTime {
+    pub(crate) fn place(&mut self, settled: &[Settled], known: &[Option<Known>], pace: Pace) -> GpuTime {
         let (Some(first), class) = (settled.first(), known.first().copied().flatten()) else {
             return GpuTime::default();
         };
@@ -36,7 +36,7 @@ impl Placed {
         &self,
         first: &Settled,
         class: Known,
-        settled: &[&Settled],
+        settled: &[Settled],
         known: &[Option<Known>],
         pace: Pace,
     ) -> GpuTime {
@@ -104,7 +104,7 @@ fn not_before(settled: &Settled, pace: Pace) -> u64 {
 }
 
 /// How much earlier the first must have begun for those behind it to have begun when they were seen to have.
-fn too_late(begin: u64, settled: &[&Settled], known: &[Option<Known>], pace: Pace) -> u64 {
+fn too_late(begin: u64, settled: &[Settled], known: &[Option<Known>], pace: Pace) -> u64 {
     let mut late = 0;
     let mut at = begin;
     let pairs = settled.iter().zip(settled.iter().skip(1)).zip(known);
