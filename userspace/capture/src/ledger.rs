@@ -78,7 +78,7 @@ pub struct Ledger {
     /// seen.
     #[serde(default)]
     pub untraced_processes: u64,
-    /// What looking at read indices of queues came to; only in the last ledger of a recording that follows GPUs.
+    /// Number and cost of looks at read indices of queues; only in the last ledger of a recording that follows GPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub looks: Option<Looks>,
 }

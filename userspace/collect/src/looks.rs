@@ -1,12 +1,11 @@
-//! When read indices are looked at: at random moments around a period that follows from what is in the queues and from
-//! what looks cost here, and not at all while nothing is in them.
+//! Decides when the recorder looks at read indices. It looks only while queues hold packets.
 //!
-//! A regular period would meet a regular program always at the same place of its round. So each pause is drawn anew
-//! between a half and one and a half of the period.
+//! Pauses between looks are random, between half and one and a half of a period. With a fixed period, looks would meet a
+//! program that repeats itself at the same place of each round.
 //!
-//! The budget is a share of one core, kept over a second that slides: what the looks of the last second took decides how
-//! long the period becomes, and when all of it is spent nobody looks until some of it is over. So a program that begins to
-//! work is looked at often at once, and one that works on as often as the budget gives.
+//! The period depends on how short the packets are and on what looks cost. The budget is a share of one core over a sliding
+//! second: the more of it is spent, the longer the period, and once it is used up there are no looks until the second has
+//! moved on. So a program that starts to work is looked at often, and one that keeps working as often as the budget allows.
 
 use std::collections::VecDeque;
 
@@ -16,7 +15,7 @@ use gputrace_capture::ledger::Looks;
 pub(crate) const FASTEST: u64 = 100_000;
 pub(crate) const SLOWEST: u64 = 1_000_000;
 
-/// In which the budget is kept, ns, and the parts in which it slides.
+/// The sliding window of the budget, ns, and the steps in which it slides.
 const WINDOW: u64 = 1_000_000_000;
 const PART: u64 = WINDOW / 32;
 

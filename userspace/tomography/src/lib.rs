@@ -147,11 +147,12 @@ const TOLD: f64 = 0.2;
 /// wrong by up to 44 %, and their errors did not say so.
 const SHORTEST: u64 = 1_000_000_000;
 
-/// Part of a class's packets that must have counted for the mean to be told, and how many at least.
+/// A mean is told only if at least this share of the class's packets contributed to it, and this many.
 const FAIR: f64 = 0.25;
 const FEWEST: u32 = 5;
 
-/// Innovations that are so many times larger than expected, squared, and a spread that is so large tell that the model is wrong.
+/// Nothing is told if the squared innovations are larger than expected by more than this factor, or single durations spread
+/// by more than this share of their mean: the model does not fit then.
 const MISFIT: f64 = 6.0;
 const WIDEST: f64 = 0.8;
 

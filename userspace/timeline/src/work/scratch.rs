@@ -113,8 +113,8 @@ impl Scratch {
         let (queues, bytes) = self.before;
         (queues > 0).then(|| {
             format!(
-                "Scratch memory of {bytes} bytes was there when {queues} queues that are older than the recording were first \
-                 looked at. Since when is not known, so that it was allocated is not shown; that it is freed is."
+                "Before the recording, {queues} queues already had {bytes} bytes of scratch memory. Nobody knows when it was \
+                 allocated, so there is no event of that; there is one when it is freed."
             )
         })
     }
