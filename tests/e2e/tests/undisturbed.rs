@@ -99,6 +99,42 @@ fn outcome(command: &mut Command) -> (String, Option<i32>) {
     (running.stdout(), status.code())
 }
 
+/// What a caller may ignore and block, as `/proc/PID/status` of the program shows it.
+#[test]
+fn the_program_finds_signals_as_it_would_alone() {
+    let Some(bench) = Bench::privileged() else { return };
+    let ways = [
+        "exec \"$@\"",
+        "trap '' HUP INT QUIT PIPE XFSZ USR1 TERM; exec \"$@\"",
+        "exec nohup \"$@\"",
+        "exec setsid -w \"$@\" & wait",
+        "exec python3 -c 'import os, signal, sys; \
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2, signal.SIGCHLD, 40]); \
+            os.execvp(sys.argv[1], sys.argv[1:])' \"$@\"",
+    ];
+    let shown = ["grep", "-E", "^Sig(Blk|Ign|Cgt)", "/proc/self/status"];
+    for (number, way) in (0..).zip(ways) {
+        let alone = outcome(Command::new("sh").args(["-c", way, "sh"]).args(shown));
+        let outputs = bench.outputs(number);
+        let gputrace = bench.gputrace(&outputs);
+        let mut traced = Command::new("sh");
+        traced
+            .args(["-c", way, "sh"])
+            .arg(gputrace.get_program())
+            .args(gputrace.get_args())
+            .args(["-s", "--"])
+            .args(shown);
+        traced.current_dir(bench.path());
+        for (name, value) in gputrace.get_envs() {
+            match value {
+                Some(value) => traced.env(name, value),
+                None => traced.env_remove(name),
+            };
+        }
+        assert_eq!(outcome(&mut traced), alone, "{way}");
+    }
+}
+
 /// A test directory that anybody may use, with a program in it that links a library which lies where
 /// gputrace cannot know.
 fn open_bench() -> Option<(Bench, PathBuf)> {

@@ -15,6 +15,7 @@ use crate::{
     SessionError,
     launch::{self, Program},
     recorder::Say,
+    signals,
 };
 
 /// How long a program has, after Ctrl-C or SIGTERM ended its recording, to end as well.
@@ -24,7 +25,10 @@ const LAST_WAIT: Duration = Duration::from_millis(500);
 pub(crate) struct Stops {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
-    hangup: tokio::signal::unix::Signal,
+    /// None below `nohup`: a recording goes on when its terminal is closed. Ctrl-C and SIGTERM are always
+    /// heard, since scripts stop a recording in the background by them, and shells start it with the
+    /// first ignored.
+    hangup: Option<tokio::signal::unix::Signal>,
     /// Signals received so far.
     received: u32,
 }
@@ -47,7 +51,11 @@ impl Stops {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
+            hangup: if signals::was_ignored(libc::SIGHUP.cast_unsigned()) {
+                None
+            } else {
+                Some(listen(SignalKind::hangup())?)
+            },
             received: 0,
         })
     }
@@ -57,7 +65,7 @@ impl Stops {
         let stop = tokio::select! {
             _ = self.interrupt.recv() => Stop::Interrupt,
             _ = self.terminate.recv() => Stop::Terminate,
-            _ = self.hangup.recv() => Stop::Terminate,
+            () = heard(self.hangup.as_mut()) => Stop::Terminate,
         };
         self.received += 1;
         stop
@@ -72,6 +80,16 @@ impl Stops {
                 return;
             }
         }
+    }
+}
+
+/// Waits for a signal that may not be listened to.
+async fn heard(signal: Option<&mut tokio::signal::unix::Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
     }
 }
 

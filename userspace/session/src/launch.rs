@@ -21,7 +21,7 @@ use tokio::{
     runtime::Handle,
 };
 
-use crate::{SessionError, descriptors, user::User};
+use crate::{SessionError, descriptors, signals, user::User};
 
 /// HIP's variable (5.4 and later) that makes it give every packet a completion signal, into which the GPU
 /// writes when it began and ended. Without, only some packets have one.
@@ -92,12 +92,11 @@ impl Program {
         let parents = go.as_raw_fd();
         let prepare = move || {
             say_who(&tell)?;
-            // Ignored here (see the command line), but the program is to find it as usual.
-            // SAFETY: async-signal-safe.
-            unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
             before.restore()?;
             user.as_ref().map_or(Ok(()), User::become_user)?;
-            wait_for(&wait, parents)
+            wait_for(&wait, parents)?;
+            // Last: what its caller ignores could not end it while it waits.
+            signals::restore()
         };
         // SAFETY: only async-signal-safe calls on memory allocated before.
         unsafe { command.pre_exec(prepare) };

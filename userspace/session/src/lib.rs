@@ -56,6 +56,7 @@ mod recorder;
 mod request;
 mod said;
 mod scan;
+mod signals;
 mod smi;
 mod smi_functions;
 mod system;
