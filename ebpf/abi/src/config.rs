@@ -61,6 +61,8 @@ pub mod target_flags {
     pub const HOLD: u32 = 1;
     /// The process has been traced since its first instruction: nothing of it has gone unseen.
     pub const FROM_START: u32 = 2;
+    /// Not traced itself: gputrace while it starts a program. Only its children are targets, with its other flags.
+    pub const STARTER: u32 = 4;
 }
 
 /// What the word that every program reads first says.

@@ -15,7 +15,7 @@ use aya_ebpf::{
     programs::RawTracePointContext,
 };
 use gputrace_abi::{
-    config::CLONE_THREAD,
+    config::{CLONE_THREAD, target_flags::STARTER},
     frame::MAX_DEPTH,
     gpu::COPIES_PER_BATCH,
     record::{kind, span_flags, task_op},
@@ -45,7 +45,7 @@ pub(crate) fn task_created(ctx: RawTracePointContext) -> Option<()> {
         return None;
     }
     let child = task_id(ctx.arg(0), config.task_pid)?;
-    if TARGETS.insert(child, flags, 0).is_err() {
+    if TARGETS.insert(child, flags & !STARTER, 0).is_err() {
         // SAFETY: a helper without arguments.
         Counters::of(unsafe { bpf_get_smp_processor_id() })?.untraced_process();
     }

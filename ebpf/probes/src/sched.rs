@@ -13,6 +13,7 @@ use aya_ebpf::{
     programs::RawTracePointContext,
 };
 use gputrace_abi::{
+    config::target_flags::STARTER,
     counters::DropReason,
     domain::Domain,
     record::{RecordHeader, kind},
@@ -73,8 +74,14 @@ fn leaves(state: u32, time: u64) -> Option<()> {
         return None;
     }
     // On a whole node, only threads that have called something.
-    if state & STATE_GONE != 0 || TARGETS.get_ptr(pid).is_none() && THREADS.get_ptr(id).is_none() {
+    if state & STATE_GONE != 0 {
         return None;
+    }
+    match TARGETS.get_ptr(pid) {
+        // SAFETY: a live map element.
+        Some(flags) if unsafe { *flags } & STARTER != 0 => return None,
+        None if THREADS.get_ptr(id).is_none() => return None,
+        Some(_) | None => {}
     }
     // SAFETY: a helper without arguments.
     let cpu = unsafe { bpf_get_smp_processor_id() };

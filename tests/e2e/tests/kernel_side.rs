@@ -98,8 +98,9 @@ fn waits_are_those_that_the_kernel_counts() {
         .sum();
     assert!(asleep >= 150_000_000, "{asleep}");
     let mut sleepers = BTreeMap::<u32, u64>::new();
-    // gputrace itself is a target while it forks, so its own threads may be there, too; they are older.
-    let slept = |one: &&Observation| one.name == "sleeping" && u64::from(one.whose.tid) >= pid;
+    // gputrace starts the program, but is none of its processes.
+    assert!(observed.iter().all(|one| u64::from(one.whose.tid) >= pid));
+    let slept = |one: &&Observation| one.name == "sleeping";
     for one in observed.iter().filter(slept) {
         *sleepers.entry(one.whose.tid).or_default() += one.duration();
     }

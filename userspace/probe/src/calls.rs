@@ -406,6 +406,9 @@ pub const HOLD: u32 = target_flags::HOLD;
 /// Flags of a target that is traced from its first instruction on.
 pub const FROM_START: u32 = target_flags::FROM_START;
 
+/// Flags of gputrace itself while it starts a program.
+pub const STARTER: u32 = target_flags::STARTER;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,7 +14,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use gputrace_probe::calls::{Calls, FROM_START, HOLD};
+use gputrace_probe::calls::{Calls, FROM_START, HOLD, STARTER};
 use rustix::process::Signal;
 use tokio::{
     process::{Child, Command},
@@ -101,7 +101,7 @@ impl Program {
         // SAFETY: only async-signal-safe calls on memory allocated before.
         unsafe { command.pre_exec(prepare) };
         let me = std::process::id();
-        calls.add_target(me, FROM_START | if start.hold { HOLD } else { 0 })?;
+        calls.add_target(me, STARTER | FROM_START | if start.hold { HOLD } else { 0 })?;
         let runtime = Handle::current();
         // A thread, because the standard library's call returns when the program has been executed.
         let spawn = move || {
