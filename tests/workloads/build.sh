@@ -181,7 +181,7 @@ fi
 hostile=$out/hostile
 mkdir -p "$hostile"
 number=1
-for library in libroctx64.so.99 libamdhip64.so.99 libhsa-runtime64.so.99; do
+for library in libroctx64.so.99 libamdhip64.so.99 libhsa-runtime64.so.99 libmany.so; do
     if stale "$hostile/$library" hostile/library.c; then
         $c -fPIC -shared -Wl,--build-id "-Wl,-soname,$library" -DLIBRARY=$number hostile/library.c -o "$hostile/$library"
     fi

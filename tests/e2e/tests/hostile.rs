@@ -169,6 +169,51 @@ fn a_queue_that_lies_takes_its_share_only() {
     program.finish();
 }
 
+/// Each file is another library for whoever tells them by their build ids.
+#[test]
+fn a_crowd_of_libraries_is_probed_up_to_the_limits() {
+    const FILES: usize = 1100;
+    let Some(bench) = Bench::privileged() else { return };
+    let library = fs::read(bench.program("hostile/libmany.so")).unwrap();
+    // An ELF note: the lengths of its name and of the id, its type, and its name.
+    let note = *b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
+    let at = library
+        .windows(note.len())
+        .position(|bytes| bytes == note)
+        .unwrap()
+        + note.len();
+    let many = bench.path().join("many");
+    for number in 0..FILES {
+        let directory = many.join(number.to_string());
+        fs::create_dir_all(&directory).unwrap();
+        let mut copy = library.clone();
+        let id = copy.get_mut(at..at + size_of::<usize>()).unwrap();
+        id.copy_from_slice(&number.to_ne_bytes());
+        fs::write(directory.join("libamdhip64.so.99"), copy).unwrap();
+    }
+    let mut program = start(&bench, &["libraries", many.to_str().unwrap()], None);
+    let outputs = bench.outputs(0);
+    let mut gputrace = bench.attach(&outputs, &["--hip-trace"], &[program.pid()]);
+    program.send("");
+    program.wait_for_stdout("done");
+    let told = [
+        "only the first 1024 library files are probed",
+        "values behind pointers are read of the first 8192 functions only",
+    ];
+    for text in told {
+        gputrace.wait_for_stderr(text);
+    }
+    gputrace.signal(Signal::INT);
+    gputrace.finish();
+    let trace = outputs.trace();
+    trace.assert_sound(&EndReason::Interrupted);
+    for text in told {
+        assert!(trace.notices.iter().any(|notice| notice.text == text), "{text}");
+    }
+    program.close_stdin();
+    program.finish();
+}
+
 #[test]
 fn a_crowd_of_children_is_traced() {
     let Some(bench) = Bench::privileged() else { return };

@@ -2,9 +2,12 @@
 //   hostile page userfaultfd|fuse DIR    roctxMarkA, twice, with a text in a page that nobody brings
 //   hostile threads COUNT                as many threads, which call hipMalloc one after the other
 //   hostile children COUNT               as many children that live, then five that call hipMalloc ten times
+//   hostile libraries DIR                opens all libraries of a directory and calls a function of each
 //   hostile queue COUNT                  as many doorbells of a queue that does not exist, 65,536 packets apart
 // It says "ready", waits for a line, does it and says "done"; it ends when its input does.
 #define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -215,6 +218,25 @@ static void queue(int count)
     }
 }
 
+static void libraries(const char *directory)
+{
+    DIR *files = opendir(directory);
+    if (!files)
+        fail(directory);
+    for (struct dirent *file; (file = readdir(files));) {
+        if (file->d_name[0] == '.')
+            continue;
+        char path[PAGE];
+        snprintf(path, sizeof path, "%s/%s/libamdhip64.so.99", directory, file->d_name);
+        void *library = dlmopen(LM_ID_BASE, path, RTLD_NOW | RTLD_LOCAL);
+        int (*function)(int *) = library ? (int (*)(int *))dlsym(library, "hipGetDevice") : 0;
+        int value;
+        if (!function)
+            fail(dlerror());
+        function(&value);
+    }
+}
+
 int main(int count, char **arguments)
 {
     if (count < 3)
@@ -229,6 +251,8 @@ int main(int count, char **arguments)
     int number = atoi(arguments[2]);
     if (!strcmp(what, "threads"))
         threads(number);
+    else if (!strcmp(what, "libraries"))
+        libraries(arguments[2]);
     else if (!strcmp(what, "children"))
         children(number);
     else

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Instant};
 
-use gputrace_abi::{domain::Domain, values::ReadPlan};
+use gputrace_abi::{
+    domain::Domain,
+    values::{MAX_PLANS, ReadPlan},
+};
 use gputrace_capture::meta::{Function, Library};
 use gputrace_catalog::structs;
 use gputrace_collect::{CollectorHandle, Command};
@@ -27,6 +30,7 @@ use crate::{
     named::{Answer, LibraryName, NamedLibraries},
     news::{LeftOut, News},
     others::{Executable, Others, Reach, Role},
+    recorder::LIMITED_FUNCTIONS,
     request::{FunctionFilter, Request, Targets},
     said::{Said, notice},
     tools::Tools,
@@ -415,11 +419,10 @@ impl Instruments {
         let id = match self.libraries.find(&file) {
             Some(id) => id,
             None if self.libraries.len() >= MOST_LIBRARIES => {
-                let text = format!("only the first {MOST_LIBRARIES} library files are probed");
-                if self.said.is_new(&text) {
-                    self.untold.push(text.clone());
-                    collector.append(notice(text));
-                }
+                self.tell_once(
+                    format!("only the first {MOST_LIBRARIES} library files are probed"),
+                    collector,
+                );
                 return Ok(None);
             }
             None => {
@@ -486,6 +489,14 @@ impl Instruments {
         Ok(Some(library))
     }
 
+    /// Tells the user, and puts it into the recording.
+    fn tell_once(&mut self, text: String, collector: &CollectorHandle) {
+        if self.said.is_new(&text) {
+            self.untold.push(text.clone());
+            collector.append(notice(text));
+        }
+    }
+
     /// Chooses the functions of a library, gives them ids, and writes both into the capture, so that
     /// they stand before the first record.
     fn register(
@@ -542,9 +553,16 @@ impl Instruments {
         };
         for function in &functions {
             let plan = read_plan(function);
-            if plan != ReadPlan::default() {
-                self.calls.set_plan(function.id, &plan)?;
+            if plan != ReadPlan::default() && self.calls.set_plan(function.id, &plan).is_err() {
+                // Their calls are recorded all the same.
+                let text = format!("values behind pointers are read of the first {MAX_PLANS} functions only");
+                self.tell_once(text, collector);
+                break;
             }
+        }
+        if is_limited && functions.last().is_some_and(|last| last.id >= LIMITED_FUNCTIONS) {
+            let text = format!("--max-call-rate applies to the first {LIMITED_FUNCTIONS} functions only");
+            self.tell_once(text, collector);
         }
         self.next_function = functions.last().map_or(first, |last| last.id + 1);
         let library = Library {

@@ -67,7 +67,7 @@ const TICK: Duration = Duration::from_secs(1);
 const TICKS_PER_LOOK: u64 = 10;
 
 /// Functions with ids up to this can be limited in how often they may be called.
-const LIMITED_FUNCTIONS: u32 = 1 << 15;
+pub(crate) const LIMITED_FUNCTIONS: u32 = 1 << 15;
 
 /// What a recording left behind.
 #[derive(Debug)]
