@@ -13,7 +13,7 @@
 //!
 //! A trace is a flat series of `TracePacket`s, so it is written as it comes: memory does not grow with
 //! the number of calls or dispatches. It is encoded by hand (module `wire`), several times faster than
-//! from generated structures; the tests decode it with Perfetto's generated code.
+//! from generated structures; a test has Perfetto's own code read it.
 //!
 //! # What is in the trace
 //!

@@ -2,8 +2,8 @@
 //!
 //! Each is a plain structure that writes itself. Perfetto's generated Rust code would do as well, but
 //! it is 355,000 lines for the few messages below, and compiling it took longer than everything else
-//! that gputrace depends on. The tests of this crate decode what is written here with that code, so a
-//! wrong number does not pass.
+//! that gputrace depends on. A test has Perfetto's own code read what is written here
+//! (`tests/official_reader.rs`), so a wrong number does not pass.
 
 use crate::wire::{
     Encoder, clock_snapshot, counter_descriptor, packet, process_descriptor, system_info, thread_descriptor,

@@ -2,8 +2,8 @@
 //!
 //! A slice has about ten annotations, each a nested message. Built from generated structures, that is
 //! some thirty heap allocations per slice; written straight into a buffer that is used again, none.
-//! Field numbers are those of `protos/perfetto/trace/**.proto`; the tests of this crate decode what is
-//! written here with the generated code, so a wrong number does not pass.
+//! Field numbers are those of `protos/perfetto/trace/**.proto`. A test has Perfetto's own code read what is written
+//! here (`tests/official_reader.rs`), so a wrong number does not pass.
 
 /// Numbers of `Trace`'s fields.
 pub(crate) mod trace {
@@ -410,7 +410,7 @@ fn varint(mut value: u64) -> ([u8; 10], usize) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use protobuf::CodedInputStream;
+    use prost::encoding::{WireType, decode_key, decode_varint};
 
     use super::*;
 
@@ -444,22 +444,23 @@ mod tests {
                 inner.uint(17, value);
             });
             prop_assert_eq!(pair.as_bytes(), same.as_bytes());
-            let mut input = CodedInputStream::from_bytes(encoder.as_bytes());
-            prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(field << 3 | 2));
-            let limit = input.read_raw_varint64().unwrap();
-            let outer = input.push_limit(limit).unwrap();
-            prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(field << 3));
-            prop_assert_eq!(input.read_raw_varint64().unwrap(), value);
-            prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(field << 3 | 1));
-            prop_assert_eq!(input.read_fixed64().unwrap(), value);
-            prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(1 << 3 | 2));
-            let limit = input.read_raw_varint64().unwrap();
-            let inner = input.push_limit(limit).unwrap();
-            prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(2 << 3 | 2));
-            prop_assert_eq!(input.read_bytes().unwrap(), text);
-            input.pop_limit(inner);
-            input.pop_limit(outer);
-            prop_assert!(input.eof().unwrap());
+            let mut input = encoder.as_bytes();
+            let inside = |input: &mut &[u8], expected| {
+                prop_assert_eq!(decode_key(input).unwrap(), expected);
+                Ok(decode_varint(input).unwrap())
+            };
+            let length = inside(&mut input, (field, WireType::LengthDelimited))?;
+            prop_assert_eq!(length, input.len() as u64);
+            prop_assert_eq!(inside(&mut input, (field, WireType::Varint))?, value);
+            prop_assert_eq!(decode_key(&mut input).unwrap(), (field, WireType::SixtyFourBit));
+            let (fixed, rest) = input.split_first_chunk().unwrap();
+            prop_assert_eq!(u64::from_le_bytes(*fixed), value);
+            input = rest;
+            let length = inside(&mut input, (1, WireType::LengthDelimited))?;
+            prop_assert_eq!(length, input.len() as u64);
+            let length = inside(&mut input, (2, WireType::LengthDelimited))?;
+            prop_assert_eq!(length, input.len() as u64);
+            prop_assert_eq!(input, &text);
         }
     }
 }
