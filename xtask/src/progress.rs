@@ -9,19 +9,38 @@ use anyhow::Result;
 
 /// A title above a group of steps.
 pub(crate) fn heading(text: fmt::Arguments<'_>) {
-    eprintln!("\n== {text}");
+    eprint!("{}", heading_text(text));
 }
 
 /// A remark between steps, such as what is about to take long. Further lines are indented like the first.
 pub(crate) fn note(text: fmt::Arguments<'_>) {
-    for line in text.to_string().lines() {
-        eprintln!("            {line}");
-    }
+    eprint!("{}", note_text(text));
 }
 
 /// One finished line: `state`, what it is about, time taken.
 pub(crate) fn line(state: &str, text: fmt::Arguments<'_>, took: Duration) {
-    eprintln!("  {state:<8}  {text}  [{}]", Seconds(took));
+    eprint!("{}", line_text(state, text, took));
+}
+
+/// What [`heading`] prints.
+pub(crate) fn heading_text(text: fmt::Arguments<'_>) -> String {
+    format!("\n== {text}\n")
+}
+
+/// What [`note`] prints.
+pub(crate) fn note_text(text: fmt::Arguments<'_>) -> String {
+    let mut lines = String::new();
+    for line in text.to_string().lines() {
+        lines.push_str("            ");
+        lines.push_str(line);
+        lines.push('\n');
+    }
+    lines
+}
+
+/// What [`line`] prints.
+pub(crate) fn line_text(state: &str, text: fmt::Arguments<'_>, took: Duration) -> String {
+    format!("  {state:<8}  {text}  [{}]\n", Seconds(took))
 }
 
 /// Runs a step whose output is shown while it runs: announces it with the reason, then says how long it took.

@@ -72,7 +72,7 @@ impl Args {
 }
 
 /// Cargo with what tests find in their environment.
-fn cargo_for_tests(workspace: &Workspace, promised: bool) -> Command {
+pub(crate) fn cargo_for_tests(workspace: &Workspace, promised: bool) -> Command {
     let mut cargo = workspace.cargo();
     // One test at a time: end-to-end tests would trace one another's programs and disturb one another's timing. All
     // packages in one run all the same, because cargo would compile common dependencies again for some of them alone.
@@ -93,7 +93,11 @@ fn cargo_for_tests(workspace: &Workspace, promised: bool) -> Command {
 
 /// Compiles all tests and the tool in one go. Cargo chooses the features of common dependencies for all packages that
 /// it is given: compiling the tool by itself first would compile many of them twice.
-fn build_tests(workspace: &Workspace) -> Result<()> {
+///
+/// # Errors
+///
+/// When something does not compile.
+pub(crate) fn build_tests(workspace: &Workspace) -> Result<()> {
     let mut cargo = cargo_for_tests(workspace, false);
     // Libraries too: some are linked or preloaded as files.
     cargo.args(["build", "--lib", "--bins", "--tests"]);

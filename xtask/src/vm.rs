@@ -22,6 +22,7 @@ mod kernels;
 mod modules;
 mod programs;
 mod suite;
+mod turns;
 mod verifier;
 
 use std::ffi::OsString;
@@ -42,15 +43,16 @@ Examples:
   cargo xtask vm --kernel 6.12 -- target/debug/gputrace list    paths are this machine's
   cargo xtask vm --suite                                        what must work, on all kernels
   cargo xtask vm --suite --quick --kernel 6.12                  a part of it, within minutes
+  cargo xtask vm --suite --kernel 6.1 --kernel 6.12 --jobs 2    on two kernels at once
   cargo xtask vm --suite --kernel 7.x --update                  and keep the verifier's figures";
 
 /// Arguments of `cargo xtask vm`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, group = clap::ArgGroup::new("what").required(true).args(["suite", "program"]))]
 pub(crate) struct Args {
-    /// Which kernel; without it, all of them
+    /// Which kernel, more than once for several; without it, all of them
     #[arg(long, value_name = "KERNEL", value_parser = PossibleValuesParser::new(KERNELS.iter().map(|k| k.name)))]
-    kernel: Option<String>,
+    kernel: Vec<String>,
 
     /// Run the tests that must pass on every kernel
     #[arg(long)]
@@ -67,6 +69,10 @@ pub(crate) struct Args {
     /// Keep the verifier's figures in tests/vm/verifier.txt in place of comparing them
     #[arg(long, requires = "suite")]
     update: bool,
+
+    /// Guests that run the suite at once; each takes a processor, at times two, and up to 3 GiB
+    #[arg(long, value_name = "GUESTS", requires = "suite", default_value_t = 1)]
+    jobs: usize,
 
     /// Build nothing: use the programs of the last suite
     #[arg(long, requires = "suite")]
@@ -90,7 +96,7 @@ impl Args {
         guest::require_qemu()?;
         let selected: Vec<&Kernel> = KERNELS
             .iter()
-            .filter(|kernel| self.kernel.as_deref().is_none_or(|name| name == kernel.name))
+            .filter(|kernel| self.kernel.is_empty() || self.kernel.iter().any(|name| name == kernel.name))
             .collect();
         let timeout = Duration::from_secs(self.timeout);
         if self.suite {
@@ -100,6 +106,7 @@ impl Args {
                 only: self.only.as_deref(),
                 quick: self.quick,
                 update: self.update,
+                jobs: self.jobs,
                 build: !self.no_build,
                 timeout,
                 mirror: self.mirror.as_deref(),

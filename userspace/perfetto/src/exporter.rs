@@ -169,7 +169,7 @@ impl<W: Write> TraceWriter<W> {
             return Ok(());
         }
         self.clocks = Some(snapshot.boottime);
-        self.out.packet(clock::packet(snapshot))
+        self.out.packet(&clock::packet(snapshot))
     }
 
     /// Completes the trace and returns the output.

@@ -7,11 +7,11 @@ use std::{
 
 use gputrace_abi::domain::Domain;
 use gputrace_timeline::observation::{FieldValue, Observation, Whose};
-use perfetto_protos::track_descriptor::TrackDescriptor;
 
 use crate::{
+    packets::Track,
     sequence::{EventType, Sequence, Value},
-    tracks::{Tracks, describe},
+    tracks::Tracks,
 };
 
 /// A row: whose, and what it shows.
@@ -92,13 +92,12 @@ impl Observations {
         }
         let track = out.new_track();
         lanes.push((track, one.end));
-        let mut descriptor = TrackDescriptor::new();
-        descriptor.set_uuid(track);
-        if row.parent != 0 {
-            descriptor.set_parent_uuid(row.parent);
-        }
-        descriptor.set_name(title(row));
-        describe(out, descriptor)?;
+        out.packet(&Track {
+            uuid: track,
+            parent: row.parent,
+            name: &title(row),
+            ..Track::default()
+        })?;
         Ok(track)
     }
 }

@@ -9,12 +9,9 @@ use gputrace_capture::{
 };
 use gputrace_export::loss;
 use gputrace_timeline::event::FunctionInfo;
-use perfetto_protos::{
-    system_info::{SystemInfo, Utsname},
-    trace_packet::TracePacket,
-};
 
 use crate::{
+    packets::System,
     sequence::{Annotations, EventType, Sequence, Value},
     tracks::OwnTrack,
 };
@@ -39,16 +36,11 @@ fn instant<W: Write>(
 
 /// Writes the machine's description and an instant with everything about the recording.
 pub(crate) fn recording<W: Write>(out: &mut Sequence<W>, recording: &Recording) -> io::Result<()> {
-    let mut names = Utsname::new();
-    names.set_sysname("Linux".to_owned());
-    names.set_release(recording.kernel_release.clone());
-    names.set_version(recording.kernel_version.clone());
-    names.set_machine(recording.machine.clone());
-    let mut system = SystemInfo::new();
-    system.utsname = Some(names).into();
-    let mut packet = TracePacket::new();
-    packet.set_system_info(system);
-    out.packet(packet)?;
+    out.packet(&System {
+        release: &recording.kernel_release,
+        version: &recording.kernel_version,
+        machine: &recording.machine,
+    })?;
 
     let mode = match &recording.mode {
         Mode::Launch { command } => format!("launched {}", command.join(" ")),

@@ -8,15 +8,12 @@ use std::{
 
 use gputrace_capture::counter::Counter;
 use gputrace_timeline::event::CounterSample;
-use perfetto_protos::{
-    counter_descriptor::{CounterDescriptor, counter_descriptor::Unit},
-    track_descriptor::TrackDescriptor,
-};
 
 use crate::{
     gpu::GpuWork,
+    packets::{Shows, Track, Unit},
     sequence::{EventType, Sequence},
-    tracks::{Tracks, describe},
+    tracks::Tracks,
 };
 
 /// Draws counters. Grows with their number.
@@ -56,25 +53,25 @@ impl Sampled {
             pid => tracks.process_track(out, pid)?,
         };
         let track = out.new_track();
-        let mut unit = CounterDescriptor::new();
-        match counter.unit.as_str() {
-            "B" => unit.set_unit(Unit::UNIT_SIZE_BYTES),
-            "ns" => unit.set_unit(Unit::UNIT_TIME_NS),
-            "" => unit.set_unit(Unit::UNIT_COUNT),
-            name => unit.set_unit_name(name.to_owned()),
-        }
-        let mut descriptor = TrackDescriptor::new();
-        descriptor.set_uuid(track);
-        descriptor.set_parent_uuid(parent);
+        let unit = match counter.unit.as_str() {
+            "B" => Unit::Bytes,
+            "ns" => Unit::Nanoseconds,
+            "" => Unit::Count,
+            name => Unit::Named(name),
+        };
         let whose = match (counter.node_id, counter.gpu_id) {
             (Some(_), _) => format!(": {label}"),
             (None, 0) => String::new(),
             (None, gpu_id) => format!(": GPU {gpu_id}"),
         };
         let sum = if counter.cumulative { " (sum)" } else { "" };
-        descriptor.set_name(format!("{}{sum}{whose}", counter.name));
-        descriptor.counter = Some(unit).into();
-        describe(out, descriptor)?;
+        out.packet(&Track {
+            uuid: track,
+            parent,
+            name: &format!("{}{sum}{whose}", counter.name),
+            shows: Shows::Counter(unit),
+            ..Track::default()
+        })?;
         self.tracks.insert(Arc::clone(counter), track);
         Ok(track)
     }

@@ -3,17 +3,13 @@
 use std::io::{self, Write};
 
 use flate2::{Compression, write::ZlibEncoder};
-use perfetto_protos::{
-    trace_packet::{TracePacket, trace_packet::SequenceFlags},
-    trace_packet_defaults::TracePacketDefaults,
-};
-use protobuf::Message as _;
 
 use crate::{
     clock::BOOTTIME,
     intern::{Interner, Table},
+    packets::Data,
     tracks::OwnTrack,
-    wire::{Encoder, annotation, packet, render_stage, trace, track_event},
+    wire::{Encoder, annotation, packet, packet_defaults, render_stage, trace, track_event},
 };
 
 /// `trusted_packet_sequence_id` of every packet. Interned numbers belong to a sequence, and we are the
@@ -117,27 +113,29 @@ impl<W: Write> Sequence<W> {
 
     /// Tells readers to forget all interned strings, and that times are `CLOCK_BOOTTIME` from here on.
     fn clear_state(&mut self, first: bool) -> io::Result<()> {
-        let mut defaults = TracePacketDefaults::new();
-        defaults.set_timestamp_clock_id(BOOTTIME);
-        let mut packet = TracePacket::new();
-        packet.set_sequence_flags(SequenceFlags::SEQ_INCREMENTAL_STATE_CLEARED as u32);
-        if first {
-            packet.set_first_packet_on_sequence(true);
-        }
-        packet.trace_packet_defaults = Some(defaults).into();
-        self.write(packet)
+        self.batch.message(trace::PACKET, |encoder| {
+            encoder.uint(packet::SEQUENCE_FLAGS, packet::INCREMENTAL_STATE_CLEARED);
+            encoder.message(packet::TRACE_PACKET_DEFAULTS, |defaults| {
+                defaults.uint(packet_defaults::TIMESTAMP_CLOCK_ID, BOOTTIME.into());
+            });
+            if first {
+                encoder.uint(packet::FIRST_PACKET_ON_SEQUENCE, 1);
+            }
+            encoder.uint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE.into());
+        });
+        self.drain(BATCH)
     }
 
     /// Appends a packet that says something rare.
-    pub(crate) fn packet(&mut self, mut packet: TracePacket) -> io::Result<()> {
-        packet.set_sequence_flags(SequenceFlags::SEQ_NEEDS_INCREMENTAL_STATE as u32);
-        self.write(packet)
-    }
-
-    fn write(&mut self, mut packet: TracePacket) -> io::Result<()> {
-        packet.set_trusted_packet_sequence_id(SEQUENCE);
-        let bytes = packet.write_to_bytes().map_err(io::Error::other)?;
-        self.batch.bytes(trace::PACKET, &bytes);
+    pub(crate) fn packet(&mut self, data: &impl Data) -> io::Result<()> {
+        self.batch.message(trace::PACKET, |encoder| {
+            if let Some(time) = data.time() {
+                encoder.uint(packet::TIMESTAMP, time);
+            }
+            encoder.uint(packet::SEQUENCE_FLAGS, packet::NEEDS_INCREMENTAL_STATE);
+            data.encode(encoder);
+            encoder.uint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE.into());
+        });
         self.drain(BATCH)
     }
 
@@ -191,10 +189,7 @@ impl<W: Write> Sequence<W> {
         let packet = |encoder: &mut Encoder| {
             encoder.uint(packet::TIMESTAMP, time);
             encoder.uint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE.into());
-            encoder.uint(
-                packet::SEQUENCE_FLAGS,
-                SequenceFlags::SEQ_NEEDS_INCREMENTAL_STATE as u64,
-            );
+            encoder.uint(packet::SEQUENCE_FLAGS, packet::NEEDS_INCREMENTAL_STATE);
             if LONG {
                 encoder.long_message(data, |encoder| content(encoder, interner));
             } else {

@@ -11,13 +11,10 @@ use std::{
 };
 
 use gputrace_timeline::event::ProcessInfo;
-use perfetto_protos::{
-    process_descriptor::ProcessDescriptor, thread_descriptor::ThreadDescriptor, trace_packet::TracePacket,
-    track_descriptor::TrackDescriptor,
-};
 
 use crate::{
     nesting::Nest,
+    packets::{self, Shows, Track},
     sequence::{EventType, Sequence},
 };
 
@@ -93,20 +90,16 @@ impl Process {
             Described::Outdated => {}
         }
         self.described = Described::Yes;
-        let mut process = ProcessDescriptor::new();
-        process.set_pid(self.info.pid.cast_signed());
-        process.cmdline.clone_from(&self.info.command);
-        let name = display_name(&self.info);
-        if !name.is_empty() {
-            process.set_process_name(name.to_owned());
-        }
-        if self.info.start != 0 {
-            process.set_start_timestamp_ns(self.info.start.cast_signed());
-        }
-        let mut descriptor = TrackDescriptor::new();
-        descriptor.set_uuid(self.track);
-        descriptor.process = Some(process).into();
-        describe(out, descriptor)
+        out.packet(&Track {
+            uuid: self.track,
+            shows: Shows::Process(packets::Process {
+                pid: self.info.pid,
+                command: &self.info.command,
+                name: display_name(&self.info),
+                start: self.info.start,
+            }),
+            ..Track::default()
+        })
     }
 
     /// From here on the id stands for another process or program.
@@ -173,17 +166,16 @@ impl Thread {
             Described::Outdated => {}
         }
         self.described = Described::Yes;
-        let mut thread = ThreadDescriptor::new();
-        thread.set_pid(self.pid.cast_signed());
-        thread.set_tid(self.tid.cast_signed());
-        if !self.name.is_empty() {
-            thread.set_thread_name(self.name.clone());
-        }
-        let mut descriptor = TrackDescriptor::new();
-        descriptor.set_uuid(self.track);
-        descriptor.set_parent_uuid(self.parent);
-        descriptor.thread = Some(thread).into();
-        describe(out, descriptor)
+        out.packet(&Track {
+            uuid: self.track,
+            parent: self.parent,
+            shows: Shows::Thread(packets::Thread {
+                pid: self.pid,
+                tid: self.tid,
+                name: &self.name,
+            }),
+            ..Track::default()
+        })
     }
 
     /// Ends all slices that are open.
@@ -222,12 +214,6 @@ fn display_name(info: &ProcessInfo) -> &str {
     }
 }
 
-pub(crate) fn describe<W: Write>(out: &mut Sequence<W>, descriptor: TrackDescriptor) -> io::Result<()> {
-    let mut packet = TracePacket::new();
-    packet.set_track_descriptor(descriptor);
-    out.packet(packet)
-}
-
 /// The tracks in the trace. Grows with the number of processes and threads.
 ///
 /// A descriptor is written when something is to be drawn on its track, not when its name is heard of:
@@ -243,10 +229,11 @@ impl Tracks {
     /// Describes gputrace's own tracks.
     pub(crate) fn describe_own<W: Write>(out: &mut Sequence<W>) -> io::Result<()> {
         for track in [OwnTrack::Recording, OwnTrack::Ledger] {
-            let mut descriptor = TrackDescriptor::new();
-            descriptor.set_uuid(track.uuid());
-            descriptor.set_name(track.name().to_owned());
-            describe(out, descriptor)?;
+            out.packet(&Track {
+                uuid: track.uuid(),
+                name: track.name(),
+                ..Track::default()
+            })?;
         }
         Ok(())
     }
@@ -364,11 +351,12 @@ impl Tracks {
         }
         let track = out.new_track();
         process.lanes.push((track, end));
-        let mut descriptor = TrackDescriptor::new();
-        descriptor.set_uuid(track);
-        descriptor.set_parent_uuid(process.track);
-        descriptor.set_name("ROCTx ranges".to_owned());
-        describe(out, descriptor)?;
+        out.packet(&Track {
+            uuid: track,
+            parent: process.track,
+            name: "ROCTx ranges",
+            ..Track::default()
+        })?;
         Ok(track)
     }
 

@@ -2,8 +2,8 @@
 //!
 //! A slice has about ten annotations, each a nested message. Built from generated structures, that is
 //! some thirty heap allocations per slice; written straight into a buffer that is used again, none.
-//! Field numbers are those of `protos/perfetto/trace/**.proto`; the tests of this crate decode what is
-//! written here with the generated code, so a wrong number does not pass.
+//! Field numbers are those of `protos/perfetto/trace/**.proto`. A test has Perfetto's own code read what is written
+//! here (`tests/official_reader.rs`), so a wrong number does not pass.
 
 /// Numbers of `Trace`'s fields.
 pub(crate) mod trace {
@@ -12,13 +12,88 @@ pub(crate) mod trace {
 
 /// Numbers of `TracePacket`'s fields.
 pub(crate) mod packet {
+    pub(crate) const CLOCK_SNAPSHOT: u32 = 6;
     pub(crate) const TIMESTAMP: u32 = 8;
     pub(crate) const TRUSTED_PACKET_SEQUENCE_ID: u32 = 10;
     pub(crate) const TRACK_EVENT: u32 = 11;
     pub(crate) const INTERNED_DATA: u32 = 12;
     pub(crate) const SEQUENCE_FLAGS: u32 = 13;
+    pub(crate) const SYSTEM_INFO: u32 = 45;
     pub(crate) const COMPRESSED_PACKETS: u32 = 50;
     pub(crate) const GPU_RENDER_STAGE_EVENT: u32 = 53;
+    pub(crate) const TRACE_PACKET_DEFAULTS: u32 = 59;
+    pub(crate) const TRACK_DESCRIPTOR: u32 = 60;
+    pub(crate) const FIRST_PACKET_ON_SEQUENCE: u32 = 87;
+
+    /// Values of `SEQUENCE_FLAGS`: readers forget what was interned, or need it.
+    pub(crate) const INCREMENTAL_STATE_CLEARED: u64 = 1;
+    pub(crate) const NEEDS_INCREMENTAL_STATE: u64 = 2;
+}
+
+/// Numbers of `TracePacketDefaults`' fields.
+pub(crate) mod packet_defaults {
+    pub(crate) const TIMESTAMP_CLOCK_ID: u32 = 58;
+}
+
+/// Numbers of `TrackDescriptor`'s fields.
+pub(crate) mod track_descriptor {
+    pub(crate) const UUID: u32 = 1;
+    pub(crate) const NAME: u32 = 2;
+    pub(crate) const PROCESS: u32 = 3;
+    pub(crate) const THREAD: u32 = 4;
+    pub(crate) const PARENT_UUID: u32 = 5;
+    pub(crate) const COUNTER: u32 = 8;
+    pub(crate) const CHILD_ORDERING: u32 = 11;
+
+    /// A value of `CHILD_ORDERING`.
+    pub(crate) const LEXICOGRAPHIC: u64 = 1;
+}
+
+/// Numbers of `ProcessDescriptor`'s fields.
+pub(crate) mod process_descriptor {
+    pub(crate) const PID: u32 = 1;
+    pub(crate) const CMDLINE: u32 = 2;
+    pub(crate) const PROCESS_NAME: u32 = 6;
+    pub(crate) const START_TIMESTAMP_NS: u32 = 7;
+}
+
+/// Numbers of `ThreadDescriptor`'s fields.
+pub(crate) mod thread_descriptor {
+    pub(crate) const PID: u32 = 1;
+    pub(crate) const TID: u32 = 2;
+    pub(crate) const THREAD_NAME: u32 = 5;
+}
+
+/// Numbers of `CounterDescriptor`'s fields, and values of its units.
+pub(crate) mod counter_descriptor {
+    pub(crate) const UNIT: u32 = 3;
+    pub(crate) const UNIT_NAME: u32 = 6;
+
+    pub(crate) const UNIT_TIME_NS: u64 = 1;
+    pub(crate) const UNIT_COUNT: u64 = 2;
+    pub(crate) const UNIT_SIZE_BYTES: u64 = 3;
+}
+
+/// Numbers of `ClockSnapshot`'s fields and of `Clock`'s, and of the clocks (`BuiltinClock`).
+pub(crate) mod clock_snapshot {
+    pub(crate) const CLOCKS: u32 = 1;
+    pub(crate) const PRIMARY_TRACE_CLOCK: u32 = 2;
+    pub(crate) const CLOCK_ID: u32 = 1;
+    pub(crate) const TIMESTAMP: u32 = 2;
+
+    pub(crate) const REALTIME: u32 = 1;
+    pub(crate) const MONOTONIC: u32 = 3;
+    pub(crate) const MONOTONIC_RAW: u32 = 5;
+    pub(crate) const BOOTTIME: u32 = 6;
+}
+
+/// Numbers of `SystemInfo`'s fields and of `Utsname`'s.
+pub(crate) mod system_info {
+    pub(crate) const UTSNAME: u32 = 1;
+    pub(crate) const SYSNAME: u32 = 1;
+    pub(crate) const VERSION: u32 = 2;
+    pub(crate) const RELEASE: u32 = 3;
+    pub(crate) const MACHINE: u32 = 4;
 }
 
 /// Numbers of `TrackEvent`'s fields.
@@ -103,6 +178,11 @@ impl Encoder {
     pub(crate) fn uint(&mut self, field: u32, value: u64) {
         self.tag(field, WIRE_VARINT);
         self.varint(value);
+    }
+
+    /// A field of type `int32` or `int64`.
+    pub(crate) fn signed(&mut self, field: u32, value: i64) {
+        self.uint(field, value.cast_unsigned());
     }
 
     /// A field of type `int32` with a number that is never negative: a larger one loses its top bit, because
@@ -330,7 +410,7 @@ fn varint(mut value: u64) -> ([u8; 10], usize) {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use protobuf::CodedInputStream;
+    use prost::encoding::{WireType, decode_key, decode_varint};
 
     use super::*;
 
@@ -364,22 +444,23 @@ mod tests {
                 inner.uint(17, value);
             });
             prop_assert_eq!(pair.as_bytes(), same.as_bytes());
-            let mut input = CodedInputStream::from_bytes(encoder.as_bytes());
-            prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(field << 3 | 2));
-            let limit = input.read_raw_varint64().unwrap();
-            let outer = input.push_limit(limit).unwrap();
-            prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(field << 3));
-            prop_assert_eq!(input.read_raw_varint64().unwrap(), value);
-            prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(field << 3 | 1));
-            prop_assert_eq!(input.read_fixed64().unwrap(), value);
-            prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(1 << 3 | 2));
-            let limit = input.read_raw_varint64().unwrap();
-            let inner = input.push_limit(limit).unwrap();
-            prop_assert_eq!(input.read_raw_tag_or_eof().unwrap(), Some(2 << 3 | 2));
-            prop_assert_eq!(input.read_bytes().unwrap(), text);
-            input.pop_limit(inner);
-            input.pop_limit(outer);
-            prop_assert!(input.eof().unwrap());
+            let mut input = encoder.as_bytes();
+            let inside = |input: &mut &[u8], expected| {
+                prop_assert_eq!(decode_key(input).unwrap(), expected);
+                Ok(decode_varint(input).unwrap())
+            };
+            let length = inside(&mut input, (field, WireType::LengthDelimited))?;
+            prop_assert_eq!(length, input.len() as u64);
+            prop_assert_eq!(inside(&mut input, (field, WireType::Varint))?, value);
+            prop_assert_eq!(decode_key(&mut input).unwrap(), (field, WireType::SixtyFourBit));
+            let (fixed, rest) = input.split_first_chunk().unwrap();
+            prop_assert_eq!(u64::from_le_bytes(*fixed), value);
+            input = rest;
+            let length = inside(&mut input, (1, WireType::LengthDelimited))?;
+            prop_assert_eq!(length, input.len() as u64);
+            let length = inside(&mut input, (2, WireType::LengthDelimited))?;
+            prop_assert_eq!(length, input.len() as u64);
+            prop_assert_eq!(input, &text);
         }
     }
 }

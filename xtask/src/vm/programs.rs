@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::exec;
 use crate::progress::long_step;
+use crate::test::{build_tests, cargo_for_tests};
 use crate::workspace::Workspace;
 
 /// The end-to-end tests that run in guests.
@@ -42,22 +43,14 @@ impl Programs {
     }
 
     pub(super) fn build(workspace: &Workspace) -> Result<Self> {
-        let mut cargo = workspace.cargo();
-        cargo.args(["build", "-p", "gputrace", "-p", "gputrace-vm", "--bins"]);
-        long_step("build the tool", "what guests run", || exec::stream(&mut cargo))?;
+        // As `cargo xtask test` builds them, which then leaves nothing to do here: cargo chooses the features
+        // of common dependencies by the packages that it is given, and builds for some of them anew.
+        build_tests(workspace)?;
         let mut built = BTreeMap::new();
-        long_step("build the end-to-end tests", "they run in guests, too", || {
+        long_step("find the end-to-end tests", "they run in guests, too", || {
             // Human output has their paths, and says so in a stable way.
-            let mut cargo = workspace.cargo();
-            cargo.args([
-                "test",
-                "-p",
-                "gputrace-e2e",
-                "--tests",
-                "--no-run",
-                "--color",
-                "never",
-            ]);
+            let mut cargo = cargo_for_tests(workspace, false);
+            cargo.args(["test", "--tests", "--no-run", "--color", "never"]);
             let output = cargo
                 .output()
                 .with_context(|| format!("cannot start `{}`", exec::describe(&cargo)))?;

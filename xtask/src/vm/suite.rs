@@ -9,13 +9,17 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
 use super::guest::{Driver, Guest};
-use super::kernels::{self, Kernel};
+use super::kernels::{self, Files, Kernel};
 use super::programs::{Programs, directory};
+use super::turns::{Turns, Voice};
 use super::verifier::{self, Figures, Table};
 use crate::cache::lock;
 use crate::progress::{self, Seconds};
@@ -92,6 +96,8 @@ pub(super) struct Suite<'a> {
     pub(super) quick: bool,
     /// Keep the verifier's figures.
     pub(super) update: bool,
+    /// Guests that run at once.
+    pub(super) jobs: usize,
     /// Build the programs under test; else those of the last run are taken.
     pub(super) build: bool,
     pub(super) timeout: Duration,
@@ -116,7 +122,7 @@ struct Outcome {
 }
 
 impl Suite<'_> {
-    /// Runs the suite on each kernel.
+    /// Runs the suite on each kernel, on [`Suite::jobs`] of them at once.
     ///
     /// # Errors
     ///
@@ -128,9 +134,33 @@ impl Suite<'_> {
         fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
         let _lock = lock(&directory)?;
         let steps = self.steps()?;
-        let mut failed = Vec::new();
+        let mut guests = Vec::new();
         for kernel in self.kernels {
-            let count = self.run_on(kernel, &steps)?;
+            guests.push((*kernel, kernels::ensure(self.workspace, kernel, self.mirror)?));
+        }
+        let (turns, next) = (Turns::new(guests.len()), AtomicUsize::new(0));
+        let outcomes = Mutex::new(BTreeMap::new());
+        let work = || {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let Some((kernel, files)) = guests.get(number) else {
+                    return;
+                };
+                let outcome = self.run_on(kernel, files, &steps, &turns.voice(number));
+                let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+                outcomes.insert(number, outcome);
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 1..self.jobs.min(guests.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = Vec::new();
+        for ((kernel, _), outcome) in guests.iter().zip(outcomes.into_values()) {
+            let count = outcome?;
             if count > 0 {
                 failed.push(format!("{count} on {}", kernel.name));
             }
@@ -254,14 +284,13 @@ impl Suite<'_> {
     }
 
     /// Runs the steps in a guest with `kernel`; returns how many failed.
-    fn run_on(&self, kernel: &Kernel, steps: &[Step]) -> Result<usize> {
-        let files = kernels::ensure(self.workspace, kernel, self.mirror)?;
-        progress::heading(format_args!("suite on {kernel}"));
+    fn run_on(&self, kernel: &Kernel, files: &Files, steps: &[Step], voice: &Voice<'_>) -> Result<usize> {
+        voice.heading(format_args!("suite on {kernel}"));
         let chosen: Vec<&Step> = steps
             .iter()
             .filter(|step| match self.reason_to_leave_out(kernel, &step.name) {
                 Some(reason) => {
-                    progress::line(
+                    voice.line(
                         "left out",
                         format_args!("{}: {reason}", step.name),
                         Duration::ZERO,
@@ -274,8 +303,8 @@ impl Suite<'_> {
         let mut outcomes: Vec<Outcome> = Vec::new();
         let (mut died_in, mut failed) = (None, 0);
         while let Some(left) = chosen.get(outcomes.len()..).filter(|left| !left.is_empty()) {
-            let mut screen = Progress::default();
-            let ended = Guest::new(self.workspace, kernel, &files)?.run_script(
+            let mut screen = Progress::new(voice);
+            let ended = Guest::new(self.workspace, kernel, files)?.run_script(
                 script(self.workspace, left).as_bytes(),
                 Driver::OnDemand,
                 self.timeout,
@@ -283,13 +312,13 @@ impl Suite<'_> {
             );
             outcomes.extend(screen.finish());
             let Err(error) = ended else { break };
-            progress::note(format_args!("{error:#}"));
+            voice.note(format_args!("{error:#}"));
             // QEMU's emulation is not exact where one processor patches code that another one runs, as Linux does when a
             // tracepoint gets its first program: then the kernel oopses in the middle of an instruction, seen once in a hundred
             // steps. What a program of ours does to a kernel, it does again.
             match outcomes.pop_if(|last| last.status.is_none()) {
                 Some(cut) if died_in.as_ref() != Some(&cut.name) => {
-                    progress::note(format_args!(
+                    voice.note(format_args!(
                         "{} has seen its guest die; once more, in a new one",
                         cut.name
                     ));
@@ -309,13 +338,13 @@ impl Suite<'_> {
             .count();
         failed += chosen.len().saturating_sub(outcomes.len());
         if let Some(outcome) = outcomes.iter().find(|outcome| outcome.name == VERIFIER) {
-            failed += self.judge_figures(kernel, &outcome.output)?;
+            failed += self.judge_figures(kernel, &outcome.output, voice)?;
         }
         let passed = outcomes
             .iter()
             .filter(|outcome| outcome.status == Some(0))
             .count();
-        progress::note(format_args!(
+        voice.note(format_args!(
             "{kernel}: {passed} of {} steps passed",
             chosen.len()
         ));
@@ -329,8 +358,11 @@ impl Suite<'_> {
     }
 
     /// Prints the verifier's figures, and keeps or compares them; returns 1 if something is wrong with them.
-    fn judge_figures(&self, kernel: &Kernel, output: &str) -> Result<usize> {
-        progress::note(format_args!("{}", output.trim_end()));
+    fn judge_figures(&self, kernel: &Kernel, output: &str, voice: &Voice<'_>) -> Result<usize> {
+        // One file has the figures of all kernels.
+        static TABLE: Mutex<()> = Mutex::new(());
+        let _lock = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+        voice.note(format_args!("{}", output.trim_end()));
         let seen: BTreeMap<String, Figures> = output.lines().filter_map(verifier::line).collect();
         let path = self.workspace.root.join("tests/vm/verifier.txt");
         let mut table = Table::read(&path)?;
@@ -342,7 +374,7 @@ impl Suite<'_> {
         if complaints.is_empty() {
             return Ok(0);
         }
-        progress::note(format_args!(
+        voice.note(format_args!(
             "{}\n-> if that must be, `cargo xtask vm --suite --only {VERIFIER} --update` keeps the new figures",
             complaints.join("\n")
         ));
@@ -401,14 +433,23 @@ fn quoted(command: &str) -> String {
 }
 
 /// Follows the output of a guest: says how each step went when it is done, and shows what one that failed has printed.
-#[derive(Debug, Default)]
-struct Progress {
+struct Progress<'a> {
+    voice: &'a Voice<'a>,
     line: Vec<u8>,
     current: Option<(Outcome, Instant)>,
     done: Vec<Outcome>,
 }
 
-impl Progress {
+impl<'a> Progress<'a> {
+    fn new(voice: &'a Voice<'a>) -> Self {
+        Self {
+            voice,
+            line: Vec::new(),
+            current: None,
+            done: Vec::new(),
+        }
+    }
+
     /// What became of the steps; the last may have been cut short.
     fn finish(mut self) -> Vec<Outcome> {
         if self.current.is_some() {
@@ -445,15 +486,16 @@ impl Progress {
             Some(status) => ("FAILED", format!(" (exit status {status})")),
             None => ("died", " (the guest ended)".to_owned()),
         };
-        progress::line(state, format_args!("{}{how}", outcome.name), start.elapsed());
+        self.voice
+            .line(state, format_args!("{}{how}", outcome.name), start.elapsed());
         if state != "passed" {
-            progress::note(format_args!("{}", outcome.output));
+            self.voice.note(format_args!("{}", outcome.output));
         }
         self.done.push(outcome);
     }
 }
 
-impl Write for Progress {
+impl Write for Progress<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         for byte in bytes {
             if *byte == b'\n' {
@@ -477,7 +519,9 @@ mod tests {
 
     #[test]
     fn outcomes_are_read_from_the_guests_output() {
-        let mut progress = Progress::default();
+        let turns = Turns::new(1);
+        let voice = turns.voice(0);
+        let mut progress = Progress::new(&voice);
         for part in [
             "boot noise\n\n@@ step kfd\nKFD interface ",
             "1.17\n\n@@ ended 0\n\n@@ step a::b\nnot so good",
@@ -523,7 +567,9 @@ mod tests {
         };
         let script = script(&workspace, &steps.iter().collect::<Vec<_>>());
         let printed = exec::capture(Command::new("sh").args(["-c", &script])).unwrap();
-        let mut progress = Progress::default();
+        let turns = Turns::new(1);
+        let voice = turns.voice(0);
+        let mut progress = Progress::new(&voice);
         progress.write_all(printed.as_bytes()).unwrap();
         let outcomes = progress.finish();
         assert_eq!(

@@ -8,13 +8,13 @@ use std::{
 use foldhash::fast::RandomState;
 use gputrace_capture::gpu::AgentKind;
 use gputrace_export::gpu::{Gpus, queue_id};
-use perfetto_protos::{
-    counter_descriptor::{CounterDescriptor, counter_descriptor::Unit},
-    track_descriptor::{TrackDescriptor, track_descriptor::ChildTracksOrdering},
-};
 
 use super::lanes::Lanes;
-use crate::{intern::Table, sequence::Sequence, tracks::describe};
+use crate::{
+    intern::Table,
+    packets::{Shows, Track, Unit},
+    sequence::Sequence,
+};
 
 /// Appended to the name of a row whose slices are not as long as the GPU took.
 const UNTIMED: &str = "submitted or bounded: length is not the GPU's";
@@ -117,12 +117,13 @@ pub(super) enum Place {
 }
 
 impl Row {
-    fn descriptor(&self, track: u64) -> TrackDescriptor {
-        let mut descriptor = TrackDescriptor::new();
-        descriptor.set_uuid(track);
-        descriptor.set_parent_uuid(self.parent);
-        descriptor.set_name(self.title.clone());
-        descriptor
+    fn descriptor(&self, track: u64) -> Track<'_> {
+        Track {
+            uuid: track,
+            parent: self.parent,
+            name: &self.title,
+            ..Track::default()
+        }
     }
 
     /// The track of a lane. Lanes are taken one after the other, so that it is the first without a track, if it has none.
@@ -131,7 +132,7 @@ impl Row {
             return Ok(*track);
         }
         let track = out.new_track();
-        describe(out, self.descriptor(track))?;
+        out.packet(&self.descriptor(track))?;
         self.tracks.push(track);
         Ok(track)
     }
@@ -178,7 +179,7 @@ impl Rows {
             Some(lane) => Place::Slice(row.track(out, lane)?),
             None if key.timed => {
                 let track = out.new_track();
-                describe(out, row.descriptor(track))?;
+                out.packet(&row.descriptor(track))?;
                 Place::Slice(track)
             }
             None => Place::Instant(row.track(out, 0)?),
@@ -215,11 +216,12 @@ impl Rows {
             return Ok(*track);
         }
         let track = out.new_track();
-        let mut descriptor = TrackDescriptor::new();
-        descriptor.set_uuid(track);
-        descriptor.set_name(gpus.agent_title(node));
-        descriptor.set_child_ordering(ChildTracksOrdering::LEXICOGRAPHIC);
-        describe(out, descriptor)?;
+        out.packet(&Track {
+            uuid: track,
+            name: &gpus.agent_title(node),
+            sorted: true,
+            ..Track::default()
+        })?;
         self.agents.insert(node, track);
         Ok(track)
     }
@@ -233,8 +235,8 @@ impl Rows {
         node: Option<u32>,
     ) -> io::Result<u64> {
         let what = match work {
-            Work::Kernels => (1, "kernels in flight", Unit::UNIT_COUNT),
-            Work::Copies => (2, "copy bytes in flight", Unit::UNIT_SIZE_BYTES),
+            Work::Kernels => (1, "kernels in flight", Unit::Count),
+            Work::Copies => (2, "copy bytes in flight", Unit::Bytes),
         };
         self.named_counter(out, gpus, what, node)
     }
@@ -252,33 +254,32 @@ impl Rows {
             HeldBytes::Scratch => (4, "scratch bytes"),
             HeldBytes::Hip => (5, "bytes that HIP was asked for"),
         };
-        self.named_counter(out, gpus, (number, name, Unit::UNIT_SIZE_BYTES), node)
+        self.named_counter(out, gpus, (number, name, Unit::Bytes), node)
     }
 
     fn named_counter<W: Write>(
         &mut self,
         out: &mut Sequence<W>,
         gpus: &Gpus,
-        (number, name, unit): (u32, &str, Unit),
+        (number, name, unit): (u32, &str, Unit<'_>),
         node: Option<u32>,
     ) -> io::Result<u64> {
         if let Some(track) = self.counters.get(&(number, node)) {
             return Ok(*track);
         }
-        let mut counter = CounterDescriptor::new();
-        counter.set_unit(unit);
         let parent = self.agent(out, gpus, node)?;
         let track = out.new_track();
-        let mut descriptor = TrackDescriptor::new();
-        descriptor.set_uuid(track);
-        descriptor.set_parent_uuid(parent);
         let agent = match node {
             Some(_) => gpus.agent_label(node),
             None => "unknown agent".to_owned(),
         };
-        descriptor.set_name(format!("{name}: {agent}"));
-        descriptor.counter = Some(counter).into();
-        describe(out, descriptor)?;
+        out.packet(&Track {
+            uuid: track,
+            parent,
+            name: &format!("{name}: {agent}"),
+            shows: Shows::Counter(unit),
+            ..Track::default()
+        })?;
         self.counters.insert((number, node), track);
         Ok(track)
     }

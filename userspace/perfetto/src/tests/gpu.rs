@@ -11,10 +11,9 @@ use gputrace_timeline::{
     event::{CounterSample, Event},
     gpu::{Copy, Dispatch, Quality},
 };
-use perfetto_protos::trace_packet::trace_packet;
 use proptest::prelude::*;
 
-use super::{Decoded, Shown, trace, trace_with, trace_with_limit};
+use super::{Decoded, Shown, protos::Data, trace, trace_with, trace_with_limit};
 use crate::{GpuGrouping, PerfettoOptions};
 
 fn gpu_slices(decoded: &Decoded) -> Vec<&Shown> {
@@ -331,7 +330,7 @@ fn what_was_read_is_below_the_agent_and_the_process() {
     all.extend(last);
     let decoded = trace(&all);
     let track = decoded.track("power1_average: Agent 1");
-    assert_eq!(track.counter.unit_name(), "W");
+    assert_eq!(track.counter.as_ref().unwrap().unit_name(), "W");
     assert_eq!(
         decoded.reals[&track.uuid()],
         [(START + 10, 250.5), (START + 30, 97.0)]
@@ -340,7 +339,7 @@ fn what_was_read_is_below_the_agent_and_the_process() {
     assert!(agent.name().starts_with("Agent 1"), "{agent:?}");
     let track = decoded.track("sdma (sum): Agent 1");
     assert_eq!(decoded.reals[&track.uuid()], [(START + 20, 5e3)]);
-    assert_eq!(decoded.tracks[&track.parent_uuid()].process.pid(), 100);
+    assert_eq!(decoded.tracks[&track.parent_uuid()].pid(), 100);
 }
 
 #[test]
@@ -363,14 +362,14 @@ fn native_events_hold_the_same_spans() {
     let (mut names, mut contexts) = (BTreeMap::new(), BTreeMap::new());
     let mut found = BTreeSet::new();
     for packet in &decoded.packets {
-        let interned = &packet.interned_data;
+        let interned = packet.interned_data.clone().unwrap_or_default();
         for entry in &interned.gpu_specifications {
             names.insert(entry.iid(), entry.name().to_owned());
         }
         for entry in &interned.graphics_contexts {
             contexts.insert(entry.iid(), entry.pid());
         }
-        if let Some(trace_packet::Data::GpuRenderStageEvent(event)) = &packet.data {
+        if let Some(Data::GpuRenderStageEvent(event)) = &packet.data {
             assert_eq!(contexts[&event.context()], 100);
             found.insert((
                 packet.timestamp(),
@@ -394,7 +393,7 @@ fn native_events_hold_the_same_spans() {
         ..PerfettoOptions::default()
     };
     let decoded = trace_with(&events(), without);
-    let native = |data: &Option<_>| matches!(data, Some(trace_packet::Data::GpuRenderStageEvent(_)));
+    let native = |data: &Option<_>| matches!(data, Some(Data::GpuRenderStageEvent(_)));
     assert!(!decoded.packets.iter().any(|packet| native(&packet.data)));
     assert_eq!(gpu_slices(&decoded).len(), 11);
 }

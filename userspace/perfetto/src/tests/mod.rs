@@ -4,6 +4,7 @@
 mod gpu;
 mod nesting;
 mod output;
+mod protos;
 mod report;
 mod slices;
 mod tracks;
@@ -19,15 +20,12 @@ use gputrace_timeline::{
     event::{Call, Event, FunctionInfo},
     synthetic,
 };
-use perfetto_protos::{
-    debug_annotation::{DebugAnnotation, debug_annotation},
-    trace::Trace,
-    trace_packet::{TracePacket, trace_packet},
-    track_descriptor::TrackDescriptor,
-    track_event::{TrackEvent, track_event},
-};
-use protobuf::Message as _;
+use prost::Message as _;
 
+use self::protos::{
+    CounterValueField, Data, DebugAnnotation, EventType, NameField, Trace, TracePacket, TrackDescriptor,
+    TrackEvent, Value,
+};
 use crate::{PerfettoOptions, exporter::TraceWriter, sequence::Sequence};
 
 /// A function with the parameters (name, kind, slot).
@@ -81,17 +79,26 @@ fn bytes(events: &[Event]) -> Vec<u8> {
 
 /// The packets of a trace, those that are compressed too.
 fn packets(bytes: &[u8]) -> Vec<TracePacket> {
-    let packets = Trace::parse_from_bytes(bytes).unwrap().packet;
-    let expand = |packet: TracePacket| {
-        if !packet.has_compressed_packets() {
-            return vec![packet];
-        }
-        let mut inside = Vec::new();
-        let mut decoder = flate2::read::ZlibDecoder::new(packet.compressed_packets());
-        decoder.read_to_end(&mut inside).unwrap();
-        Trace::parse_from_bytes(&inside).unwrap().packet
+    let parse = |bytes: &[u8]| {
+        let trace = Trace::decode(bytes).unwrap();
+        // What is unknown is passed over: then something would be missing here.
+        assert_eq!(
+            trace.encoded_len(),
+            bytes.len(),
+            "a field of an unknown number or type"
+        );
+        trace.packet
     };
-    packets.into_iter().flat_map(expand).collect()
+    let expand = |packet: TracePacket| {
+        let Some(Data::CompressedPackets(bytes)) = &packet.data else {
+            return vec![packet];
+        };
+        let mut inside = Vec::new();
+        let mut decoder = flate2::read::ZlibDecoder::new(bytes.as_slice());
+        decoder.read_to_end(&mut inside).unwrap();
+        parse(&inside)
+    };
+    parse(bytes).into_iter().flat_map(expand).collect()
 }
 
 fn trace(events: &[Event]) -> Decoded {
@@ -172,12 +179,19 @@ impl Decoded {
             assert_eq!(packet.first_packet_on_sequence(), index == 0);
             if cleared {
                 strings.clear();
-                assert_eq!(packet.trace_packet_defaults.timestamp_clock_id(), 6);
+                assert_eq!(
+                    packet
+                        .trace_packet_defaults
+                        .as_ref()
+                        .unwrap()
+                        .timestamp_clock_id(),
+                    6
+                );
                 decoded.resets += 1;
             } else {
                 assert_ne!(index, 0);
             }
-            let interned = &packet.interned_data;
+            let interned = packet.interned_data.clone().unwrap_or_default();
             for entry in &interned.event_categories {
                 assert!(
                     strings
@@ -204,10 +218,10 @@ impl Decoded {
                 assert!(strings.insert((29, entry.iid()), text).is_none());
             }
             match &packet.data {
-                Some(trace_packet::Data::TrackDescriptor(descriptor)) => {
+                Some(Data::TrackDescriptor(descriptor)) => {
                     decoded.tracks.insert(descriptor.uuid(), descriptor.clone());
                 }
-                Some(trace_packet::Data::TrackEvent(event)) => {
+                Some(Data::TrackEvent(event)) => {
                     assert!(
                         decoded.tracks.contains_key(&event.track_uuid()),
                         "track described before"
@@ -224,25 +238,28 @@ impl Decoded {
         for (time, event, mut shown) in events {
             let stack = stacks.entry(event.track_uuid()).or_default();
             shown.inside = stack.last().map(Shown::corr_id);
-            match event.type_() {
-                track_event::Type::TYPE_SLICE_BEGIN => stack.push(shown),
-                track_event::Type::TYPE_SLICE_END => {
+            match event.r#type() {
+                EventType::SliceBegin => stack.push(shown),
+                EventType::SliceEnd => {
                     let mut slice = stack.pop().expect("an end without a beginning");
                     slice.end = time;
                     decoded.slices.push(slice);
                 }
-                track_event::Type::TYPE_INSTANT => decoded.instants.push(shown),
-                track_event::Type::TYPE_COUNTER if event.has_double_counter_value() => decoded
-                    .reals
-                    .entry(event.track_uuid())
-                    .or_default()
-                    .push((time, event.double_counter_value())),
-                track_event::Type::TYPE_COUNTER => decoded
-                    .counters
-                    .entry(event.track_uuid())
-                    .or_default()
-                    .push((time, event.counter_value())),
-                other => panic!("unexpected {other:?}"),
+                EventType::Instant => decoded.instants.push(shown),
+                EventType::Counter => match event.counter_value_field {
+                    Some(CounterValueField::DoubleCounterValue(value)) => decoded
+                        .reals
+                        .entry(event.track_uuid())
+                        .or_default()
+                        .push((time, value)),
+                    Some(CounterValueField::CounterValue(value)) => decoded
+                        .counters
+                        .entry(event.track_uuid())
+                        .or_default()
+                        .push((time, value)),
+                    None => panic!("a counter without a value"),
+                },
+                EventType::Unspecified => panic!("an event of no type"),
             }
         }
         assert!(stacks.values().all(Vec::is_empty), "a beginning without an end");
@@ -292,8 +309,8 @@ fn show(event: &TrackEvent, time: u64, strings: &HashMap<(u32, u64), String>) ->
         ..Shown::default()
     };
     shown.name = match &event.name_field {
-        Some(track_event::Name_field::NameIid(iid)) => strings[&(2, *iid)].clone(),
-        Some(track_event::Name_field::Name(name)) => name.clone(),
+        Some(NameField::NameIid(iid)) => strings[&(2, *iid)].clone(),
+        Some(NameField::Name(name)) => name.clone(),
         _ => String::new(),
     };
     if let [category] = event.category_iids[..] {
@@ -311,18 +328,17 @@ fn note(
     strings: &HashMap<(u32, u64), String>,
     notes: &mut BTreeMap<String, String>,
 ) {
-    let name = match &annotation.name_field {
-        Some(debug_annotation::Name_field::NameIid(iid)) => format!("{prefix}{}", strings[&(3, *iid)]),
+    let name = match annotation.name_iid {
+        Some(iid) => format!("{prefix}{}", strings[&(3, iid)]),
         _ => prefix.trim_end_matches('.').to_owned(),
     };
-    use debug_annotation::Value;
     let value = match &annotation.value {
-        Some(Value::BoolValue(value)) => value.to_string(),
-        Some(Value::UintValue(value)) => value.to_string(),
-        Some(Value::IntValue(value)) => value.to_string(),
-        Some(Value::PointerValue(value)) => format!("{value:#x}"),
-        Some(Value::StringValue(value)) => value.clone(),
-        Some(Value::StringValueIid(iid)) => strings[&(29, *iid)].clone(),
+        Some(Value::Bool(value)) => value.to_string(),
+        Some(Value::Uint(value)) => value.to_string(),
+        Some(Value::Int(value)) => value.to_string(),
+        Some(Value::Pointer(value)) => format!("{value:#x}"),
+        Some(Value::String(value)) => value.clone(),
+        Some(Value::Interned(iid)) => strings[&(29, *iid)].clone(),
         None => {
             for entry in &annotation.dict_entries {
                 note(&format!("{name}."), entry, strings, notes);

@@ -4,9 +4,8 @@ use gputrace_capture::{
     meta::{ClockSnapshot, End, EndReason, Mode, Notice, Recording},
 };
 use gputrace_timeline::event::Event;
-use perfetto_protos::{builtin_clock::BuiltinClock, trace_packet::trace_packet::Data};
 
-use super::{function, trace};
+use super::{function, protos::Data, trace};
 
 fn clocks(boottime: u64) -> ClockSnapshot {
     ClockSnapshot {
@@ -63,12 +62,19 @@ fn the_recording_is_described() {
     let system = decoded
         .packets
         .iter()
-        .find(|packet| packet.has_system_info())
-        .unwrap()
-        .system_info();
+        .find_map(|packet| match &packet.data {
+            Some(Data::SystemInfo(system)) => system.utsname.as_ref(),
+            _ => None,
+        })
+        .unwrap();
     assert_eq!(
-        (system.utsname.release(), system.utsname.machine()),
-        ("6.12.1", "x86_64")
+        (
+            system.sysname(),
+            system.release(),
+            system.version(),
+            system.machine()
+        ),
+        ("Linux", "6.12.1", "#1 SMP", "x86_64")
     );
 }
 
@@ -92,10 +98,8 @@ fn clock_snapshots_only_go_forward() {
             _ => None,
         })
         .map(|snapshot| {
-            assert_eq!(
-                snapshot.primary_trace_clock(),
-                BuiltinClock::BUILTIN_CLOCK_BOOTTIME
-            );
+            // BOOTTIME.
+            assert_eq!(snapshot.primary_trace_clock(), 6);
             snapshot
                 .clocks
                 .iter()

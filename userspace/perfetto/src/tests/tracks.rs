@@ -1,7 +1,7 @@
 use gputrace_abi::domain::Domain;
 use gputrace_timeline::event::{Event, Lifetime, LifetimeChange, ProcessInfo, RangeKind, ThreadInfo};
 
-use super::{call, function, trace};
+use super::{call, function, protos::TrackDescriptor, trace};
 
 fn lifetime(time: u64, pid: u32, tid: u32, what: LifetimeChange) -> Event {
     Event::Lifetime(Lifetime { time, pid, tid, what })
@@ -28,19 +28,16 @@ fn processes_and_threads_have_named_tracks() {
     let thread = &decoded.tracks[&decoded.slice(1).track];
     assert_eq!(
         (
-            thread.thread.pid(),
-            thread.thread.tid(),
-            thread.thread.thread_name()
+            thread.thread.as_ref().unwrap().pid(),
+            thread.tid(),
+            thread.thread_name()
         ),
         (10, 11, "worker")
     );
     let process = &decoded.tracks[&thread.parent_uuid()];
-    assert_eq!(
-        (process.process.pid(), process.process.process_name()),
-        (10, "python3")
-    );
-    assert_eq!(process.process.cmdline, ["python3", "train.py"]);
-    assert_eq!(process.process.start_timestamp_ns(), 5);
+    assert_eq!((process.pid(), process.process_name()), (10, "python3"));
+    assert_eq!(process.process.as_ref().unwrap().cmdline, ["python3", "train.py"]);
+    assert_eq!(process.process.as_ref().unwrap().start_timestamp_ns(), 5);
 }
 
 #[test]
@@ -73,7 +70,7 @@ fn lifetimes_are_instants_and_update_names() {
         .map(|instant| {
             (
                 instant.begin,
-                decoded.tracks[&instant.track].thread.tid(),
+                decoded.tracks[&instant.track].tid(),
                 instant.name.as_str(),
             )
         })
@@ -90,7 +87,7 @@ fn lifetimes_are_instants_and_update_names() {
     );
     assert_eq!(decoded.instant("process started").note("parent"), "3");
     let worker = &decoded.tracks[&decoded.slice(1).track];
-    assert_eq!(worker.thread.thread_name(), "io");
+    assert_eq!(worker.thread_name(), "io");
 }
 
 fn process(pid: u32, name: &str) -> Event {
@@ -119,11 +116,7 @@ fn main_thread_call(correlation: u64, begin: u64) -> Event {
 fn place(decoded: &super::Decoded, correlation: u64) -> (&str, &str, u64) {
     let thread = &decoded.tracks[&decoded.slice(correlation).track];
     let process = &decoded.tracks[&thread.parent_uuid()];
-    (
-        process.process.process_name(),
-        thread.thread.thread_name(),
-        thread.uuid(),
-    )
+    (process.process_name(), thread.thread_name(), thread.uuid())
 }
 
 #[test]
@@ -194,8 +187,8 @@ fn another_program_gets_a_track_of_its_own_if_the_first_drew_anything() {
     let processes: Vec<&str> = decoded
         .tracks
         .values()
-        .filter(|track| track.process.has_pid())
-        .map(|track| track.process.process_name())
+        .filter(|track| track.process.is_some())
+        .map(TrackDescriptor::process_name)
         .collect();
     assert_eq!(processes, ["app"]);
 }
@@ -227,7 +220,7 @@ fn ranges_of_the_next_program_have_tracks_of_their_own() {
         let track = &decoded.tracks[&decoded.slice(correlation).track];
         assert_eq!(track.name(), "ROCTx ranges");
         let process = &decoded.tracks[&track.parent_uuid()];
-        (process.process.process_name(), track.uuid())
+        (process.process_name(), track.uuid())
     });
     assert_eq!(places.map(|(name, _)| name), ["sh", "sh", "app", "app"]);
     for (index, (_, uuid)) in places.iter().enumerate() {
@@ -242,7 +235,7 @@ fn a_process_without_events_is_described_too() {
         decoded
             .tracks
             .values()
-            .filter(|track| track.process.process_name() == name)
+            .filter(|track| track.process_name() == name)
             .count()
     };
     assert_eq!(named("idle"), 1);
@@ -250,6 +243,6 @@ fn a_process_without_events_is_described_too() {
         decoded
             .tracks
             .values()
-            .any(|track| track.thread.thread_name() == "waiter")
+            .any(|track| track.thread_name() == "waiter")
     );
 }
