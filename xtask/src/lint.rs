@@ -60,6 +60,14 @@ const CHECKS: [Check; 4] = [
     },
 ];
 
+/// What dependencies may be, by `deny.toml`. A tool of its own, which is not worth minutes of compiling to everybody.
+const DENY: Check = Check {
+    what: "cargo deny",
+    why: "licences, known holes and duplicates of dependencies",
+    arguments: &["deny", "check"],
+    environment: &[],
+};
+
 impl Args {
     #[expect(clippy::unused_self, reason = "every command is run by a method")]
     pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
@@ -67,7 +75,16 @@ impl Args {
         // userspace/probe does not compile without the objects.
         ebpf::build(workspace)?;
         let mut failed = Vec::new();
-        for check in &CHECKS {
+        let mut checks: Vec<&Check> = CHECKS.iter().collect();
+        if exec::find_program("cargo-deny").is_some() {
+            checks.push(&DENY);
+        } else {
+            progress::note(format_args!(
+                "SKIPPED: {}: cargo-deny is not installed; `cargo install --locked cargo-deny` does that",
+                DENY.why
+            ));
+        }
+        for check in &checks {
             let mut cargo = workspace.cargo();
             cargo
                 .args(check.arguments)
@@ -79,8 +96,8 @@ impl Args {
         }
         progress::heading(format_args!(
             "lint: {} of {} passed",
-            CHECKS.len() - failed.len(),
-            CHECKS.len()
+            checks.len() - failed.len(),
+            checks.len()
         ));
         if failed.is_empty() {
             Ok(())

@@ -26,6 +26,7 @@ mod fuzz;
 mod gen_catalog;
 mod gen_objects;
 mod lint;
+mod package;
 mod progress;
 mod rocm;
 mod setup;
@@ -79,6 +80,8 @@ commands! {
     Chaos => chaos,
     /// Run the fuzz targets of all decoders of outside bytes, by the clock
     Fuzz => fuzz,
+    /// Make what people install: tarball, .deb, .rpm, and the root of a container, from a release build
+    Package => package,
     /// Fetch real ROCm releases and run programs on them, without installing any
     Rocm => rocm,
     /// Run programs and tests on other kernels, in virtual machines

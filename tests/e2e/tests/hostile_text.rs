@@ -315,6 +315,7 @@ fn nothing_of_a_program_acts_on_a_terminal() {
     let sql: &OsStr = "SELECT * FROM rocpd_arg ORDER BY value".as_ref();
     quiet(&bench, &["summary".as_ref(), capture]);
     quiet(&bench, &["diff".as_ref(), capture, capture]);
+    quiet(&bench, &["dump".as_ref(), capture]);
     let page = outputs.directory().join("page.html");
     quiet(
         &bench,

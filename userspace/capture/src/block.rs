@@ -10,12 +10,20 @@ use crate::{
 };
 
 macro_rules! meta_kinds {
-    ($($(#[$doc:meta])* $variant:ident($type:ty) from $document:ty = $kind:ident;)*) => {
+    ($($(#[$doc:meta])* $variant:ident($type:ty) from $document:ty = $kind:ident $name:literal;)*) => {
         /// A metadata document.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Meta { $($(#[$doc])* $variant($type),)* }
 
         impl Meta {
+            /// Names of all kinds, for people.
+            pub(crate) const NAMES: &[&str] = &[$($name,)*];
+
+            /// The name of its kind.
+            pub(crate) fn name(&self) -> &'static str {
+                match self { $(Self::$variant(_) => $name,)* }
+            }
+
             pub(crate) fn kind(&self) -> u16 {
                 match self { $(Self::$variant(_) => kind::$kind,)* }
             }
@@ -43,41 +51,41 @@ macro_rules! meta_kinds {
 
 meta_kinds! {
     /// End of one drain round: every record that was in any ring when the round began stands before it.
-    Epoch(Epoch) from Epoch = EPOCH;
+    Epoch(Epoch) from Epoch = EPOCH "epoch";
     /// Where, when and how; the first block of each capture.
-    Recording(Box<Recording>) from Recording = RECORDING;
+    Recording(Box<Recording>) from Recording = RECORDING "recording";
     /// A library and its probed functions; stands before the first record of any of them.
-    Library(Box<Library>) from Library = LIBRARY;
+    Library(Box<Library>) from Library = LIBRARY "library";
     /// What is known of a process.
-    Process(Box<Process>) from Process = PROCESS;
+    Process(Box<Process>) from Process = PROCESS "process";
     /// The same moment on several clocks.
-    Clocks(ClockSnapshot) from ClockSnapshot = CLOCKS;
+    Clocks(ClockSnapshot) from ClockSnapshot = CLOCKS "clocks";
     /// A remark for the reader.
-    Notice(Notice) from Notice = NOTICE;
+    Notice(Notice) from Notice = NOTICE "notice";
     /// The state of the accounts.
-    Ledger(Box<Ledger>) from Ledger = LEDGER;
+    Ledger(Box<Ledger>) from Ledger = LEDGER "ledger";
     /// Last block of a recording that was stopped in order.
-    End(End) from End = END;
+    End(End) from End = END "end";
     /// A CPU or GPU of the node.
-    Agent(Box<Agent>) from Agent = AGENT;
+    Agent(Box<Agent>) from Agent = AGENT "agent";
     /// The same moment on a GPU's clock and on the host's.
-    GpuClock(GpuClock) from GpuClock = GPU_CLOCK;
+    GpuClock(GpuClock) from GpuClock = GPU_CLOCK "gpu_clock";
     /// A queue of a process.
-    Queue(Queue) from Queue = QUEUE;
+    Queue(Queue) from Queue = QUEUE "queue";
     /// What an `hsa_agent_t` of a process stands for.
-    AgentHandle(AgentHandle) from AgentHandle = AGENT_HANDLE;
+    AgentHandle(AgentHandle) from AgentHandle = AGENT_HANDLE "agent_handle";
     /// A code object that a process has loaded.
-    CodeObject(Box<CodeObject>) from CodeObject = CODE_OBJECT;
+    CodeObject(Box<CodeObject>) from CodeObject = CODE_OBJECT "code_object";
     /// Layout of a tracepoint's records.
-    TraceFormat(Box<TraceFormat>) from TraceFormat = TRACE_FORMAT;
+    TraceFormat(Box<TraceFormat>) from TraceFormat = TRACE_FORMAT "trace_format";
     /// Something that the driver told of.
-    KfdEvent(Box<KfdEvent>) from KfdEvent = KFD_EVENT;
+    KfdEvent(Box<KfdEvent>) from KfdEvent = KFD_EVENT "kfd_event";
     /// A number that is read now and then.
-    Counter(Box<Counter>) from Counter = COUNTER;
+    Counter(Box<Counter>) from Counter = COUNTER "counter";
     /// What such numbers were at a time.
-    CounterValues(Box<CounterValues>) from CounterValues = COUNTER_VALUES;
+    CounterValues(Box<CounterValues>) from CounterValues = COUNTER_VALUES "counter_values";
     /// Which process an address-space number stands for.
-    Pasid(Pasid) from Pasid = PASID;
+    Pasid(Pasid) from Pasid = PASID "pasid";
 }
 
 /// A block as read.

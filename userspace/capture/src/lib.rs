@@ -41,6 +41,7 @@
 
 mod block;
 pub mod counter;
+pub mod dump;
 pub mod format;
 pub mod gpu;
 pub mod ledger;

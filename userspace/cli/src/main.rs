@@ -72,6 +72,7 @@ fn main() -> ExitCode {
         Some(Command::Query(args)) => post::query(args),
         Some(Command::Diff(args)) => post::diff(args),
         Some(Command::Merge(args)) => post::merge(args),
+        Some(Command::Dump(args)) => post::dump(args),
         Some(Command::List(args)) if args.rocprofv3 => shell::print(&rocprofv3::markdown(&command)),
         Some(Command::List(args)) => list::run(args),
         Some(Command::Topology(args)) => inspect::topology(args),

@@ -200,6 +200,7 @@ fn captures_that_are_not_whole_have_a_status_of_their_own() {
             &["query", path, "SELECT count(*) AS n FROM regions"],
             &["diff", path, other],
             &["diff", other, path],
+            &["dump", path],
             &["merge", path, other, "-d", out],
             &["report", path, "-o", &page],
         ] {

@@ -104,6 +104,40 @@ fn sql_answers_or_says_what_is_wrong() {
 }
 
 #[test]
+fn a_dump_has_a_line_for_each_block_and_record() {
+    let directory = TempDir::new().unwrap();
+    let path = capture(directory.path(), "a", BOOT, 0);
+    let path = path.to_str().unwrap();
+    let all = gputrace(&["dump", path]);
+    assert!(all.status.success(), "{}", stderr(&all));
+    let text = stdout(&all);
+    assert!(text.lines().next().unwrap().contains(" recording "), "{text}");
+    assert!(text.lines().last().unwrap().contains(" end "), "{text}");
+    let calls = stdout(&gputrace(&["dump", path, "--kind", "span,unfinished"]));
+    assert_eq!(calls.lines().count(), 20, "{calls}");
+    assert!(
+        calls
+            .lines()
+            .all(|line| line.contains(" domain=H") && line.contains(" args=["))
+    );
+    let three = stdout(&gputrace(&["dump", path, "--kind=span", "--limit=3"]));
+    assert_eq!(
+        three.lines().collect::<Vec<_>>(),
+        calls.lines().take(3).collect::<Vec<_>>()
+    );
+    assert_eq!(gputrace(&["dump", path, "--kind", "spam"]).status.code(), Some(2));
+
+    // What is whole of a damaged one is shown.
+    let bytes = fs::read(path).unwrap();
+    let cut = directory.path().join("cut.gtcap");
+    fs::write(&cut, &bytes[..bytes.len() - 1]).unwrap();
+    let dump = gputrace(&["dump", cut.to_str().unwrap()]);
+    assert_eq!(dump.status.code(), Some(15), "{}", stderr(&dump));
+    assert_eq!(stdout(&dump).lines().count(), text.lines().count() - 1);
+    assert!(stderr(&dump).contains("ends inside a block"), "{}", stderr(&dump));
+}
+
+#[test]
 fn a_difference_names_what_became_slower() {
     let directory = TempDir::new().unwrap();
     let before = capture(directory.path(), "a", BOOT, 0);

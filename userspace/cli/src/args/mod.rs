@@ -25,7 +25,7 @@ pub(crate) use self::{
 };
 use crate::{
     inspect::{DoctorArgs, KfdArgs, PsArgs, TopologyArgs, VerifyArgs, WorkArgs},
-    post::{DiffArgs, FilterArgs, MergeArgs, QueryArgs, ReportArgs, SummaryCommand},
+    post::{DiffArgs, DumpArgs, FilterArgs, MergeArgs, QueryArgs, ReportArgs, SummaryCommand},
 };
 
 /// First lines of the help: what people type.
@@ -109,6 +109,8 @@ pub(crate) enum Command {
     Diff(Box<DiffArgs>),
     /// Make outputs of several captures, of one host or several, on one timeline.
     Merge(Box<MergeArgs>),
+    /// Print the blocks and records of a capture as they are stored, for developers of gputrace.
+    Dump(DumpArgs),
     /// List what can be traced.
     List(ListArgs),
     /// Show the agents: GPUs and CPUs with their memory, caches and links.
@@ -152,6 +154,7 @@ impl Command {
                 | Self::Query(_)
                 | Self::Diff(_)
                 | Self::Merge(_)
+                | Self::Dump(_)
         )
     }
 }

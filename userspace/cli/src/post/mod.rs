@@ -1,6 +1,8 @@
-//! What can be done with captures after a recording, without root: filters, `summary`, `query`, `diff`, `report`, `merge`.
+//! What can be done with captures after a recording, without root: filters, `summary`, `query`, `diff`, `report`, `merge`,
+//! `dump`.
 
 mod diff;
+mod dump;
 mod filter;
 mod merge;
 mod query;
@@ -15,6 +17,7 @@ use gputrace_timeline::Timeline;
 
 pub(crate) use self::{
     diff::{DiffArgs, run as diff},
+    dump::{DumpArgs, run as dump},
     filter::FilterArgs,
     merge::{MergeArgs, run as merge},
     query::{QueryArgs, run as query},

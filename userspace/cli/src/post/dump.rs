@@ -1,0 +1,67 @@
+//! `gputrace dump`: what stands in a capture, block by block, for those who work on gputrace.
+
+use std::{
+    io::{self, BufWriter, Write as _},
+    path::PathBuf,
+};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use gputrace_capture::{
+    CaptureReader,
+    dump::{DumpError, Kind, Selection, dump},
+};
+use gputrace_text::{Line, terminal};
+
+use crate::{exit, say};
+
+/// Options of `dump`.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Examples:
+  gputrace dump run.gtcap --limit 20
+  gputrace dump run.gtcap --kind library,span,notice
+
+A line has the place in the file in bytes, the kind of the block or record, and its fields, as they are stored: times in ns
+of CLOCK_BOOTTIME, addresses and flags in hex. Metadata is JSON.")]
+pub(crate) struct DumpArgs {
+    /// The capture (.gtcap).
+    pub(crate) capture: PathBuf,
+    /// Only blocks and records of these kinds (repeat or separate by commas).
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = str::parse::<Kind>)]
+    pub(crate) kind: Vec<Kind>,
+    /// Print at most so many lines.
+    #[arg(long, value_name = "LINES")]
+    pub(crate) limit: Option<u64>,
+}
+
+/// Prints the blocks and records of a capture.
+pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
+    let context = || format!("cannot read {}", args.capture.display());
+    let mut reader = CaptureReader::open(&args.capture).with_context(context)?;
+    let selection = Selection {
+        kinds: args.kind.clone(),
+        limit: args.limit,
+    };
+    let mut out = BufWriter::new(terminal::stdout().lock());
+    let printed = dump(&mut reader, &selection, &mut |line| {
+        writeln!(out, "{}", Line::new(line))
+    });
+    let written = printed.and_then(|dumped| {
+        out.flush()?;
+        Ok(dumped)
+    });
+    let dumped = match written {
+        // Nobody may be reading any more (`gputrace dump … | head`).
+        Err(DumpError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
+        Err(DumpError::Read(error)) => return Err(error).with_context(context),
+        other => other?,
+    };
+    let why = match reader.truncation() {
+        Some(truncation) => format!("the capture is incomplete: {truncation}"),
+        None if dumped.is_whole => return Ok(0),
+        None => "the capture has no end mark: the recorder was killed or ran out of space".to_owned(),
+    };
+    say(&format!("warning: {why}"));
+    Ok(exit::INCOMPLETE)
+}
