@@ -79,7 +79,8 @@ pub enum WriteFailure {
     },
     /// Who reads the capture as it grows is too far behind: see [`CaptureWriter::limit`].
     #[error(
-        "{most} bytes of the recording wait for who reads it, who has paused; what comes until some of them are read is lost"
+        "the reader of the output has paused, and {most} bytes wait for it; records are lost \
+         until it reads on"
     )]
     Unread {
         /// The limit.

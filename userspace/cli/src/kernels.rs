@@ -13,11 +13,11 @@ use crate::args::boolean;
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Kernels in the outputs (the capture has them all)")]
 pub(crate) struct KernelArgs {
-    /// Show only dispatches of kernels with a match of this regular expression in their names, as shown.
+    /// Show only dispatches of kernels whose names, as shown, match this regular expression.
     #[arg(long, value_name = "REGEX", value_parser = regex)]
     pub(crate) kernel_include_regex: Option<Regex>,
 
-    /// Show no dispatches of kernels with a match of this regular expression in their names, as shown.
+    /// Hide dispatches of kernels whose names, as shown, match this regular expression.
     #[arg(long, value_name = "REGEX", value_parser = regex)]
     pub(crate) kernel_exclude_regex: Option<Regex>,
 
@@ -25,8 +25,8 @@ pub(crate) struct KernelArgs {
     #[arg(long, value_name = "RANGES", value_parser = str::parse::<Iterations>)]
     pub(crate) kernel_iteration_range: Vec<Iterations>,
 
-    /// Call kernels as the innermost range (roctxRangePush) in which they were launched, or the last mark in it. Recordings see ranges
-    /// for that also without --marker-trace.
+    /// Name kernels after the innermost range (roctxRangePush) in which they were launched, or the
+    /// last mark in it. Recordings see ranges for this even without --marker-trace.
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) kernel_rename: bool,
@@ -36,7 +36,8 @@ pub(crate) struct KernelArgs {
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) mangled_kernels: bool,
 
-    /// Show names of kernels without return types, scopes, template arguments and parameters; goes before -M.
+    /// Show names of kernels without return types, scopes, template arguments and parameters. Takes
+    /// precedence over -M.
     #[arg(short = 'T', long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) truncate_kernels: bool,

@@ -8,6 +8,8 @@
 )]
 
 mod args;
+#[cfg(test)]
+mod documented;
 mod domains;
 mod effective;
 mod exit;

@@ -29,7 +29,7 @@ pub(crate) struct SummaryArgs {
     #[arg(short = 'u', long, value_enum, value_name = "UNIT", default_value = "nsec")]
     pub(crate) summary_units: Unit,
 
-    /// Show also these percentiles of the durations in rocprofv3's tables, each to within 1 %
+    /// Also show these percentiles of the durations in rocprofv3's tables, each to within 1 %
     /// [default if given without a value: 50,95,99].
     #[arg(long, num_args = 0..=1, require_equals = true, value_name = "LIST", value_parser = percentile,
           value_delimiter = ',', default_missing_values = ["50", "95", "99"])]

@@ -11,7 +11,11 @@ mod common;
 
 use std::{fs, path::Path};
 
-use common::{BOOT, capture, gputrace, stderr, stdout};
+use common::{
+    BOOT, capture,
+    documents::{self, Shown},
+    gputrace, stderr, stdout,
+};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -312,4 +316,66 @@ fn a_report_is_one_page() {
     assert!(html.starts_with("<!DOCTYPE html>") && html.contains("hipMemcpy"));
     let beside = gputrace(&["report", path.to_str().unwrap()]);
     assert!(beside.status.success() && path.with_extension("html").exists());
+}
+
+/// Exit codes with which a command that the documentation shows may end, `None` if it is not run here: it needs root or
+/// a GPU, writes elsewhere, or shows a placeholder.
+fn ends_with(shown: &Shown) -> Option<&'static [i32]> {
+    let is_elsewhere = |word: &String| word.starts_with(['/', '~']) || word.contains('*') || word == "otf2";
+    let command = shown.arguments.first()?;
+    if shown.arguments.iter().skip(1).any(is_elsewhere) {
+        return None;
+    }
+    match command.as_str() {
+        // Also on a machine without a GPU.
+        "topology" | "ps" | "list" | "completions" | "man" => Some(&[0]),
+        "export" | "summary" | "report" | "query" | "diff" | "merge" => Some(&[0]),
+        // Without root, or where the kernel allows no BPF.
+        "doctor" if shown.arguments.len() == 1 => Some(&[0, 1, 6, 7]),
+        _ => None,
+    }
+}
+
+#[test]
+fn commands_of_the_documentation_run() {
+    let directory = TempDir::new().unwrap();
+    let made = capture(directory.path(), "a", BOOT, 0);
+    let other = capture(directory.path(), "b", BOOT, 0);
+    let mut ran: Vec<Shown> = Vec::new();
+    for page in documents::pages() {
+        for shown in page.commands() {
+            let Some(codes) = ends_with(&shown) else { continue };
+            if ran.iter().any(|before| before.arguments == shown.arguments) {
+                continue;
+            }
+            // Captures of any name are there.
+            for name in shown.arguments.iter().filter(|name| name.ends_with(".gtcap")) {
+                let from = if name.contains('2') { &other } else { &made };
+                fs::copy(from, directory.path().join(name)).unwrap();
+            }
+            fs::create_dir_all(directory.path().join("out")).unwrap();
+            // An earlier report is not written over.
+            let pages = fs::read_dir(directory.path())
+                .unwrap()
+                .map(|entry| entry.unwrap().path());
+            for old in pages.filter(|path| path.extension().is_some_and(|extension| extension == "html")) {
+                fs::remove_file(old).unwrap();
+            }
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_gputrace"));
+            let output = command
+                .args(&shown.arguments)
+                .current_dir(directory.path())
+                .output()
+                .unwrap();
+            assert!(
+                output.status.code().is_some_and(|code| codes.contains(&code)),
+                "{}: gputrace {:?}: {}",
+                page.name(),
+                shown.arguments,
+                stderr(&output)
+            );
+            ran.push(shown);
+        }
+    }
+    assert!(ran.len() > 25, "only {} commands were run", ran.len());
 }

@@ -472,8 +472,9 @@ impl Collector {
         let untold: u64 = counters.iter().map(|cpu| cpu.untold_libraries).sum();
         if untold > 0 {
             let text = format!(
-                "{untold} times a program mapped a library or loaded kernels, and the rings had no room to tell of it: calls or \
-                 names of kernels may be missing (larger --ring-size helps)"
+                "{untold} times a program mapped a library or loaded kernels while the ring \
+                 buffers were full: calls or names of kernels may be missing (a larger \
+                 --ring-size helps)"
             );
             self.books.meta(&Notice { time, text }.into());
         }

@@ -1,6 +1,6 @@
 //! Loads gputrace's eBPF programs into the kernel and attaches them.
 //!
-//! There are two objects, because no loader does everything (measured; see ARCHITECTURE.md):
+//! There are two objects, because no loader does everything (measured; see docs/decisions/0002-two-loaders.md):
 //!
 //! * [`calls::Calls`] is the user half of `ebpf/probes`: the programs on API functions, loaded with
 //!   libbpf because only that attaches hundreds of functions with one `uprobe_multi` link, which is

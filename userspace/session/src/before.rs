@@ -25,8 +25,9 @@ pub(crate) fn held(paths: &Paths, pid: u32) -> Option<String> {
         memory.join(", ")
     };
     Some(format!(
-        "When the recording began, process {pid} had {of_kernels} queues for kernels, {} others and {memory}, says the driver. \
-         None of that is an event of the recording; queues are found when work for them comes.",
+        "According to the driver, process {pid} had {of_kernels} queues for kernels, {} others \
+         and {memory} when the recording began. The recording has no events for these; queues are \
+         found when work arrives in them.",
         queues.len() - of_kernels
     ))
 }
@@ -64,7 +65,7 @@ mod tests {
         write(root, "vram_100", "0\n");
         let text = held(&paths, 47).unwrap();
         assert!(
-            text.contains("1 others and 4294967296 bytes of the memory of GPU 99,"),
+            text.contains("1 others and 4294967296 bytes of the memory of GPU 99 when"),
             "{text}"
         );
         assert_eq!(held(&paths, 48), None);

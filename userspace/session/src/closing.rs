@@ -160,9 +160,9 @@ impl Recorder<'_> {
 fn missed(count: u64) -> Option<String> {
     (count != 0).then(|| {
         format!(
-            "at {count} events on tracepoints (ioctls, tracepoints of the driver, ends of processes), of whatever \
-             process, the kernel ran no program of gputrace, because another operation of BPF was under way on the \
-             processor: they are in no account"
+            "the kernel skipped gputrace's programs at {count} tracepoint events of any process \
+             (ioctls, tracepoints of the driver, ends of processes), because another BPF \
+             operation was running on that CPU: these events are in no account"
         )
     })
 }

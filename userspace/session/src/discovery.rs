@@ -65,8 +65,8 @@ impl Recorder<'_> {
     fn tell_missed(&self, pid: u32, since: u64) {
         let missed = Duration::from_nanos(clocks::now().saturating_sub(since));
         let text = format!(
-            "process {pid} mapped a library that was not known before; calls that it made within {missed:.0?} \
-             until the probes were on are not recorded"
+            "process {pid} mapped a library that was not known before; calls that it made in the \
+             {missed:.0?} until the probes were on are not recorded"
         );
         self.collector.append(notice(text.clone()));
         self.tell(&text);
@@ -249,8 +249,8 @@ impl Recorder<'_> {
     pub(crate) fn tell_stuck(&self) {
         for pid in gputrace_reader::take_stuck() {
             self.remark(format!(
-                "process {pid} does not answer when its memory is read (userfaultfd, or a file system that hangs): what was \
-                 to be read there is missing"
+                "process {pid} does not answer when its memory is read (userfaultfd, or a file \
+                 system that hangs): names and values from there are missing"
             ));
         }
     }

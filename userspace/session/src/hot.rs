@@ -172,8 +172,10 @@ impl Hot {
             limited.is_cooled = true;
             removed.append(&mut limited.probes);
             told.push(format!(
-                "{} was called so often that its probes took about {percent} % of a CPU, so they were taken away: none of its calls \
-                 from here on is recorded or counted. --max-probe-time=0 keeps them, --exclude-functions leaves it out from the start",
+                "{} was called so often that its probes took about {percent} % of a CPU, so they \
+                 were removed: its calls are neither recorded nor counted from here on. \
+                 --max-probe-time=0 keeps the probes, --exclude-functions leaves the function out \
+                 from the start",
                 limited.name
             ));
         }

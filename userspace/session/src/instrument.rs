@@ -298,16 +298,17 @@ impl Instruments {
             .filter(|library| !self.found.contains(*library))
             .map(|library| {
                 format!(
-                    "no program that was traced had a library {} mapped; `cat /proc/PID/maps` lists what a process has, and \
-                     `ldd` what a program begins with",
+                    "no program that was traced had a library {} mapped; `cat /proc/PID/maps` \
+                     lists what a process has mapped, and `ldd` what a program loads at its start",
                     library.display()
                 )
             })
             .collect();
         if self.others.kokkos && !self.kokkos.any() {
             told.push(
-                "--kokkos-trace: no program that was traced had a tool library of Kokkos, which is whom Kokkos tells what \
-                 it does. Let KOKKOS_TOOLS_LIBS (before Kokkos 4: KOKKOS_PROFILE_LIBRARY) name one, any will do"
+                "--kokkos-trace: no program that was traced had a tool library of Kokkos, and \
+                 Kokkos reports only to such a library. Set KOKKOS_TOOLS_LIBS (before Kokkos 4: \
+                 KOKKOS_PROFILE_LIBRARY) to one; any will do"
                     .to_owned(),
             );
         }

@@ -690,8 +690,8 @@ impl Recorder<'_> {
         let refused = self.inbox.take_refused();
         if refused != 0 {
             self.remark(format!(
-                "so much happened at once that {refused} piece(s) of news about processes were passed over: names of \
-                 processes and threads may be missing"
+                "so much happened at once that {refused} events of processes were dropped: names \
+                 of processes and threads may be missing"
             ));
         }
         let due = self.ticks.is_multiple_of(TICKS_PER_LOOK);

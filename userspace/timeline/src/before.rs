@@ -83,10 +83,11 @@ impl Before {
         let OldQueues { found, with_gpu } = queues;
         (found > 0).then(|| {
             format!(
-                "{found} queues were in use before the recording, or this part of it, began. They were found when work for them rang their doorbells; the GPU of \
-                 {with_gpu} of them is known. {} streams with work are older, or were made by calls that are not recorded: they are \
-                 known by their handles, without flags and priority. Older queues and streams without work meanwhile are not \
-                 found.",
+                "{found} queues were in use before the recording, or this part of it, began. They \
+                 were found when their doorbells rang; the GPU of {with_gpu} of them is known. {} \
+                 streams with work are older, or were made by calls that are not recorded: only \
+                 their handles are known, not their flags and priority. Older queues and streams \
+                 without work in the recording are not found.",
                 self.old.len()
             )
         })

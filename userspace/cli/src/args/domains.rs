@@ -39,25 +39,28 @@ domain_args! {
     hsa_finalizer_trace | "hsa-finalize-trace";
     /// Kernel dispatches: what ran on which GPU and queue, when, and who asked for it.
     kernel_trace;
-    /// Copies that engines of a GPU do.
+    /// Copies done by a GPU's engines.
     memory_copy_trace;
     /// Requests to the driver: every ioctl on /dev/kfd with its arguments and result. Not part of -s.
     kfd_trace;
-    /// What the driver tells of: queues evicted and restored, migrations, page faults, resets, throttling; of all
-    /// processes. Not part of -s.
+    /// What the driver reports, for all processes: queues evicted and restored, migrations, page
+    /// faults, resets, throttling. Not part of -s.
     kfd_events | "kfd-page-migration-trace" | "kfd-page-mapping-trace" | "kfd-queue-trace" | "kfd-dropped-events-trace";
-    /// The driver's tracepoints: buffers made, moved and mapped, interrupts, jobs; of all processes. Not part of -s.
+    /// The driver's tracepoints, for all processes: buffers created, moved and mapped, interrupts,
+    /// jobs. Not part of -s.
     driver_trace;
-    /// When traced threads had no processor: sleeping, or waiting for one. Not part of -s.
+    /// When traced threads had no CPU: asleep, or waiting for one. Not part of -s.
     sched;
     /// Markers and ranges of ROCTx and of rocprofiler-systems' user API.
     marker_trace;
-    /// Kernels, regions, copies and fences of Kokkos, as it tells them to a tool library (KOKKOS_TOOLS_LIBS); with markers, and kernels
-    /// named by them.
+    /// Kernels, regions, copies and fences that Kokkos reports to its tool library
+    /// (KOKKOS_TOOLS_LIBS). Includes markers, and names kernels by them.
     kokkos_trace;
-    /// Memory that HSA allocates and frees, and what HIP was asked for: which agent's, address, bytes; what was never freed.
+    /// Memory that HSA allocates and frees, and what programs ask HIP for: agent, address, bytes,
+    /// and what was never freed.
     memory_allocation_trace;
-    /// Scratch memory that queues are given for kernels with more private memory than registers hold, and lose.
+    /// Scratch memory of queues, as it comes and goes: private memory of kernels that does not fit
+    /// into registers.
     scratch_memory_trace;
     /// RCCL, the collectives: nccl*.
     rccl_trace;
@@ -65,7 +68,8 @@ domain_args! {
     rocdecode_trace;
     /// JPEG decoding: rocJpeg*.
     rocjpeg_trace;
-    /// What applications call and what comes of it: the HIP runtime API, kernels, copies, memory, markers, collectives (the default).
+    /// What applications call, and the work that follows: the HIP runtime API, kernels, copies,
+    /// memory, markers, collectives (the default).
     runtime_trace = 'r';
     /// Everything: HIP, HSA, kernels, copies, memory, markers, collectives.
     sys_trace = 's';

@@ -10,38 +10,40 @@ use regex::Regex;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Other functions")]
 pub(crate) struct FunctionArgs {
-    /// Trace also the exported functions of this library: a path, a name such as librocblas.so, which is its soname up
-    /// to a version, or a build id; repeat for more. --include and --exclude choose among them.
+    /// Also trace the exported functions of this library: a path, a name such as librocblas.so (its
+    /// soname, up to a version), or a build id. Repeat for more libraries. --include and --exclude
+    /// choose among the functions.
     #[arg(long, value_name = "PATH")]
     pub(crate) library: Vec<PathBuf>,
 
-    /// Trace also functions of the program itself whose names match this regular expression, exported or not.
+    /// Also trace functions of the program itself whose names match this regular expression,
+    /// exported or not.
     #[arg(long, value_name = "REGEX")]
     pub(crate) functions: Option<Regex>,
 
-    /// With --functions: but not those whose names match.
+    /// With --functions: leave out those whose names match.
     #[arg(long, value_name = "REGEX", requires = "functions")]
     pub(crate) exclude_functions: Option<Regex>,
 
-    /// With --functions: but not those of fewer instructions.
+    /// With --functions: leave out those with fewer instructions.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "functions")]
     pub(crate) min_instructions: usize,
 
-    /// With --functions: also those of libraries whose paths match.
+    /// With --functions: also search libraries whose paths match.
     #[arg(long, value_name = "REGEX", requires = "functions")]
     pub(crate) module_include: Option<Regex>,
 
-    /// Refuse to trace more than so many of these functions in one file.
+    /// Refuse to trace more than this many of these functions in one file.
     #[arg(long, value_name = "N", default_value_t = 2000)]
     pub(crate) max_functions: usize,
 
-    /// Record at most so many calls of each of these functions in a second, and count the rest as lost; 0 for no
-    /// limit.
+    /// Record at most this many calls per second of each of these functions, and count the rest as
+    /// lost. 0: no limit.
     #[arg(long, value_name = "N", default_value_t = 250_000)]
     pub(crate) max_call_rate: u64,
 
-    /// Take the probes off one of these functions, for the rest of the recording, when they take more than this of the time of
-    /// one CPU for some seconds; 0 to keep them.
+    /// Remove the probes of one of these functions, for the rest of the recording, when they take
+    /// more than this share of one CPU for some seconds. 0: keep them.
     #[arg(long, value_name = "PERCENT", default_value_t = 50)]
     pub(crate) max_probe_time: u32,
 }

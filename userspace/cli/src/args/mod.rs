@@ -64,8 +64,8 @@ Exit status: that of the program, if gputrace started one and its recording succ
                                             14  the file is there already (--force)
                                             15  the capture is damaged or has no end:
                                                 the outputs have all that can be read
-                                           130  given up by a second Ctrl-C; of export,
-                                                query and so on: by Ctrl-C (143: SIGTERM)";
+                                           130  stopped by a second Ctrl-C; export, query
+                                                and so on: by Ctrl-C (143: SIGTERM)";
 
 /// Trace AMD GPU work (HIP, HSA) of unmodified, even already running, programs, from outside.
 #[derive(Debug, Parser)]
@@ -95,19 +95,20 @@ pub(crate) struct Cli {
 /// What to do instead of recording.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make outputs of a capture.
+    /// Make outputs from a capture.
     ///
-    /// Files of the same names are replaced, as by rocprofv3; those of an earlier export that this one does not make stay.
+    /// Files of the same names are replaced, as rocprofv3 does. Files of an earlier export that
+    /// this one does not make stay.
     Export(Box<ExportArgs>),
     /// Print where the time went in a capture.
     Summary(Box<SummaryCommand>),
-    /// Make one page of HTML of a capture: timeline, tables, histograms, losses.
+    /// Make one page of HTML from a capture: timeline, tables, histograms, losses.
     Report(Box<ReportArgs>),
     /// Execute SQL over a capture, with rocpd's tables and views.
     Query(Box<QueryArgs>),
     /// Compare two captures: which kernels and calls became slower or faster.
     Diff(Box<DiffArgs>),
-    /// Make outputs of several captures, of one host or several, on one timeline.
+    /// Make outputs from several captures, of one host or several, on one timeline.
     Merge(Box<MergeArgs>),
     /// Print the blocks and records of a capture as they are stored, for developers of gputrace.
     Dump(DumpArgs),
@@ -119,9 +120,9 @@ pub(crate) enum Command {
     Ps(PsArgs),
     /// Show what a process holds in the driver, and how fast it changes.
     Kfd(KfdArgs),
-    /// Find out by trying what can be recorded here, and what to do about the rest.
+    /// Try what can be recorded here, and say what to do about the rest.
     Doctor(DoctorArgs),
-    /// Verify on this machine's GPU that recordings are true.
+    /// Check on this machine's GPU that recordings are right.
     ///
     /// Takes about a minute: a bundled program asks the GPU's runtime for the times of its kernels and copies, and is recorded in
     /// every mode meanwhile.

@@ -15,10 +15,10 @@ pub(crate) struct OutputArgs {
     #[arg(short = 'd', long, value_name = "DIR")]
     pub(crate) output_directory: Option<PathBuf>,
 
-    /// First part of every file name [default: %pid%]. Placeholders: %hostname%, %pid%, %ppid%, %nid%, %rank%, %size%, %job%,
-    /// %tag%, %argv%, %argN%, %cwd%, %launch_time%, %launch_date%, %env{NAME}%. With - and -f text or -f ndjson, lines go to
-    /// stdout (while recording, and no file is kept). Values are parts of file names: '_' stands for '/' and dots at the
-    /// beginning.
+    /// First part of every file name [default: %pid%]. Placeholders: %hostname%, %pid%, %ppid%,
+    /// %nid%, %rank%, %size%, %job%, %tag%, %argv%, %argN%, %cwd%, %launch_time%, %launch_date%,
+    /// %env{NAME}%. In their values, '_' replaces '/' and leading dots. With - and -f text or -f
+    /// ndjson, lines go to stdout while recording, and no file is kept.
     #[arg(short = 'o', long, value_name = "NAME")]
     pub(crate) output_file: Option<String>,
 
@@ -34,22 +34,23 @@ pub(crate) struct OutputArgs {
     )]
     pub(crate) output_format: Vec<Format>,
 
-    /// Write also the effective options, NAME_config.json (of recordings only).
+    /// Also write the effective options to NAME_config.json (recordings only).
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) output_config: bool,
 
-    /// Replace an earlier recording of the same name: all files that gputrace makes under it are removed, its report (NAME.html)
-    /// among them. Of recordings only: `export` and `merge` replace the files that they make, as rocprofv3 does, and leave others.
+    /// Replace an earlier recording of the same name: remove all files that gputrace makes under
+    /// that name, including its report (NAME.html). For recordings only: `export` and `merge`
+    /// always replace the files that they make, as rocprofv3 does, and leave others alone.
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// Write the formats only if the capture has at least so many KB.
+    /// Write the formats only if the capture is at least this large, in KB.
     #[arg(long, value_name = "KB", default_value_t = 0, hide_default_value = true)]
     pub(crate) minimum_output_data: u32,
 
-    /// How agents are called: "Agent N" by the number of the node (absolute) or among all agents that are visible (relative),
-    /// or "GPU N" and "CPU N" (type-relative).
+    /// How agents are named: "Agent N", numbered by node (absolute) or among all visible agents
+    /// (relative), or "GPU N" and "CPU N" (type-relative).
     #[arg(
         short = 'A',
         long,
@@ -59,12 +60,13 @@ pub(crate) struct OutputArgs {
     )]
     pub(crate) agent_index: AgentIndex,
 
-    /// With -f csv: write also statistics, NAME_DOMAIN_stats.csv and NAME_domain_stats.csv.
+    /// With -f csv: also write statistics, NAME_DOMAIN_stats.csv and NAME_domain_stats.csv.
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) stats: bool,
 
-    /// With -f csv: write also NAME_arguments.csv, a row for each argument and each result of a call.
+    /// With -f csv: also write NAME_arguments.csv, with a row for each argument and each result of
+    /// a call.
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) csv_arguments: bool,
@@ -75,20 +77,22 @@ pub(crate) struct OutputArgs {
           value_parser = boolean, action = ArgAction::Set)]
     pub(crate) wall_clock: Option<bool>,
 
-    /// With -f pftrace: rows of GPU work are those of HSA queues (the default). With =False they are
-    /// those of HIP streams, as rocprofv3 has them without this option; work whose stream is not known is in a
-    /// row of its own.
+    /// With -f pftrace: show GPU work in one row per HSA queue (the default). With =False, in one
+    /// row per HIP stream, as rocprofv3 does without this option; work whose stream is not known
+    /// has a row of its own.
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "true", hide_default_value = true)]
     pub(crate) group_by_queue: bool,
 
-    /// With -f pftrace: compress the trace (deflate), to about a sixth of the size. Viewers read it as it is; it takes longer to make.
+    /// With -f pftrace: compress the trace (deflate) to about a sixth of its size. Viewers open it
+    /// directly; it takes longer to write.
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) perfetto_compress: bool,
 
-    /// Show only what programs did between roctxProfilerResume and roctxProfilerPause, or the like of hipProfilerStart,
-    /// roctracer_start and rocprofsys_user_start_trace; the capture has it all.
+    /// Show only what programs did between roctxProfilerResume and roctxProfilerPause, or between
+    /// similar calls (hipProfilerStart, roctracer_start, rocprofsys_user_start_trace). The capture
+    /// has everything.
     #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) selected_regions: bool,
@@ -105,11 +109,11 @@ pub(crate) struct OutputArgs {
 /// Ways to number agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AgentIndex {
-    /// By the number of the node.
+    /// Numbered by node.
     Absolute,
-    /// By the number among all visible agents.
+    /// Numbered among all visible agents.
     Relative,
-    /// By the number among visible agents of the kind.
+    /// Numbered among visible agents of the same kind.
     TypeRelative,
 }
 

@@ -27,8 +27,9 @@ pub(crate) struct RecordArgs {
     )]
     pub(crate) pids: Vec<u32>,
 
-    /// Take options from this YAML or JSON file: `jobs:` with a list of jobs, each of options and their values. Of several
-    /// jobs each runs the program, and its outputs go to pass_1, pass_2, ...
+    /// Take options from this YAML or JSON file: `jobs:` with a list of jobs, each with options and
+    /// their values. Each job runs the program once. Outputs of several jobs go to pass_1, pass_2,
+    /// ...
     #[arg(short = 'i', long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
 
@@ -40,9 +41,9 @@ pub(crate) struct RecordArgs {
     #[arg(long, requires = "pids")]
     pub(crate) wait: bool,
 
-    /// Trace also the processes that a traced one creates. With =False, -p puts breakpoints only into the
-    /// processes named; otherwise every process that maps the same libraries has them, and pays for the
-    /// first look at each call.
+    /// Also trace the processes that a traced process creates. With =False, -p puts breakpoints
+    /// only into the processes named. Otherwise every process that maps the same libraries has
+    /// breakpoints, and pays for the first check of each call.
     #[arg(long, visible_alias = "attach-children", num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
           value_parser = boolean, action = ArgAction::Set, default_value = "true", hide_default_value = true)]
     pub(crate) follow_forks: bool,
@@ -55,8 +56,9 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "MSEC", conflicts_with = "duration")]
     pub(crate) attach_duration_msec: Option<u64>,
 
-    /// Record only now and then: after a delay, for a time, so often (0: without end); e.g. 1:0.5:3. Several one after the other.
-    /// What begins in such a period is recorded, also if it ends later.
+    /// Record only in periods: wait DELAY, record for TIME, and do so REPEAT times (0: without
+    /// end), e.g. 1:0.5:3. Give several to run them one after the other. What begins in a period is
+    /// recorded, even if it ends later.
     #[arg(short = 'P', long, value_name = "DELAY:TIME:REPEAT", value_parser = str::parse::<Triple>)]
     pub(crate) collection_period: Vec<Triple>,
 
@@ -76,8 +78,8 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "REGEX", help_heading = "What to trace")]
     pub(crate) exclude: Option<Regex>,
 
-    /// Trace also those of HSA's polling functions (hsa_signal_load_* and the like, called millions of
-    /// times a second, hence off) whose names match.
+    /// Also trace those of HSA's polling functions whose names match (hsa_signal_load_* and
+    /// similar). They are off because programs call them millions of times a second.
     #[arg(long, value_name = "REGEX", help_heading = "What to trace")]
     pub(crate) hsa_include: Option<Regex>,
 
@@ -89,8 +91,9 @@ pub(crate) struct RecordArgs {
     #[arg(long, value_name = "TRACEPOINT", value_delimiter = ',', value_parser = tracepoint, help_heading = "What to trace")]
     pub(crate) tracepoint: Vec<String>,
 
-    /// Read clocks, power, temperatures, memory and use of the GPUs and of the traced processes on them HZ times a second (1 to
-    /// 100; 1 without a number). Each reading takes a GPU's firmware up to milliseconds. What is read while a kernel runs is in NAME_counter_collection.csv as well.
+    /// Read clocks, power, temperatures, memory and use of the GPUs, and of the traced processes on
+    /// them, HZ times a second (1 to 100; default 1). A reading can take a GPU's firmware
+    /// milliseconds. What is read while a kernel runs is also in NAME_counter_collection.csv.
     #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true, default_missing_value = "1",
           value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "What to trace")]
     pub(crate) counters: Option<u32>,

@@ -16,8 +16,8 @@ pub(crate) struct TuningArgs {
     #[arg(long, value_enum, default_value = "auto")]
     pub(crate) kfd_probes: KfdProbes,
 
-    /// Records of each tracepoint in a second (--driver-trace, --tracepoint); what is beyond is counted and left out. 0: no
-    /// limit.
+    /// Record at most this many events per second of each tracepoint (--driver-trace,
+    /// --tracepoint), and count the rest as lost. 0: no limit.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) tracepoint_rate: u64,
 
@@ -29,21 +29,24 @@ pub(crate) struct TuningArgs {
     #[arg(long, value_name = "N", default_value_t = 4096)]
     pub(crate) max_threads: u32,
 
-    /// What looking at queues, which times kernels without completion signals, may take of one core; 0: no looks.
+    /// Share of one core that may be spent on timing kernels that have no completion signals. 0: do
+    /// not time them.
     ///
-    /// Most kernels of a process that was attached to have no completion signals. They are timed by looks at how far their
-    /// queues were taken: the more looks, the narrower the windows. Nobody looks while nothing is queued. Without looks it is
-    /// only known of these kernels when they were submitted, and at the end of the recording whether they were taken.
+    /// Most kernels of a process that gputrace attached to have no completion signals. gputrace
+    /// times them by looking at how far the GPU has read their queues: the more looks, the narrower
+    /// the windows. It does not look while queues are empty. Without looks, only the submission of
+    /// these kernels is known, and at the end of the recording whether the GPU had read them.
     #[arg(long, value_name = "PERCENT", default_value = "2", value_parser = share)]
     pub(crate) look_budget: u32,
 
-    /// Do not hold a thread of a launched program while a library that it has loaded gets its probes; the
-    /// first calls of the library may then be missed.
+    /// Do not hold a thread of a launched program while a library that it has loaded gets its
+    /// probes. The first calls of that library may then be missed.
     #[arg(long, alias = "no-stop")]
     pub(crate) no_hold: bool,
 
-    /// Do not set GPU_FORCE_QUEUE_PROFILING=1 for a launched program. It makes HIP (5.4 and later) have every
-    /// kernel stamped by the GPU; without it most kernels' times are only known within bounds.
+    /// Do not set GPU_FORCE_QUEUE_PROFILING=1 for a launched program. The variable makes HIP 5.4
+    /// and later ask the GPU to stamp every kernel. Without it, the times of most kernels are not
+    /// exact.
     #[arg(long)]
     pub(crate) no_queue_profiling: bool,
 
@@ -77,7 +80,7 @@ pub(crate) enum KfdProbes {
     Fentry,
     /// Breakpoints at the driver's handler.
     Kprobe,
-    /// The tracepoints of ioctl(2): every system call of the machine gets some ns slower.
+    /// The tracepoints of ioctl(2): every system call on the machine becomes some ns slower.
     Syscall,
 }
 

@@ -40,7 +40,7 @@ pub(crate) use verify::{VerifyArgs, WorkArgs, run as verify, work as verify_work
 #[derive(Debug, Args)]
 #[command(before_help = "Example: gputrace topology")]
 pub(crate) struct TopologyArgs {
-    /// Show also every column of rocprofv3's agent_info.
+    /// Also show every column of rocprofv3's agent_info.
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
     /// Write JSON, with everything.

@@ -21,10 +21,10 @@ Examples:
   gputrace diff before.gtcap after.gtcap --domain kernel_dispatch --top 10
   gputrace diff before.gtcap after.gtcap --json | jq '.rows[0]'")]
 pub(crate) struct DiffArgs {
-    /// The capture that is compared with (.gtcap).
+    /// The capture to compare with (.gtcap).
     pub(crate) before: PathBuf,
 
-    /// The capture that is compared (.gtcap).
+    /// The capture to compare (.gtcap).
     pub(crate) after: PathBuf,
 
     /// Show this many rows, those with the greatest change of total time; 0 shows all.

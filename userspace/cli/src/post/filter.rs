@@ -9,7 +9,8 @@ use regex::Regex;
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Part of the recording in the outputs (the capture has it all)")]
 pub(crate) struct FilterArgs {
-    /// Show only what overlaps this time, counted from the begin of the recording: 1s:2.5s, 10%:20%, :500ms.
+    /// Show only what overlaps this time, counted from the start of the recording: 1s:2.5s,
+    /// 10%:20%, :500ms.
     #[arg(long, value_name = "BEGIN:END", value_parser = str::parse::<TimeWindow>)]
     pub(crate) time_window: Option<TimeWindow>,
 
@@ -21,8 +22,8 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "TID", value_delimiter = ',')]
     pub(crate) tid: Vec<u32>,
 
-    /// Show only functions, kernels, copy directions, and allocations and other events of memory and of the driver, with
-    /// a match of this regular expression in their names.
+    /// Show only what has a name that matches this regular expression: functions, kernels, copy
+    /// directions, and events of memory and of the driver.
     #[arg(long, value_name = "REGEX", value_parser = regex)]
     pub(crate) name: Option<Regex>,
 

@@ -40,8 +40,8 @@ pub(crate) struct SummaryCommand {
     #[arg(short = 'u', long, value_enum, value_name = "UNIT", default_value = "nsec")]
     pub(crate) summary_units: Unit,
 
-    /// Show also these percentiles of the durations in the tables, each to within 1 % [default if given without a value:
-    /// 50,95,99].
+    /// Also show these percentiles of the durations in the tables, each to within 1 % [default if
+    /// given without a value: 50,95,99].
     #[arg(long, num_args = 0..=1, require_equals = true, value_name = "LIST", value_delimiter = ',',
           value_parser = crate::summary::percentile, default_missing_values = ["50", "95", "99"])]
     pub(crate) percentiles: Vec<f64>,

@@ -136,7 +136,7 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
                 "kfd-trace",
                 Bool,
                 Works,
-                "Here these are requests to the driver; what it tells of is `--kfd-events`.",
+                "Here these are requests to the driver; what the driver reports is `--kfd-events`.",
             ),
             entry(
                 "scratch-memory-trace",

@@ -22,6 +22,8 @@ use gputrace_timeline::{
     synthetic::{Synthetic, call, ledger},
 };
 
+pub(crate) mod documents;
+
 pub(crate) const START: u64 = 1_000_000_000;
 /// When the made-up host booted, ns since the Unix epoch.
 pub(crate) const BOOT: u64 = 1_700_000_000_000_000_000;

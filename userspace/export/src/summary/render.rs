@@ -388,7 +388,7 @@ fn nothing(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     ))?;
     for hint in [
         "Did the program call HIP or HSA while it was recorded? An idle process makes no calls.",
-        "Does it use the ROCm libraries? `gputrace list -p PID` shows those it has mapped. A statically linked \
+        "Does it use the ROCm libraries? `gputrace list` shows which processes have them mapped. A statically linked \
          runtime has no exported functions to trace.",
         "Was the right domain asked for? A program that calls HSA directly needs --hsa-trace.",
     ] {

@@ -113,8 +113,9 @@ impl Scratch {
         let (queues, bytes) = self.before;
         (queues > 0).then(|| {
             format!(
-                "Before the recording, {queues} queues already had {bytes} bytes of scratch memory. Nobody knows when it was \
-                 allocated, so there is no event of that; there is one when it is freed."
+                "Before the recording, {queues} queues already had {bytes} bytes of scratch \
+                 memory. When it was allocated is not known, so there is no event for that; there \
+                 is one when it is freed."
             )
         })
     }

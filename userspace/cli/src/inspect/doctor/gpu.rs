@@ -87,7 +87,7 @@ fn agents(machine: &Machine, topology: &Topology) -> Check {
         .collect();
     match gpus.as_slice() {
         [] if topology.generation_id.is_none() => {
-            Check::warning(NAME, "KFD has no topology", "there are no agents to tell of")
+            Check::warning(NAME, "KFD has no topology", "there are no agents to show")
         }
         [] => Check::warning(NAME, "no GPU is among them", NOT_NEEDED).next("gputrace topology"),
         gpus => Check::ok(NAME, gpus.join(", "), "GPUs have names in the outputs").next("gputrace topology"),
@@ -153,13 +153,13 @@ fn events(machine: &Machine, gpu: &GpuPlace) -> Check {
     match SmiReader::open(&machine.paths, gpu.gpu_id) {
         Ok(_) => Check::ok(
             name,
-            "the driver would tell of them",
+            "the driver would report them",
             "--kfd-events works; events of other users' processes need CAP_SYS_ADMIN",
         ),
         Err(error) => Check::warning(
             name,
             error.to_string(),
-            "--kfd-events cannot tell of evictions, page faults and resets",
+            "--kfd-events cannot record evictions, page faults and resets",
         )
         .next(more_rights("doctor")),
     }
