@@ -3,7 +3,7 @@
 use gputrace_timeline::gpu::{GpuTime, Quality};
 
 use super::stats::Durations;
-use crate::intervals::Intervals;
+use crate::{intervals::Intervals, lengths::Length};
 
 /// Intervals that are kept open for what comes late.
 const OPEN_INTERVALS: usize = 1 << 14;
@@ -126,12 +126,15 @@ impl Gaps {
 /// When an agent executed kernels: the union of their spans.
 #[derive(Debug, Default)]
 pub(super) struct Busy {
-    estimate: Union,
+    /// As spans are drawn; gaps are between these.
+    drawn: Union,
+    /// Of what is known: spans whose length is known, and what is proven of the others.
+    known: Union,
     least: Union,
     most: Union,
     /// Earliest begin of a kernel of which nothing says that it has ended.
     endless: Option<u64>,
-    /// Between one interval of the estimate and the next.
+    /// Between one drawn interval and the next.
     pub(super) gaps: Gaps,
     /// Between those of the longest spans: what is surely idle.
     pub(super) sure_gaps: Gaps,
@@ -146,10 +149,20 @@ impl Busy {
         let Reach { least, most } = Reach::of(time);
         if time.is_drawn() && !time.unfinished {
             let gaps = &mut self.gaps;
-            self.estimate
+            self.drawn
                 .add(time.begin, time.end, |last, begin| gaps.add(last, begin));
         }
-        self.untimed += u64::from(crate::lengths::Length::of(time).is_none());
+        // A span whose length nothing tells may have been drawn up to the next one: that is no busy GPU.
+        let known = match Length::of(time) {
+            Some(_) => Some((time.begin, time.end)),
+            None => {
+                self.untimed += 1;
+                least
+            }
+        };
+        if let Some((begin, end)) = known {
+            self.known.add(begin, end, |_, _| {});
+        }
         if let Some((begin, end)) = least {
             self.least.add(begin, end, |_, _| {});
         }
@@ -167,7 +180,8 @@ impl Busy {
     /// Settles what is open; nothing comes after this. `stopped` is when the recording stopped, ns.
     pub(super) fn finish(&mut self, stopped: u64) {
         let (gaps, sure_gaps) = (&mut self.gaps, &mut self.sure_gaps);
-        self.estimate.finish(|last, begin| gaps.add(last, begin));
+        self.drawn.finish(|last, begin| gaps.add(last, begin));
+        self.known.finish(|_, _| {});
         self.least.finish(|_, _| {});
         if let Some(begin) = self.endless.take() {
             self.most
@@ -176,20 +190,25 @@ impl Busy {
         self.most.finish(|last, begin| sure_gaps.add(last, begin));
     }
 
-    /// The most likely time, ns.
+    /// The most likely time, ns; at least it, where [`Busy::is_least`].
     pub(super) fn busy(&self) -> u64 {
-        self.estimate.total
+        self.known.total
+    }
+
+    /// Whether there are kernels of which nothing tells how long they took: only what is proven of them is in the time.
+    pub(super) fn is_least(&self) -> bool {
+        self.untimed > 0
     }
 
     /// The least and the most that it can be, ns. The estimate is between them; both are it where all times are exact.
     pub(super) fn range(&self) -> (u64, u64) {
-        let busy = self.estimate.total;
+        let busy = self.busy();
         (self.least.total.min(busy), self.most.total.max(busy))
     }
 
     /// Spans that began before what was settled.
     pub(super) fn late(&self) -> u64 {
-        self.estimate.late.max(self.most.late)
+        self.drawn.late.max(self.known.late).max(self.most.late)
     }
 }
 

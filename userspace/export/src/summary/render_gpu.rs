@@ -227,15 +227,17 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         let (least, most) = busy.range();
         let (least, most) = (least as f64, most as f64);
         estimated |= least < most;
+        let at_least = if busy.is_least() { ">= " } else { "" };
+        let share = with_range(
+            percent(ns, recorded),
+            (percent(least, recorded), percent(most, recorded)),
+            2,
+        );
         let mut row = vec![
             gpu.gpus.agent_title(*node),
             busy.kernels.to_string(),
-            duration(ns),
-            with_range(
-                percent(ns, recorded),
-                (percent(least, recorded), percent(most, recorded)),
-                2,
-            ),
+            format!("{at_least}{}", duration(ns)),
+            format!("{at_least}{share}"),
             gaps.calls.to_string(),
         ];
         if gaps.calls == 0 {
@@ -260,8 +262,9 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     }
     if untimed > 0 {
         out.line(format_args!(
-            "  How long {} took is not known: the range contains what {} can have taken.",
+            "  How long {} took is not known: what is proven of {} is in the times (>=), and what {} can have taken in the range.",
             count(untimed, "kernel"),
+            if untimed == 1 { "it" } else { "them" },
             if untimed == 1 { "it" } else { "they" }
         ))?;
     }
