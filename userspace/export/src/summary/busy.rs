@@ -214,7 +214,19 @@ impl Busy {
 
 #[cfg(test)]
 mod tests {
-    use gputrace_timeline::gpu::Quality;
+    use std::io::Cursor;
+
+    use gputrace_abi::gpu::queue_reason;
+    use gputrace_capture::{CaptureReader, gpu::Queue, meta::Recording};
+    use gputrace_timeline::{
+        Timeline,
+        event::Event,
+        gpu::Quality,
+        synthetic::{
+            Synthetic,
+            gpu::{GPU_NODE, PID, agents, code_object, packet, queue_state},
+        },
+    };
     use proptest::prelude::*;
 
     use super::*;
@@ -250,6 +262,68 @@ mod tests {
         assert_eq!(busy.busy(), 99 * 20_000);
         assert_eq!(busy.range(), (99 * 18_000, 99 * 22_000));
         assert_eq!(busy.gaps.durations.max, 3_980_000);
+    }
+
+    /// A recording of a program that launches a kernel of 20 us each 4.35 ms, so that the GPU is busy for 0.46 % of the time.
+    /// The recorder looks `after` ns after each launch, ns, and nothing stamps the kernels.
+    fn launch_bound(after: u64) -> Vec<GpuTime> {
+        const KERNELS: u64 = 1000;
+        let mut capture = Synthetic::new(&Recording::default());
+        for agent in agents() {
+            capture.meta(agent);
+        }
+        capture.meta(Queue {
+            pid: PID,
+            address: 0x1000,
+            node_id: Some(GPU_NODE),
+            ..Queue::default()
+        });
+        capture.meta(code_object(0));
+        let mut looked = EVERY_NS;
+        for index in 0..KERNELS {
+            let time = EVERY_NS + index * EVERY_NS;
+            capture.record(&packet(index, time, 0));
+            let mut look = queue_state(time + after, queue_reason::SAMPLE, index + 1, index + 1);
+            look.looked = looked;
+            capture.record(&look);
+            looked = look.time;
+        }
+        let reader = CaptureReader::new(Cursor::new(capture.bytes())).unwrap();
+        let times: Vec<GpuTime> = Timeline::new(reader)
+            .unwrap()
+            .filter_map(|event| match event.unwrap() {
+                Event::Dispatch(dispatch) => Some(dispatch.time),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(times.len() as u64, KERNELS);
+        times
+    }
+
+    const EVERY_NS: u64 = 4_350_000;
+
+    /// Nothing in it tells when kernels end, so no number may look as if something did.
+    #[test]
+    fn a_launch_bound_program_has_no_busy_gpu() {
+        for after in [15_000, 200_000, 3_000_000] {
+            let times = launch_bound(after);
+            let total = EVERY_NS * times.len() as u64;
+            let truth = 20_000 * times.len() as u64;
+            let mut busy = Busy::default();
+            times.iter().for_each(|time| busy.add(time));
+            busy.finish(EVERY_NS + total);
+            let (least, most) = busy.range();
+            assert!(
+                least <= truth && truth <= most,
+                "looks after {after} ns: {truth} is not in {least}..{most}"
+            );
+            assert!(busy.is_least(), "{} of {}", busy.untimed, busy.kernels);
+            let (value, percent) = (busy.busy(), busy.busy() * 100 / total);
+            assert!(
+                value <= truth,
+                "looks after {after} ns: {value} ns, {percent} %, where the truth is {truth}"
+            );
+        }
     }
 
     #[test]

@@ -271,7 +271,11 @@
   const PER_DECADE = 16;
   const histogram = (row, kind) => {
     const box = make("div", undefined, "histogram");
-    add(box, make("div", row.name + ": " + count(row.timed) + " durations, median " + duration(row.p50) + ", p95 " + duration(row.p95) + ", longest " + duration(row.max), "name"));
+    // The mean of a class says nothing of single dispatches.
+    const what = row.estimated
+      ? count(row.estimated) + " of " + count(row.timed) + " durations are means of their classes; single ones differ from these"
+      : count(row.timed) + " durations, median " + duration(row.p50) + ", p95 " + duration(row.p95) + ", longest " + duration(row.max);
+    add(box, make("div", row.name + ": " + what, "name"));
     if (!row.histogram.length) return box;
     const low = row.histogram[0][0], high = row.histogram[row.histogram.length - 1][0];
     const columns = Math.max(high - low + 1, 24), most = Math.max(...row.histogram.map((bucket) => bucket[1]));
@@ -378,7 +382,8 @@
     add(card, head, add(make("div", undefined, "wrap"), element), picture);
     const notes = [];
     if (one.rows.some((row) => row.stepped)) notes.push("* The kernel single-steps its first instruction: each duration includes that, about 1 us (in a virtual machine about 14 us).");
-    if (one.rows.some((row) => row.error)) notes.push("±: standard error of estimates." + (one.id === "kernels" && data.estimates ? " " + data.estimates + "." : ""));
+    if (one.rows.some((row) => row.error)) notes.push("±: standard error of estimates.");
+    if (one.id === "kernels" && data.estimates) notes.push("Estimates: " + data.estimates + ".");
     if (one.left_out) notes.push(one.left_out + " names with less time are left out.");
     if (notes.length) add(card, make("p", notes.join(" "), "note"));
     add(by("tables"), card);
