@@ -3,10 +3,52 @@
 use std::collections::HashMap;
 
 use super::{ISSUE, evidence::Evidence};
-use crate::report::{Row, Status};
+use crate::{
+    log::{Part, Said},
+    record::Mode,
+    report::{Row, Status},
+};
 
 pub(super) fn rows(evidence: &Evidence<'_>) -> Vec<Row> {
-    vec![count(evidence), names(evidence), order(evidence)]
+    let mut rows = vec![count(evidence), names(evidence), order(evidence)];
+    rows.extend((evidence.mode == Mode::Node).then(|| first_calls(evidence)));
+    rows
+}
+
+/// Whether the whole node's recorder sees what a program does first, before anybody can have told it of the program.
+fn first_calls(evidence: &Evidence<'_>) -> Row {
+    const NAME: &str = "first dispatches";
+    let before = |part| part == Part::Before;
+    let is_first = |said: &&Said| matches!(said, Said::Dispatch(one) if before(one.part));
+    let all = evidence.said.iter().filter(is_first).count();
+    let seen = evidence
+        .matched
+        .iter()
+        .filter(|one| before(one.said.part))
+        .count();
+    let found = format!("{seen} of the {all} that came as soon as the runtime was loaded are recorded");
+    let row = match seen {
+        0 if all == 0 => Row::new(
+            NAME,
+            Status::Warning,
+            "there were none",
+            "nothing can be said of them",
+        ),
+        _ if seen == all => Row::new(
+            NAME,
+            Status::Ok,
+            found,
+            "a program that is new on the node is seen from its first dispatch on",
+        ),
+        _ => Row::new(
+            NAME,
+            Status::Warning,
+            found,
+            "a program that is new on the node is followed only some time after it has loaded the runtime",
+        )
+        .next("start programs whose begin matters by gputrace: gputrace -- PROGRAM"),
+    };
+    row.figure("first", all as f64).figure("recorded", seen as f64)
 }
 
 fn count(evidence: &Evidence<'_>) -> Row {
