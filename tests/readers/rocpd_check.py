@@ -48,9 +48,9 @@ COLUMNS = {
     "range_marker_summary": "name calls",
     "single_marker_summary": "name calls",
     "marker_summary": "name calls",
-    "top_kernels": "name total_calls total_duration average percentage",
-    "busy": "agent_id type GpuTime WallTime Busy",
-    "top": "name total_calls total_duration average percentage",
+    "top_kernels": "name total_calls total_duration average percentage total_error average_error unknown_calls",
+    "busy": "agent_id type GpuTime WallTime Busy GpuTimeError UnknownWork",
+    "top": "name total_calls total_duration average percentage total_error average_error unknown_calls",
 }
 
 
@@ -108,6 +108,7 @@ def quality(database: sqlite3.Connection, guid: str) -> Iterator[str]:
             yield f"{own} {row[0]} and {shown} disagree"
         for row in database.execute(
             f'SELECT id FROM {own} WHERE start > "end" OR start < start_earliest OR "end" > end_latest'
+            ' OR duration != "end" - start OR (duration IS NULL) != (duration_error IS NULL)'
         ):
             yield f"{own} {row[0]} is outside its windows"
         for row in database.execute(f"SELECT count(*) FROM {own} WHERE guid != ?", (guid,)):

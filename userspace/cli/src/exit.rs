@@ -33,7 +33,8 @@ const MERGE: u8 = 13;
 const EXISTS: u8 = 14;
 /// The capture is damaged or has no end; the outputs have all that can be read.
 pub(crate) const INCOMPLETE: u8 = 15;
-const GIVEN_UP: u8 = 130;
+/// The user interrupted it.
+pub(crate) const GIVEN_UP: u8 = 130;
 
 /// The code of an error: that of the first cause in its chain that has one.
 pub(crate) fn code(error: &anyhow::Error) -> u8 {

@@ -4,7 +4,13 @@
 //! building an index takes a minute in which no exporter could be asked to stop. Recordings do otherwise, since theirs
 //! is to be completed (`gputrace-session`).
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use gputrace_export::abandon;
 use gputrace_text::terminal;
@@ -21,6 +27,28 @@ const SIGNALS: [(libc::c_int, &str); 3] = [
 /// From now on a signal ends this process, by status 128 and its number, after all unfinished files have been removed. To
 /// be called before there are other threads.
 pub(crate) fn leave_nothing() {
+    handle(wait);
+}
+
+/// From now on the first signal only sets the flag that is returned, for whoever has processes to end and files to remove; a
+/// second one ends this process as [`leave_nothing`] does. To be called before there are other threads.
+pub(crate) fn noted() -> Arc<AtomicBool> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let noted = Arc::clone(&flag);
+    handle(move |set| {
+        let mut signal = 0;
+        // SAFETY: both are alive. It fails only for a set without valid signals.
+        if unsafe { libc::sigwait(set, &mut signal) } == 0 {
+            noted.store(true, Ordering::Relaxed);
+            wait(set);
+        }
+    });
+    flag
+}
+
+/// Has a thread of its own wait for signals. They are blocked in all others, and in processes that these start unless these
+/// unblock them.
+fn handle(wait: impl FnOnce(&libc::sigset_t) + Send + 'static) {
     // SAFETY: an all-zero set is a valid value of this plain C struct.
     let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
     for (signal, _) in SIGNALS {

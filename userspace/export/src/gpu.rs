@@ -201,9 +201,14 @@ impl Gpus {
     /// The kernel's name as outputs show it; its address if it has none.
     #[must_use]
     pub fn kernel_name(&self, dispatch: &Dispatch) -> Cow<'_, str> {
-        match self.kernel(dispatch).map(KernelInfo::shown_name) {
+        self.name_of(dispatch.kernel, dispatch.kernel_object)
+    }
+
+    pub(crate) fn name_of(&self, kernel: Option<u32>, object: u64) -> Cow<'_, str> {
+        let info = kernel.and_then(|kernel| self.kernels.get(&kernel));
+        match info.map(KernelInfo::shown_name) {
             Some(name) if !name.is_empty() => name.into(),
-            _ => format!("(unknown kernel {:#x})", dispatch.kernel_object).into(),
+            _ => format!("(unknown kernel {object:#x})").into(),
         }
     }
 

@@ -50,6 +50,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
+    classes::ClassRecord,
     counters::CounterRecord,
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, UNKNOWN_FUNCTION, group},
@@ -108,6 +109,15 @@ const COLLECTION: &str = "counter_collection";
 
 /// What a process was read to use; of process 0, what the GPUs were: in its `gputrace`.
 const COUNTERS: &str = "counters";
+
+/// Classes of a process's kernels: in its `gputrace`.
+const CLASSES: &str = "kernel_classes";
+
+/// How long a process's work took, with errors: in its `gputrace`.
+const DURATIONS: [(&str, Domain); 2] = [
+    ("kernel_durations", Domain::KernelDispatch),
+    ("copy_durations", Domain::MemoryCopy),
+];
 
 /// What is known of a process.
 #[derive(Clone, Debug, Default)]
@@ -278,7 +288,7 @@ impl JsonExporter {
             self.process(0);
         }
         let strings = self.strings();
-        let summaries = self.summaries.finish(&self.functions);
+        let finished = self.summaries.finish(&self.functions);
         let agents: Vec<Value> = self.gpus.agents().iter().map(agent).collect();
         let document = self.about();
         let Self {
@@ -287,6 +297,7 @@ impl JsonExporter {
             records,
             processes,
             symbols,
+            summaries,
             recording,
             gpus,
             counter_ids,
@@ -318,7 +329,7 @@ impl JsonExporter {
             for (name, entries) in symbols.arrays(*pid, gpus) {
                 member(file, name, &entries)?;
             }
-            member(file, "summary", summaries.get(pid).unwrap_or(&Vec::new()))?;
+            member(file, "summary", finished.get(pid).unwrap_or(&Vec::new()))?;
             file.write_all(b"\"callback_records\": ")?;
             arrays_of(file, records, *pid, [(COLLECTION, COLLECTION)].into_iter())?;
             file.write_all(b",\n")?;
@@ -337,7 +348,13 @@ impl JsonExporter {
             records.write(&(*pid, OBSERVATIONS), file)?;
             file.write_all(b",\n\"counters\": ")?;
             records.write(&(*pid, COUNTERS), file)?;
-            file.write_all(b",\n\"untimed\": ")?;
+            file.write_all(b",\n\"kernel_classes\": ")?;
+            records.write(&(*pid, CLASSES), file)?;
+            file.write_all(b",\n")?;
+            for (name, domain) in DURATIONS {
+                member(file, name, &summaries.durations(*pid, domain))?;
+            }
+            file.write_all(b"\"untimed\": ")?;
             arrays_of(file, records, *pid, UNTIMED.iter().copied())?;
             file.write_all(b"}}")?;
         }
@@ -459,7 +476,12 @@ impl Exporter for JsonExporter {
             Event::Notice(notice) => self.notices.push(notice.clone()),
             Event::Ledger(ledger) => self.ledger = Some((**ledger).clone()),
             Event::End(end) => self.end = Some(end.clone()),
-            Event::Agent(_) | Event::Queue(_) | Event::KernelClass(_) => {}
+            Event::KernelClass(class) => {
+                let name = self.gpus.class_name(class);
+                let record = ClassRecord::new(class, &name);
+                self.records.push((class.pid, CLASSES), &record)?;
+            }
+            Event::Agent(_) | Event::Queue(_) => {}
         }
         Ok(())
     }

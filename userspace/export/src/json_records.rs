@@ -7,7 +7,10 @@ use gputrace_timeline::{
 };
 use serde::Serialize;
 
-use crate::gpu::{Gpus, queue_id, uncertainty};
+use crate::{
+    gpu::{Gpus, queue_id, uncertainty},
+    lengths::Length,
+};
 
 /// rocprofiler-sdk's buffer tracing kinds by number (`rocprofiler_buffer_tracing_kind_t`, without the prefix).
 pub(crate) const KINDS: &[&str] = &[
@@ -218,6 +221,13 @@ pub(crate) struct Knowledge {
     pub(crate) end_earliest: u64,
     pub(crate) end_latest: Option<u64>,
     pub(crate) end_uncertainty: Option<u64>,
+    /// `None` if it is not known; see [`Length::of`].
+    pub(crate) duration: Option<u64>,
+    /// Of a duration that is its class's mean: the class, and the mean's standard error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kernel_class: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) estimate_error: Option<u64>,
 }
 
 impl Knowledge {
@@ -240,6 +250,9 @@ impl Knowledge {
             end_earliest,
             end_latest,
             end_uncertainty: uncertainty(time.end, &time.end_window),
+            duration: Length::of(time).map(|length| length.ns),
+            kernel_class: time.estimate.map(|estimate| estimate.class),
+            estimate_error: time.estimate.map(|estimate| estimate.error),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Statistics in rocprofiler-sdk's names: what the document's `summary` holds.
 //!
-//! They count what the CSV statistics count. Memory grows with the number of names and processes.
+//! They count what the CSV statistics count: work of a GPU if its duration is known, exact or estimated. Memory grows with the number of names and processes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,8 +15,10 @@ use serde::Serialize;
 
 use crate::{
     functions::{Functions, group},
+    lengths::Length,
     moments::{Moments, domain},
     observed::memory_domain,
+    sums::{NameSum, Sums},
 };
 
 /// Durations by process.
@@ -26,6 +28,8 @@ pub(crate) struct Summaries {
     calls: HashMap<(u32, u8, u32), Moments, RandomState>,
     /// Of other things, by process, group and name.
     others: BTreeMap<(u32, &'static str), HashMap<String, Moments>>,
+    /// Of work of GPUs, with errors and what is not known.
+    sums: BTreeMap<(u32, &'static str), Sums>,
 }
 
 /// What one process did in one domain.
@@ -38,19 +42,19 @@ pub(crate) struct DomainSummary {
 #[derive(Debug, Serialize)]
 struct DomainStats {
     #[serde(flatten)]
-    all: Sums,
+    all: Statistics,
     operations: Vec<Operation>,
 }
 
 #[derive(Debug, Serialize)]
 struct Operation {
     key: String,
-    value: Sums,
+    value: Statistics,
 }
 
 /// `rocprofiler::tool::statistics`. Times are ns.
 #[derive(Debug, Serialize)]
-struct Sums {
+struct Statistics {
     count: u64,
     sum: u64,
     sqr: u64,
@@ -61,7 +65,7 @@ struct Sums {
     variance: f64,
 }
 
-impl From<&Moments> for Sums {
+impl From<&Moments> for Statistics {
     fn from(moments: &Moments) -> Self {
         Self {
             count: moments.calls,
@@ -87,11 +91,20 @@ impl Summaries {
         }
     }
 
-    /// Counts work of a GPU if its times are real.
+    /// Counts work of a GPU: in the summary if its duration is known.
     pub(crate) fn work(&mut self, pid: u32, domain: Domain, name: &str, time: &GpuTime) {
-        if time.is_drawn() {
-            self.add(pid, domain, name, time.end.saturating_sub(time.begin));
+        let length = Length::of(time);
+        if let Some(length) = length {
+            self.add(pid, domain, name, length.ns);
         }
+        let sums = self.sums.entry((pid, domain.csv_stem())).or_default();
+        sums.add(name, length);
+    }
+
+    /// Durations of work of a GPU with their errors, by name.
+    pub(crate) fn durations(&self, pid: u32, domain: Domain) -> Vec<NameSum<'_>> {
+        let sums = self.sums.get(&(pid, domain.csv_stem()));
+        sums.map(Sums::rows).unwrap_or_default()
     }
 
     /// Counts an allocation, or scratch memory.

@@ -2,8 +2,9 @@
 //!
 //! An exact duration has no error. A duration that is its class's mean has that mean's standard error, which all
 //! dispatches of the class share: errors of one class add up, those of different classes are independent. A duration
-//! between two looks is taken as known if what is proven leaves less room than the duration itself. What is left has no
-//! duration: it is counted, and sums say that they are sums of the rest.
+//! between two looks is taken as known if it is proven to be at least as long as the room that is left: a window in which a
+//! kernel may have run for no time at all says nothing, however long the window is. What is left has no duration: it is
+//! counted, and sums say that they are sums of the rest.
 
 use std::collections::HashMap;
 
@@ -41,6 +42,16 @@ pub enum Basis {
 }
 
 impl Length {
+    /// Its standard error, ns: where it is the mean of a class, that of the mean. Finite, not negative.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        match self.basis {
+            Basis::Exact => 0.0,
+            Basis::Class(_, error) => error as f64,
+            Basis::Looks(error) => error,
+        }
+    }
+
     /// Exactly this many ns.
     #[must_use]
     pub const fn exact(ns: u64) -> Self {
@@ -75,7 +86,7 @@ impl Length {
         let at_most = time.end_window.latest?.saturating_sub(time.begin_window.earliest);
         let room = at_most.saturating_sub(at_least);
         let basis = Basis::Looks(room as f64 * UNIFORM);
-        (room <= ns).then_some(Self { ns, basis })
+        (room <= at_least).then_some(Self { ns, basis })
     }
 }
 
@@ -293,6 +304,18 @@ mod tests {
             matches!(length.basis, Basis::Looks(error) if (error - 577.35).abs() < 0.1),
             "{length:?}"
         );
+    }
+
+    /// As between two launches of a program that leaves the GPU idle: that begin and end fill the window does not tell.
+    #[test]
+    fn a_window_is_no_duration() {
+        let mut time = between(Quality::Sampled, 10_000, 4_010_000);
+        assert_eq!(Length::of(&time), None);
+        time.begin_window.latest = Some(1_000_000);
+        time.end_window.earliest = 2_000_000;
+        assert_eq!(Length::of(&time), None, "1 to 4 ms");
+        time.end_window.earliest = 3_000_000;
+        assert!(Length::of(&time).is_some(), "2 to 4 ms");
     }
 
     #[test]

@@ -50,6 +50,7 @@
 
 mod ahead;
 mod behind;
+pub mod classes;
 pub mod costs;
 mod counters;
 pub mod csv;
@@ -81,6 +82,7 @@ pub mod output;
 mod run;
 mod shared;
 pub mod summary;
+mod sums;
 #[cfg(any(test, feature = "synthetic"))]
 pub mod synthetic;
 #[cfg(any(test, feature = "synthetic"))]

@@ -23,6 +23,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::{
+    classes::ClassRecord,
     counters::CounterRecord,
     functions::Functions,
     gpu::{Gpus, queue_id},
@@ -110,6 +111,13 @@ struct CounterLine<'a> {
     r#type: &'static str,
     #[serde(flatten)]
     counter: CounterRecord<'a>,
+}
+
+#[derive(Serialize)]
+struct ClassLine<'a> {
+    r#type: &'static str,
+    #[serde(flatten)]
+    class: ClassRecord<'a>,
 }
 
 #[derive(Serialize)]
@@ -256,7 +264,14 @@ impl<W: Write> NdjsonWriter<W> {
                 "accum_vgpr_count": info.kernel.accum_vgpr_count,
                 "runtime": info.runtime.map(RuntimeKernel::name),
             })),
-            Event::KernelClass(_) => Ok(()),
+            Event::KernelClass(class) => {
+                let name = self.gpus.class_name(class);
+                let line = ClassLine {
+                    r#type: "kernel_class",
+                    class: ClassRecord::new(class, &name),
+                };
+                write_line(&mut self.out, &mut self.line, &line)
+            }
             Event::Observation(one) => self.observation(one),
             Event::Counter(sample) => self.value(&CounterLine {
                 r#type: "counter",

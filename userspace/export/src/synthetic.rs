@@ -14,8 +14,8 @@ use gputrace_timeline::{
     driver::EVICTED,
     event::{Call, CallEnd, CounterSample, Event, FunctionInfo, ProcessInfo},
     gpu::{
-        AgentInfo, Copy, Direction, Dispatch, Estimate, GpuTime, KernelInfo, Origin, Quality, QueueInfo,
-        Window,
+        AgentInfo, Copy, Direction, Dispatch, Estimate, GpuTime, KernelClass, KernelInfo, Mean, Origin,
+        Quality, QueueInfo, Told, Window,
     },
     observation::{FieldValue, Observation, ObservedField, Whose},
     synthetic::call,
@@ -256,6 +256,76 @@ pub fn events() -> Vec<Event> {
         time: at(500),
         reason: EndReason::Interrupted,
     }));
+    events
+}
+
+/// Classes of [`estimates`]: what is told of them, mean and standard error in ns, and dispatches.
+pub const CLASSES: [(Told, f64, f64, u64); 3] = [
+    (Told::Apart, 10_400.0, 300.0, 11),
+    (Told::Apart, 200_000.0, 9_000.0, 2),
+    (Told::Mixed, 0.0, 0.0, 3),
+];
+
+/// A recording of the same process in which durations are estimates: kernel 1 ran ten times for the mean of class 0, and once for a
+/// time that nothing tells; `hang` ran twice for the mean of class 1; a kernel that was
+/// not found ran three times for a time that nothing tells, though its windows are narrower than the recording.
+#[must_use]
+pub fn estimates() -> Vec<Event> {
+    let mut events = events();
+    let last = events.split_off(events.len() - 2);
+    events.retain(|event| !matches!(event, Event::Dispatch(_) | Event::Copy(_)));
+    let mut add = |kernel: Option<u32>, time: GpuTime| {
+        let id = 1 + events
+            .iter()
+            .filter(|event| matches!(event, Event::Dispatch(_)))
+            .count() as u64;
+        let work = dispatch(id, START + id * 1000, time);
+        events.push(Event::Dispatch(Box::new(Dispatch { kernel, ..work })));
+    };
+    for number in 1..=10 {
+        let begin = START + number * 10_000_000;
+        add(Some(1), estimated(begin, begin + 10_400, 0, 300));
+        if number > 8 {
+            add(Some(2), estimated(begin + 1_000_000, begin + 1_200_000, 1, 9_000));
+        }
+        if number < 4 {
+            let window = Window {
+                earliest: begin + 2_000_000,
+                latest: Some(begin + 9_000_000),
+            };
+            let time = between(Quality::Sampled, begin + 2_000_000, begin + 9_000_000);
+            add(
+                None,
+                GpuTime {
+                    begin: begin + 4_000_000,
+                    begin_window: window,
+                    end_window: window,
+                    ..time
+                },
+            );
+        }
+    }
+    add(Some(1), submitted(START + 200_000_000, false));
+    events.extend(
+        CLASSES
+            .into_iter()
+            .zip(0..)
+            .map(|((told, value, error, count), number)| {
+                Event::KernelClass(Box::new(KernelClass {
+                    number,
+                    pid: 100,
+                    node_id: Some(1),
+                    kernel: Some(number + 1).filter(|kernel| *kernel < 3),
+                    kernel_object: 0x7f00_1000,
+                    grid: [1024, 4, 1],
+                    workgroup: [64, 1, 1],
+                    count,
+                    mean: (told == Told::Apart).then_some(Mean { value, error }),
+                    told,
+                }))
+            }),
+    );
+    events.extend(last);
     events
 }
 

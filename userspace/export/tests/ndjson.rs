@@ -64,6 +64,7 @@ fn events() -> Vec<Event> {
             value: 97.5,
         }),
         Event::CodeObject(Box::default()),
+        Event::KernelClass(Box::default()),
         Event::Clocks(ClockSnapshot::default()),
         Event::Notice(Notice::default()),
     ]);

@@ -25,10 +25,10 @@ const HOSTILE: &str =
 /// What a visitor does, and what the page looks like then.
 const VISIT: &str = include_str!("report_visit.js");
 
-fn page(directory: &Path) -> String {
+fn page(directory: &Path, events: Vec<Event>) -> String {
     let out = OutputDir::open(directory, None).unwrap();
     let mut exporter = Box::new(ReportExporter::new(&out, "report.html", "run.gtcap").unwrap());
-    for event in synthetic::events() {
+    for event in events {
         let event = match event {
             Event::Kernel(mut info) if info.id == 2 => {
                 info.shown = HOSTILE.to_owned();
@@ -117,7 +117,7 @@ fn visit(page: &Path) -> Option<String> {
 #[test]
 fn names_from_programs_are_text() {
     let directory = tempfile::tempdir().unwrap();
-    let html = page(directory.path());
+    let html = page(directory.path(), synthetic::estimates());
     assert!(!html.contains("<img"));
     assert_eq!(html.matches("<script").count(), 2, "the data and the page's own");
     assert!(html.contains("default-src 'none'"));
@@ -133,12 +133,28 @@ fn names_from_programs_are_text() {
         dom.contains("at most 3.15 MB at once, 1.05 MB at the end"),
         "memory over time"
     );
+    // In the order of totals; what nothing tells has no number.
+    let texts = [
+        "400 us ±18</",
+        "200 us ±9</",
+        "≥ 104 us ±3</",
+        "10.4 us ±0.3</",
+        "title=\"3 of 3: how long they took is not known\"",
+        "Estimates: durations of 2 of 3 kernel classes are estimates (+-3.6 % of the GPU's time); 1 cannot be told apart.",
+        "2 of 2 durations are means of their classes",
+        "4 of 16 kernels: how long they took is not known.",
+    ];
+    for text in texts {
+        assert!(dom.contains(text), "{text} in {dom}");
+    }
+    let places = [0, 2].map(|text| dom.find(texts.get(text).unwrap()).unwrap());
+    assert!(places.is_sorted(), "{places:?}");
 }
 
 #[test]
 fn a_visitor_can_sort_filter_and_zoom() {
     let directory = tempfile::tempdir().unwrap();
-    let html = page(directory.path());
+    let html = page(directory.path(), synthetic::events());
     let policy = html.find("<meta http-equiv").unwrap();
     let end = policy + html.split_at(policy).1.find('\n').unwrap();
     // Another script may run only without the policy.

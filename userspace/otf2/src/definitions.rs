@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use gputrace_timeline::gpu::Quality;
 
 /// Attributes of events, by number: name, description, whether it is a string.
-pub(crate) const ATTRIBUTES: [(&str, &str, bool); 6] = [
+pub(crate) const ATTRIBUTES: [(&str, &str, bool); 8] = [
     ("category", "tracing category", true),
     (
         "correlation_id",
@@ -24,6 +24,12 @@ pub(crate) const ATTRIBUTES: [(&str, &str, bool); 6] = [
         false,
     ),
     ("unfinished", "why it had not ended", true),
+    (
+        "kernel_class",
+        "class of kernels whose mean the duration is",
+        false,
+    ),
+    ("estimate_error", "standard error of that mean, in ns", false),
 ];
 
 /// Numbers of the attributes.
@@ -33,6 +39,8 @@ pub(crate) const QUALITY: u32 = 2;
 pub(crate) const START_UNCERTAINTY: u32 = 3;
 pub(crate) const END_UNCERTAINTY: u32 = 4;
 pub(crate) const UNFINISHED: u32 = 5;
+pub(crate) const KERNEL_CLASS: u32 = 6;
+pub(crate) const ESTIMATE_ERROR: u32 = 7;
 
 /// Qualities by the number in spans; 0 stands for none.
 pub(crate) const QUALITIES: [Quality; 4] = [

@@ -268,7 +268,7 @@ impl Otf2Exporter {
         place: Place,
         (name, (_, category), role): (&str, (Domain, &str), u8),
     ) -> Result<(), ExportError> {
-        let drawn = time.quality.is_drawn();
+        let drawn = time.is_drawn();
         let category = if drawn { category } else { "untimed" };
         let (begin, end) = if drawn {
             (time.begin, time.end)
@@ -287,6 +287,8 @@ impl Otf2Exporter {
             region: self.content.definitions.region(name, category, role),
             depth: 0,
             quality: quality(time.quality),
+            kernel_class: time.estimate.map_or(u64::MAX, |estimate| estimate.class.into()),
+            estimate_error: time.estimate.map_or(u64::MAX, |estimate| estimate.error),
             unfinished: if time.unfinished { REASONS.len() as u8 } else { 0 },
         };
         let location = Location {

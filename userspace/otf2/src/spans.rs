@@ -30,6 +30,10 @@ pub(crate) struct Span {
     pub(crate) start_uncertainty: u64,
     /// As `start_uncertainty`.
     pub(crate) end_uncertainty: u64,
+    /// Standard error of the mean duration of `kernel_class`, ns.
+    pub(crate) estimate_error: u64,
+    /// The class whose mean the duration is; `u64::MAX` if it is none. Only GPU work (with a `quality`) has one.
+    pub(crate) kernel_class: u64,
     /// Number of the region.
     pub(crate) region: u32,
     /// Spans around this one.

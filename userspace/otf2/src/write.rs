@@ -13,8 +13,8 @@ use crate::{
     },
     archive::{Archive, ArchiveError, Events, Value},
     definitions::{
-        ATTRIBUTES, CATEGORY, CORRELATION, END_UNCERTAINTY, QUALITIES, QUALITY, REASONS, Region,
-        START_UNCERTAINTY, UNFINISHED,
+        ATTRIBUTES, CATEGORY, CORRELATION, END_UNCERTAINTY, ESTIMATE_ERROR, KERNEL_CLASS, QUALITIES, QUALITY,
+        REASONS, Region, START_UNCERTAINTY, UNFINISHED,
     },
     exporter::{Content, Location, Place, stem},
     spans::{Span, Spans},
@@ -56,6 +56,8 @@ impl Texts {
             texts.get(index).map(|text| Value::Text(*text))
         };
         let number = |number: u64| (number != u64::MAX && span.quality != 0).then_some(Value::Number(number));
+        let is_estimate = span.quality != 0 && span.kernel_class != u64::MAX;
+        let estimate = |number: u64| is_estimate.then_some(Value::Number(number));
         let correlation = (span.correlation != 0).then_some(Value::Number(span.correlation));
         [
             (CATEGORY, region.map(|region| Value::Text(region.category))),
@@ -64,6 +66,8 @@ impl Texts {
             (START_UNCERTAINTY, number(span.start_uncertainty)),
             (END_UNCERTAINTY, number(span.end_uncertainty)),
             (UNFINISHED, text(&self.reasons, span.unfinished)),
+            (KERNEL_CLASS, estimate(span.kernel_class)),
+            (ESTIMATE_ERROR, estimate(span.estimate_error)),
         ]
         .into_iter()
         .filter_map(|(attribute, value)| Some((attribute, value?)))

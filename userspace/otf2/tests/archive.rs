@@ -144,6 +144,25 @@ fn the_official_readers_find_everything() {
 }
 
 #[test]
+fn estimates_are_attributes_of_what_they_are_about() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(path) = export(&synthetic::estimates(), directory.path()) else {
+        return;
+    };
+    if let Some(counts) = check(&path) {
+        assert!(counts.contains("\"kernel_dispatch\": 15"), "{counts}");
+        assert!(counts.contains("\"untimed\": 1"), "{counts}");
+    }
+    if let Some(text) = print(&[], &path) {
+        let count = |what: &str| text.matches(what).count();
+        // Ten kernels of the first class and two of the second one.
+        assert_eq!(count("(\"estimate_error\" <7>; UINT64; 300)"), 10, "{text}");
+        assert_eq!(count("(\"kernel_class\" <6>; UINT64; 1)"), 2, "{text}");
+        assert_eq!(count("(\"kernel_class\""), 12, "{text}");
+    }
+}
+
+#[test]
 fn what_overlaps_gets_another_location() {
     let directory = tempfile::tempdir().unwrap();
     let mut events: Vec<Event> = (1..=30)

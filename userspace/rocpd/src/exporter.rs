@@ -200,7 +200,7 @@ impl Writer {
         let context = &mut self.context;
         context.gpus.learn(event);
         match event {
-            Event::Recording(_) | Event::Agent(_) | Event::KernelClass(_) => Ok(()),
+            Event::Recording(_) | Event::Agent(_) => Ok(()),
             Event::Function(info) => {
                 context.functions.learn(info);
                 report::function(context, info)
@@ -235,6 +235,7 @@ impl Writer {
                 Ok(())
             }
             Event::Kernel(info) => self.work.kernel(context, info),
+            Event::KernelClass(class) => self.work.class(context, class),
             Event::Dispatch(dispatch) => match self.work.dispatch(context, dispatch)? {
                 Some(event) => self.observed.readings(context, event, &dispatch.readings),
                 None => Ok(()),

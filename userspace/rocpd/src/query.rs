@@ -6,7 +6,10 @@ use std::{
 };
 
 use gputrace_export::ExportError;
-use rusqlite::{Batch, Connection, fallible_iterator::FallibleIterator as _, limits::Limit, types::ValueRef};
+use rusqlite::{
+    Batch, Connection, fallible_iterator::FallibleIterator as _, functions::FunctionFlags, limits::Limit,
+    types::ValueRef,
+};
 
 /// Where an exporter leaves its database: [`RocpdExporter::in_memory`](crate::RocpdExporter::in_memory).
 #[derive(Clone, Debug, Default)]
@@ -179,9 +182,23 @@ fn wrong(error: &rusqlite::Error) -> QueryError {
     }
 }
 
+/// The same result for the same arguments, without effects.
+const FUNCTION: FunctionFlags = FunctionFlags::SQLITE_UTF8
+    .union(FunctionFlags::SQLITE_DETERMINISTIC)
+    .union(FunctionFlags::SQLITE_INNOCUOUS);
+
 /// A database that SQLite keeps in memory, and in a nameless temporary file where it grows beyond that.
 pub(crate) fn connection() -> Result<Connection, ExportError> {
-    Connection::open("").map_err(|error| ExportError::Encode {
+    let open = || {
+        let connection = Connection::open("")?;
+        // Views compute standard errors, and this SQLite is built without the functions of mathematics that others have.
+        connection.create_scalar_function("sqrt", 1, FUNCTION, |arguments| {
+            let number: Option<f64> = arguments.get(0)?;
+            Ok(number.map(f64::sqrt))
+        })?;
+        Ok(connection)
+    };
+    open().map_err(|error: rusqlite::Error| ExportError::Encode {
         format: crate::FORMAT,
         reason: error.to_string(),
     })
@@ -189,7 +206,11 @@ pub(crate) fn connection() -> Result<Connection, ExportError> {
 
 #[cfg(test)]
 mod tests {
-    use gputrace_export::{Exporter as _, synthetic::events};
+    use gputrace_export::{
+        Exporter as _,
+        synthetic::{START, dispatch, estimated, estimates, events},
+    };
+    use gputrace_timeline::event::Event;
     use proptest::prelude::*;
 
     use super::*;
@@ -242,10 +263,14 @@ mod tests {
     }
 
     fn database() -> Queryable {
+        filled(&events())
+    }
+
+    fn filled(events: &[Event]) -> Queryable {
         let (mut exporter, slot) = RocpdExporter::in_memory();
         assert!(slot.take().is_none(), "not before the end");
-        for event in events() {
-            exporter.event(&event).unwrap();
+        for event in events {
+            exporter.event(event).unwrap();
         }
         assert!(Box::new(exporter).finish().unwrap().is_empty(), "no file");
         slot.take().unwrap()
@@ -261,6 +286,110 @@ mod tests {
         assert_eq!(rows as usize, kept.rows.len());
         assert_eq!(kept.columns, ["name", "total_calls"]);
         assert!(matches!(&kept.rows[0][..], [Value::Text(_), Value::Integer(_)]));
+    }
+
+    fn answers(events: &[Event], sql: &str) -> Vec<Vec<Value>> {
+        let mut kept = Kept::default();
+        filled(events).query(sql, &mut kept).unwrap();
+        kept.rows
+    }
+
+    fn text(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
+
+    const NUMBERS: &str = "total_calls, total_duration, average, total_error, average_error, unknown_calls";
+
+    #[test]
+    fn views_have_errors_and_say_what_is_not_known() {
+        use Value::{Integer, Null, Real};
+        let events = estimates();
+        let hang = vec![
+            Integer(2),
+            Real(400.0),
+            Real(200.0),
+            Real(18.0),
+            Real(9.0),
+            Integer(0),
+        ];
+        let add = vec![
+            Integer(11),
+            Real(104.0),
+            Real(10.4),
+            Real(3.0),
+            Real(0.3),
+            Integer(1),
+        ];
+        let hidden = vec![Integer(3), Null, Null, Null, Null, Integer(3)];
+        let expected = [
+            ("hang", hang),
+            ("add(float*, float*)", add),
+            ("(unknown kernel 0x7f001000)", hidden),
+        ];
+        let expected: Vec<Vec<Value>> = expected
+            .into_iter()
+            .map(|(name, numbers)| [vec![text(name)], numbers].concat())
+            .collect();
+        // They come in the order of their totals.
+        let rows = answers(&events, &format!("SELECT name, {NUMBERS} FROM top_kernels"));
+        assert_eq!(rows, expected);
+        // `top` has the calls to the API, too.
+        let sql = format!(
+            "SELECT name, {NUMBERS} FROM top WHERE name NOT LIKE 'h%\\_%' ESCAPE '\\' AND name NOT LIKE 'hip%'"
+        );
+        assert_eq!(answers(&events, &sql), expected);
+        let shares = answers(&events, "SELECT sum(percentage) FROM top_kernels");
+        assert!(
+            matches!(&shares[0][..], [Real(sum)] if (sum - 100.0).abs() < 1e-9),
+            "{shares:?}"
+        );
+        // sqrt(18^2 + 3^2) us.
+        let busy = answers(
+            &events,
+            "SELECT GpuTime, round(GpuTimeError), UnknownWork FROM busy WHERE agent_id = 1",
+        );
+        assert_eq!(busy, [[Integer(504_000), Real(18_248.0), Integer(4)]]);
+    }
+
+    #[test]
+    fn exact_times_have_no_error() {
+        let rows = answers(
+            &events(),
+            "SELECT sum(duration_error), count(duration), count(kernel_class) FROM gputrace_dispatch",
+        );
+        assert_eq!(rows, [[Value::Integer(0), Value::Integer(4), Value::Integer(0)]]);
+        assert_eq!(
+            answers(&events(), "SELECT count(*) FROM gputrace_kernel_class"),
+            [[Value::Integer(0)]]
+        );
+        let sql = "SELECT total_calls, total_duration, total_error, unknown_calls FROM top_kernels";
+        assert_eq!(
+            answers(&events(), sql)[0],
+            [
+                Value::Integer(6),
+                Value::Real(90.0),
+                Value::Real(0.0),
+                Value::Integer(3)
+            ]
+        );
+    }
+
+    /// Dispatches are independent of those of other classes, and share the error of their own.
+    #[test]
+    fn a_huge_error_stays_with_its_number() {
+        let mut events = events();
+        events.retain(|event| !matches!(event, Event::Dispatch(_)));
+        let at = events.len() - 2;
+        for (id, class) in [(1, 0), (2, 0), (3, 1)] {
+            let time = estimated(START + 1000, START + 2000, class, 3_000_000);
+            events.insert(at, Event::Dispatch(Box::new(dispatch(id, START, time))));
+        }
+        let sql = "SELECT total_duration, round(total_error), round(average_error) FROM top_kernels";
+        // sqrt(6^2 + 3^2) ms of 3 us.
+        assert_eq!(
+            answers(&events, sql),
+            [[Value::Real(3.0), Value::Real(6708.0), Value::Real(2236.0)]]
+        );
     }
 
     #[test]

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use gputrace_abi::domain::Domain;
 use gputrace_capture::gpu::AgentKind;
 use gputrace_export::{
-    ExportError,
+    ExportError, classes,
     gpu::{queue_id, uncertainty},
+    lengths::Length,
 };
-use gputrace_timeline::gpu::{CodeObjectInfo, Copy, Dispatch, GpuTime, KernelInfo, QueueInfo};
+use gputrace_timeline::gpu::{CodeObjectInfo, Copy, Dispatch, GpuTime, KernelClass, KernelInfo, QueueInfo};
 use rusqlite::params;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -59,9 +60,9 @@ impl Ext {
 #[derive(Debug)]
 pub(crate) struct Work {
     dispatch_rows: Rows<22>,
-    all_dispatches_rows: Rows<28>,
+    all_dispatches_rows: Rows<30>,
     copy_rows: Rows<15>,
-    all_copies_rows: Rows<25>,
+    all_copies_rows: Rows<27>,
     kernel_sql: String,
     /// Process and description of the queues in use, by [`QueueInfo::number`].
     queues: BTreeMap<u32, (u32, Option<QueueInfo>)>,
@@ -91,7 +92,7 @@ impl Work {
                 "id, event_id, quality, unfinished, pid, tid, agent_id, queue_id, \
                  stream_id, stream_handle, kernel_id, kernel_object, packet_index, stack_id, outermost_stack_id, submit, \
                  start, \"end\", start_earliest, start_latest, end_earliest, end_latest, kernarg_address, completion_signal, \
-                 barrier, read_later, kernel_class, estimate_error",
+                 barrier, read_later, kernel_class, estimate_error, duration, duration_error",
             ),
             copy_rows: Rows::new(
                 identity,
@@ -105,7 +106,7 @@ impl Work {
                 "id, event_id, quality, unfinished, direction, pid, tid, dst_agent_id, \
                  dst_address, src_agent_id, src_address, size, stream_id, stream_handle, engine_mask, stack_id, \
                  outermost_stack_id, submit, start, \"end\", start_earliest, start_latest, end_earliest, end_latest, \
-                 completion_signal",
+                 completion_signal, duration, duration_error",
             ),
             kernel_sql: identity.fill(
                 "INSERT OR REPLACE INTO rocpd_info_kernel_symbol{uuid} (id, nid, pid, code_object_id, kernel_name, \
@@ -274,6 +275,7 @@ impl Work {
         } else {
             None
         };
+        let length = Length::of(time);
         let row = cells![
             int(dispatch.id),
             event,
@@ -303,9 +305,42 @@ impl Work {
             dispatch.read_later,
             time.estimate.map(|estimate| estimate.class),
             time.estimate.map(|estimate| int(estimate.error)),
+            length.map(|length| int(length.ns)),
+            length.map(|length| length.error().ceil() as i64),
         ];
         self.all_dispatches_rows.add(&context.database, row)?;
         Ok(event)
+    }
+
+    /// Writes a class of kernels.
+    pub(crate) fn class(&mut self, context: &Context, class: &KernelClass) -> Result<(), ExportError> {
+        let sql = context.database.identity.fill(
+            "INSERT INTO gputrace_kernel_class{uuid} (id, pid, agent_id, kernel_id, name, kernel_object, \
+             workgroup_size_x, workgroup_size_y, workgroup_size_z, grid_size_x, grid_size_y, grid_size_z, dispatches, \
+             told, mean, mean_error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        );
+        let [workgroup_x, workgroup_y, workgroup_z] = class.workgroup;
+        let [grid_x, grid_y, grid_z] = class.grid;
+        let mean = classes::mean(class);
+        let values = params![
+            class.number,
+            class.pid,
+            class.node_id,
+            class.kernel,
+            context.gpus.class_name(class),
+            int(class.kernel_object),
+            workgroup_x,
+            workgroup_y,
+            workgroup_z,
+            grid_x,
+            grid_y,
+            grid_z,
+            int(class.count),
+            class.told.name(),
+            mean.map(|mean| mean.value),
+            mean.map(|mean| mean.error),
+        ];
+        context.database.insert(&sql, values)
     }
 
     pub(crate) fn copy(&mut self, context: &mut Context, copy: &Copy) -> Result<(), ExportError> {
@@ -342,6 +377,7 @@ impl Work {
         } else {
             None
         };
+        let length = Length::of(time);
         let row = cells![
             int(copy.id),
             event,
@@ -368,6 +404,8 @@ impl Work {
             int(time.end_window.earliest),
             time.end_window.latest.map(int),
             int(copy.signal),
+            length.map(|length| int(length.ns)),
+            length.map(|length| length.error().ceil() as i64),
         ];
         self.all_copies_rows.add(&context.database, row)
     }

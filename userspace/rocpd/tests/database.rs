@@ -27,7 +27,10 @@ use gputrace_timeline::{
     observation::{FieldValue, Observation, ObservedField, Whose},
     synthetic::{Synthetic, call, gpu, ledger},
 };
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{
+    Connection, OpenFlags,
+    functions::{Context, FunctionFlags},
+};
 
 fn export(events: &[Event], directory: &Path) -> PathBuf {
     let out = OutputDir::open(directory, None).unwrap();
@@ -43,7 +46,12 @@ fn export(events: &[Event], directory: &Path) -> PathBuf {
 }
 
 fn open(path: &Path) -> Connection {
-    Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap()
+    let database = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    // This SQLite has no functions of mathematics, as those have that people use.
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+    let sqrt = |arguments: &Context<'_>| Ok(arguments.get::<Option<f64>>(0)?.map(f64::sqrt));
+    database.create_scalar_function("sqrt", 1, flags, sqrt).unwrap();
+    database
 }
 
 fn number(database: &Connection, sql: &str) -> i64 {
@@ -52,6 +60,59 @@ fn number(database: &Connection, sql: &str) -> i64 {
 
 fn text(database: &Connection, sql: &str) -> String {
     database.query_one(sql, (), |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn estimates_are_beside_what_rocpd_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = export(&synthetic::estimates(), directory.path());
+    check_by_reader("rocpd_check.py", &path);
+    let database = open(&path);
+    let of = |id: u32| {
+        let sql = "SELECT quality, kernel_class, estimate_error, duration, duration_error FROM gputrace_dispatch WHERE id = ?";
+        let row = |row: &rusqlite::Row<'_>| {
+            let number = |column| row.get::<_, Option<i64>>(column);
+            Ok((
+                row.get::<_, String>(0)?,
+                [number(1)?, number(2)?, number(3)?, number(4)?],
+            ))
+        };
+        database.query_one(sql, [id], row).unwrap()
+    };
+    let sampled = |numbers| ("sampled".to_owned(), numbers);
+    assert_eq!(of(1), sampled([Some(0), Some(300), Some(10_400), Some(300)]));
+    // Between looks, without an estimate: it is drawn, and how long it took is not known.
+    assert_eq!(of(2), sampled([None; 4]));
+    assert_eq!(of(16), ("submitted".to_owned(), [None; 4]));
+    let extdata = |id| {
+        text(
+            &database,
+            &format!("SELECT extdata FROM rocpd_kernel_dispatch WHERE id = {id}"),
+        )
+    };
+    assert_eq!(
+        extdata(1),
+        r#"{"quality":"sampled","start_uncertainty":62400,"end_uncertainty":62400,"kernel_class":0,"estimate_error":300}"#
+    );
+    assert_eq!(
+        extdata(2),
+        r#"{"quality":"sampled","start_uncertainty":5000000,"end_uncertainty":7000000}"#
+    );
+    let classes = "SELECT group_concat(printf('%d %s %s %d %s %s %s', id, name, told, dispatches, mean, mean_error, kernel_id), ', ') \
+                   FROM gputrace_kernel_class";
+    assert_eq!(
+        text(&database, classes),
+        "0 add(float*, float*) apart 11 10400.0 300.0 1, 1 hang apart 2 200000.0 9000.0 2, \
+         2 (unknown kernel 0x7f001000) mixed 3   "
+    );
+    assert_eq!(
+        number(
+            &database,
+            "SELECT count(*) FROM gputrace_dispatch AS d JOIN gputrace_kernel_class AS c ON c.id = d.kernel_class \
+             WHERE c.told = 'apart' AND abs(d.duration - c.mean) <= c.mean_error"
+        ),
+        12
+    );
 }
 
 #[test]

@@ -56,6 +56,8 @@ pub enum Part {
     Batch,
     /// Back to back, many for a doorbell, without signals but for the last one's.
     Plain,
+    /// As [`Part::Plain`], for two seconds: so long that mean durations can be estimated.
+    Stream,
     /// As [`Part::Plain`], one for a doorbell, with pauses.
     Gaps,
     /// With signals, in a queue whose packets get no stamps.

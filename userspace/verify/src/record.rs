@@ -8,7 +8,11 @@ use std::{
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -25,14 +29,22 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const FOLLOWS: &str = "following the GPU's work";
 /// A recorder of the whole node notices a new library within that time.
 const NOTICED: Duration = Duration::from_secs(10);
+/// How long a process has to end when it is told to.
+const LAST_WORDS: Duration = Duration::from_secs(3);
 /// Between two looks whether a process has ended.
 const LOOK: Duration = Duration::from_millis(5);
+/// Between two looks whether the user wants it to end.
+const SLICE: Duration = Duration::from_millis(100);
 /// The hidden command of gputrace that is the program.
 pub const COMMAND: &str = "verify-work";
 /// Its option to wait until it is told to go on.
 pub const WAITS: &str = "--wait";
 /// Its option to do copies only.
 pub const COPIES_ONLY: &str = "--copies-only";
+/// Its option for a stream of kernels that estimates can be made of.
+pub const STREAMS: &str = "--streams";
+/// Its option for the GPU: KFD's topology node.
+pub const NODE: &str = "--node";
 /// Its option for the runtime's library.
 pub const LIBRARY: &str = "--hsa-library";
 /// Its option to say only whether the driver can be used.
@@ -103,6 +115,9 @@ pub enum RecordError {
     /// Something took too long.
     #[error("{0} did not end in time")]
     TooLong(&'static str),
+    /// The user wants it to end.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 impl RecordError {
@@ -113,6 +128,7 @@ impl RecordError {
             Self::NotBegun(_) => "gputrace did not begin to record",
             Self::Failed { .. } => "gputrace failed",
             Self::TooLong(_) => "it did not end in time",
+            Self::Interrupted => "it was interrupted",
         }
     }
 }
@@ -128,6 +144,16 @@ pub struct Setting {
     pub user: Option<User>,
     /// For captures.
     pub directory: PathBuf,
+    /// KFD's topology node of the GPU to verify; the runtime's first one if `None`.
+    pub node: Option<u32>,
+    /// Set when the user wants it to end.
+    pub interrupted: Arc<AtomicBool>,
+}
+
+impl Setting {
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
 }
 
 /// What came of a recording.
@@ -139,16 +165,23 @@ pub(crate) struct Made {
     pub(crate) capture: PathBuf,
 }
 
-/// A process whose end is waited for, or which is killed when this is dropped.
+/// A process whose end is waited for, or which is ended when this is dropped.
 struct Process {
     what: &'static str,
     child: Child,
     ended: bool,
+    interrupted: Arc<AtomicBool>,
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         if !self.ended {
+            // A recorder ends what it has started, given the time.
+            self.interrupt();
+            let deadline = Instant::now() + LAST_WORDS;
+            while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+                thread::sleep(LOOK);
+            }
             // It may have ended by itself.
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -157,12 +190,14 @@ impl Drop for Process {
 }
 
 impl Process {
-    fn start(what: &'static str, command: &mut Command) -> Result<Self, RecordError> {
+    fn start(setting: &Setting, what: &'static str, command: &mut Command) -> Result<Self, RecordError> {
+        takes_signals(command);
         let child = command.spawn().map_err(|error| RecordError::Io(what, error))?;
         Ok(Self {
             what,
             child,
             ended: false,
+            interrupted: Arc::clone(&setting.interrupted),
         })
     }
 
@@ -172,6 +207,9 @@ impl Process {
             if let Some(status) = status.map_err(|error| RecordError::Io(self.what, error))? {
                 self.ended = true;
                 return Ok(status);
+            }
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(RecordError::Interrupted);
             }
             if Instant::now() > deadline {
                 return Err(RecordError::TooLong(self.what));
@@ -190,6 +228,7 @@ impl Process {
 struct Lines {
     lines: Receiver<String>,
     all: Vec<String>,
+    interrupted: Arc<AtomicBool>,
 }
 
 impl Lines {
@@ -198,7 +237,7 @@ impl Lines {
     /// Neither says more lines. The program may be another user's.
     const MOST: usize = 1 << 16;
 
-    fn of(pipe: impl Read + Send + 'static) -> Self {
+    fn of(setting: &Setting, pipe: impl Read + Send + 'static) -> Self {
         let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
             let mut pipe = BufReader::new(pipe);
@@ -217,6 +256,7 @@ impl Lines {
         Self {
             lines,
             all: Vec::new(),
+            interrupted: Arc::clone(&setting.interrupted),
         }
     }
 
@@ -224,7 +264,10 @@ impl Lines {
     fn wait_for(&mut self, deadline: Instant, is_it: impl Fn(&str) -> bool) -> bool {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left) {
+            if self.interrupted.load(Ordering::Relaxed) {
+                return false;
+            }
+            match self.lines.recv_timeout(left.min(SLICE)) {
                 Ok(line) => {
                     let found = is_it(&line);
                     self.all.push(line);
@@ -232,6 +275,7 @@ impl Lines {
                         return true;
                     }
                 }
+                Err(RecvTimeoutError::Timeout) if left > SLICE => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return false,
             }
         }
@@ -257,8 +301,12 @@ fn work(setting: &Setting, mode: Mode) -> Vec<std::ffi::OsString> {
     if let Some(library) = &setting.library {
         words.extend([LIBRARY.into(), library.into()]);
     }
+    if let Some(node) = setting.node {
+        words.extend([NODE.into(), node.to_string().into()]);
+    }
     match mode {
-        Mode::Attach | Mode::Node => words.push(WAITS.into()),
+        Mode::Attach => words.extend([WAITS.into(), STREAMS.into()]),
+        Mode::Node => words.push(WAITS.into()),
         Mode::KernelCopies => words.push(COPIES_ONLY.into()),
         Mode::Launch => {}
     }
@@ -273,6 +321,25 @@ fn command(setting: &Setting, mode: Mode) -> Command {
     as_user(&mut command, setting.user.as_ref());
     command.stderr(Stdio::null());
     command
+}
+
+/// Has a process take signals that this one may have blocked, to wait for them: it inherits that otherwise.
+fn takes_signals(command: &mut Command) {
+    let unblock = || {
+        // SAFETY: an all-zero set is a valid value of this plain C struct; it is alive, and the old mask is not asked for.
+        let failed = unsafe {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut())
+        };
+        if failed == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    };
+    // SAFETY: the closure makes system calls only.
+    unsafe { command.pre_exec(unblock) };
 }
 
 fn as_user(command: &mut Command, user: Option<&User>) {
@@ -317,12 +384,18 @@ fn recorder(setting: &Setting, mode: Mode) -> Command {
 
 /// Makes a recording.
 pub(crate) fn make(setting: &Setting, mode: Mode) -> Result<Made, RecordError> {
+    if setting.is_interrupted() {
+        return Err(RecordError::Interrupted);
+    }
     let deadline = Instant::now() + PATIENCE;
     let said = match mode {
         Mode::Launch | Mode::KernelCopies => launch(setting, mode, deadline)?,
         Mode::Attach => attach(setting, deadline)?,
         Mode::Node => node(setting, deadline)?,
     };
+    if setting.is_interrupted() {
+        return Err(RecordError::Interrupted);
+    }
     Ok(Made {
         said: said
             .iter()
@@ -342,9 +415,9 @@ fn launch(setting: &Setting, mode: Mode, deadline: Instant) -> Result<Vec<String
     if mode == Mode::KernelCopies {
         command.env("HSA_ENABLE_SDMA", "0");
     }
-    let mut recorder = Process::start("gputrace", &mut command)?;
-    let mut said = Lines::of(pipe(recorder.child.stdout.take(), "gputrace")?);
-    let mut told = Lines::of(pipe(recorder.child.stderr.take(), "gputrace")?);
+    let mut recorder = Process::start(setting, "gputrace", &mut command)?;
+    let mut said = Lines::of(setting, pipe(recorder.child.stdout.take(), "gputrace")?);
+    let mut told = Lines::of(setting, pipe(recorder.child.stderr.take(), "gputrace")?);
     let status = recorder.wait(deadline)?;
     let said = said.rest(deadline).to_vec();
     // The status is the program's if it failed; what it says counts then.
@@ -393,8 +466,8 @@ fn start(
 ) -> Result<Started, RecordError> {
     let mut program = command(setting, mode);
     program.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut program = Process::start(what, &mut program)?;
-    let mut said = Lines::of(pipe(program.child.stdout.take(), what)?);
+    let mut program = Process::start(setting, what, &mut program)?;
+    let mut said = Lines::of(setting, pipe(program.child.stdout.take(), what)?);
     let go_on = pipe(program.child.stdin.take(), what)?;
     let waits = serde_json::to_string(&Said::Ready).unwrap_or_default();
     let ready = said.wait_for(deadline, |line| line == waits);
@@ -423,8 +496,8 @@ fn attach(setting: &Setting, deadline: Instant) -> Result<Vec<String>, RecordErr
         .arg("-p")
         .arg(program.child.id().to_string())
         .stdout(Stdio::null());
-    let mut recorder = Process::start("gputrace", &mut recorder)?;
-    let mut told = Lines::of(pipe(recorder.child.stderr.take(), "gputrace")?);
+    let mut recorder = Process::start(setting, "gputrace", &mut recorder)?;
+    let mut told = Lines::of(setting, pipe(recorder.child.stderr.take(), "gputrace")?);
     begun(&mut told, deadline)?;
     go_on
         .write_all(b"\n")
@@ -439,8 +512,8 @@ fn node(setting: &Setting, deadline: Instant) -> Result<Vec<String>, RecordError
     const WHAT: &str = "the bundled program";
     let mut recorder = recorder(setting, Mode::Node);
     recorder.arg("--all").stdout(Stdio::null());
-    let mut recorder = Process::start("gputrace", &mut recorder)?;
-    let mut told = Lines::of(pipe(recorder.child.stderr.take(), "gputrace")?);
+    let mut recorder = Process::start(setting, "gputrace", &mut recorder)?;
+    let mut told = Lines::of(setting, pipe(recorder.child.stderr.take(), "gputrace")?);
     begun(&mut told, deadline)?;
     let Started {
         mut program,

@@ -4,6 +4,7 @@
 use std::{
     io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
+    sync::{Arc, atomic::Ordering},
 };
 
 use anyhow::{Context as _, Result};
@@ -27,7 +28,7 @@ use super::{
     lines::{self, Line},
     table::wrapped,
 };
-use crate::{exit, say};
+use crate::{exit, interrupt, say};
 
 /// Options of `verify`.
 #[derive(Debug, Args)]
@@ -43,6 +44,9 @@ pub(crate) struct VerifyArgs {
     /// Only these ways to record; by default all.
     #[arg(long, value_name = "MODE", value_enum, value_delimiter = ',')]
     pub(crate) mode: Vec<ModeName>,
+    /// Which GPU, counted from 0 as the first line of the report counts them [default: 0].
+    #[arg(long, value_name = "N")]
+    pub(crate) gpu: Option<usize>,
     /// Library of the HSA runtime [default: libhsa-runtime64.so.1 as programs find it, or below /opt/rocm].
     #[arg(long, value_name = "PATH")]
     pub(crate) hsa_library: Option<PathBuf>,
@@ -82,6 +86,12 @@ pub(crate) struct WorkArgs {
     /// Only copies.
     #[arg(long)]
     copies_only: bool,
+    /// Also a stream of kernels that is long enough for estimates.
+    #[arg(long)]
+    streams: bool,
+    /// KFD's topology node of the GPU to use.
+    #[arg(long)]
+    node: Option<u32>,
     /// Only see whether the driver's device can be opened.
     #[arg(long = "try")]
     only_try: bool,
@@ -100,6 +110,8 @@ pub(crate) fn work(args: &WorkArgs) -> Result<u8> {
         library: args.hsa_library.clone(),
         waits: args.wait,
         copies_only: args.copies_only,
+        streams: args.streams,
+        node: args.node,
     };
     let mut output = terminal::stdout().lock();
     let done = work::run(&options, &mut output, || {
@@ -120,9 +132,10 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<u8> {
     };
     let mut sections = Vec::new();
     let mut before = Vec::new();
-    let verdict = match ready(&machine, &mut before) {
-        false => Verdict::NotRun,
-        true => {
+    let interrupted = interrupt::noted();
+    let verdict = match ready(&machine, args.gpu, &mut before) {
+        None => Verdict::NotRun,
+        Some(node) => {
             let user = user(&mut before)?;
             let directory = tempfile::tempdir().context("no directory for captures")?;
             let setting = Setting {
@@ -130,11 +143,19 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<u8> {
                 library: args.hsa_library.clone(),
                 user,
                 directory: directory.path().to_owned(),
+                // Without the option, whatever the runtime has first: the user may hide GPUs from it.
+                node: args.gpu.map(|_| node),
+                interrupted: Arc::clone(&interrupted),
             };
             let wanted = |mode: &Mode| args.mode.is_empty() || args.mode.iter().any(|name| name.is(*mode));
             for mode in Mode::ALL.into_iter().filter(wanted) {
                 say(&format!("{} ...", mode.name()));
                 sections.push(verify(&setting, mode, &mut versions));
+                if interrupted.load(Ordering::Relaxed) {
+                    drop(directory);
+                    say("interrupted; no file was left behind");
+                    return Ok(exit::GIVEN_UP);
+                }
                 if could_not_run(&sections) {
                     break;
                 }
@@ -172,8 +193,8 @@ const OK: (&str, Colour) = ("  ok       ", Colour::Green);
 const WARNING: (&str, Colour) = ("  warning  ", Colour::Yellow);
 const WRONG: (&str, Colour) = ("  wrong    ", Colour::Red);
 
-/// Whether there is something to verify, and the right to.
-fn ready(machine: &Machine, rows: &mut Vec<Row>) -> bool {
+/// The node of the GPU to verify, if there is one, and the right to verify it.
+fn ready(machine: &Machine, wanted: Option<usize>, rows: &mut Vec<Row>) -> Option<u32> {
     let row = |name, status, found: String, meaning: &str, next: Option<&str>| Row {
         name,
         status,
@@ -185,10 +206,10 @@ fn ready(machine: &Machine, rows: &mut Vec<Row>) -> bool {
     };
     let topology = Topology::read(&machine.paths).unwrap_or_default();
     let agents = topology.agents(&machine.paths);
-    let gpus: Vec<&str> = agents
+    let gpus: Vec<(u32, &str)> = agents
         .iter()
         .filter(|agent| agent.agent_type == AgentType::Gpu)
-        .map(|agent| agent.name.as_str())
+        .map(|agent| (agent.node_id, agent.name.as_str()))
         .collect();
     if gpus.is_empty() {
         rows.push(row(
@@ -198,15 +219,35 @@ fn ready(machine: &Machine, rows: &mut Vec<Row>) -> bool {
             "there is nothing to verify",
             Some("run this on a machine with an AMD GPU and its driver; gputrace doctor says more"),
         ));
-        return false;
+        return None;
     }
-    let found = format!("{}; the first is verified", gpus.join(", "));
+    let names: Vec<String> = gpus
+        .iter()
+        .enumerate()
+        .map(|(number, (_, name))| format!("{number}: {name}"))
+        .collect();
+    let names = names.join(", ");
+    let number = wanted.unwrap_or(0);
+    let Some((node, _)) = gpus.get(number) else {
+        rows.push(row(
+            "GPU",
+            Status::Wrong,
+            format!("there is no GPU {number}, but {names}"),
+            "there is nothing to verify",
+            Some("gputrace verify --gpu with one of these numbers"),
+        ));
+        return None;
+    };
+    let more = (gpus.len() > 1 && wanted.is_none()).then_some("gputrace verify --gpu 1 verifies the second");
     rows.push(row(
         "GPU",
         Status::Ok,
-        found,
+        match gpus.len() {
+            1 => names,
+            _ => format!("{names}; GPU {number} is verified"),
+        },
         "there is something to verify",
-        None,
+        more,
     ));
     if !rustix::process::geteuid().is_root() {
         rows.push(row(
@@ -216,9 +257,9 @@ fn ready(machine: &Machine, rows: &mut Vec<Row>) -> bool {
             "attaching and watching the node need more rights",
             Some("sudo gputrace verify"),
         ));
-        return false;
+        return None;
     }
-    true
+    Some(*node)
 }
 
 /// As whom the program runs: as the user behind sudo, if he may use the GPU.

@@ -17,7 +17,7 @@ Every option of rocprofv3 (of ROCm 7), and what gputrace does with it. Made by `
 
 `NAME_counter_collection.csv`, `callback_records.counter_collection` of the JSON document and the views `pmc_events` and
 `counters_collection` of rocpd are made with `--counters[=HZ]`, of what the driver exposes: power, clocks, temperatures, memory, use.
-They have a value for each kernel whose times are known (`exact` or `sampled`) and each counter of its GPU, or of its process on that GPU,
+They have a value for each kernel whose times are known (`exact`, or estimates: `sampled`) and each counter of its GPU, or of its process on that GPU,
 that was read from beginning to end while the kernel ran: the mean of these readings, or for a counter that only grows by how much it
 grew from the first to the last of them, if there are two. The driver counts for the whole GPU: kernels that run at the
 same time each get the same value. Kernels that were over before anything was read have no row; a remark says how many. Kernels of 10 ms need

@@ -9,11 +9,12 @@ use gputrace_abi::domain::Domain;
 use gputrace_capture::gpu::{AgentKind, Kernel};
 use gputrace_timeline::{
     event::Event,
-    gpu::{AgentInfo, Copy, Dispatch, GpuTime, Origin, RuntimeKernel},
+    gpu::{AgentInfo, Copy, Dispatch, GpuTime, KernelClass, Origin, RuntimeKernel},
 };
 
 use super::table::{Field, Table};
 use crate::{
+    classes::ClassRecord,
     exporter::ExportError,
     gpu::{Gpus, queue_id, uncertainty},
     output::OutputDir,
@@ -296,6 +297,27 @@ fn end_uncertainty(time: &GpuTime) -> Field<'static> {
     uncertainty(time.end, &time.end_window).into()
 }
 
+/// `kernel_classes`. Durations are ns; errors are standard errors.
+const CLASS: [&str; 17] = [
+    "Kernel_Class",
+    "Kernel_Name",
+    "Kernel_Id",
+    "Kernel_Object",
+    "Process_Id",
+    "Agent_Id",
+    "Node_Id",
+    "Workgroup_Size_X",
+    "Workgroup_Size_Y",
+    "Workgroup_Size_Z",
+    "Grid_Size_X",
+    "Grid_Size_Y",
+    "Grid_Size_Z",
+    "Dispatches",
+    "Told",
+    "Mean_Duration",
+    "Mean_Error",
+];
+
 /// A table with rocprofv3's columns and the one beside it.
 #[derive(Debug)]
 struct Pair {
@@ -362,6 +384,7 @@ pub(super) struct GpuTables {
     wanted: bool,
     kernels: Option<Pair>,
     copies: Option<Pair>,
+    classes: Option<Table>,
 }
 
 impl GpuTables {
@@ -411,6 +434,37 @@ impl GpuTables {
         }
     }
 
+    fn class(&mut self, directory: &OutputDir, name: &str, class: &KernelClass) -> Result<(), ExportError> {
+        let table = match &mut self.classes {
+            Some(table) => table,
+            none => none.insert(Table::create(
+                directory,
+                &format!("{name}_kernel_classes.csv"),
+                CLASS,
+            )?),
+        };
+        let name = self.gpus.class_name(class);
+        let record = ClassRecord::new(class, &name);
+        let agent = self.gpus.agent_label(class.node_id);
+        let identity = [
+            record.kernel_class.into(),
+            record.kernel.into(),
+            record.kernel_id.unwrap_or(0).into(),
+            Field::Address(record.kernel_object),
+            record.pid.into(),
+            agent.into(),
+            record.agent.into(),
+        ];
+        let sizes = record.workgroup.into_iter().chain(record.grid).map(Field::from);
+        let durations = [
+            record.dispatches.into(),
+            record.told.into(),
+            record.mean.map(Field::Shortest).into(),
+            record.mean_error.map(Field::Shortest).into(),
+        ];
+        table.fields(identity.into_iter().chain(sizes).chain(durations))
+    }
+
     /// Takes an event about GPUs; others mean nothing here.
     pub(super) fn event(
         &mut self,
@@ -434,6 +488,7 @@ impl GpuTables {
                     .iter_mut()
                     .try_for_each(|pair| pair.row((&**copy, &copy.time), gpus, COPY, COPY_QUALITY))
             }
+            Event::KernelClass(class) => self.class(directory, name, class),
             _ => Ok(()),
         }
     }
@@ -452,6 +507,10 @@ impl GpuTables {
                 pair.quality,
                 "all kernel dispatches, and how well their times are known".to_owned(),
             ));
+        }
+        if let Some(classes) = self.classes {
+            let content = "classes of kernels, with their mean durations and standard errors".to_owned();
+            tables.push((classes, content));
         }
         if let Some(pair) = self.copies {
             let content = pair.content("copies with their times on the GPU");

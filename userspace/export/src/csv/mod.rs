@@ -17,7 +17,12 @@
 //!   that was read while it ran. The value is the mean of these readings, and of a counter that only grows by how much it
 //!   grew from the first to the last, if there are two. Dispatches that ended before anything was read have no row. The
 //!   driver counts for the whole GPU: what else ran there is in the value, too. The columns are rocprofv3's, with the products of sizes.
-//! * `NAME_…_stats.csv` and `NAME_domain_stats.csv`, if asked for ([`CsvOptions::stats`]).
+//! * `NAME_kernel_classes.csv`, if not all times of kernels are exact: each class of dispatches, with its mean duration and
+//!   the mean's standard error in ns; both are empty if nothing tells them, and `Told` says why.
+//! * `NAME_…_stats.csv` and `NAME_domain_stats.csv`, if asked for ([`CsvOptions::stats`]). They count GPU work whose
+//!   duration is known; where it is an estimate, `MinNs`, `MaxNs` and `StdDev` are those of means of classes.
+//! * `NAME_kernel_stats_quality.csv` and `NAME_memory_copy_stats_quality.csv` beside them: how many durations are known, how many of
+//!   these are estimates, and the standard errors of total and average.
 //! * `NAME_arguments.csv`, if asked for ([`CsvOptions::arguments`]): arguments and results of calls, a row for each.
 //! * `NAME_unfinished_calls.csv`, only if there are any: calls that had not returned. They also have rows
 //!   in the files above, with the moment up to which they were open as end, because a script that
@@ -46,6 +51,7 @@
 //! | `Packet_Index` | index of the packet in its queue |
 //! | `Group_Segment_Size` | bytes of LDS of a workgroup, dynamic included |
 //! | `Read_Later` | `true` if the packet was read from the ring after the doorbell |
+//! | `Kernel_Class`, `Estimated_Duration`, `Estimate_Error` | where the duration is an estimate: the class whose mean it is, that mean, and its standard error, ns |
 //! | `Engine_Mask` | engine of a copy as one bit; 0 if the runtime chose |
 
 mod arguments;
@@ -64,7 +70,6 @@ use gputrace_capture::ledger::Ledger;
 use gputrace_timeline::{
     args,
     event::{Call, CallEnd, Event},
-    gpu::GpuTime,
 };
 
 use crate::{
@@ -287,9 +292,9 @@ impl Exporter for CsvExporter {
             match event {
                 Event::Dispatch(dispatch) => {
                     let name = self.gpu.gpus().kernel_name(dispatch);
-                    count(stats, Domain::KernelDispatch, &name, &dispatch.time);
+                    stats.work(Domain::KernelDispatch, &name, &dispatch.time);
                 }
-                Event::Copy(copy) => count(stats, Domain::MemoryCopy, copy.direction.name(), &copy.time),
+                Event::Copy(copy) => stats.work(Domain::MemoryCopy, copy.direction.name(), &copy.time),
                 Event::Observation(one) => {
                     if let Some(domain) = memory_domain(one) {
                         stats.add(domain.csv_stem(), &one.name, one.duration());
@@ -371,13 +376,6 @@ fn has_table(domain: Domain) -> bool {
             | Domain::ArgumentData
             | Domain::Counter
     )
-}
-
-/// Counts work of a GPU if its times are real.
-fn count(stats: &mut Stats, domain: Domain, name: &str, time: &GpuTime) {
-    if time.is_drawn() {
-        stats.add(domain.csv_stem(), name, time.end.saturating_sub(time.begin));
-    }
 }
 
 /// The last two columns of a request to the driver: what it returned, and its fields.

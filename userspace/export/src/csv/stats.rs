@@ -1,15 +1,21 @@
 //! rocprofv3's `_stats` tables: how often each name occurred, and how long it took.
 //!
-//! Finished calls count, allocations and scratch memory, and GPU work whose times are real (quality `exact` or
-//! `sampled`): what has rows in the traces. Numbers are formatted as rocprofv3 does.
+//! Finished calls count, allocations and scratch memory, and GPU work whose duration is known: exact or estimated. The
+//! tables of quality beside those of GPU work have what rocprofv3's columns cannot say: how many durations are estimates,
+//! their standard errors, and how many are not known. Numbers are formatted as rocprofv3 does.
 
 use std::collections::{BTreeMap, HashMap};
+
+use gputrace_abi::domain::Domain;
+use gputrace_timeline::gpu::GpuTime;
 
 use super::table::{Field, Table};
 use crate::{
     exporter::ExportError,
+    lengths::Length,
     moments::{Moments, domain},
     output::OutputDir,
+    sums::Sums,
 };
 
 const COLUMNS: [&str; 8] = [
@@ -23,10 +29,25 @@ const COLUMNS: [&str; 8] = [
     "StdDev",
 ];
 
+/// Columns of the tables of quality. Errors are standard errors.
+const QUALITY_COLUMNS: [&str; 9] = [
+    "Name",
+    "Calls",
+    "Known_Durations",
+    "Estimated_Durations",
+    "Unknown_Durations",
+    "TotalDurationNs",
+    "TotalErrorNs",
+    "AverageNs",
+    "AverageErrorNs",
+];
+
 /// The statistics of an export. Grows with the number of names.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
     groups: BTreeMap<&'static str, HashMap<String, Moments>>,
+    /// Of GPU work.
+    sums: BTreeMap<&'static str, Sums>,
 }
 
 impl Stats {
@@ -45,6 +66,16 @@ impl Stats {
         }
     }
 
+    /// Adds GPU work: to the statistics if its duration is known.
+    pub(super) fn work(&mut self, domain: Domain, name: &str, time: &GpuTime) {
+        let (group, length) = (domain.csv_stem(), Length::of(time));
+        self.begin(group);
+        if let Some(length) = length {
+            self.add(group, name, length.ns);
+        }
+        self.sums.entry(group).or_default().add(name, length);
+    }
+
     /// Writes one table for each group and one with the groups themselves.
     pub(super) fn finish(
         &self,
@@ -59,11 +90,24 @@ impl Stats {
             if sum.calls > 0 {
                 domains.insert(domain(group), sum);
             }
-            let content = format!("statistics of {}", domain(group));
+            let sums = self.sums.get(group);
+            let content = match sums.map(Sums::unknown) {
+                Some((unknown, all)) if unknown > 0 => format!(
+                    "statistics of {}; {unknown} of {all} are not in it, because their durations are not known",
+                    domain(group)
+                ),
+                _ => format!("statistics of {}", domain(group)),
+            };
             tables.push((
                 write(directory, &format!("{name}_{group}_stats.csv"), names)?,
                 content,
             ));
+            if let Some(sums) = sums {
+                tables.push((
+                    write_quality(directory, &format!("{name}_{group}_stats_quality.csv"), sums)?,
+                    format!("standard errors of these statistics of {}", domain(group)),
+                ));
+            }
         }
         let content = "statistics of domains".to_owned();
         tables.push((
@@ -94,6 +138,24 @@ fn write(directory: &OutputDir, file: &str, names: &HashMap<String, Moments>) ->
             moments.min.into(),
             moments.max.into(),
             number(moments.deviation()).into(),
+        ])?;
+    }
+    Ok(table)
+}
+
+fn write_quality(directory: &OutputDir, file: &str, sums: &Sums) -> Result<Table, ExportError> {
+    let mut table = Table::create(directory, file, QUALITY_COLUMNS)?;
+    for row in sums.rows() {
+        table.fields([
+            Field::from(row.name),
+            row.calls.into(),
+            row.known.into(),
+            row.estimated.into(),
+            row.unknown.into(),
+            row.total.into(),
+            row.total_error.map(Field::Shortest).into(),
+            row.mean.map(Field::Shortest).into(),
+            row.mean_error.map(Field::Shortest).into(),
         ])?;
     }
     Ok(table)

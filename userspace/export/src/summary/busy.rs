@@ -3,7 +3,7 @@
 use gputrace_timeline::gpu::{GpuTime, Quality};
 
 use super::stats::Durations;
-use crate::intervals::Intervals;
+use crate::{intervals::Intervals, lengths::Length};
 
 /// Intervals that are kept open for what comes late.
 const OPEN_INTERVALS: usize = 1 << 14;
@@ -126,12 +126,15 @@ impl Gaps {
 /// When an agent executed kernels: the union of their spans.
 #[derive(Debug, Default)]
 pub(super) struct Busy {
-    estimate: Union,
+    /// As spans are drawn; gaps are between these.
+    drawn: Union,
+    /// Of what is known: spans whose length is known, and what is proven of the others.
+    known: Union,
     least: Union,
     most: Union,
     /// Earliest begin of a kernel of which nothing says that it has ended.
     endless: Option<u64>,
-    /// Between one interval of the estimate and the next.
+    /// Between one drawn interval and the next.
     pub(super) gaps: Gaps,
     /// Between those of the longest spans: what is surely idle.
     pub(super) sure_gaps: Gaps,
@@ -146,10 +149,20 @@ impl Busy {
         let Reach { least, most } = Reach::of(time);
         if time.is_drawn() && !time.unfinished {
             let gaps = &mut self.gaps;
-            self.estimate
+            self.drawn
                 .add(time.begin, time.end, |last, begin| gaps.add(last, begin));
         }
-        self.untimed += u64::from(crate::lengths::Length::of(time).is_none());
+        // A span whose length nothing tells may have been drawn up to the next one: that is no busy GPU.
+        let known = match Length::of(time) {
+            Some(_) => Some((time.begin, time.end)),
+            None => {
+                self.untimed += 1;
+                least
+            }
+        };
+        if let Some((begin, end)) = known {
+            self.known.add(begin, end, |_, _| {});
+        }
         if let Some((begin, end)) = least {
             self.least.add(begin, end, |_, _| {});
         }
@@ -167,7 +180,8 @@ impl Busy {
     /// Settles what is open; nothing comes after this. `stopped` is when the recording stopped, ns.
     pub(super) fn finish(&mut self, stopped: u64) {
         let (gaps, sure_gaps) = (&mut self.gaps, &mut self.sure_gaps);
-        self.estimate.finish(|last, begin| gaps.add(last, begin));
+        self.drawn.finish(|last, begin| gaps.add(last, begin));
+        self.known.finish(|_, _| {});
         self.least.finish(|_, _| {});
         if let Some(begin) = self.endless.take() {
             self.most
@@ -176,26 +190,43 @@ impl Busy {
         self.most.finish(|last, begin| sure_gaps.add(last, begin));
     }
 
-    /// The most likely time, ns.
+    /// The most likely time, ns; at least it, where [`Busy::is_least`].
     pub(super) fn busy(&self) -> u64 {
-        self.estimate.total
+        self.known.total
+    }
+
+    /// Whether there are kernels of which nothing tells how long they took: only what is proven of them is in the time.
+    pub(super) fn is_least(&self) -> bool {
+        self.untimed > 0
     }
 
     /// The least and the most that it can be, ns. The estimate is between them; both are it where all times are exact.
     pub(super) fn range(&self) -> (u64, u64) {
-        let busy = self.estimate.total;
+        let busy = self.busy();
         (self.least.total.min(busy), self.most.total.max(busy))
     }
 
     /// Spans that began before what was settled.
     pub(super) fn late(&self) -> u64 {
-        self.estimate.late.max(self.most.late)
+        self.drawn.late.max(self.known.late).max(self.most.late)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use gputrace_timeline::gpu::Quality;
+    use std::io::Cursor;
+
+    use gputrace_abi::gpu::queue_reason;
+    use gputrace_capture::{CaptureReader, gpu::Queue, meta::Recording};
+    use gputrace_timeline::{
+        Timeline,
+        event::Event,
+        gpu::Quality,
+        synthetic::{
+            Synthetic,
+            gpu::{GPU_NODE, PID, agents, code_object, packet, queue_state},
+        },
+    };
     use proptest::prelude::*;
 
     use super::*;
@@ -231,6 +262,68 @@ mod tests {
         assert_eq!(busy.busy(), 99 * 20_000);
         assert_eq!(busy.range(), (99 * 18_000, 99 * 22_000));
         assert_eq!(busy.gaps.durations.max, 3_980_000);
+    }
+
+    /// A recording of a program that launches a kernel of 20 us each 4.35 ms, so that the GPU is busy for 0.46 % of the time.
+    /// The recorder looks `after` ns after each launch, ns, and nothing stamps the kernels.
+    fn launch_bound(after: u64) -> Vec<GpuTime> {
+        const KERNELS: u64 = 1000;
+        let mut capture = Synthetic::new(&Recording::default());
+        for agent in agents() {
+            capture.meta(agent);
+        }
+        capture.meta(Queue {
+            pid: PID,
+            address: 0x1000,
+            node_id: Some(GPU_NODE),
+            ..Queue::default()
+        });
+        capture.meta(code_object(0));
+        let mut looked = EVERY_NS;
+        for index in 0..KERNELS {
+            let time = EVERY_NS + index * EVERY_NS;
+            capture.record(&packet(index, time, 0));
+            let mut look = queue_state(time + after, queue_reason::SAMPLE, index + 1, index + 1);
+            look.looked = looked;
+            capture.record(&look);
+            looked = look.time;
+        }
+        let reader = CaptureReader::new(Cursor::new(capture.bytes())).unwrap();
+        let times: Vec<GpuTime> = Timeline::new(reader)
+            .unwrap()
+            .filter_map(|event| match event.unwrap() {
+                Event::Dispatch(dispatch) => Some(dispatch.time),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(times.len() as u64, KERNELS);
+        times
+    }
+
+    const EVERY_NS: u64 = 4_350_000;
+
+    /// Nothing in it tells when kernels end, so no number may look as if something did.
+    #[test]
+    fn a_launch_bound_program_has_no_busy_gpu() {
+        for after in [15_000, 200_000, 3_000_000] {
+            let times = launch_bound(after);
+            let total = EVERY_NS * times.len() as u64;
+            let truth = 20_000 * times.len() as u64;
+            let mut busy = Busy::default();
+            times.iter().for_each(|time| busy.add(time));
+            busy.finish(EVERY_NS + total);
+            let (least, most) = busy.range();
+            assert!(
+                least <= truth && truth <= most,
+                "looks after {after} ns: {truth} is not in {least}..{most}"
+            );
+            assert!(busy.is_least(), "{} of {}", busy.untimed, busy.kernels);
+            let (value, percent) = (busy.busy(), busy.busy() * 100 / total);
+            assert!(
+                value <= truth,
+                "looks after {after} ns: {value} ns, {percent} %, where the truth is {truth}"
+            );
+        }
     }
 
     #[test]

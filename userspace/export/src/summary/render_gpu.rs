@@ -227,15 +227,13 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         let (least, most) = busy.range();
         let (least, most) = (least as f64, most as f64);
         estimated |= least < most;
+        let shares = [ns, least, most].map(|ns| percent(ns, recorded));
+        let [time, share] = busy_figures(ns, busy.is_least(), shares);
         let mut row = vec![
             gpu.gpus.agent_title(*node),
             busy.kernels.to_string(),
-            duration(ns),
-            with_range(
-                percent(ns, recorded),
-                (percent(least, recorded), percent(most, recorded)),
-                2,
-            ),
+            time,
+            share,
             gaps.calls.to_string(),
         ];
         if gaps.calls == 0 {
@@ -260,8 +258,9 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     }
     if untimed > 0 {
         out.line(format_args!(
-            "  How long {} took is not known: the range contains what {} can have taken.",
+            "  How long {} took is not known: what is proven of {} is in the times (>=), and what {} can have taken in the range.",
             count(untimed, "kernel"),
+            if untimed == 1 { "it" } else { "them" },
             if untimed == 1 { "it" } else { "they" }
         ))?;
     }
@@ -272,6 +271,19 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         ))?;
     }
     Ok(())
+}
+
+/// How long a GPU was busy, and the shares (most likely, least and most) of the recording. Where nothing is known but the
+/// most, there is only the range.
+fn busy_figures(ns: f64, is_least: bool, [share, least, most]: [f64; 3]) -> [String; 2] {
+    match (is_least, ns) {
+        (true, 0.0) => ["-".to_owned(), format!("{least:.2}-{most:.2}")],
+        (true, _) => [
+            format!(">= {}", duration(ns)),
+            format!(">= {}", with_range(share, (least, most), 2)),
+        ],
+        (false, _) => [duration(ns), with_range(share, (least, most), 2)],
+    }
 }
 
 fn queues(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
@@ -494,6 +506,21 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("AT LEAST"), "{text}");
+    }
+
+    #[test]
+    fn a_busy_gpu_has_a_number_only_where_something_is_known() {
+        let shown = |ns, is_least, shares| busy_figures(ns, is_least, shares);
+        assert_eq!(shown(0.0, true, [0.0, 0.0, 95.81]), ["-", "0.00-95.81"]);
+        assert_eq!(
+            shown(5e6, true, [1.5, 1.25, 95.81]),
+            [">= 5.00 ms", ">= 1.50 (1.25-95.81)"]
+        );
+        assert_eq!(
+            shown(5e6, false, [1.5, 1.25, 2.0]),
+            ["5.00 ms", "1.50 (1.25-2.00)"]
+        );
+        assert_eq!(shown(0.0, false, [0.0; 3]), ["0 ns", "0.00"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Tables of statistics in the form that rocprofv3 prints: `--summary`, `--summary-per-domain`, `--summary-groups`.
 //!
-//! They count what the CSV statistics count: finished calls, allocations and scratch memory, and GPU work whose times
-//! are real. What is not in a table is said below it. Memory grows with the number of names.
+//! They count what the CSV statistics count: finished calls, allocations and scratch memory, and GPU work whose
+//! duration is known, exact or estimated. What is not in a table is said below it. Memory grows with the number of names.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,7 +13,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_text::{Page, outside};
 use gputrace_timeline::{
     event::{CallEnd, Event},
-    gpu::{GpuTime, Quality},
+    gpu::GpuTime,
 };
 use regex::Regex;
 
@@ -22,6 +22,7 @@ use crate::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, group},
     gpu::Gpus,
+    lengths::{Length, Sum},
     moments::{Moments, domain},
     observed::memory_domain,
 };
@@ -139,8 +140,8 @@ impl TableOptions {
 #[derive(Debug, Default)]
 struct DomainUse {
     names: HashMap<String, NameUse>,
-    /// Those in the table whose times are estimates.
-    sampled: u64,
+    /// Durations of work of GPUs, with how sure they are.
+    sum: Sum,
     /// Those in the table that happened at some time within their durations: scratch memory.
     at_most: u64,
     /// Those not in the table: calls that had not returned, work without times of its own.
@@ -217,12 +218,13 @@ impl Tables {
     fn table(&self, title: &str, groups: &[&'static str], f: &mut Page<impl fmt::Write>) -> fmt::Result {
         let units = self.options.units;
         let mut rows: Vec<(&str, String, &NameUse)> = Vec::new();
-        let (mut sampled, mut at_most, mut not_counted) = (0, 0, 0);
+        let (mut at_most, mut not_counted) = (0, 0);
+        let mut sum = Sum::default();
         for group in groups {
             let Some(known) = self.domains.get(group) else {
                 continue;
             };
-            sampled += known.sampled;
+            sum.merge(&known.sum);
             at_most += known.at_most;
             not_counted += known.not_counted;
             rows.extend(
@@ -281,9 +283,11 @@ impl Tables {
         f.paragraph(format_args!("ROCPROFV3 {title}:"))?;
         f.blank()?;
         grid(&cells, f)?;
-        if sampled > 0 {
+        if sum.estimated() > 0 {
             f.line(format_args!(
-                "Estimates (sampled times): {sampled} of the durations."
+                "Estimates: {} of the durations. The standard error of their sum is {} {unit}.",
+                sum.estimated(),
+                units.exact(sum.error().ceil() as u128),
             ))?;
         }
         if at_most > 0 {
@@ -319,11 +323,11 @@ impl DomainUse {
     }
 
     fn work(&mut self, name: &str, time: &GpuTime, with_percentiles: bool) {
-        if time.is_drawn() {
-            self.sampled += u64::from(time.quality != Quality::Exact);
-            self.add(name, time.end.saturating_sub(time.begin), with_percentiles);
-        } else {
-            self.not_counted += 1;
+        let length = Length::of(time);
+        self.sum.add(length);
+        match length {
+            Some(length) => self.add(name, length.ns, with_percentiles),
+            None => self.not_counted += 1,
         }
     }
 }

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use gputrace_abi::domain::Domain;
-use gputrace_export::gpu::{Gpus, queue_id, uncertainty};
+use gputrace_export::{
+    gpu::{Gpus, queue_id, uncertainty},
+    lengths::Length,
+};
 use gputrace_timeline::{
     event::Event,
     gpu::{Copy, Dispatch, GpuTime, KernelInfo, Origin, Window},
@@ -199,6 +202,9 @@ pub(super) fn common(annotations: &mut Annotations<'_>, origin: &Origin, time: &
     if let Some(estimate) = time.estimate {
         annotations.named("kernel_class", Value::Uint(estimate.class.into()));
         annotations.named("estimate_error_ns", Value::Uint(estimate.error));
+    }
+    if time.is_drawn() && !time.unfinished && Length::of(time).is_none() {
+        annotations.named_text("duration", "not known: somewhere within the windows");
     }
     window(annotations, "begin_window", time.begin, &time.begin_window);
     window(annotations, "end_window", time.end, &time.end_window);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use gputrace_capture::counter::Counter;
-use gputrace_export::synthetic::{START, between, dispatch, events, exact, submitted};
+use gputrace_export::synthetic::{START, between, dispatch, estimates, events, exact, submitted};
 use gputrace_timeline::{
     event::{CounterSample, Event},
     gpu::{Copy, Dispatch, Quality},
@@ -150,6 +150,39 @@ fn a_kernel_has_everything_that_is_known_of_it() {
     ] {
         assert_eq!(copy.note(name), value, "{name}");
     }
+}
+
+#[test]
+fn estimates_are_annotated_and_what_nothing_tells_says_so() {
+    let decoded = trace(&estimates());
+    let mut counts = [0; 3];
+    for shown in gpu_slices(&decoded) {
+        let notes = [
+            "kernel_class",
+            "estimate_error_ns",
+            "delta_ns",
+            "duration",
+            "quality",
+        ];
+        match notes.map(|note| shown.note(note)) {
+            ["0", "300", "10400", "(none)", "sampled"] | ["1", "9000", "200000", "(none)", "sampled"] => {
+                counts[0] += 1;
+            }
+            [
+                "(none)",
+                "(none)",
+                _,
+                "not known: somewhere within the windows",
+                "sampled",
+            ] => counts[1] += 1,
+            ["(none)", "(none)", "0", "(none)", "submitted"] => counts[2] += 1,
+            other => panic!("{}: {other:?}", shown.name),
+        }
+    }
+    assert_eq!(counts, [12, 3, 1]);
+    let exact = trace(&events());
+    assert_eq!(by_dispatch(&exact, 1).note("duration"), "(none)");
+    assert_eq!(by_dispatch(&exact, 1).note("estimate_error_ns"), "(none)");
 }
 
 #[test]

@@ -315,7 +315,31 @@ CREATE TABLE gputrace_dispatch{uuid} (
     barrier INTEGER NOT NULL,
     read_later INTEGER NOT NULL,                -- 1: the packet was read after its doorbell
     kernel_class INTEGER,                       -- of which its duration is the mean; NULL: it is not an estimate of a class
-    estimate_error INTEGER                      -- standard error of that mean, ns
+    estimate_error INTEGER,                     -- standard error of that mean, ns
+    duration BIGINT,                            -- ns, exact or estimated; NULL if not known
+    duration_error BIGINT                       -- its standard error, ns; those of dispatches with one kernel_class (or none)
+                                                -- add up, those of different ones are independent
+);
+
+-- Classes of dispatches that are expected to take about the same time; none if all times of kernels are exact.
+CREATE TABLE gputrace_kernel_class{uuid} (
+    id INTEGER NOT NULL PRIMARY KEY,            -- kernel_class of dispatches
+    guid TEXT NOT NULL DEFAULT '{guid}',
+    pid INTEGER NOT NULL,
+    agent_id INTEGER,                           -- NULL if not known
+    kernel_id INTEGER,                          -- NULL if the kernel was not found
+    name TEXT NOT NULL,
+    kernel_object INTEGER NOT NULL,
+    workgroup_size_x INTEGER NOT NULL,
+    workgroup_size_y INTEGER NOT NULL,
+    workgroup_size_z INTEGER NOT NULL,
+    grid_size_x INTEGER NOT NULL,
+    grid_size_y INTEGER NOT NULL,
+    grid_size_z INTEGER NOT NULL,
+    dispatches INTEGER NOT NULL,
+    told TEXT NOT NULL,                         -- apart: there is a mean; mixed, unseen: why there is none
+    mean REAL,                                  -- duration of a dispatch, ns
+    mean_error REAL                             -- its standard error, ns
 );
 
 -- Every copy, likewise.
@@ -345,7 +369,9 @@ CREATE TABLE gputrace_copy{uuid} (
     start_latest BIGINT,
     end_earliest BIGINT NOT NULL,
     end_latest BIGINT,
-    completion_signal INTEGER NOT NULL
+    completion_signal INTEGER NOT NULL,
+    duration BIGINT,                            -- as in gputrace_dispatch
+    duration_error BIGINT
 );
 
 -- Calls that had not returned; "end" of their rows in rocpd_region is the moment up to which they were open.

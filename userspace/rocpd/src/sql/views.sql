@@ -278,54 +278,74 @@ SELECT name, calls, total AS "DURATION (nsec)", squares AS "SQR (nsec)", mean AS
        sqrt(max(squares / calls - mean * mean, 0)) AS "STD_DEV"
 FROM each_name;
 
--- Summaries. Durations are µs.
+-- Summaries. Durations are µs. What took a time that is not known counts as a call, and not in times; errors are standard
+-- errors. rocpd's own views have the columns up to percentage and Busy.
 
 CREATE VIEW top_kernels AS
-SELECT k.display_name AS name, count(d.kernel_id) AS total_calls, sum(d."end" - d.start) / 1000.0 AS total_duration,
-       sum(d."end" - d.start) / count(d.kernel_id) / 1000.0 AS average,
-       sum(d."end" - d.start) * 100.0 / (SELECT sum("end" - start) FROM rocpd_kernel_dispatch) AS percentage
-FROM rocpd_kernel_dispatch AS d
-JOIN rocpd_info_kernel_symbol AS k ON (k.id, k.guid) = (d.kernel_id, d.guid)
+WITH of_class AS (
+    SELECT k.display_name AS name, count(*) AS calls, count(d.duration) AS known, sum(d.duration) AS total,
+           sum(d.duration_error) AS error
+    FROM gputrace_dispatch AS d
+    JOIN rocpd_info_kernel_symbol AS k ON (k.id, k.guid) = (d.kernel_id, d.guid)
+    GROUP BY k.display_name, d.guid, d.kernel_class
+)
+SELECT name, sum(calls) AS total_calls, sum(total) / 1000.0 AS total_duration,
+       sum(total) / sum(known) / 1000.0 AS average,
+       sum(total) * 100.0 / (SELECT sum(total) FROM of_class) AS percentage,
+       sqrt(sum(1.0 * error * error)) / 1000.0 AS total_error,
+       sqrt(sum(1.0 * error * error)) / sum(known) / 1000.0 AS average_error,
+       sum(calls) - sum(known) AS unknown_calls
+FROM of_class
 GROUP BY name
-ORDER BY total_duration DESC;
+ORDER BY total_duration DESC, total_calls DESC, name;
 
 CREATE VIEW busy AS
 WITH work AS (
-    SELECT agent_id, guid, start, "end" FROM rocpd_kernel_dispatch
+    SELECT agent_id, guid, kernel_class, duration, duration_error FROM gputrace_dispatch
     UNION ALL
-    SELECT dst_agent_id, guid, start, "end" FROM rocpd_memory_copy
-), of_agent AS (
-    SELECT agent_id, guid, sum("end" - start) AS GpuTime
+    SELECT dst_agent_id, guid, NULL, duration, duration_error FROM gputrace_copy
+), of_class AS (
+    SELECT agent_id, guid, sum(duration) AS total, sum(duration_error) AS error, count(*) - count(duration) AS unknown
     FROM work
+    GROUP BY agent_id, guid, kernel_class
+), of_agent AS (
+    SELECT agent_id, guid, sum(total) AS GpuTime, sqrt(sum(1.0 * error * error)) AS GpuTimeError, sum(unknown) AS UnknownWork
+    FROM of_class
     GROUP BY agent_id, guid
 ), wall AS (
-    SELECT max("end") - min(start) AS WallTime FROM work
+    SELECT max("end") - min(start) AS WallTime
+    FROM (SELECT start, "end" FROM rocpd_kernel_dispatch UNION ALL SELECT start, "end" FROM rocpd_memory_copy)
 )
-SELECT w.agent_id, a.type, w.GpuTime, wall.WallTime, w.GpuTime * 1.0 / wall.WallTime AS Busy
+SELECT w.agent_id, a.type, w.GpuTime, wall.WallTime, w.GpuTime * 1.0 / wall.WallTime AS Busy, w.GpuTimeError, w.UnknownWork
 FROM of_agent AS w
 CROSS JOIN wall
 JOIN rocpd_info_agent AS a ON (a.id, a.guid) = (w.agent_id, w.guid);
 
 CREATE VIEW top AS
 WITH operations AS (
-    SELECT k.display_name AS name, d."end" - d.start AS duration
-    FROM rocpd_kernel_dispatch AS d
+    SELECT k.display_name AS name, d.guid, d.kernel_class, d.duration, d.duration_error
+    FROM gputrace_dispatch AS d
     JOIN rocpd_info_kernel_symbol AS k ON (k.id, k.guid) = (d.kernel_id, d.guid)
     UNION ALL
-    SELECT s.string, m."end" - m.start
-    FROM rocpd_memory_copy AS m
-    JOIN rocpd_string AS s ON (s.id, s.guid) = (m.name_id, m.guid)
+    SELECT direction, guid, NULL, duration, duration_error FROM gputrace_copy
     UNION ALL
-    SELECT s.string, r."end" - r.start
+    SELECT s.string, r.guid, NULL, r."end" - r.start, 0
     FROM rocpd_region AS r
     JOIN rocpd_string AS s ON (s.id, s.guid) = (r.name_id, r.guid)
+), of_class AS (
+    SELECT name, count(*) AS calls, count(duration) AS known, sum(duration) AS total, sum(duration_error) AS error
+    FROM operations
+    GROUP BY name, guid, kernel_class
 )
-SELECT name, count(*) AS total_calls, sum(duration) / 1000.0 AS total_duration,
-       sum(duration) / count(*) / 1000.0 AS average,
-       sum(duration) * 100.0 / (SELECT sum(duration) FROM operations) AS percentage
-FROM operations
+SELECT name, sum(calls) AS total_calls, sum(total) / 1000.0 AS total_duration,
+       sum(total) / sum(known) / 1000.0 AS average,
+       sum(total) * 100.0 / (SELECT sum(total) FROM of_class) AS percentage,
+       sqrt(sum(1.0 * error * error)) / 1000.0 AS total_error,
+       sqrt(sum(1.0 * error * error)) / sum(known) / 1000.0 AS average_error,
+       sum(calls) - sum(known) AS unknown_calls
+FROM of_class
 GROUP BY name
-ORDER BY total_duration DESC;
+ORDER BY total_duration DESC, total_calls DESC, name;
 
 -- gputrace's own
 

@@ -3,10 +3,52 @@
 use std::collections::HashMap;
 
 use super::{ISSUE, evidence::Evidence};
-use crate::report::{Row, Status};
+use crate::{
+    log::{Part, Said},
+    record::Mode,
+    report::{Row, Status},
+};
 
 pub(super) fn rows(evidence: &Evidence<'_>) -> Vec<Row> {
-    vec![count(evidence), names(evidence), order(evidence)]
+    let mut rows = vec![count(evidence), names(evidence), order(evidence)];
+    rows.extend((evidence.mode == Mode::Node).then(|| first_calls(evidence)));
+    rows
+}
+
+/// Whether the whole node's recorder sees what a program does first, before anybody can have told it of the program.
+fn first_calls(evidence: &Evidence<'_>) -> Row {
+    const NAME: &str = "first dispatches";
+    let before = |part| part == Part::Before;
+    let is_first = |said: &&Said| matches!(said, Said::Dispatch(one) if before(one.part));
+    let all = evidence.said.iter().filter(is_first).count();
+    let seen = evidence
+        .matched
+        .iter()
+        .filter(|one| before(one.said.part))
+        .count();
+    let found = format!("{seen} of the {all} that came as soon as the runtime was loaded are recorded");
+    let row = match seen {
+        0 if all == 0 => Row::new(
+            NAME,
+            Status::Warning,
+            "there were none",
+            "nothing can be said of them",
+        ),
+        _ if seen == all => Row::new(
+            NAME,
+            Status::Ok,
+            found,
+            "a program that is new on the node is seen from its first dispatch on",
+        ),
+        _ => Row::new(
+            NAME,
+            Status::Warning,
+            found,
+            "a program that is new on the node is followed only some time after it has loaded the runtime",
+        )
+        .next("start programs whose begin matters by gputrace: gputrace -- PROGRAM"),
+    };
+    row.figure("first", all as f64).figure("recorded", seen as f64)
 }
 
 fn count(evidence: &Evidence<'_>) -> Row {
@@ -81,27 +123,40 @@ fn names(evidence: &Evidence<'_>) -> Row {
 /// Packets of a queue wait for those before them, so they begin in the order of their places.
 fn order(evidence: &Evidence<'_>) -> Row {
     const NAME: &str = "order";
-    let mut queues: HashMap<u64, Vec<(u64, u64)>> = HashMap::new();
+    let mut queues: HashMap<u64, Vec<(u64, u64, bool)>> = HashMap::new();
     // The begin of a dispatch with bounds only is the earliest possible one.
     for one in evidence
         .matched
         .iter()
         .filter(|one| one.recorded.time.quality.is_drawn())
     {
-        let place = (one.recorded.index, one.recorded.time.begin);
+        let time = one.recorded.time;
+        let place = (one.recorded.index, time.begin, time.estimate.is_some());
         queues.entry(one.said.queue).or_default().push(place);
     }
-    let mut wrong = 0_usize;
+    // Estimates are placed one by one, by means: that two of them overlap says nothing of the GPU.
+    let (mut wrong, mut estimates) = (0_usize, 0_usize);
     for queue in queues.values_mut() {
         queue.sort_unstable();
         let pairs = queue.iter().zip(queue.iter().skip(1));
-        wrong += pairs.filter(|(one, next)| next.1 < one.1).count();
+        for (one, next) in pairs.filter(|(one, next)| next.1 < one.1) {
+            *(if one.2 || next.2 {
+                &mut estimates
+            } else {
+                &mut wrong
+            }) += 1;
+        }
     }
     match wrong {
         0 => Row::new(
             NAME,
             Status::Ok,
-            "dispatches of a queue begin one after the other",
+            match estimates {
+                0 => "dispatches of a queue begin one after the other".to_owned(),
+                _ => format!(
+                    "dispatches of a queue begin one after the other, but for {estimates} estimated begins"
+                ),
+            },
             "times agree with the queues' order",
         ),
         _ => Row::new(
@@ -113,4 +168,5 @@ fn order(evidence: &Evidence<'_>) -> Row {
         .next(ISSUE),
     }
     .figure("wrong", wrong as f64)
+    .figure("estimates", estimates as f64)
 }

@@ -10,6 +10,7 @@
 
 mod copies;
 mod dispatches;
+mod estimates;
 mod evidence;
 mod queue;
 mod times;
@@ -66,7 +67,7 @@ pub(crate) fn program(said: &[Said]) -> Row {
             )
         }
         Some(Said::Stuck { what }) => wrong(
-            format!("{what} did not complete within 10 s"),
+            format!("{what} did not complete within 4 s"),
             "the GPU or the runtime lost it, or it never ended",
         ),
         Some(Said::QueueError { status, .. }) => wrong(

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use gputrace_timeline::gpu::Quality;
-
 use super::{ISSUE, difference, evidence::Evidence, percentile, time};
 use crate::{
-    log::{Kernel, Said},
+    log::Said,
     report::{Row, Status},
 };
 
 pub(super) fn rows(evidence: &Evidence<'_>) -> Vec<Row> {
-    vec![read_index(evidence), estimates(evidence)]
+    vec![read_index(evidence), super::estimates::row(evidence)]
 }
 
 /// What the program saw of the read index while packets were in the queue. It may have lost its processor between two looks, so
@@ -157,90 +155,15 @@ fn read_index(evidence: &Evidence<'_>) -> Row {
         .figure("late_p90_ns", number(longest))
 }
 
-/// Mean durations of dispatches whose times are estimates, by kernel, against what the kernels read from the clock.
-fn estimates(evidence: &Evidence<'_>) -> Row {
-    const NAME: &str = "estimates";
-    /// Fewer dispatches of a kernel say nothing.
-    const ENOUGH: i64 = 20;
-    const GOOD_PERCENT: f64 = 10.0;
-    // Sums of estimated and true durations, and how many.
-    let mut kernels: BTreeMap<Kernel, (i64, i64, i64)> = BTreeMap::new();
-    for one in &evidence.matched {
-        if let (Quality::Sampled, Some([begin, end]), true) =
-            (one.recorded.time.quality, one.clock, evidence.trusts_clock)
-        {
-            let sums = kernels.entry(one.said.kernel).or_default();
-            sums.0 = sums
-                .0
-                .saturating_add(difference(one.recorded.time.end, one.recorded.time.begin));
-            sums.1 = sums.1.saturating_add(difference(end.0, begin.0));
-            sums.2 += 1;
-        }
-    }
-    kernels.retain(|_, (.., count)| *count >= ENOUGH);
-    if kernels.is_empty() {
-        return Row::new(
-            NAME,
-            Status::Warning,
-            "too few dispatches with sampled times whose kernels wrote down the clock",
-            "mean durations of kernels without stamps were not checked",
-        );
-    }
-    let (mut texts, mut worst) = (Vec::new(), 0.0_f64);
-    let mut row = Row::new(
-        NAME,
-        Status::Ok,
-        "",
-        "means of kernels without stamps are close to the truth",
-    );
-    for (kernel, (estimated, really, count)) in &kernels {
-        let mean = |sum: &i64| sum / count;
-        let (estimated, really) = (mean(estimated), mean(really));
-        let off = (estimated as f64 / really.max(1) as f64 - 1.0) * 100.0;
-        worst = worst.max(off.abs());
-        texts.push(format!(
-            "{} {} (really {})",
-            short(*kernel),
-            time(estimated),
-            time(really)
-        ));
-        row = row.figure(figure(*kernel), off);
-    }
-    row.found = format!("mean durations: {}", texts.join(", "));
-    if worst > GOOD_PERCENT {
-        row.status = Status::Warning;
-        row.meaning = "means of sampled durations of kernels that take turns are not to be relied on; their windows are".to_owned();
-    }
-    row
-}
-
-const fn short(kernel: Kernel) -> &'static str {
-    match kernel {
-        Kernel::Short => "short",
-        Kernel::Medium => "medium",
-        Kernel::Long => "long",
-        Kernel::Scratch => "scratch",
-    }
-}
-
-const fn figure(kernel: Kernel) -> &'static str {
-    match kernel {
-        Kernel::Short => "short_off_percent",
-        Kernel::Medium => "medium_off_percent",
-        Kernel::Long => "long_off_percent",
-        Kernel::Scratch => "scratch_off_percent",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use gputrace_kfd::clock::{ClockModel, ClockSample};
-    use gputrace_timeline::gpu::{Dispatch as Recorded, GpuTime};
+    use gputrace_timeline::gpu::{Dispatch as Recorded, GpuTime, Quality};
 
     use super::*;
     use crate::{
         capture::Recording,
-        log::{Change, Dispatch, Part},
+        log::{Change, Dispatch, Kernel, Part},
         record::Mode,
     };
 
@@ -310,8 +233,6 @@ mod tests {
         });
         let evidence = Evidence::new(Mode::Launch, &said, &recording);
         assert!(evidence.trusts_clock);
-        let off = estimates(&evidence).figures["short_off_percent"];
-        assert!((off - 122.2).abs() < 0.1, "20 us in place of 9: {off}");
         read_index(&evidence)
     }
 

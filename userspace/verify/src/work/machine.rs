@@ -34,13 +34,23 @@ pub(super) struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Takes the first GPU; says which.
-    pub(super) fn new(api: &'a Api, say: &mut dyn FnMut(&Said) -> Result<(), Stop>) -> Result<Self, Stop> {
+    /// Takes the GPU of KFD's topology node `node`, or the first one; says which.
+    pub(super) fn new(
+        api: &'a Api,
+        node: Option<u32>,
+        say: &mut dyn FnMut(&Said) -> Result<(), Stop>,
+    ) -> Result<Self, Stop> {
         let (mut cpu, mut gpu) = (None, None);
         for agent in api.agents()? {
             match api.agent_number(agent, hsa::AGENT_DEVICE)? {
                 hsa::CPU => cpu = cpu.or(Some(agent)),
-                hsa::GPU => gpu = gpu.or(Some(agent)),
+                hsa::GPU => {
+                    let wanted = match node {
+                        Some(node) => api.agent_number(agent, hsa::AGENT_NODE)? == node,
+                        None => true,
+                    };
+                    gpu = gpu.or(wanted.then_some(agent));
+                }
                 _ => {}
             }
         }

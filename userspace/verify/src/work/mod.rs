@@ -31,6 +31,10 @@ pub struct Options {
     pub waits: bool,
     /// Only copies.
     pub copies_only: bool,
+    /// Also a stream of kernels that is long enough for estimates.
+    pub streams: bool,
+    /// KFD's topology node of the GPU to use; the runtime's first one if `None`.
+    pub node: Option<u32>,
 }
 
 /// Why the program does not go on.
@@ -96,7 +100,7 @@ fn all(
     go_on: impl FnOnce() -> io::Result<()>,
 ) -> Result<(), Stop> {
     let api = Api::load(options.library.as_deref())?;
-    let mut machine = Machine::new(&api, say)?;
+    let mut machine = Machine::new(&api, options.node, say)?;
     api.stamp_copies()?;
     let mut dispatcher = Dispatcher::new(&machine)?;
     let first = dispatcher.calibrate(&machine)?;
@@ -126,11 +130,14 @@ fn all(
             Part::Single,
             Part::Batch,
             Part::Plain,
+            Part::Stream,
             Part::Gaps,
             Part::Unstamped,
             Part::Scratch,
         ] {
-            part(one, &mut dispatcher, say)?;
+            if one != Part::Stream || options.streams {
+                part(one, &mut dispatcher, say)?;
+            }
         }
     }
     copies::run(&machine, say)?;

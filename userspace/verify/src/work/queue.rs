@@ -12,7 +12,7 @@ use super::Stop;
 use crate::hsa::{Api, HsaError, KERNEL_IN_ORDER, Packet, Queue, SUCCESS, Signal};
 
 /// How long a packet or copy may take before the program gives up.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(4);
 /// Between two looks whether the queue has failed meanwhile; ns.
 const SLICE_NS: u64 = 50_000_000;
 

@@ -462,7 +462,7 @@ mod tests {
         for span in page["spans"].as_array().unwrap() {
             assert!((span[0].as_u64().unwrap() as usize) < lanes.len());
         }
-        assert_eq!(page["agents"][0]["busy"].as_u64(), Some(91_000));
+        assert_eq!(page["agents"][0]["busy"].as_u64(), Some(71_000));
     }
 
     #[test]

@@ -40,7 +40,12 @@
     if (Math.round(wrong / step) === 0) return value.toFixed(decimals) + " " + unit + " ±<" + step.toFixed(decimals);
     return rounded(value) + " " + unit + " ±" + rounded(wrong);
   };
+  const atLeast = (agent) => agent.untimed ? "\u2265 " : "";
   const range = ([least, most], whole) => least === most ? "" : " (" + percent(least, whole).replace(" %", "") + "–" + percent(most, whole).replace(" %", "") + ")";
+  // Where nothing is known but the most, there is only the range.
+  const busyShare = (agent) => agent.untimed && !agent.busy
+    ? percent(agent.range[0], data.length).replace(" %", "") + "–" + percent(agent.range[1], data.length)
+    : atLeast(agent) + percent(agent.busy, data.length) + range(agent.range, data.length);
   const tone = (kind) => getComputedStyle(document.documentElement).getPropertyValue("--" + kind).trim();
 
   // Header.
@@ -61,9 +66,9 @@
   const kernels = table("kernels"), copies = table("copies");
   if (data.agents.length) {
     const busiest = data.agents.reduce((a, b) => a.busy >= b.busy ? a : b);
-    figure("GPU busy", percent(busiest.busy, data.length) + range(busiest.range, data.length), busiest.title + (data.agents.length > 1 ? ", the busiest of " + data.agents.length : ""));
+    figure("GPU busy", busyShare(busiest), busiest.title + (data.agents.length > 1 ? ", the busiest of " + data.agents.length : ""));
   }
-  if (kernels) figure("Kernels", count(sum(kernels.rows, "count")), kernels.rows.length + " names, " + duration(sum(kernels.rows, "total")));
+  if (kernels) figure("Kernels", count(sum(kernels.rows, "count")), kernels.rows.length + (kernels.rows.length === 1 ? " name, " : " names, ") + (sum(kernels.rows, "timed") < sum(kernels.rows, "count") ? "≥ " : "") + duration(sum(kernels.rows, "total")));
   if (copies) figure("Copied", bytes(copies.rows.reduce((total, row) => total + row.bytes[0], 0)), count(sum(copies.rows, "count")) + " copies");
   const calls = data.tables.filter((one) => one !== kernels && one !== copies);
   figure("API calls", count(calls.reduce((total, one) => total + sum(one.rows, "count"), 0)),
@@ -270,7 +275,11 @@
   const PER_DECADE = 16;
   const histogram = (row, kind) => {
     const box = make("div", undefined, "histogram");
-    add(box, make("div", row.name + ": " + count(row.timed) + " durations, median " + duration(row.p50) + ", p95 " + duration(row.p95) + ", longest " + duration(row.max), "name"));
+    // The mean of a class says nothing of single dispatches.
+    const what = row.estimated
+      ? count(row.estimated) + " of " + count(row.timed) + " durations are means of their classes; single ones differ from these"
+      : count(row.timed) + " durations, median " + duration(row.p50) + ", p95 " + duration(row.p95) + ", longest " + duration(row.max);
+    add(box, make("div", row.name + ": " + what, "name"));
     if (!row.histogram.length) return box;
     const low = row.histogram[0][0], high = row.histogram[row.histogram.length - 1][0];
     const columns = Math.max(high - low + 1, 24), most = Math.max(...row.histogram.map((bucket) => bucket[1]));
@@ -377,7 +386,8 @@
     add(card, head, add(make("div", undefined, "wrap"), element), picture);
     const notes = [];
     if (one.rows.some((row) => row.stepped)) notes.push("* The kernel single-steps its first instruction: each duration includes that, about 1 us (in a virtual machine about 14 us).");
-    if (one.rows.some((row) => row.error)) notes.push("±: standard error of estimates." + (one.id === "kernels" && data.estimates ? " " + data.estimates + "." : ""));
+    if (one.rows.some((row) => row.error)) notes.push("±: standard error of estimates.");
+    if (one.id === "kernels" && data.estimates) notes.push("Estimates: " + data.estimates + ".");
     if (one.left_out) notes.push(one.left_out + " names with less time are left out.");
     if (notes.length) add(card, make("p", notes.join(" "), "note"));
     add(by("tables"), card);
@@ -389,8 +399,8 @@
   for (const agent of data.agents) {
     const left = make("div"), right = make("div"), meter = make("div", undefined, "meter"), fillBar = make("i");
     fillBar.style.width = Math.min(100, 100 * agent.busy / data.length) + "%";
-    add(left, make("h3", agent.title), make("div", percent(agent.busy, data.length) + range(agent.range, data.length) + " busy with kernels: " + duration(agent.busy) + " of " + duration(data.length)), add(meter, fillBar));
-    if (agent.untimed) add(left, make("p", count(agent.untimed) + " of " + count(agent.kernels) + " kernels: how long they took is not known. The range contains what they can have taken.", "note warn"));
+    add(left, make("h3", agent.title), make("div", busyShare(agent) + " busy with kernels" + (agent.untimed && !agent.busy ? "" : ": " + atLeast(agent) + duration(agent.busy) + " of " + duration(data.length))), add(meter, fillBar));
+    if (agent.untimed) add(left, make("p", count(agent.untimed) + " of " + count(agent.kernels) + " kernels: how long they took is not known. What is proven of them is in the time (\u2265), and what they can have taken in the range.", "note warn"));
     if (agent.longest.length) {
       add(left, make("h3", "Longest gaps"));
       for (const [begin, length] of agent.longest) {
