@@ -326,12 +326,10 @@ fn command(setting: &Setting, mode: Mode) -> Command {
 /// Has a process take signals that this one may have blocked, to wait for them: it inherits that otherwise.
 fn takes_signals(command: &mut Command) {
     let unblock = || {
-        // SAFETY: an all-zero set is a valid value of this plain C struct; it is alive, and the old mask is not asked for.
-        let failed = unsafe {
-            let mut none: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&mut none);
-            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut())
-        };
+        // SAFETY: an all-zero set is a valid value of this plain C struct, and has no signals.
+        let none: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the set is alive; the old mask is not asked for.
+        let failed = unsafe { libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut()) };
         if failed == 0 {
             Ok(())
         } else {
