@@ -11,6 +11,9 @@ use std::collections::VecDeque;
 /// Blocks that are kept.
 const MOST: usize = 32;
 
+/// Standard errors by which the halves differ if there is a trend.
+const TREND: f64 = 2.0;
+
 /// Fewer blocks say nothing.
 const FEWEST: usize = 8;
 
@@ -86,22 +89,32 @@ impl Blocks {
             return None;
         }
         let mut sums = vec![0.0; solution.len()];
-        for block in &blocks {
+        // How far the first half is off, and the second.
+        let mut halves = vec![0.0; solution.len()];
+        for (number, block) in blocks.iter().enumerate() {
+            let side = if number * 2 < blocks.len() { 1.0 } else { -1.0 };
             let mut scores = block.scores.clone();
             scores.resize(solution.len(), 0.0);
             let share = block.rows as f64 / rows as f64;
             let pulled = solve(&scores);
-            for (at, ((sum, pulled), value)) in sums.iter_mut().zip(pulled).zip(solution).enumerate() {
+            let places = sums.iter_mut().zip(&mut halves).zip(pulled).zip(solution);
+            for (at, (((sum, half), pulled), value)) in places.enumerate() {
                 // The residuals were those of another solution.
                 let moved = block.at.get(at).map_or(0.0, |before| value - before);
                 let off = pulled - share * moved;
                 *sum += off * off;
+                *half += side * off;
             }
         }
         // The solution follows the equations it is made of.
         let count = blocks.len() as f64;
         let factor = count / (count - 1.0) * rows as f64 / (rows - unknowns) as f64;
-        sums.iter_mut().for_each(|sum| *sum *= factor);
+        for (sum, half) in sums.iter_mut().zip(halves) {
+            *sum *= factor;
+            // Half of what the halves differ by has the same variance, unless there is a trend: that is no chance, and how it
+            // is weighted is not known.
+            *sum += (half * half - TREND * TREND * *sum).max(0.0);
+        }
         Some(sums)
     }
 }

@@ -490,6 +490,7 @@ impl Tomograph {
     pub fn solve(&mut self) {
         let elapsed = self.now.saturating_sub(self.solved) as f64;
         let model = &mut self.core.model;
+        model.noise.settle();
         model.solution = model.normal.solve(model.noise.scale());
         if model.normal.is_fresh() || self.now.saturating_sub(self.block) >= BLOCK {
             model.normal.begin_block(&model.solution);
