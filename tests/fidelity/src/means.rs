@@ -15,7 +15,7 @@ use crate::{
 /// how uncertain it is. Chance does not explain so many errors.
 const WRONG: (f64, f64) = (0.1, 5.0);
 
-/// GPU use that is off by more percentage points, and outside of the range that is given with it, is wrong.
+/// GPU use that lies outside of the range that is given for it by more percentage points is wrong.
 const WRONG_USE: f64 = 2.0;
 
 /// Estimates are for classes that make this share of the GPU's time.
@@ -49,8 +49,8 @@ impl Class {
 /// GPU use in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Use {
-    /// As the summary has it.
-    pub shown: f64,
+    /// As the summary has it; `None` if it gives the range only.
+    pub shown: Option<f64>,
     /// Its range.
     pub range: (f64, f64),
     /// As it was.
@@ -58,10 +58,16 @@ pub struct Use {
 }
 
 impl Use {
-    /// By how many percentage points it is off.
+    /// By how many percentage points it is off, if it is told.
     #[must_use]
-    pub fn error(&self) -> f64 {
-        (self.shown - self.truth).abs()
+    pub fn error(&self) -> Option<f64> {
+        self.shown.map(|shown| (shown - self.truth).abs())
+    }
+
+    /// By how many percentage points the truth lies outside of the range.
+    fn distance(&self) -> f64 {
+        let (least, most) = self.range;
+        (least - self.truth).max(self.truth - most).max(0.0)
     }
 
     /// Whether the truth is in the range, as far as its digits go.
@@ -194,7 +200,7 @@ pub fn compare(evidence: &Evidence, matched: &[Matched<'_>], figures: &mut Figur
     }
     match gpu_use(evidence, summary) {
         Ok(used) => {
-            if used.error() > WRONG_USE && !used.is_in_range() {
+            if used.distance() > WRONG_USE {
                 figures.flaw(Flaw::Use, || format!("{used:?}"));
             }
             means.used = Some(used);
@@ -245,8 +251,8 @@ fn gpu_use(evidence: &Evidence, summary: &str) -> Result<Use> {
     })
 }
 
-/// The column `% of recording` of the first GPU: `1.25` or `1.25 (1.10-1.40)`.
-fn shown(summary: &str) -> Option<(f64, (f64, f64))> {
+/// The column `% of recording` of the first GPU: `1.25`, `1.25 (1.10-1.40)` or `(0.00-92.00)`.
+fn shown(summary: &str) -> Option<(Option<f64>, (f64, f64))> {
     const COLUMN: &str = "% of recording";
     let mut lines = summary.lines().skip_while(|line| !line.starts_with("GPUs ("));
     let heading = lines.find(|line| line.contains(COLUMN))?;
@@ -254,11 +260,70 @@ fn shown(summary: &str) -> Option<(f64, (f64, f64))> {
     // Numbers are aligned to the right.
     let end = heading.find(COLUMN)? + COLUMN.len();
     let start = heading.find("Busy")? + "Busy".len();
-    let cell = row.get(start..end)?.trim();
-    let (shown, range) = cell.split_once(" (").unwrap_or((cell, ""));
-    let shown = shown.parse().ok()?;
-    let Some((least, most)) = range.strip_suffix(')').and_then(|range| range.split_once('-')) else {
-        return Some((shown, (shown, shown)));
+    let cell = row.get(start..end)?;
+    // The column before it ends with a unit, or is `?`.
+    let cell = cell.rsplit_once("  ").map_or(cell, |(_, last)| last).trim();
+    let (shown, range) = cell.split_once('(').unwrap_or((cell, ""));
+    let shown: Option<f64> = shown.trim().parse().ok();
+    let range = range.strip_suffix(')').and_then(|range| range.split_once('-'));
+    let Some((least, most)) = range else {
+        return Some((shown, (shown?, shown?)));
     };
     Some((shown, (least.parse().ok()?, most.parse().ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(count: u64, truth: f64, told: Option<(f64, f64)>) -> Class {
+        let mean = told.map_or(truth, |told| told.0);
+        Class {
+            count,
+            truth,
+            told,
+            drawn: (mean * count as f64) as u64,
+        }
+    }
+
+    #[test]
+    fn measures_are_of_what_was_told() {
+        let means = Means {
+            classes: vec![
+                class(10, 100.0, Some((104.0, 3.0))),
+                class(10, 50.0, Some((54.0, 1.0))),
+                class(10, 40.0, None),
+                class(1, 5.0, Some((5.0, 1.0))),
+            ],
+            ..Means::default()
+        };
+        assert_eq!(means.covered(), (2, 3));
+        assert_eq!(means.heavy().len(), 3);
+        assert!((means.within(0.05) - 1005.0 / 1905.0).abs() < 1e-9);
+        assert!((means.within(0.1) - 1505.0 / 1905.0).abs() < 1e-9);
+        assert_eq!(means.rank(), Some(1.0));
+    }
+
+    #[test]
+    fn gpu_use_is_read_from_the_table() {
+        let table = |cells: &str| {
+            format!(
+                "Kernels\n\nGPUs (executing)\n  GPU               Kernels    Busy       % of recording  Idle gaps\n  \
+                 Agent 1 (gfx906)    11475  {cells}       4097\n"
+            )
+        };
+        assert_eq!(
+            shown(&table("5.60 s  87.09 (69.37-92.77)")),
+            Some((Some(87.09), (69.37, 92.77)))
+        );
+        assert_eq!(
+            shown(&table("     ?         (0.00-92.77)")),
+            Some((None, (0.0, 92.77)))
+        );
+        assert_eq!(
+            shown(&table("5.60 s                87.09")),
+            Some((Some(87.09), (87.09, 87.09)))
+        );
+        assert_eq!(shown("no GPUs"), None);
+    }
 }

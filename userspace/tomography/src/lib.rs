@@ -25,6 +25,7 @@
 
 mod blocks;
 mod chain;
+mod halves;
 mod interval;
 mod noise;
 mod normal;
@@ -209,6 +210,7 @@ pub struct Tomograph {
     solved: u64,
     /// When the present block of time began, ns.
     block: u64,
+    is_half: bool,
     /// How long after the first look all is gone through again, ns.
     refine_after: u64,
 }
@@ -367,6 +369,7 @@ impl Tomograph {
             now: 0,
             solved: 0,
             block: 0,
+            is_half: false,
             refine_after: REFINE_FIRST,
         }
     }
@@ -430,11 +433,34 @@ impl Tomograph {
         if self.remembered.is_some() {
             self.refine(LAST_PASSES);
         }
+        // Before looks that nothing follows are used.
+        let halves = match &self.remembered {
+            Some(remembered)
+                if !self.is_half && self.core.model.limit.is_none() && self.core.model.is_mature =>
+            {
+                Some(halves::estimates(remembered))
+            }
+            _ => None,
+        };
         for queue in self.core.queues.values_mut() {
             queue.flush(&mut self.core.model);
         }
         self.solve();
+        if let Some(halves) = halves {
+            self.core.model.solution.doubt(|column| {
+                let [one, other] = halves
+                    .each_ref()
+                    .map(|half| half.core.model.solution.mean(column));
+                halves::doubt([(one.value, one.error), (other.value, other.error)])
+            });
+        }
         self.remembered = None;
+    }
+
+    /// Has half of the looks, and does not ask halves of its own.
+    fn half(mut self) -> Self {
+        self.is_half = true;
+        self
     }
 
     fn take(&mut self, given: Given) {

@@ -464,6 +464,13 @@ impl Solution {
         self.steps.get(column).copied().unwrap_or(f64::MAX)
     }
 
+    /// Adds variances by column, ns², to what is told.
+    pub(crate) fn doubt(&mut self, more: impl Fn(usize) -> f64) {
+        for (column, stated) in self.stated.iter_mut().enumerate() {
+            *stated = (*stated * *stated + more(column) / 1e6).sqrt();
+        }
+    }
+
     /// The standard error for those who want to know it, us.
     fn stated(&self, column: usize) -> f64 {
         self.stated.get(column).copied().unwrap_or(f64::MAX)

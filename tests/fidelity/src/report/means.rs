@@ -17,7 +17,7 @@ pub(super) fn heading(out: &mut String) -> std::fmt::Result {
          relative to the truth. Time within 5 and 10 %: the share of the GPU's time whose class has a mean so near to \
          the truth; what is not told counts as far. Covered: told means of all classes within two of their standard errors \
          of the truth. Rank: Spearman's correlation of the told classes' totals. GPU use: how far it is off in percentage \
-         points, on average and at most, and in how many runs the truth lay outside of the range that is given. Looks: how often \
+         points, on average and at most, where it is told, and in how many runs the truth lay outside of the range that is given. Looks: how often \
          gputrace looked at the queue, in a second, which its budget of CPU time bounds.\n",
         MOST * 100.0
     )?;
@@ -51,10 +51,15 @@ pub(super) fn row(out: &mut String, name: &str, sum: &Figures) -> std::fmt::Resu
     };
     let rank = means.iter().filter_map(Means::rank).min_by(f64::total_cmp);
     let used: Vec<Use> = means.iter().filter_map(|means| means.used).collect();
-    let off = used.iter().map(Use::error);
+    let off: Vec<f64> = used.iter().filter_map(Use::error).collect();
+    let average_off = off.iter().sum::<f64>() / off.len().max(1) as f64;
+    let off = match off.iter().copied().max_by(f64::total_cmp) {
+        Some(most) => format!("{average_off:.2}, {most:.2}"),
+        None => "not told".to_owned(),
+    };
     writeln!(
         out,
-        "| {name} | {} | {:.0} | {} of {} | {errors} | {:.0} / {:.0} % | {covered} | {} | {:.2}, {:.2} | {} of {} | {} |",
+        "| {name} | {} | {:.0} | {} of {} | {errors} | {:.0} / {:.0} % | {covered} | {} | {off} | {} of {} | {} |",
         sum.runs,
         means.iter().map(|means| means.looks).sum::<f64>() / means.len().max(1) as f64,
         heavy.iter().filter(|class| class.told.is_some()).count(),
@@ -62,8 +67,6 @@ pub(super) fn row(out: &mut String, name: &str, sum: &Figures) -> std::fmt::Resu
         average(&|means| means.within(0.05)),
         average(&|means| means.within(0.1)),
         rank.map_or_else(|| "-".to_owned(), |rank| format!("{rank:.3}")),
-        off.clone().sum::<f64>() / used.len().max(1) as f64,
-        off.fold(0.0, f64::max),
         used.iter().filter(|used| !used.is_in_range()).count(),
         used.len(),
         sum.flaws.values().map(|found| found.count).sum::<u64>()

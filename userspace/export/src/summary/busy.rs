@@ -11,6 +11,10 @@ const OPEN_INTERVALS: usize = 1 << 14;
 /// Longest gaps that are kept.
 const LONGEST_GAPS: usize = 8;
 
+/// No estimate is told if kernels whose durations are not known make more of it than this part of the recording: where nothing
+/// says when a kernel ended, it was drawn until the next one, and that may be 90 % too much.
+const UNTOLD: u64 = 20;
+
 /// Standard errors within which a mean is taken to be.
 const ERRORS: u64 = 2;
 
@@ -127,6 +131,8 @@ impl Gaps {
 #[derive(Debug, Default)]
 pub(super) struct Busy {
     estimate: Union,
+    /// The part of it that is of kernels whose durations are known.
+    known: Union,
     least: Union,
     most: Union,
     /// Earliest begin of a kernel of which nothing says that it has ended.
@@ -149,7 +155,11 @@ impl Busy {
             self.estimate
                 .add(time.begin, time.end, |last, begin| gaps.add(last, begin));
         }
-        self.untimed += u64::from(crate::lengths::Length::of(time).is_none());
+        if crate::lengths::Length::of(time).is_some() {
+            self.known.add(time.begin, time.end, |_, _| {});
+        } else {
+            self.untimed += 1;
+        }
         if let Some((begin, end)) = least {
             self.least.add(begin, end, |_, _| {});
         }
@@ -168,6 +178,7 @@ impl Busy {
     pub(super) fn finish(&mut self, stopped: u64) {
         let (gaps, sure_gaps) = (&mut self.gaps, &mut self.sure_gaps);
         self.estimate.finish(|last, begin| gaps.add(last, begin));
+        self.known.finish(|_, _| {});
         self.least.finish(|_, _| {});
         if let Some(begin) = self.endless.take() {
             self.most
@@ -177,8 +188,15 @@ impl Busy {
     }
 
     /// The most likely time, ns.
+    #[cfg(test)]
     pub(super) fn busy(&self) -> u64 {
         self.estimate.total
+    }
+
+    /// The most likely time, ns, of a recording of `recorded` ns; `None` if too much of it is a guess: then only the range is told.
+    pub(super) fn told(&self, recorded: u64) -> Option<u64> {
+        let guessed = self.estimate.total.saturating_sub(self.known.total);
+        (guessed <= recorded / UNTOLD).then_some(self.estimate.total)
     }
 
     /// The least and the most that it can be, ns. The estimate is between them; both are it where all times are exact.
@@ -243,6 +261,21 @@ mod tests {
         assert_eq!(busy.busy(), 100);
         assert_eq!(busy.range(), (100, 100 + 3000 + 100_000));
         assert_eq!(busy.untimed, 2);
+    }
+
+    #[test]
+    fn what_is_mostly_a_guess_is_not_told() {
+        let sampled = |begin, end| {
+            let mut time = between(Quality::Sampled, begin, end);
+            // It can have taken next to no time.
+            time.begin_window.latest = Some(end);
+            time
+        };
+        let busy = busy(&[exact(1000, 1100), sampled(2000, 9000)]);
+        assert_eq!((busy.busy(), busy.untimed), (7100, 1));
+        assert_eq!(busy.told(1_000_000), Some(7100), "little of the recording");
+        assert_eq!(busy.told(10_000), None);
+        assert_eq!(busy.range(), (100, 7100));
     }
 
     #[test]

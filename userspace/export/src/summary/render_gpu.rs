@@ -206,7 +206,8 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     if gpu.agents.is_empty() {
         return Ok(());
     }
-    let recorded = summary.recorded() as f64;
+    let whole = summary.recorded();
+    let recorded = whole as f64;
     let mut rows = vec![heading([
         "GPU",
         "Kernels",
@@ -223,19 +224,22 @@ fn agents(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     for (node, busy) in &gpu.agents {
         let gaps = &busy.gaps.durations;
         untimed += busy.untimed;
-        let ns = busy.busy() as f64;
+        let told = busy.told(whole).map(|ns| ns as f64);
         let (least, most) = busy.range();
         let (least, most) = (least as f64, most as f64);
         estimated |= least < most;
         let mut row = vec![
             gpu.gpus.agent_title(*node),
             busy.kernels.to_string(),
-            duration(ns),
-            with_range(
-                percent(ns, recorded),
-                (percent(least, recorded), percent(most, recorded)),
-                2,
-            ),
+            told.map_or_else(|| "?".to_owned(), duration),
+            match told {
+                Some(ns) => with_range(
+                    percent(ns, recorded),
+                    (percent(least, recorded), percent(most, recorded)),
+                    2,
+                ),
+                None => format!("({:.2}-{:.2})", percent(least, recorded), percent(most, recorded)),
+            },
             gaps.calls.to_string(),
         ];
         if gaps.calls == 0 {

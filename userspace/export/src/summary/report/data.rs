@@ -105,7 +105,8 @@ struct Row {
 #[derive(Debug, Serialize)]
 struct AgentData {
     title: String,
-    busy: u64,
+    /// `None` if only the range is told.
+    busy: Option<u64>,
     /// The least and the most that it can be.
     range: (u64, u64),
     kernels: u64,
@@ -205,7 +206,7 @@ impl<'a> Page<'a> {
                 .iter()
                 .map(|(node, busy)| AgentData {
                     title: short(&gpu.gpus.agent_title(*node)),
-                    busy: busy.busy(),
+                    busy: busy.told(summary.recorded()),
                     range: busy.range(),
                     kernels: busy.kernels,
                     untimed: busy.untimed,

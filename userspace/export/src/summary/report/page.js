@@ -41,6 +41,8 @@
     return rounded(value) + " " + unit + " ±" + rounded(wrong);
   };
   const range = ([least, most], whole) => least === most ? "" : " (" + percent(least, whole).replace(" %", "") + "–" + percent(most, whole).replace(" %", "") + ")";
+  // An agent's share of the time; null is no estimate, then only the range is shown.
+  const used = (agent) => (agent.busy === null ? "" : percent(agent.busy, data.length)) + range(agent.range, data.length);
   const tone = (kind) => getComputedStyle(document.documentElement).getPropertyValue("--" + kind).trim();
 
   // Header.
@@ -60,8 +62,8 @@
   const sum = (rows, field) => rows.reduce((total, row) => total + row[field], 0);
   const kernels = table("kernels"), copies = table("copies");
   if (data.agents.length) {
-    const busiest = data.agents.reduce((a, b) => a.busy >= b.busy ? a : b);
-    figure("GPU busy", percent(busiest.busy, data.length) + range(busiest.range, data.length), busiest.title + (data.agents.length > 1 ? ", the busiest of " + data.agents.length : ""));
+    const busiest = data.agents.reduce((a, b) => a.range[1] >= b.range[1] ? a : b);
+    figure("GPU busy", used(busiest), busiest.title + (data.agents.length > 1 ? ", the busiest of " + data.agents.length : ""));
   }
   if (kernels) figure("Kernels", count(sum(kernels.rows, "count")), kernels.rows.length + " names, " + duration(sum(kernels.rows, "total")));
   if (copies) figure("Copied", bytes(copies.rows.reduce((total, row) => total + row.bytes[0], 0)), count(sum(copies.rows, "count")) + " copies");
@@ -388,8 +390,8 @@
   by("gpu").hidden = !data.agents.length;
   for (const agent of data.agents) {
     const left = make("div"), right = make("div"), meter = make("div", undefined, "meter"), fillBar = make("i");
-    fillBar.style.width = Math.min(100, 100 * agent.busy / data.length) + "%";
-    add(left, make("h3", agent.title), make("div", percent(agent.busy, data.length) + range(agent.range, data.length) + " busy with kernels: " + duration(agent.busy) + " of " + duration(data.length)), add(meter, fillBar));
+    fillBar.style.width = Math.min(100, 100 * (agent.busy ?? agent.range[0]) / data.length) + "%";
+    add(left, make("h3", agent.title), make("div", used(agent) + " busy with kernels" + (agent.busy === null ? "" : ": " + duration(agent.busy) + " of " + duration(data.length))), add(meter, fillBar));
     if (agent.untimed) add(left, make("p", count(agent.untimed) + " of " + count(agent.kernels) + " kernels: how long they took is not known. The range contains what they can have taken.", "note warn"));
     if (agent.longest.length) {
       add(left, make("h3", "Longest gaps"));
