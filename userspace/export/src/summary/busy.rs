@@ -213,7 +213,7 @@ impl Busy {
 
 #[cfg(test)]
 mod tests {
-    use gputrace_timeline::gpu::Quality;
+    use gputrace_timeline::gpu::{Quality, Window};
     use proptest::prelude::*;
 
     use super::*;
@@ -268,14 +268,17 @@ mod tests {
         let sampled = |begin, end| {
             let mut time = between(Quality::Sampled, begin, end);
             // It can have taken next to no time.
-            time.begin_window.latest = Some(end);
+            time.begin_window = Window {
+                earliest: begin - 900,
+                latest: Some(end),
+            };
             time
         };
         let busy = busy(&[exact(1000, 1100), sampled(2000, 9000)]);
         assert_eq!((busy.busy(), busy.untimed), (7100, 1));
         assert_eq!(busy.told(1_000_000), Some(7100), "little of the recording");
         assert_eq!(busy.told(10_000), None);
-        assert_eq!(busy.range(), (100, 7100));
+        assert_eq!(busy.range(), (100, 8000));
     }
 
     #[test]
