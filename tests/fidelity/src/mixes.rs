@@ -34,11 +34,11 @@ pub const MIXES: [Workload; 18] = [
             &["period=40", "classes=25", "graph=1", "seconds=4"],
         )
     },
-    mix("four streams that overlap", &["streams=4", "seconds=15"]),
+    mix("four streams that overlap", &["streams=4", "seconds=8"]),
     mix("four streams in turn", &["streams=4", "ring=10", "seconds=5"]),
     mix("bimodal", &["bimodal=1", "seconds=5"]),
     mix("durations grow by 20 %", &["drift=20", "seconds=5"]),
-    mix("short kernels, 20,000 a second", &["to=80", "seconds=3"]),
+    mix("short kernels", &["to=80", "seconds=1.2"]),
     mix(
         "GPU use of 1 %",
         &["classes=4", "from=8", "to=100", "every=4000", "seconds=4"],
@@ -49,7 +49,7 @@ pub const MIXES: [Workload; 18] = [
     ),
     mix(
         "GPU use of 50 %",
-        &["classes=4", "from=8", "to=100", "every=75", "seconds=4"],
+        &["classes=4", "from=8", "to=100", "every=75", "seconds=2"],
     ),
     mix(
         "GPU use of 50 %, longer kernels",
