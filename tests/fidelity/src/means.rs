@@ -150,10 +150,13 @@ impl Means {
     }
 }
 
+/// Process, kernel object, grid, workgroup.
+type Key = (u32, u64, [u32; 3], [u32; 3]);
+
 /// Holds what is told of classes against the truth.
 pub fn compare(evidence: &Evidence, matched: &[Matched<'_>], figures: &mut Figures) {
     let Some(summary) = &evidence.summary else { return };
-    let mut sums: BTreeMap<(u32, u64, [u32; 3], [u32; 3]), (u64, u64, u64)> = BTreeMap::new();
+    let mut sums: BTreeMap<Key, (u64, u64, u64)> = BTreeMap::new();
     for one in matched {
         let dispatch = one.dispatch;
         let Some(end) = one.executed.end else { continue };
@@ -168,7 +171,7 @@ pub fn compare(evidence: &Evidence, matched: &[Matched<'_>], figures: &mut Figur
         sum.1 += end.ns.saturating_sub(one.executed.begin.ns);
         sum.2 += dispatch.time.end.saturating_sub(dispatch.time.begin);
     }
-    let told = |(pid, kernel_object, grid, workgroup): &(u32, u64, [u32; 3], [u32; 3])| {
+    let told = |(pid, kernel_object, grid, workgroup): &Key| {
         let is_it = |class: &&KernelClass| {
             (class.pid, class.kernel_object, class.grid, class.workgroup)
                 == (*pid, *kernel_object, *grid, *workgroup)

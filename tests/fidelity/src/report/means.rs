@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{
     figures::Figures,
-    means::{MOST, Means, Use},
+    means::{Class, MOST, Means, Use},
 };
 
 /// What is before the table's rows.
@@ -32,7 +32,7 @@ pub(super) fn heading(out: &mut String) -> std::fmt::Result {
 pub(super) fn row(out: &mut String, name: &str, sum: &Figures) -> std::fmt::Result {
     let means = &sum.means;
     let heavy: Vec<_> = means.iter().flat_map(Means::heavy).collect();
-    let mut errors: Vec<f64> = heavy.iter().filter_map(|class| class.error()).collect();
+    let mut errors: Vec<f64> = heavy.iter().filter_map(Class::error).collect();
     errors.sort_by(f64::total_cmp);
     let errors = match (errors.get(errors.len() / 2), errors.last()) {
         (Some(half), Some(worst)) => format!("{:.1} / {:.1} %", half * 100.0, worst * 100.0),
