@@ -115,7 +115,8 @@ impl Means {
             .classes
             .iter()
             .filter(|class| class.error().is_some_and(|error| error <= most));
-        near.map(Class::total).sum::<f64>() / all.max(f64::MIN_POSITIVE)
+        // No classes sum up to -0.
+        (near.map(Class::total).sum::<f64>() + 0.0) / all.max(f64::MIN_POSITIVE)
     }
 
     /// How many told means are within two of their standard errors of the truth, and how many there are.
