@@ -12,7 +12,7 @@ use crate::{
     cut::Cut,
     dispatches,
     figures::{Figures, Flaw, Work},
-    parents,
+    means, parents,
     truth::Truth,
 };
 
@@ -32,6 +32,8 @@ pub struct Evidence {
     /// Whether the program says what it launches; if not, how many kernels its calls should have, and in which order, is not
     /// known.
     pub says: bool,
+    /// What gputrace says in a few tables, if means and GPU use are to be compared.
+    pub summary: Option<String>,
 }
 
 impl Evidence {
@@ -63,7 +65,11 @@ pub fn compare(evidence: &Evidence) -> Figures {
     }
     let matched = dispatches::compare(evidence, &mut figures);
     copies::compare(evidence, &mut figures);
-    parents::compare(evidence, &matched, &mut figures);
+    // No calls are recorded of programs whose means are compared.
+    if evidence.summary.is_none() {
+        parents::compare(evidence, &matched, &mut figures);
+    }
+    means::compare(evidence, &matched, &mut figures);
     accounts(&evidence.trace, &mut figures);
     figures
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use gputrace_timeline::gpu::Quality;
 
+use crate::means::Means;
+
 /// What can be wrong with a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Flaw {
@@ -35,6 +37,10 @@ pub enum Flaw {
     Order,
     /// The truth lies outside what the recording says is proven.
     Window,
+    /// A mean duration that is told with too small an error.
+    Mean,
+    /// GPU use outside of the range that is told.
+    Use,
     /// The accounts do not balance.
     Accounts,
     /// Something was lost, and counted.
@@ -60,6 +66,8 @@ impl Flaw {
             Self::Count => "an API call with the wrong number of dispatches",
             Self::Order => "wrong order",
             Self::Window => "window violated",
+            Self::Mean => "mean of a class far beyond its standard error",
+            Self::Use => "GPU use outside of its range",
             Self::Accounts => "accounts out of balance",
             Self::Lost => "records lost and counted",
         }
@@ -219,6 +227,8 @@ pub struct Figures {
     pub lost: u64,
     /// Of each run that gputrace attached to.
     pub costs: Vec<Cost>,
+    /// Of each run with classes of kernels: what was estimated.
+    pub means: Vec<Means>,
 }
 
 impl Figures {
@@ -250,6 +260,7 @@ impl Figures {
             name: name.to_owned(),
             ..cost.clone()
         }));
+        self.means.extend(other.means.iter().cloned());
         for (flaw, theirs) in &other.flaws {
             let mine = self.flaws.entry(*flaw).or_default();
             mine.count += theirs.count;

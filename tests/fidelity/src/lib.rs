@@ -6,10 +6,11 @@
 //!
 //! * [`scenario`]: what to run: a workload, on a release, launched or attached to in mid-run, with a clock and a
 //!   way of reporting read indices;
+//! * [`mixes`]: programs whose kernels' mean durations are estimated;
 //! * [`release`]: the ROCm releases that are there, and the workloads built for them;
 //! * [`run`]: runs the program and gputrace, and notes where the program stood when the recorder came ([`cut`]);
 //! * [`truth`]: what the software GPU and the workload wrote down;
-//! * [`mod@compare`]: dispatch by dispatch and copy by copy, in [`dispatches`], [`copies`] and [`parents`];
+//! * [`mod@compare`]: dispatch by dispatch and copy by copy, in [`dispatches`], [`copies`], [`parents`] and [`means`];
 //! * [`figures`]: what came of it, summed up over runs;
 //! * [`report`]: all of it as Markdown;
 //! * [`real`]: the same for programs that know nothing of it, by hand: `scripts/real-programs`.
@@ -46,6 +47,8 @@ pub mod copies;
 pub mod cut;
 pub mod dispatches;
 pub mod figures;
+pub mod means;
+pub mod mixes;
 pub mod parents;
 pub mod real;
 pub mod release;

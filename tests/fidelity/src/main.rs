@@ -5,7 +5,7 @@ use std::{io::Write as _, path::PathBuf, process::ExitCode, time::Instant};
 use anyhow::{Context as _, Result, anyhow};
 use clap::Parser;
 use gputrace_fidelity::{
-    Figures, exit_code,
+    Figures, exit_code, mixes,
     release::{Release, SIMROCM, SIMROCM_NEWER},
     report::Report,
     run::measure,
@@ -78,9 +78,15 @@ impl Arguments {
     }
 
     fn on(&self, release: &Release, gputrace: &std::path::Path, report: &mut Report) {
-        let scenarios = Scenario::matrix(self.quick);
-        let scenarios: Vec<_> = scenarios
+        // They take seconds each, and are about the recorder more than about the release.
+        let mixes = if self.quick && release.name != SIMROCM_NEWER {
+            Vec::new()
+        } else {
+            mixes::matrix(self.quick)
+        };
+        let scenarios: Vec<_> = Scenario::matrix(self.quick)
             .into_iter()
+            .chain(mixes)
             .filter(|scenario| release.runs(scenario.workload) && scenario.to_string().contains(&self.only))
             .collect();
         for (number, scenario) in scenarios.iter().enumerate() {
@@ -94,6 +100,7 @@ impl Arguments {
                 begin.elapsed().as_secs_f64(),
                 trouble(&figures)
             );
+            classes(&figures);
             report.add(release, scenario, &figures);
         }
     }
@@ -107,6 +114,29 @@ fn trouble(figures: &Figures) -> String {
         lines.push_str(&format!("\n    {} x {}: {example}", found.count, flaw.words()));
     }
     lines
+}
+
+/// What was told of each class, if `GPUTRACE_FIDELITY_CLASSES` is set.
+fn classes(figures: &Figures) {
+    if std::env::var_os("GPUTRACE_FIDELITY_CLASSES").is_none() {
+        return;
+    }
+    for means in &figures.means {
+        eprintln!("    {:.0} looks a second, GPU use {:?}", means.looks, means.used);
+        for class in &means.classes {
+            let truth = class.truth / 1e3;
+            match class.told {
+                Some((mean, error)) => eprintln!(
+                    "    {:6} x {truth:9.2} us: {:+6.1} %, {:+5.1} errors of {:.1} %",
+                    class.count,
+                    100.0 * (mean / class.truth - 1.0),
+                    (mean - class.truth) / error,
+                    100.0 * error / mean
+                ),
+                None => eprintln!("    {:6} x {truth:9.2} us: not told", class.count),
+            }
+        }
+    }
 }
 
 #[cfg(test)]

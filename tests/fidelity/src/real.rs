@@ -208,6 +208,7 @@ impl Real {
                 }
             };
             return Ok(Evidence {
+                summary: None,
                 truth: place.truth()?,
                 trace: Trace::try_read(&place.at("out/run.gtcap"))?,
                 cut,

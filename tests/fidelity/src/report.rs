@@ -1,11 +1,14 @@
 //! The report: Markdown for people.
 
+mod means;
+
 use std::fmt::Write as _;
 
 use gputrace_timeline::gpu::Quality;
 
 use crate::{
     figures::{Cost, Figures, Flaw, Work, quantile},
+    mixes::MIXES,
     release::{Release, SIMROCM},
     scenario::{Clock, Mode, ReadIndex, Scenario, WORKLOADS},
 };
@@ -120,6 +123,7 @@ impl Report {
         if self.entries.iter().any(|entry| !is_real(entry)) {
             self.summary(out, "Summary: stand-ins for ROCm", &|entry| !is_real(entry))?;
         }
+        self.means(out)?;
         self.details(out)?;
         self.conditions(out)?;
         flaws(out, &all)?;
@@ -210,6 +214,24 @@ impl Report {
             all.count(Flaw::Accounts),
             all.lost
         )
+    }
+
+    fn means(&self, out: &mut String) -> std::fmt::Result {
+        if self.entries.iter().all(|entry| entry.figures.means.is_empty()) {
+            return Ok(());
+        }
+        means::heading(out)?;
+        for workload in &MIXES {
+            for read_index in ReadIndex::ALL {
+                let sum = self.sum(|entry| {
+                    entry.scenario.workload == workload && entry.scenario.read_index == read_index
+                });
+                if sum.runs > 0 {
+                    means::row(out, &format!("{} | {read_index}", workload.title), &sum)?;
+                }
+            }
+        }
+        writeln!(out)
     }
 
     fn details(&self, out: &mut String) -> std::fmt::Result {

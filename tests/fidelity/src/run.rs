@@ -88,6 +88,12 @@ const OURS: How = How {
     may_fail: false,
 };
 
+/// Programs that launch faster than they could with a breakpoint in each function.
+const MIXES: How = How {
+    options: &["--kernel-trace"],
+    ..OURS
+};
+
 /// The files of a run.
 pub(crate) struct Place {
     directory: tempfile::TempDir,
@@ -107,7 +113,8 @@ impl Place {
     }
 
     fn of(scenario: &Scenario) -> Result<Self> {
-        Self::new(&scenario.toml(process::now()), OURS)
+        let how = if scenario.workload.is_mix { MIXES } else { OURS };
+        Self::new(&scenario.toml(process::now()), how)
     }
 
     /// Waits for the end of a program, or of gputrace with its program.
@@ -207,16 +214,25 @@ fn run(scenario: &Scenario, release: &Release, gputrace: &Path) -> Result<(Evide
                 None => continue,
             },
         };
-        return Ok((evidence(&place, scenario, release, cut)?, spent));
+        return Ok((evidence(&place, scenario, release, gputrace, cut)?, spent));
     }
     bail!("it was done before it could be stopped, {ATTEMPTS} times")
 }
 
 /// Reads what a run left behind.
-fn evidence(place: &Place, scenario: &Scenario, release: &Release, cut: Option<Cut>) -> Result<Evidence> {
+fn evidence(
+    place: &Place,
+    scenario: &Scenario,
+    release: &Release,
+    gputrace: &Path,
+    cut: Option<Cut>,
+) -> Result<Evidence> {
+    let capture = place.at("out/run.gtcap");
+    let is_mix = scenario.workload.is_mix;
     let evidence = Evidence {
+        summary: is_mix.then(|| summary(gputrace, &capture)).transpose()?,
         truth: place.truth()?,
-        trace: Trace::try_read(&place.at("out/run.gtcap"))?,
+        trace: Trace::try_read(&capture)?,
         cut,
         one_thread: scenario.workload.one_thread,
         graph_nodes: scenario.workload.graph_nodes,
@@ -224,6 +240,14 @@ fn evidence(place: &Place, scenario: &Scenario, release: &Release, cut: Option<C
     };
     keep(place, scenario, release)?;
     Ok(evidence)
+}
+
+/// What gputrace says of a capture in a few tables.
+fn summary(gputrace: &Path, capture: &Path) -> Result<String> {
+    let output = Command::new(gputrace).arg("summary").arg(capture).output()?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {errors}", output.status);
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Copies the files of a run into the directory that `GPUTRACE_FIDELITY_KEEP` names, if it does.

@@ -149,6 +149,8 @@ pub struct Workload {
     /// Whether HIP leaves its packets to threads of its own (`AMD_DIRECT_DISPATCH=0`). Which call asked for them is known
     /// from the program's start on only, so it is not attached to.
     pub deferred: bool,
+    /// Whether it has classes of kernels whose estimated means are compared with the truth.
+    pub is_mix: bool,
 }
 
 /// Of what is not attached to.
@@ -159,7 +161,7 @@ const DRAWN: &str = "{ uniform_ns = [1_000, 30_000] }";
 /// The first three kernels of `hsa_dispatch`, with a doorbell each, take so long that attaching falls into one of them.
 const FIRST_THREE: &str = "[[kernel]]\nmax_work_items = 192\nduration = { fixed_ns = 300_000_000 }\n";
 
-const fn workload(title: &'static str, program: &'static str, moment: Moment) -> Workload {
+pub(crate) const fn workload(title: &'static str, program: &'static str, moment: Moment) -> Workload {
     Workload {
         title,
         program,
@@ -175,6 +177,7 @@ const fn workload(title: &'static str, program: &'static str, moment: Moment) ->
         is_hip: true,
         compiles: false,
         deferred: false,
+        is_mix: false,
     }
 }
 
@@ -333,6 +336,10 @@ impl Scenario {
         // Tables come after plain keys. A GPU takes no packet before its doorbell has rung; the software GPU does so
         // after a while, because it may miss a doorbell. On a busy machine a thread can be that late.
         toml.push_str("[queue]\nmissed_doorbell_ns = 2_000_000_000\n");
+        if self.workload.is_mix {
+            // A GPU has found out within microseconds that a doorbell has rung.
+            toml.push_str("idle_sleep_ns = 5_000\n");
+        }
         if self.read_index == ReadIndex::Late {
             toml.push_str("read_index_step = 16\nread_index_delay_ns = 300_000\n");
         }

@@ -40,6 +40,7 @@ const fn other(title: &'static str, program: &'static str, arguments: &'static [
         is_hip: true,
         compiles: false,
         deferred: false,
+        is_mix: false,
     }
 }
 

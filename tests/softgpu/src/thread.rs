@@ -88,7 +88,8 @@ impl Patience {
             85..=104 => 100_000,
             105..=124 => 300_000,
             _ => self.longest_ns,
-        };
+        }
+        .min(self.longest_ns);
         let left = until_ns.map_or(step, |until| until.saturating_sub(boottime_ns()).min(step));
         if left < SHORTEST_SLEEP_NS.min(self.longest_ns) {
             std::thread::yield_now();

@@ -141,7 +141,8 @@ impl<R: Read + Seek> Timeline<R> {
         reader.rewind()?;
         let mut ready = VecDeque::from([Event::Recording(Box::new(recording.clone()))]);
         let dispatches = Domain::KernelDispatch.name();
-        let work = if recording.domains.iter().any(|name| name == dispatches) {
+        let has_dispatches = recording.domains.iter().any(|name| name == dispatches);
+        let work = if has_dispatches && collected.may_tell_means() {
             let scout = scouted(&mut reader, Scout::new(collected));
             reader.rewind()?;
             scout.finish(&mut ready)

@@ -93,6 +93,8 @@ pub(crate) struct Chain {
     /// Derivatives in the logarithm of the spread's square.
     phase_slope: f64,
     variance_slope: f64,
+    /// What the spreads of classes make of the variance, by column.
+    parts: Row,
     /// Packets since the chain began.
     pub(crate) packets: u32,
 }
@@ -110,6 +112,7 @@ impl Chain {
             variance,
             phase_slope: 0.0,
             variance_slope: 0.0,
+            parts: Row::default(),
             packets: 0,
         }
     }
@@ -119,9 +122,10 @@ impl Chain {
         let [task, gap] = columns;
         self.row.add(task, 1.0);
         self.row.add(gap, 1.0);
-        let (variance, slope) = model.noise.variance(model.solution.known(task));
+        let (variance, slope) = model.noise.variance(task, model.solution.known(task));
         self.variance += variance;
         self.variance_slope += slope;
+        self.parts.add(task, slope);
         self.packets = self.packets.saturating_add(1);
     }
 
@@ -147,12 +151,14 @@ impl Chain {
             let known = (1.0 / curvature - self.variance).max(0.0) + self.row.variance(&model.solution);
             model.noise.latency_seen(slope / curvature, known);
         } else {
-            model.noise.learn(&Score {
+            let score = Score {
                 slope,
                 curvature,
                 phase_slope: self.phase_slope,
                 variance_slope: self.variance_slope,
-            });
+            };
+            model.noise.learn(&score);
+            model.noise.learn_own(&score, self.variance, self.parts.iter());
         }
         self.phase_slope = kept * (self.phase_slope + self.variance_slope * slope);
     }
@@ -173,6 +179,7 @@ impl Chain {
             self.learn((right - expected) / total, 1.0 / total, kept, model);
         }
         self.variance_slope *= kept * kept;
+        self.parts.scale(kept * kept);
         model
             .normal
             .add(self.row.iter().chain(extra.iter()), right, total);
@@ -254,6 +261,7 @@ impl Chain {
             self.learn(chance.slope(), curvature, kept, model);
         }
         self.variance_slope *= kept * kept;
+        self.parts.scale(kept * kept);
         let of_cell = -self.variance * (first + both);
         let moved = phase + self.variance * chance.slope();
         self.row.scale(kept);

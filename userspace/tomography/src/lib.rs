@@ -23,7 +23,9 @@
 //!
 //! All times that come in are ns of one clock.
 
+mod blocks;
 mod chain;
+mod halves;
 mod interval;
 mod noise;
 mod normal;
@@ -151,6 +153,10 @@ const SHORTEST: u64 = 1_000_000_000;
 const FAIR: f64 = 0.25;
 const FEWEST: u32 = 5;
 
+/// Nothing is told before there are so many equations for each class that was seen some times: with fewer, means were found
+/// that agree with them and are wrong, and their errors did not say so.
+const DETERMINED: usize = 8;
+
 /// Nothing is told if the squared innovations are larger than expected by more than this factor, or single durations spread
 /// by more than this share of their mean: the model does not fit then.
 const MISFIT: f64 = 6.0;
@@ -158,6 +164,12 @@ const WIDEST: f64 = 0.8;
 
 /// Time constant of what is remembered, ns of the looks' time: clocks change, and with them durations.
 const MEMORY: f64 = 30e9;
+
+/// Parts of the time that is gone through again whose equations are told apart.
+const BLOCKS: u64 = 32;
+
+/// Otherwise so much time is one part, ns.
+const BLOCK: u64 = 1_000_000_000;
 
 /// How often the equations are solved, ns of the looks' time.
 const SOLVE_EVERY: u64 = 500_000_000;
@@ -196,6 +208,9 @@ pub struct Tomograph {
     began: u64,
     now: u64,
     solved: u64,
+    /// When the present block of time began, ns.
+    block: u64,
+    is_half: bool,
     /// How long after the first look all is gone through again, ns.
     refine_after: u64,
 }
@@ -300,10 +315,18 @@ impl Model {
         let (all, used) = self.passed.get(column).copied().unwrap_or_default();
         // If few counted, they may have been those that took long. And what fits so badly is not what the model says.
         let is_fair = f64::from(used) >= f64::from(all) * FAIR && used >= FEWEST;
-        if !is_fair || self.noise.scale() > MISFIT || self.noise.spread() > WIDEST {
+        let is_fit = self.noise.scale() <= MISFIT && self.noise.spread() <= WIDEST;
+        if !(is_fair && is_fit && self.is_determined()) {
             return Told::Unseen;
         }
         self.solution.told(column, TOLD)
+    }
+
+    /// Whether there are equations enough for the classes that matter, and they have been gone through with means that are known.
+    fn is_determined(&self) -> bool {
+        let classes = self.passed.iter().skip(column::CLASSES);
+        let classes = classes.filter(|(all, _)| *all >= FEWEST).count();
+        self.is_mature && self.normal.rows() >= DETERMINED * classes
     }
 
     /// Whether packets behind one of this column's are not seen to wait for it, though some must have been if they did.
@@ -345,6 +368,8 @@ impl Tomograph {
             began: 0,
             now: 0,
             solved: 0,
+            block: 0,
+            is_half: false,
             refine_after: REFINE_FIRST,
         }
     }
@@ -408,11 +433,34 @@ impl Tomograph {
         if self.remembered.is_some() {
             self.refine(LAST_PASSES);
         }
+        // Before looks that nothing follows are used.
+        let halves = match &self.remembered {
+            Some(remembered)
+                if !self.is_half && self.core.model.limit.is_none() && self.core.model.is_mature =>
+            {
+                Some(halves::estimates(remembered))
+            }
+            _ => None,
+        };
         for queue in self.core.queues.values_mut() {
             queue.flush(&mut self.core.model);
         }
         self.solve();
+        if let Some(halves) = halves {
+            self.core.model.solution.doubt(|column| {
+                let [one, other] = halves
+                    .each_ref()
+                    .map(|half| half.core.model.solution.mean(column));
+                halves::doubt([(one.value, one.error), (other.value, other.error)])
+            });
+        }
         self.remembered = None;
+    }
+
+    /// Has half of the looks, and does not ask halves of its own.
+    fn half(mut self) -> Self {
+        self.is_half = true;
+        self
     }
 
     fn take(&mut self, given: Given) {
@@ -447,7 +495,18 @@ impl Tomograph {
             (model.left, model.counted) = (0.0, 0.0);
             model.normal = Normal::new(column::CLASSES + self.classes.len());
             self.core.queues.clear();
-            remembered.iter().for_each(|given| self.core.give(given));
+            let length = (self.now.saturating_sub(self.began) / BLOCKS).max(1);
+            let mut next = 0;
+            for given in &remembered {
+                if let Given::Look(_, look) = given
+                    && look.time >= next
+                {
+                    let model = &mut self.core.model;
+                    model.normal.begin_block(&model.solution);
+                    next = look.time.saturating_add(length);
+                }
+                self.core.give(given);
+            }
             self.solve();
         }
         self.remembered = Some(remembered);
@@ -457,7 +516,12 @@ impl Tomograph {
     pub fn solve(&mut self) {
         let elapsed = self.now.saturating_sub(self.solved) as f64;
         let model = &mut self.core.model;
+        model.noise.settle();
         model.solution = model.normal.solve(model.noise.scale());
+        if model.normal.is_fresh() || self.now.saturating_sub(self.block) >= BLOCK {
+            model.normal.begin_block(&model.solution);
+            self.block = self.now;
+        }
         if self.remembered.is_none() {
             model.normal.forget((-elapsed / MEMORY).exp());
         }

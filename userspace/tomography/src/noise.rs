@@ -1,7 +1,8 @@
 //! How much single durations differ from the means of their classes, found as observations come.
 //!
-//! The standard deviation of a duration is taken to be a fraction of the mean, the *spread*, the same for all classes, and a
-//! little that is always there. The spread is moved along the gradient of the likelihood of the innovations.
+//! The standard deviation of a duration is taken to be a fraction of the mean, the *spread*, and a little that is always there. The
+//! spread is moved along the gradient of the likelihood of the innovations. Each class has one of its own besides: where
+//! durations depend on arguments, they differ more than others.
 
 /// What differs always, us: gaps and latencies are not constant.
 const ALWAYS: f64 = 0.3;
@@ -18,7 +19,23 @@ pub(crate) const OUTLIER: f64 = 16.0;
 /// Durations that are not known yet are taken to be as long, us.
 const TYPICAL: f64 = 50.0;
 
-#[derive(Clone, Copy, Debug)]
+/// A class's own spread is taken to be like the others' as if so much had been seen of it.
+const ALIKE: f64 = 2.0;
+
+/// The farthest that the logarithm of a class's spread, squared, is from the others', and the farthest it is moved at once.
+const FARTHEST: f64 = 8.0;
+const AT_ONCE: f64 = 0.7;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Own {
+    /// Logarithm of the spread's square, beyond all others'.
+    log: f64,
+    /// Of the likelihood in it, since it was moved last.
+    gradient: f64,
+    curvature: f64,
+}
+
+#[derive(Clone, Debug)]
 pub(crate) struct Noise {
     /// Logarithm of the spread's square.
     log: f64,
@@ -29,6 +46,8 @@ pub(crate) struct Noise {
     /// Variance of the latency, us².
     latency: f64,
     latencies: f64,
+    /// By column.
+    own: Vec<Own>,
 }
 
 impl Default for Noise {
@@ -39,6 +58,7 @@ impl Default for Noise {
             seen: (0.0, 0.0),
             latency: 60.0 * 60.0,
             latencies: 0.0,
+            own: Vec::new(),
         }
     }
 }
@@ -62,10 +82,11 @@ impl Noise {
         (self.log / 2.0).exp()
     }
 
-    /// Variance of the duration of a packet whose mean is `mean` us, and the part of it that is the spread's, us².
-    pub(crate) fn variance(&self, mean: Option<f64>) -> (f64, f64) {
+    /// Variance of the duration of a packet of this column whose mean is `mean` us, and the part of it that is the spread's, us².
+    pub(crate) fn variance(&self, column: usize, mean: Option<f64>) -> (f64, f64) {
         let mean = mean.unwrap_or(TYPICAL);
-        let spread = self.log.exp() * mean * mean;
+        let own = self.own.get(column).map_or(0.0, |own| own.log);
+        let spread = (self.log + own).clamp(BOUNDS.0, BOUNDS.1).exp() * mean * mean;
         (spread + ALWAYS * ALWAYS, spread)
     }
 
@@ -81,6 +102,40 @@ impl Noise {
             (squares / curvatures).clamp(0.5, 1e6)
         } else {
             1.0
+        }
+    }
+
+    /// Takes what an observation says of the spreads of the classes that had a part in the phase's variance, `variance` in all, us².
+    pub(crate) fn learn_own(
+        &mut self,
+        one: &Score,
+        variance: f64,
+        parts: impl Iterator<Item = (usize, f64)>,
+    ) {
+        let square = (one.slope * one.slope).min(OUTLIER * one.curvature);
+        if !square.is_finite() {
+            return;
+        }
+        let most = (variance * one.curvature).clamp(1e-3, 1.0);
+        for (column, part) in parts {
+            if self.own.len() <= column {
+                self.own.resize(column + 1, Own::default());
+            }
+            if let Some(own) = self.own.get_mut(column) {
+                own.gradient += 0.5 * part * (square - one.curvature);
+                // Of all classes together, so that those that share an observation do not all answer for it.
+                own.curvature += 0.5 * part * one.curvature * most;
+            }
+        }
+    }
+
+    /// Moves the classes' own spreads to what was learned.
+    pub(crate) fn settle(&mut self) {
+        for own in &mut self.own {
+            let gradient = own.gradient - ALIKE * own.log;
+            let step = (gradient / (own.curvature + ALIKE)).clamp(-AT_ONCE, AT_ONCE);
+            own.log = (own.log + step).clamp(-FARTHEST, FARTHEST);
+            (own.gradient, own.curvature) = (0.0, 0.0);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The normal equations of weighted least squares, and their solution.
 
-use crate::{Mean, Told, column};
+use crate::{Mean, Told, blocks::Blocks, column};
 
 /// Rows that are added at once: a pass over the matrix costs as much as one.
 const AT_ONCE: usize = 4;
@@ -190,6 +190,7 @@ pub(crate) struct Normal {
     weights: [(f64, f64); AT_ONCE],
     count: usize,
     rows: usize,
+    blocks: Blocks,
 }
 
 impl Normal {
@@ -201,7 +202,18 @@ impl Normal {
             weights: [(0.0, 0.0); AT_ONCE],
             count: 0,
             rows: 0,
+            blocks: Blocks::default(),
         }
+    }
+
+    /// What follows is of another block of time, and near to this solution.
+    pub(crate) fn begin_block(&mut self, solution: &Solution) {
+        self.blocks.begin(&solution.values);
+    }
+
+    /// Whether no equation was added since a block began.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.blocks.is_fresh()
     }
 
     /// Cells that two equations touch.
@@ -240,6 +252,7 @@ impl Normal {
             }
         }
         *weight = (1.0 / variance, value);
+        self.blocks.add(waiting, value, 1.0 / variance);
         self.count += 1;
         self.rows += 1;
         if self.count == AT_ONCE {
@@ -368,6 +381,18 @@ impl Normal {
             *error = (if is_held { error.max(alone) } else { *error } * scale).sqrt();
         }
         let alone = (0..size).map(|at| (scale / free.diagonal(at)).sqrt()).collect();
+        // As far as single blocks of time differ, whatever the reason, and as far as they should.
+        let unknowns = (column::CLASSES..size)
+            .filter(|at| free.diagonal(*at) > 0.0)
+            .count();
+        let by_blocks = self
+            .blocks
+            .variances(&values, unknowns, |scores| factor.solve(scores));
+        let stated = errors.iter().enumerate().map(|(at, error)| {
+            let variance = by_blocks.as_ref().and_then(|variances| variances.get(at));
+            variance.map_or(*error, |variance| variance.sqrt().max(*error))
+        });
+        let mut stated: Vec<f64> = stated.collect();
         for (value, error) in values.iter_mut().zip(&errors) {
             *value = if value.is_finite() { value.max(0.0) } else { 0.0 };
             // Nothing is negative: so small a value is more likely larger.
@@ -375,7 +400,7 @@ impl Normal {
                 *value = value.max(0.5 * error.min(20.0));
             }
         }
-        for error in &mut errors {
+        for error in errors.iter_mut().chain(&mut stated) {
             *error = if error.is_finite() { *error } else { f64::MAX };
         }
         for (step, error) in steps.iter_mut().zip(&errors) {
@@ -386,6 +411,7 @@ impl Normal {
             errors,
             steps,
             alone,
+            stated,
         }
     }
 }
@@ -399,6 +425,8 @@ pub(crate) struct Solution {
     steps: Vec<f64>,
     /// Standard errors if all others were known.
     alone: Vec<f64>,
+    /// Standard errors for those who want to know them: not smaller than what single blocks of time differ by.
+    stated: Vec<f64>,
 }
 
 impl Solution {
@@ -409,6 +437,7 @@ impl Solution {
             errors: vec![GAP.1, LATENCY.1, BARRIER.1],
             steps: vec![0.0, LATENCY.1, BARRIER.1],
             alone: vec![f64::INFINITY; 3],
+            stated: vec![GAP.1, LATENCY.1, BARRIER.1],
         };
         solution.grow(size);
         solution
@@ -419,6 +448,7 @@ impl Solution {
         self.errors.resize(size, f64::MAX);
         self.steps.resize(size, f64::MAX);
         self.alone.resize(size, f64::INFINITY);
+        self.stated.resize(size, f64::MAX);
     }
 
     pub(crate) fn value(&self, column: usize) -> f64 {
@@ -434,6 +464,18 @@ impl Solution {
         self.steps.get(column).copied().unwrap_or(f64::MAX)
     }
 
+    /// Adds variances by column, ns², to what is told.
+    pub(crate) fn doubt(&mut self, more: impl Fn(usize) -> f64) {
+        for (column, stated) in self.stated.iter_mut().enumerate() {
+            *stated = (*stated * *stated + more(column) / 1e6).sqrt();
+        }
+    }
+
+    /// The standard error for those who want to know it, us.
+    fn stated(&self, column: usize) -> f64 {
+        self.stated.get(column).copied().unwrap_or(f64::MAX)
+    }
+
     /// A value that is good enough to predict with.
     pub(crate) fn known(&self, column: usize) -> Option<f64> {
         let (value, error) = (self.value(column), self.error(column));
@@ -444,13 +486,13 @@ impl Solution {
     pub(crate) fn mean(&self, column: usize) -> Mean {
         Mean {
             value: self.value(column) * 1e3,
-            error: (self.error(column) * 1e3).min(1e18),
+            error: (self.stated(column) * 1e3).min(1e18),
         }
     }
 
     /// What can be told with relative standard errors up to `most`.
     pub(crate) fn told(&self, column: usize, most: f64) -> Told {
-        let (value, error) = (self.value(column), self.error(column));
+        let (value, error) = (self.value(column), self.stated(column));
         let alone = self.alone.get(column).copied().unwrap_or(f64::INFINITY);
         if value > 0.0 && error <= value * most {
             Told::Apart(self.mean(column))

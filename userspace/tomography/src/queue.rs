@@ -22,6 +22,9 @@ const UNSTEPPED: usize = 256;
 /// A cell is long that takes so many standard deviations of the phase.
 const LONG: f64 = 4.0;
 
+/// And one whose length differs by this part of it is no measure: when its end is reached, more is known.
+const VAGUE: f64 = 0.3;
+
 /// So late, beyond what latencies usually are, no packet begins that waits for nothing, us.
 const LATE: f64 = 30.0;
 
@@ -299,7 +302,7 @@ impl Queue {
         let column = column?;
         let mean = model.solution.known(column)?;
         let error = model.solution.step_error(column);
-        let (own, _) = model.noise.variance(Some(mean));
+        let (own, _) = model.noise.variance(column, Some(mean));
         let ends = begins + mean + model.solution.value(column::GAP);
         Some((ends, variance + own + error * error))
     }
@@ -316,7 +319,7 @@ impl Queue {
         if let (Some((begin, end, uncertainty)), Some(column)) = (packet.exact, packet.column) {
             let (own, _) = model
                 .noise
-                .variance(model.solution.known(column).filter(|mean| *mean > 0.0));
+                .variance(column, model.solution.known(column).filter(|mean| *mean > 0.0));
             let variance = own + 2.0 * uncertainty * uncertainty;
             model
                 .normal
@@ -397,7 +400,10 @@ impl Queue {
         let before = (look.before > 0 && is_next).then(|| self.micros(look.before));
         let under_way = self.under_way(step, model);
         let is_long = |cell: &Sum| match &self.chain {
-            Some(chain) => cell.mean.is_some_and(|mean| mean > LONG * chain.deviation()),
+            Some(chain) => cell.mean.is_some_and(|mean| {
+                let is_vague = cell.variance > VAGUE * VAGUE * mean * mean;
+                mean > LONG * chain.deviation() || is_vague
+            }),
             // It begins with what is certain.
             None => before.is_some(),
         };
@@ -454,7 +460,7 @@ fn add(sum: &mut Sum, task: usize, model: &Model) {
     sum.row.add(task, 1.0);
     sum.row.add(column::GAP, 1.0);
     let mean = model.solution.known(task);
-    sum.variance += model.noise.variance(mean).0;
+    sum.variance += model.noise.variance(task, mean).0;
     let mean = mean.map(|mean| mean + model.solution.value(column::GAP));
     sum.mean = sum.mean.zip(mean).map(|(sum, mean)| sum + mean);
 }

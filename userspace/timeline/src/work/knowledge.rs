@@ -53,7 +53,12 @@ pub(crate) struct Collected {
     code_objects: Vec<CodeObject>,
     /// Time of the last account, and packets and copies lost until then.
     accounted: (u64, u64, u64),
+    /// Looks at read indices in the whole recording, if its last account says how many.
+    looks: Option<u64>,
 }
+
+/// Fewer looks at read indices in a whole recording tell no mean.
+const FEWEST_LOOKS: u64 = 16;
 
 impl Collected {
     /// Takes what is about GPUs.
@@ -73,9 +78,19 @@ impl Collected {
                 handles.insert((handle.pid, handle.handle), handle.node_id);
             }
             Meta::CodeObject(object) => self.code_objects.push(*object),
-            Meta::Ledger(ledger) => self.account(&ledger),
+            Meta::Ledger(ledger) => {
+                let looks = ledger.looks.filter(|_| ledger.complete);
+                self.looks = looks.map(|looks| looks.looks).or(self.looks);
+                self.account(&ledger);
+            }
             _ => {}
         }
+    }
+
+    /// Whether looks may tell how long classes of dispatches take. The recorder looks only while packets without completion
+    /// signals are queued, so there are hardly any looks where all times are exact; and so few tell nothing.
+    pub(crate) fn may_tell_means(&self) -> bool {
+        self.looks.is_none_or(|looks| looks >= FEWEST_LOOKS)
     }
 
     fn account(&mut self, ledger: &Ledger) {

@@ -61,8 +61,9 @@ impl Placed {
             let begin = free.clamp(not_before, begun);
             let late = too_late(begin, settled, known, pace);
             let begin = begin.saturating_sub(late).clamp(not_before, begun);
-            let end = begin
-                .saturating_add(mean_ns)
+            let ended_by_mean = begin.saturating_add(mean_ns);
+            let end = ended_by_mean
+                .max(ran_until(ended_by_mean, first, settled.get(1), pace))
                 .clamp(time.end_window.earliest.min(ended), ended);
             return GpuTime {
                 quality: Quality::Sampled,
@@ -103,6 +104,18 @@ fn not_before(settled: &Settled, pace: Pace) -> u64 {
     }
 }
 
+/// Until when the first surely ran, as the next one, which waited for it, had not begun; 0 if nothing says so. Otherwise single
+/// kernels would be cut short where looks bound them and never be longer than their mean, and all of them together too short.
+fn ran_until(ended_by_mean: u64, first: &Settled, next: Option<&Settled>, pace: Pace) -> u64 {
+    let waited = |next: &&Settled| {
+        next.index == first.index.wrapping_add(1)
+            && next.slot.barrier
+            && next.slot.evidence.earliest.saturating_add(pace.latency) <= ended_by_mean
+    };
+    next.filter(waited)
+        .map_or(0, |next| not_before(next, pace).saturating_sub(pace.gap))
+}
+
 /// How much earlier the first must have begun for those behind it to have begun when they were seen to have.
 fn too_late(begin: u64, settled: &[Settled], known: &[Option<Known>], pace: Pace) -> u64 {
     let mut late = 0;
@@ -122,4 +135,141 @@ fn too_late(begin: u64, settled: &[Settled], known: &[Option<Known>], pace: Pace
         }
     }
     late
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_abi::gpu::{PACKET_RECORD_SIZE, Packet};
+    use gputrace_tomography::Mean;
+    use zerocopy::FromZeros as _;
+
+    use super::*;
+    use crate::{
+        gpu::{Origin, QueueInfo},
+        work::queue::{Queue, Settle},
+    };
+
+    const US: u64 = 1_000;
+    const PACE: Pace = Pace {
+        gap: 5 * US,
+        latency: 10 * US,
+        step: Some(1),
+    };
+
+    /// Dispatches with the barrier bit submitted at these times, us, and looks: read index, time and time of the look before.
+    fn settled(submitted: &[u64], looks: &[(u64, u64, u64)]) -> Vec<Settled> {
+        let mut queue = Queue::new(QueueInfo::default(), 0, false);
+        for (index, time) in submitted.iter().enumerate() {
+            let mut packet = Packet::new_zeroed();
+            packet.header.size = PACKET_RECORD_SIZE as u16;
+            (packet.index, packet.time, packet.ring_packets) = (index as u64, time * US, 1024);
+            packet.packet[0] = 2 | 1 << 8 | 1 << 16 | 64 << 32 | 1 << 48;
+            let origin = Origin {
+                time: packet.time,
+                ..Origin::default()
+            };
+            queue.insert(&packet, origin, false);
+        }
+        for (read_index, time, looked) in looks {
+            queue.sample(*read_index, time * US, looked * US);
+        }
+        let mut settled = Vec::new();
+        queue.settle(u64::MAX, Settle::All(u64::MAX), &mut settled);
+        settled
+    }
+
+    fn known(mean: Option<u64>, shortest: Option<u64>) -> Option<Known> {
+        Some(Known {
+            class: 7,
+            mean: mean.map(|us| Mean {
+                value: (us * US) as f64,
+                error: 2e3,
+            }),
+            shortest: shortest.map(|us| us * US),
+        })
+    }
+
+    /// Times of all in turn, us.
+    fn placed(settled: &[Settled], known: &[Option<Known>]) -> Vec<(GpuTime, u64, u64)> {
+        let mut placed = Placed::default();
+        (0..settled.len())
+            .map(|at| {
+                let time = placed.place(&settled[at..], &known[at..], PACE);
+                (time, time.begin / US, time.end / US)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn one_follows_the_other_by_their_means() {
+        let settled = settled(&[1000, 1001, 1002, 1003], &[(1, 1100, 900), (4, 1400, 1050)]);
+        let known = [
+            known(Some(80), None),
+            known(Some(60), None),
+            known(Some(70), None),
+            None,
+        ];
+        let times = placed(&settled, &known);
+        let spans: Vec<(u64, u64)> = times
+            .iter()
+            .take(3)
+            .map(|(_, begin, end)| (*begin, *end))
+            .collect();
+        // The look at 1100 saw that the second had not begun, so the first one still ran.
+        assert_eq!(spans, [(1010, 1095), (1100, 1160), (1165, 1235)]);
+        for (time, ..) in times.iter().take(3) {
+            let estimate = time.estimate.unwrap();
+            assert_eq!(
+                (time.quality, estimate.class, estimate.error),
+                (Quality::Sampled, 7, 2 * US)
+            );
+        }
+        assert_eq!(times[3].0.estimate, None, "nothing says when it ended");
+    }
+
+    #[test]
+    fn what_is_proven_bounds_what_is_drawn() {
+        // The second had begun at 1100 us, whatever the first one's mean.
+        let settled = settled(&[1000, 1001, 1002], &[(2, 1100, 900), (3, 1200, 1100)]);
+        let known = [known(Some(500), None), known(Some(500), None), None];
+        for (time, begin, end) in placed(&settled, &known).into_iter().take(2) {
+            let latest = time.end_window.latest.unwrap();
+            assert!(begin >= 1000 && time.end <= latest && end >= begin, "{time:?}");
+        }
+    }
+
+    #[test]
+    fn those_behind_say_how_late_the_first_began() {
+        // The third had begun at 1200 us, so the first one's 100 and the second one's 50 us began early enough.
+        let settled = settled(&[1000, 1001, 1002, 1003], &[(3, 1165, 900), (4, 1300, 1200)]);
+        let known = [
+            known(Some(100), None),
+            known(Some(50), None),
+            known(Some(50), None),
+            None,
+        ];
+        let times = placed(&settled, &known);
+        assert_eq!((times[0].1, times[1].1, times[2].1), (1005, 1110, 1165));
+    }
+
+    #[test]
+    fn idle_is_no_work_of_a_class_without_a_mean() {
+        // The second was submitted 4 ms after the first: nobody knows when that ended.
+        let settled = settled(
+            &[1000, 5000, 9000],
+            &[(1, 1050, 900), (2, 5050, 4950), (3, 9050, 8950)],
+        );
+        let shortest = [known(None, Some(300)); 3];
+        let times = placed(&settled, &shortest);
+        for (time, begin, end) in times.iter().take(2) {
+            assert!(end - begin <= 300 && time.estimate.is_none(), "{time:?}");
+        }
+        assert_eq!(placed(&[], &[]).len(), 0);
+    }
+
+    #[test]
+    fn a_class_nobody_knows_leaves_the_time_as_it_is() {
+        let settled = settled(&[1000, 1001], &[(1, 1100, 900), (2, 1400, 1100)]);
+        assert_eq!(placed(&settled, &[None, None])[0].0, settled[0].time);
+    }
 }

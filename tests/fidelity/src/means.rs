@@ -1,0 +1,333 @@
+//! Estimated mean durations of classes of kernels, and the estimated use of GPUs, against the truth.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use gputrace_timeline::gpu::{KernelClass, Told};
+
+use crate::{
+    compare::Evidence,
+    dispatches::Matched,
+    figures::{Figures, Flaw},
+};
+
+/// A told mean that is farther from the truth than this share of it and so many of its standard errors is wrong: it was not told
+/// how uncertain it is. Chance does not explain so many errors.
+const WRONG: (f64, f64) = (0.1, 5.0);
+
+/// GPU use that lies outside of the range that is given for it by more percentage points is wrong.
+const WRONG_USE: f64 = 2.0;
+
+/// Estimates are for classes that make this share of the GPU's time.
+pub const MOST: f64 = 0.95;
+
+/// A class of kernels: what was told of it and what it was. Durations in ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Class {
+    /// Dispatches that are recorded.
+    pub count: u64,
+    /// Mean duration of these as they were executed.
+    pub truth: f64,
+    /// Mean and standard error as told; `None` if nothing was.
+    pub told: Option<(f64, f64)>,
+    /// Sum of the durations that the recording gives these dispatches.
+    pub drawn: u64,
+}
+
+impl Class {
+    fn total(&self) -> f64 {
+        self.truth * self.count as f64
+    }
+
+    /// How far the told mean is off, as a share of the truth.
+    #[must_use]
+    pub fn error(&self) -> Option<f64> {
+        self.told.map(|(mean, _)| (mean / self.truth - 1.0).abs())
+    }
+}
+
+/// GPU use in percent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Use {
+    /// As the summary has it; `None` if it gives the range only.
+    pub shown: Option<f64>,
+    /// Its range.
+    pub range: (f64, f64),
+    /// As it was.
+    pub truth: f64,
+}
+
+impl Use {
+    /// By how many percentage points it is off, if it is told.
+    #[must_use]
+    pub fn error(&self) -> Option<f64> {
+        self.shown.map(|shown| (shown - self.truth).abs())
+    }
+
+    /// By how many percentage points the truth lies outside of the range.
+    fn distance(&self) -> f64 {
+        let (least, most) = self.range;
+        (least - self.truth).max(self.truth - most).max(0.0)
+    }
+
+    /// Whether the truth is in the range, as far as its digits go.
+    #[must_use]
+    pub fn is_in_range(&self) -> bool {
+        let (least, most) = self.range;
+        (least - 0.01..=most + 0.01).contains(&self.truth)
+    }
+}
+
+/// All classes of a run, and the GPU's use.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Means {
+    /// Classes.
+    pub classes: Vec<Class>,
+    /// `None` if the summary has none.
+    pub used: Option<Use>,
+    /// Looks at queues in a second.
+    pub looks: f64,
+}
+
+impl Means {
+    /// The classes that make [`MOST`] of the GPU's time, the longest total first.
+    #[must_use]
+    pub fn heavy(&self) -> Vec<Class> {
+        let mut classes = self.classes.clone();
+        classes.sort_by(|one, other| other.total().total_cmp(&one.total()));
+        let all: f64 = classes.iter().map(Class::total).sum();
+        let mut sum = 0.0;
+        classes
+            .into_iter()
+            .take_while(|class| {
+                let is_before = sum < MOST * all;
+                sum += class.total();
+                is_before
+            })
+            .collect()
+    }
+
+    /// The share of the GPU's time that is of classes with a mean no farther from the truth than this share of it; 0 to 1.
+    #[must_use]
+    pub fn within(&self, most: f64) -> f64 {
+        let all: f64 = self.classes.iter().map(Class::total).sum();
+        let near = self
+            .classes
+            .iter()
+            .filter(|class| class.error().is_some_and(|error| error <= most));
+        // No classes sum up to -0.
+        (near.map(Class::total).sum::<f64>() + 0.0) / all.max(f64::MIN_POSITIVE)
+    }
+
+    /// How many told means are within two of their standard errors of the truth, and how many there are.
+    #[must_use]
+    pub fn covered(&self) -> (usize, usize) {
+        let mut counts = (0, 0);
+        for class in &self.classes {
+            if let Some((mean, error)) = class.told {
+                counts.1 += 1;
+                counts.0 += usize::from((mean - class.truth).abs() <= 2.0 * error);
+            }
+        }
+        counts
+    }
+
+    /// Spearman's rank correlation of the totals of the told classes; `None` with fewer than three.
+    #[must_use]
+    pub fn rank(&self) -> Option<f64> {
+        let told: Vec<&Class> = self.classes.iter().filter(|class| class.told.is_some()).collect();
+        let count = told.len() as f64;
+        let ranks = |total: &dyn Fn(&Class) -> f64| -> Vec<usize> {
+            let below = |one: &&Class| told.iter().filter(|other| total(other) < total(one)).count();
+            told.iter().map(below).collect()
+        };
+        let (truth, shown) = (ranks(&Class::total), ranks(&|class| class.drawn as f64));
+        let squares: f64 = truth
+            .iter()
+            .zip(shown)
+            .map(|(one, other)| (*one as f64 - other as f64).powi(2))
+            .sum();
+        (told.len() >= 3).then(|| 1.0 - 6.0 * squares / (count * (count * count - 1.0)))
+    }
+}
+
+/// Process, kernel object, grid, workgroup.
+type Key = (u32, u64, [u32; 3], [u32; 3]);
+
+/// Holds what is told of classes against the truth.
+pub fn compare(evidence: &Evidence, matched: &[Matched<'_>], figures: &mut Figures) {
+    let Some(summary) = &evidence.summary else { return };
+    let mut sums: BTreeMap<Key, (u64, u64, u64)> = BTreeMap::new();
+    for one in matched {
+        let dispatch = one.dispatch;
+        let Some(end) = one.executed.end else { continue };
+        let key = (
+            dispatch.origin.pid,
+            dispatch.kernel_object,
+            dispatch.grid,
+            dispatch.workgroup,
+        );
+        let sum = sums.entry(key).or_default();
+        sum.0 += 1;
+        sum.1 += end.ns.saturating_sub(one.executed.begin.ns);
+        sum.2 += dispatch.time.end.saturating_sub(dispatch.time.begin);
+    }
+    let told = |(pid, kernel_object, grid, workgroup): &Key| {
+        let is_it = |class: &&KernelClass| {
+            (class.pid, class.kernel_object, class.grid, class.workgroup)
+                == (*pid, *kernel_object, *grid, *workgroup)
+        };
+        let class = evidence.trace.gpu.classes.iter().find(is_it)?;
+        let mean = class.mean.filter(|_| class.told == Told::Apart)?;
+        Some((mean.value, mean.error))
+    };
+    let mut means = Means::default();
+    for (key, (count, truth, drawn)) in &sums {
+        let class = Class {
+            count: *count,
+            truth: *truth as f64 / *count as f64,
+            told: told(key),
+            drawn: *drawn,
+        };
+        if let Some((mean, error)) = class.told {
+            let off = (mean - class.truth).abs();
+            if off > WRONG.0 * class.truth && off > WRONG.1 * error {
+                figures.flaw(Flaw::Mean, || {
+                    format!(
+                        "grid {:?}: {mean:.0} +- {error:.0} ns for {:.0}",
+                        key.2, class.truth
+                    )
+                });
+            }
+        }
+        means.classes.push(class);
+    }
+    match gpu_use(evidence, summary) {
+        Ok(used) => {
+            if used.distance() > WRONG_USE {
+                figures.flaw(Flaw::Use, || format!("{used:?}"));
+            }
+            means.used = Some(used);
+        }
+        Err(error) => figures.flaw(Flaw::Use, || format!("{error:#}")),
+    }
+    means.looks = looks(evidence, summary).unwrap_or(0.0);
+    figures.means.push(means);
+}
+
+/// Looks at queues in a second.
+fn looks(evidence: &Evidence, summary: &str) -> Option<f64> {
+    let rest = summary.split_once("looks at queues: ")?.1;
+    let count: f64 = rest.split(',').next()?.parse().ok()?;
+    let recorded = evidence.trace.end.as_ref()?.time - evidence.trace.recording.clocks.boottime;
+    Some(count * 1e9 / recorded.max(1) as f64)
+}
+
+/// GPU use as the summary's table of GPUs has it, and as it was.
+fn gpu_use(evidence: &Evidence, summary: &str) -> Result<Use> {
+    let (shown, range) = shown(summary).with_context(|| format!("no GPU use in: {summary}"))?;
+    let begin = evidence.trace.recording.clocks.boottime;
+    let end = evidence
+        .trace
+        .end
+        .as_ref()
+        .context("the recording has no end")?
+        .time;
+    let mut spans: Vec<(u64, u64)> = evidence
+        .truth
+        .dispatches
+        .iter()
+        .map(|one| {
+            let ended = one.end.map_or(end, |ended| ended.ns);
+            (one.begin.ns.clamp(begin, end), ended.clamp(begin, end))
+        })
+        .collect();
+    spans.sort_unstable();
+    let (mut busy, mut until) = (0, begin);
+    for (from, to) in spans {
+        busy += to.saturating_sub(from.max(until));
+        until = until.max(to);
+    }
+    Ok(Use {
+        shown,
+        range,
+        truth: 100.0 * busy as f64 / end.saturating_sub(begin).max(1) as f64,
+    })
+}
+
+/// The column `% of recording` of the first GPU: `1.25`, `1.25 (1.10-1.40)` or `(0.00-92.00)`.
+fn shown(summary: &str) -> Option<(Option<f64>, (f64, f64))> {
+    const COLUMN: &str = "% of recording";
+    let mut lines = summary.lines().skip_while(|line| !line.starts_with("GPUs ("));
+    let heading = lines.find(|line| line.contains(COLUMN))?;
+    let row = lines.find(|line| line.chars().any(|letter| letter.is_ascii_digit()))?;
+    // Numbers are aligned to the right.
+    let end = heading.find(COLUMN)? + COLUMN.len();
+    let start = heading.find("Busy")? + "Busy".len();
+    let cell = row.get(start..end)?;
+    // The column before it ends with a unit, or is `?`.
+    let cell = cell.rsplit_once("  ").map_or(cell, |(_, last)| last).trim();
+    let (shown, range) = cell.split_once('(').unwrap_or((cell, ""));
+    let shown: Option<f64> = shown.trim().parse().ok();
+    let range = range.strip_suffix(')').and_then(|range| range.split_once('-'));
+    let Some((least, most)) = range else {
+        return Some((shown, (shown?, shown?)));
+    };
+    Some((shown, (least.parse().ok()?, most.parse().ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(count: u64, truth: f64, told: Option<(f64, f64)>) -> Class {
+        let mean = told.map_or(truth, |told| told.0);
+        Class {
+            count,
+            truth,
+            told,
+            drawn: (mean * count as f64) as u64,
+        }
+    }
+
+    #[test]
+    fn measures_are_of_what_was_told() {
+        let means = Means {
+            classes: vec![
+                class(10, 100.0, Some((104.0, 3.0))),
+                class(10, 50.0, Some((54.0, 1.0))),
+                class(10, 40.0, None),
+                class(1, 5.0, Some((5.0, 1.0))),
+            ],
+            ..Means::default()
+        };
+        assert_eq!(means.covered(), (2, 3));
+        assert_eq!(means.heavy().len(), 3);
+        assert!((means.within(0.05) - 1005.0 / 1905.0).abs() < 1e-9);
+        assert!((means.within(0.1) - 1505.0 / 1905.0).abs() < 1e-9);
+        assert_eq!(means.rank(), Some(1.0));
+    }
+
+    #[test]
+    fn gpu_use_is_read_from_the_table() {
+        let table = |cells: &str| {
+            format!(
+                "Kernels\n\nGPUs (executing)\n  GPU               Kernels    Busy       % of recording  Idle gaps\n  \
+                 Agent 1 (gfx906)    11475  {cells}       4097\n"
+            )
+        };
+        assert_eq!(
+            shown(&table("5.60 s  87.09 (69.37-92.77)")),
+            Some((Some(87.09), (69.37, 92.77)))
+        );
+        assert_eq!(
+            shown(&table("     ?         (0.00-92.77)")),
+            Some((None, (0.0, 92.77)))
+        );
+        assert_eq!(
+            shown(&table("5.60 s                87.09")),
+            Some((Some(87.09), (87.09, 87.09)))
+        );
+        assert_eq!(shown("no GPUs"), None);
+    }
+}
