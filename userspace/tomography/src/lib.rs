@@ -155,7 +155,7 @@ const FEWEST: u32 = 5;
 
 /// Nothing is told before there are so many equations for each class that was seen some times: with fewer, means were found
 /// that agree with them and are wrong, and their errors did not say so.
-const DETERMINED: usize = 8;
+const DETERMINED: usize = 12;
 
 /// Nothing is told if the squared innovations are larger than expected by more than this factor, or single durations spread
 /// by more than this share of their mean: the model does not fit then.
