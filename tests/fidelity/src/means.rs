@@ -255,7 +255,7 @@ fn gpu_use(evidence: &Evidence, summary: &str) -> Result<Use> {
     })
 }
 
-/// The column `% of recording` of the first GPU: `1.25`, `1.25 (1.10-1.40)` or `(0.00-92.00)`.
+/// The column `% of recording` of the first GPU: `1.25`, `1.25 (1.10-1.40)`, `>= 1.25 (1.10-92.00)` or `0.00-92.00`.
 fn shown(summary: &str) -> Option<(Option<f64>, (f64, f64))> {
     const COLUMN: &str = "% of recording";
     let mut lines = summary.lines().skip_while(|line| !line.starts_with("GPUs ("));
@@ -267,13 +267,18 @@ fn shown(summary: &str) -> Option<(Option<f64>, (f64, f64))> {
     let cell = row.get(start..end)?;
     // The column before it ends with a unit, or is `?`.
     let cell = cell.rsplit_once("  ").map_or(cell, |(_, last)| last).trim();
-    let (shown, range) = cell.split_once('(').unwrap_or((cell, ""));
-    let shown: Option<f64> = shown.trim().parse().ok();
-    let range = range.strip_suffix(')').and_then(|range| range.split_once('-'));
-    let Some((least, most)) = range else {
-        return Some((shown, (shown?, shown?)));
+    let between = |range: &str| {
+        let (least, most) = range.split_once('-')?;
+        Some((least.parse().ok()?, most.parse().ok()?))
     };
-    Some((shown, (least.parse().ok()?, most.parse().ok()?)))
+    Some(match cell.split_once('(') {
+        None => match (cell.parse().ok(), between(cell)) {
+            (Some(shown), _) => (Some(shown), (shown, shown)),
+            (None, range) => (None, range?),
+        },
+        // With `>=`, what is shown is no estimate.
+        Some((shown, range)) => (shown.trim().parse().ok(), between(range.strip_suffix(')')?)?),
+    })
 }
 
 #[cfg(test)]
@@ -321,7 +326,7 @@ mod tests {
             Some((Some(87.09), (69.37, 92.77)))
         );
         assert_eq!(
-            shown(&table("     ?         (0.00-92.77)")),
+            shown(&table("     -          0.00-92.77")),
             Some((None, (0.0, 92.77)))
         );
         assert_eq!(
