@@ -38,7 +38,7 @@ pub(crate) fn note_text(text: fmt::Arguments<'_>) -> String {
     lines
 }
 
-/// What [`line`] prints.
+/// What [`line()`] prints.
 pub(crate) fn line_text(state: &str, text: fmt::Arguments<'_>, took: Duration) -> String {
     format!("  {state:<8}  {text}  [{}]\n", Seconds(took))
 }
