@@ -8,8 +8,8 @@ use gputrace_perfetto::GpuGrouping;
 use gputrace_probe::{attach::Scope, calls::BackendChoice, ioctls::Place};
 use regex::Regex;
 
-use crate::others::Others;
-use crate::periods::Period;
+use crate::probing::extra::Others;
+use crate::recorder::periods::Period;
 
 /// A recording to be made.
 #[derive(Clone, Debug)]

@@ -1,5 +1,11 @@
 //! Making outputs of a capture, at the end of a recording or later.
 
+pub(crate) mod config;
+pub(crate) mod live;
+pub(crate) mod names;
+pub(crate) mod place;
+mod written;
+
 use std::{
     io::{self, BufWriter, Write},
     ops::ControlFlow,
@@ -24,9 +30,9 @@ use gputrace_rocpd::RocpdExporter;
 use gputrace_text::terminal;
 use gputrace_timeline::Timeline;
 
+use self::config::output_config;
 use crate::{
     SessionError,
-    config::output_config,
     request::{Format, Formats, LiveFormat},
 };
 
