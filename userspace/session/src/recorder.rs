@@ -51,7 +51,7 @@ use crate::{
     pasids::Pasids,
     periods::{Course, Schedule},
     place::Place,
-    request::{Format, Request, Targets},
+    request::{Request, Targets},
     said::Said,
     scan::{self, Interest, Scanner},
     smi::Listener,
@@ -109,8 +109,8 @@ pub type Say<'a> = &'a dyn Fn(&Line);
 pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError> {
     check_targets(request)?;
     // What is missing for an output is better known now than when everything has been recorded.
-    if request.output.formats.list.contains(&Format::Otf2) {
-        gputrace_otf2::available()?;
+    for format in &request.output.formats.list {
+        format.check()?;
     }
     let before = descriptors::raise();
     let user = User::behind_sudo();
