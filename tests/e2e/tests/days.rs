@@ -1,7 +1,7 @@
 //! Recordings of days.
 #![expect(clippy::expect_used, reason = "tests")]
 
-use std::{fs::File, process::Command};
+use std::{fs::File, mem::MaybeUninit, process::Command};
 
 use gputrace_capture::{
     CaptureWriter,
@@ -60,12 +60,12 @@ fn idle_week(sink: File) {
 
 /// The most memory that any child which has ended had, bytes (getrusage(2)).
 fn most_memory() -> u64 {
-    // SAFETY: fills a local variable of plain numbers.
-    let usage = unsafe {
-        let mut usage = std::mem::zeroed();
-        assert_eq!(libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage), 0);
-        usage
-    };
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: writes into a local variable.
+    let outcome = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
+    assert_eq!(outcome, 0);
+    // SAFETY: plain numbers, of which zeros are a value too.
+    let usage = unsafe { usage.assume_init() };
     u64::try_from(usage.ru_maxrss).expect("a size") << 10
 }
 

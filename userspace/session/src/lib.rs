@@ -33,13 +33,15 @@ mod system;
 mod targets;
 
 pub use error::SessionError;
-pub use outputs::{Outputs, config::output_config, export, export_from, names::Names, place::split};
+pub use outputs::{
+    Outputs, config::output_config, export, export_from, formats::Format, names::Names, place::split,
+};
 pub use probing::{
     chosen::plan,
     extra::{Others, ProgramFunctions},
     named::LibraryName,
 };
 pub use recorder::{Finished, Say, periods::Period, record};
-pub use request::{Format, Formats, FunctionFilter, LiveFormat, OutputRequest, Request, Targets, Watcher};
+pub use request::{Formats, FunctionFilter, LiveFormat, OutputRequest, Request, Targets, Watcher};
 pub use system::{hostname, kernel_release};
 pub use targets::user::User;

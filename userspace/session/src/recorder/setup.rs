@@ -28,7 +28,7 @@ use crate::{
         instruments::{Instruments, LIMITED_FUNCTIONS},
         linkers::{self, Linkers},
     },
-    request::{Format, Request, Targets},
+    request::{Request, Targets},
     sources::{Sources, Wanted},
     system,
     targets::{
@@ -47,8 +47,8 @@ use crate::{
 pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError> {
     check_targets(request)?;
     // What is missing for an output is better known now than when everything has been recorded.
-    if request.output.formats.list.contains(&Format::Otf2) {
-        gputrace_otf2::available()?;
+    for format in &request.output.formats.list {
+        format.check()?;
     }
     let before = descriptors::raise();
     let user = User::behind_sudo();
