@@ -4,7 +4,6 @@ use core::ptr::null_mut;
 
 use aya_ebpf::{
     EbpfContext,
-    bindings::pt_regs,
     helpers::{
         bpf_get_current_pid_tgid, bpf_get_smp_processor_id,
         generated::{bpf_get_attach_cookie, bpf_ktime_get_boot_ns, bpf_probe_read_user},
@@ -13,7 +12,7 @@ use aya_ebpf::{
     programs::{ProbeContext, RetProbeContext},
 };
 use gputrace_abi::{
-    REGISTER_ARGS, STACK_ARGS,
+    STACK_ARGS,
     config::state,
     cookie::Cookie,
     counters::DropReason,
@@ -24,10 +23,11 @@ use gputrace_abi::{
 
 use crate::{
     frames::{Frames, count_lost, deeper},
-    gpu::observe,
     heat::admits,
+    hit::arguments,
     maps::{Counters, config, over, paused, state_in_uprobe, target},
     ring::{Outcome, finish, wake_flag},
+    roles::observe,
     values,
 };
 
@@ -155,12 +155,6 @@ pub(crate) fn gpu_enter(ctx: ProbeContext) -> Option<()> {
         frames.map_or(null_mut(), Frames::thread),
     );
     Some(())
-}
-
-/// The argument registers.
-#[inline(always)]
-pub(crate) fn arguments(regs: &pt_regs) -> [u64; REGISTER_ARGS] {
-    [regs.rdi, regs.rsi, regs.rdx, regs.rcx, regs.r8, regs.r9]
 }
 
 /// Copies the function's stack arguments into the frame; they lie above the return address. Returns

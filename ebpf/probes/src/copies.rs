@@ -12,7 +12,7 @@ use gputrace_abi::{
 
 use crate::{
     agents,
-    gpu::Hit,
+    hit::Hit,
     maps::{Counters, STEPS},
     ring::Slot,
     signals,

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`calls`] | `call_enter`, `call_leave` | one record per finished call |
 //! | [`calls`] | `call_exit` | the same at instructions that leave a function |
-//! | [`calls`], [`gpu`], [`agents`] | `gpu_enter` | packets, copies and completion signals, at functions that are not traced as calls |
+//! | [`roles`] | `gpu_enter` | packets ([`packets`]), copies ([`copies`]) and completion signals ([`signals`]), at functions that are not traced as calls |
 //! | [`values`] | `call_enter`, `call_leave` | strings that calls are given, results that they store |
 //! | [`signals`] | `process_exits` | read what the GPU has written before the process's memory goes |
 //! | [`ioctls`] | `kfd_…` | requests to the driver |
@@ -12,6 +12,12 @@
 //! | [`trace`] | `trace_event`, `kernel_function` | any tracepoint, or function, of the kernel |
 //! | [`lifecycle`] | `task_created`, `task_exited`, `task_executed` | follow children; close the books of threads that end |
 //! | [`linker`] | `linker_changed`, `code_objects_changed` | tell when a process may have mapped another library, or loaded a code object |
+//!
+//! Modules use each other in one direction:
+//!
+//! ```text
+//! calls -> roles -> packets, copies -> agents, signals -> hit, frames -> ring, maps
+//! ```
 //!
 //! Rules that keep the accounts exact:
 //!
@@ -47,15 +53,17 @@ mod agents;
 mod calls;
 mod copies;
 mod frames;
-mod gpu;
 mod heat;
+mod hit;
 mod hold;
 mod ioctls;
 mod lifecycle;
 mod linker;
 mod maps;
 mod objects;
+mod packets;
 mod ring;
+mod roles;
 mod sched;
 mod signals;
 mod trace;

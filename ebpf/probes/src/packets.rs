@@ -1,177 +1,29 @@
-//! The GPU's work as HSA functions tell of it: here packets when their doorbell rings; elsewhere completion
-//! signals before they are used again ([`crate::signals`]) and copies when they are asked for ([`crate::copies`]).
-//!
-//! Nothing here knows which function was called except by its [`role`], and everything is read from the
-//! process's own memory, which only this thread's function is about to read as well, so it is there.
+//! Packets of queues, when their doorbell rings.
 
 use core::ffi::c_void;
 
-use aya_ebpf::{
-    bindings::pt_regs,
-    helpers::{
-        bpf_get_smp_processor_id, bpf_probe_read_user,
-        generated::{bpf_for_each_map_elem, bpf_ktime_get_boot_ns, bpf_probe_read_user as read_user},
-    },
+use aya_ebpf::helpers::{
+    bpf_get_smp_processor_id, bpf_probe_read_user,
+    generated::{bpf_for_each_map_elem, bpf_ktime_get_boot_ns, bpf_probe_read_user as read_user},
 };
 use gputrace_abi::{
-    REGISTER_ARGS, STACK_ARGS,
     config::target_flags::FROM_START,
-    cookie::Cookie,
     counters::DropReason,
     domain::Domain,
-    frame::{MAX_DEPTH, Thread},
     gpu::{
         PACKET_RECORD_SIZE, PACKETS_PER_DOORBELL, Packet, QUEUE_READ_INDEX, QUEUE_STATE_SIZE,
-        QUEUE_WRITE_INDEX, QueueState, TYPE_INVALID, is_kernel_dispatch, packet_flags, queue_reason, role,
+        QUEUE_WRITE_INDEX, QueueState, TYPE_INVALID, is_kernel_dispatch, packet_flags, queue_reason,
     },
     record::{RecordHeader, kind},
 };
 
 use crate::{
     agents::{self, Seen},
-    calls::arguments,
-    copies::{batch, copy},
-    frames::Frames,
-    maps::{Counters, Object, QUEUES, QueueProgress, STEPS, paused, target},
+    hit::Hit,
+    maps::{Counters, QUEUES, QueueProgress, STEPS, paused, target},
     ring::Slot,
     signals,
 };
-
-/// A hit of a function with a role.
-#[derive(Clone, Copy)]
-pub(crate) struct Hit {
-    /// `tgid << 32 | tid`.
-    pub(crate) id: u64,
-    /// When, ns `CLOCK_BOOTTIME`.
-    pub(crate) time: u64,
-    pub(crate) cookie: Cookie,
-    /// The registers at the function's entry. A pointer, since a copy of six arguments would take much of the stack.
-    regs: *const pt_regs,
-    pub(crate) innermost: u64,
-    pub(crate) outermost: u64,
-    pub(crate) stream: u64,
-    pub(crate) flags: u32,
-}
-
-impl Hit {
-    /// A hit in the thread whose open calls are `frames`, if any are known.
-    #[inline(always)]
-    fn new(regs: *const pt_regs, id: u64, time: u64, cookie: Cookie, frames: Option<Frames>) -> Self {
-        let mut hit = Self {
-            id,
-            time,
-            cookie,
-            regs,
-            innermost: 0,
-            outermost: 0,
-            stream: 0,
-            flags: 0,
-        };
-        if let Some(frames) = frames {
-            // SAFETY: frames of this thread.
-            unsafe {
-                if let Some(top) = frames.top() {
-                    hit.innermost = (*top).correlation;
-                }
-                if frames.depth > 0
-                    && let Some(bottom) = frames.frame(0)
-                {
-                    hit.outermost = (*bottom).correlation;
-                }
-            }
-            hit.find_stream(frames);
-        }
-        hit
-    }
-
-    /// The stream argument of the outermost open call that has one. HIP's inner calls of itself, where a
-    /// release has them, name streams that the program has never seen.
-    #[inline(always)]
-    fn find_stream(&mut self, frames: Frames) {
-        for depth in 0..MAX_DEPTH as u32 {
-            if depth >= frames.depth {
-                break;
-            }
-            let Some(frame) = frames.frame(depth) else { break };
-            // SAFETY: a frame of this thread; the indices are checked.
-            unsafe {
-                let Some(word) = (*frame).cookie().stream() else {
-                    continue;
-                };
-                let word = usize::from(word);
-                if word < REGISTER_ARGS {
-                    self.stream = (&raw const (*frame).args).cast::<u64>().add(word).read();
-                } else if word < REGISTER_ARGS + STACK_ARGS {
-                    let stack = &raw const (*frame).stack;
-                    self.stream = stack.cast::<u64>().add(word - REGISTER_ARGS).read();
-                } else {
-                    continue;
-                }
-            }
-            self.flags = packet_flags::STREAM;
-            break;
-        }
-    }
-
-    /// Process id.
-    #[inline(always)]
-    pub(crate) fn pid(&self) -> u32 {
-        (self.id >> 32) as u32
-    }
-
-    /// The argument registers.
-    #[inline(always)]
-    pub(crate) fn args(&self) -> [u64; REGISTER_ARGS] {
-        // SAFETY: the context of the program.
-        arguments(unsafe { &*self.regs })
-    }
-
-    /// A word of this hit's stack arguments, 0 being the first above the return address.
-    #[inline(always)]
-    pub(crate) fn stack_arg(&self, index: u64) -> Option<u64> {
-        // SAFETY: the context of the program; the helper checks the address.
-        unsafe { bpf_probe_read_user(((*self.regs).rsp + 8 + index * 8) as *const u64) }.ok()
-    }
-
-    #[inline(always)]
-    pub(crate) fn object(&self, address: u64) -> Object {
-        Object {
-            process: u64::from(self.pid()),
-            address,
-        }
-    }
-}
-
-/// Does what the role of the function asks for, in the thread whose open calls are in `thread`, if it is known.
-///
-/// Not inlined, so that it is in the object once, and so that nothing of it is on its callers' stacks: before Linux
-/// 6.13 all functions that are active at one time share 512 bytes.
-#[inline(never)]
-pub(crate) fn observe(regs: *const pt_regs, id: u64, time: u64, cookie: u64, thread: *mut Thread) -> u64 {
-    let cookie = Cookie(cookie);
-    // SAFETY: the context of the program.
-    let [first, ..] = arguments(unsafe { &*regs });
-    // Signals are read whoever uses them; only work has an origin, which is to be looked for.
-    match cookie.role() {
-        role::REARM => return signals::rearmed(id, first),
-        role::SIGNAL_DESTROY => return signals::destroyed(id, first),
-        _ => {}
-    }
-    let frames = if thread.is_null() {
-        None
-    } else {
-        Some(Frames::new(thread))
-    };
-    let hit = &Hit::new(regs, id, time, cookie, frames);
-    match cookie.role() {
-        role::DOORBELL => signal_stored(hit).map_or(0, |()| 1),
-        role::QUEUE_DESTROY => queue_destroyed(hit, first).map_or(0, |()| 1),
-        role::COPY | role::COPY_ON_ENGINE | role::COPY_RECT | role::COPY_BATCH if paused() => 0,
-        role::COPY | role::COPY_ON_ENGINE | role::COPY_RECT => copy(hit),
-        role::COPY_BATCH => batch(hit),
-        _ => 0,
-    }
-}
 
 /// Offset of `queue_ptr` in an `amd_signal_t`, which begins with the kind.
 const SIGNAL_QUEUE: u64 = 48;
@@ -197,7 +49,7 @@ const MAX_RING: u32 = 1 << 24;
 
 /// A value is stored into a signal: a doorbell rings, or the program prepares a signal for its next use.
 #[inline(always)]
-fn signal_stored(hit: &Hit) -> Option<()> {
+pub(crate) fn signal_stored(hit: &Hit) -> Option<()> {
     let [signal, value, ..] = hit.args();
     // SAFETY: the helper checks the address.
     let Ok(kind) = (unsafe { bpf_probe_read_user(signal as *const i64) }) else {
@@ -475,7 +327,7 @@ fn unreadable(domain: Domain) -> Option<()> {
 
 /// The queue at `address` ends: another one may get its address.
 #[inline(always)]
-fn queue_destroyed(hit: &Hit, address: u64) -> Option<()> {
+pub(crate) fn queue_destroyed(hit: &Hit, address: u64) -> Option<()> {
     let key = hit.object(address);
     // A queue that has had no packets is of no interest.
     // SAFETY: nothing is read through the pointer.

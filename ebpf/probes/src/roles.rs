@@ -1,0 +1,47 @@
+//! What is done at the functions that say something of the GPU's work: each has a [`role`].
+//!
+//! Nothing knows which function was called except by its role. Everything is read from the process's own memory, which
+//! only this thread's function is about to read as well, so it is there.
+
+use aya_ebpf::bindings::pt_regs;
+use gputrace_abi::{cookie::Cookie, frame::Thread, gpu::role};
+
+use crate::{
+    copies::{batch, copy},
+    frames::Frames,
+    hit::{Hit, arguments},
+    maps::paused,
+    packets::{queue_destroyed, signal_stored},
+    signals,
+};
+
+/// Does what the role of the function asks for, in the thread whose open calls are in `thread`, if it is known.
+///
+/// Not inlined, so that it is in the object once, and so that nothing of it is on its callers' stacks: before Linux
+/// 6.13 all functions that are active at one time share 512 bytes.
+#[inline(never)]
+pub(crate) fn observe(regs: *const pt_regs, id: u64, time: u64, cookie: u64, thread: *mut Thread) -> u64 {
+    let cookie = Cookie(cookie);
+    // SAFETY: the context of the program.
+    let [first, ..] = arguments(unsafe { &*regs });
+    // Signals are read whoever uses them; only work has an origin, which is to be looked for.
+    match cookie.role() {
+        role::REARM => return signals::rearmed(id, first),
+        role::SIGNAL_DESTROY => return signals::destroyed(id, first),
+        _ => {}
+    }
+    let frames = if thread.is_null() {
+        None
+    } else {
+        Some(Frames::new(thread))
+    };
+    let hit = &Hit::new(regs, id, time, cookie, frames);
+    match cookie.role() {
+        role::DOORBELL => signal_stored(hit).map_or(0, |()| 1),
+        role::QUEUE_DESTROY => queue_destroyed(hit, first).map_or(0, |()| 1),
+        role::COPY | role::COPY_ON_ENGINE | role::COPY_RECT | role::COPY_BATCH if paused() => 0,
+        role::COPY | role::COPY_ON_ENGINE | role::COPY_RECT => copy(hit),
+        role::COPY_BATCH => batch(hit),
+        _ => 0,
+    }
+}
