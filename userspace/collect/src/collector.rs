@@ -24,16 +24,16 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::{
     accounts::Accounts,
-    books::Books,
     clocks,
-    gpu::GpuBooks,
     limits::Limits,
     pace::Pace,
     pending::Pending,
     reading::{Read, Reading},
     rings::CpuRing,
     sampling::{GpuClocks, Sampling},
+    sink::RecordSink,
     tasks::Relevant,
+    tracker::GpuTracker,
     watch::Watcher,
 };
 
@@ -112,7 +112,7 @@ pub enum Command {
 
 /// What the collector tells the session.
 #[derive(Debug)]
-pub enum Happening {
+pub enum CollectorEvent {
     /// The first call or task event of a process.
     NewProcess(u32),
     /// A task event of a process of the recording.
@@ -225,7 +225,7 @@ pub struct Collector {
     /// Bytes of each.
     ring_bytes: usize,
     wake: Arc<OwnedFd>,
-    books: Books,
+    sink: RecordSink,
     commands: Receiver<Command>,
     watcher: Option<Watcher>,
     ledger_due: Instant,
@@ -241,7 +241,7 @@ impl Collector {
     /// [`ProbeError`] when the rings cannot be mapped or the thread cannot be started.
     pub fn start(
         settings: Settings,
-        tell: impl Fn(Happening) + Send + 'static,
+        tell: impl Fn(CollectorEvent) + Send + 'static,
     ) -> Result<CollectorHandle, ProbeError> {
         let Settings {
             calls,
@@ -275,7 +275,7 @@ impl Collector {
         let (watcher, gpu) = gpu.map(follow).transpose()?.unzip();
         let now = Instant::now();
         let collector = Self {
-            books: Books {
+            sink: RecordSink {
                 writer,
                 accounts: Accounts::new(calls.cpus()),
                 relevant: Relevant::new(follow_forks, known),
@@ -315,22 +315,22 @@ impl Collector {
     fn run(mut self) -> Result<Stopped, ProbeError> {
         let mut drained = 0;
         loop {
-            let is_idle = drained == 0 && !self.books.pending.any();
+            let is_idle = drained == 0 && !self.sink.pending.any();
             self.wait(if is_idle { PAUSE_IDLE } else { PAUSE_BUSY });
             while let Ok(command) = self.commands.try_recv() {
                 match command {
-                    Command::Meta(meta) => self.books.meta(&meta),
+                    Command::Meta(meta) => self.sink.meta(&meta),
                     Command::Process(pid) => {
-                        self.books.relevant.add(pid);
+                        self.sink.relevant.add(pid);
                     }
-                    Command::Watched(found) => self.books.watched(&found.0, &found.1),
-                    Command::Read(number, read) => self.books.read(number, *read),
+                    Command::Watched(found) => self.sink.watched(&found.0, &found.1),
+                    Command::Read(number, read) => self.sink.read(number, *read),
                     Command::PassedOver => {
                         while self.round() > 0 {}
-                        self.books.passed_over();
+                        self.sink.passed_over();
                     }
-                    Command::OpenOffCpu(open) => open.iter().for_each(|off| self.books.open_off_cpu(*off)),
-                    Command::OpenIoctls(open) => open.iter().for_each(|ioctl| self.books.open_ioctl(ioctl)),
+                    Command::OpenOffCpu(open) => open.iter().for_each(|off| self.sink.open_off_cpu(*off)),
+                    Command::OpenIoctls(open) => open.iter().for_each(|ioctl| self.sink.open_ioctl(ioctl)),
                     Command::Barrier(answer) => {
                         // Whoever asked may have stopped waiting.
                         let _ = answer.send(());
@@ -367,19 +367,19 @@ impl Collector {
         // Every record made before this moment is in a ring now, so the round will get it.
         let time = clocks::now();
         let mut bytes = 0;
-        let before = self.books.records;
+        let before = self.sink.records;
         for ring in &mut self.rings {
             let cpu = ring.cpu;
-            bytes += ring.drain(|record| self.books.take(cpu, record));
+            bytes += ring.drain(|record| self.sink.take(cpu, record));
         }
-        self.books.late(false);
-        self.books.give_up(false);
+        self.sink.late(false);
+        self.sink.give_up(false);
         // Events of processes that are not recorded are drained all the time, and leave nothing behind.
-        if self.books.records != before {
-            self.books.pending.mark(Epoch { time });
+        if self.sink.records != before {
+            self.sink.pending.mark(Epoch { time });
         }
-        if let Some(epoch) = self.books.pending.due_mark() {
-            self.books.meta(&epoch.into());
+        if let Some(epoch) = self.sink.pending.due_mark() {
+            self.sink.meta(&epoch.into());
         }
         if let Some(logger) = &mut self.logger {
             logger.flush();
@@ -392,16 +392,16 @@ impl Collector {
         if now >= self.clocks_due {
             self.clocks_due = now + CLOCKS_EVERY;
             if self.pace.clocks(clocks::now()) {
-                self.books.meta(&clocks::snapshot().into());
+                self.sink.meta(&clocks::snapshot().into());
             }
         }
         if now >= self.ledger_due {
             self.ledger_due = now + LEDGER_EVERY;
-            self.books.tell_refused();
+            self.sink.tell_refused();
             self.look_for_cpus();
             let ledger = self.ledger(false)?;
             for ledger in self.pace.ledgers(ledger) {
-                self.books.meta(&ledger.into());
+                self.sink.meta(&ledger.into());
             }
         }
         Ok(())
@@ -427,11 +427,11 @@ impl Collector {
             .as_ref()
             .map_or(Ok(TaskCounters::default()), Tasks::counters)?;
         // That a process is used is an event, too.
-        let refused = self.books.relevant.refused;
+        let refused = self.sink.relevant.refused;
         tasks.seen += refused;
         tasks.ring_full += refused;
         Ok(self
-            .books
+            .sink
             .accounts
             .ledger(clocks::now(), complete, &self.calls.counters()?, tasks))
     }
@@ -440,34 +440,34 @@ impl Collector {
         let time = clocks::now();
         let deadline = Instant::now() + LAST_PATIENCE;
         while self.round() > 0 {}
-        self.books.late(true);
+        self.sink.late(true);
         let watcher = self.watcher.take().map(Watcher::stop);
         // What it had reported before stands in the way of nothing else now.
-        while self.books.pending.any_order()
+        while self.sink.pending.any_order()
             && let Ok(command) = self
                 .commands
                 .recv_timeout(deadline.saturating_duration_since(Instant::now()))
         {
             self.last(command);
         }
-        self.books.give_up(true);
+        self.sink.give_up(true);
         let found = watcher.and_then(|watcher| watcher.found(deadline));
         let looks = found.as_ref().and_then(|found| found.looks);
         if let Some(found) = found {
-            self.books.watched(&found.records, &found.metas);
+            self.sink.watched(&found.records, &found.metas);
         }
         // What is still to come is bounded, and must be there.
-        self.books.writer.unlimit();
+        self.sink.writer.unlimit();
         while let Ok(command) = self.commands.try_recv() {
             self.last(command);
         }
-        self.books.tell_refused();
+        self.sink.tell_refused();
         let counters = self.calls.counters()?;
         let untraced: u64 = counters.iter().map(|cpu| cpu.untraced_processes).sum();
         if untraced > 0 {
             let text =
                 format!("{untraced} child processes are not traced, because there was no room for more");
-            self.books.meta(&Notice { time, text }.into());
+            self.sink.meta(&Notice { time, text }.into());
         }
         let untold: u64 = counters.iter().map(|cpu| cpu.untold_libraries).sum();
         if untold > 0 {
@@ -476,22 +476,22 @@ impl Collector {
                  buffers were full: calls or names of kernels may be missing (a larger \
                  --ring-size helps)"
             );
-            self.books.meta(&Notice { time, text }.into());
+            self.sink.meta(&Notice { time, text }.into());
         }
         for (id, thread) in self.calls.threads()? {
-            self.books.unfinished(id, &thread, time);
+            self.sink.unfinished(id, &thread, time);
         }
-        self.books.meta(&clocks::snapshot().into());
+        self.sink.meta(&clocks::snapshot().into());
         // Whatever a full disk takes from here on must be in the accounts before they are written.
-        self.books.flush();
+        self.sink.flush();
         let ledger = Ledger {
             looks,
             ..self.ledger(true)?
         };
-        self.books.meta(&ledger.clone().into());
-        self.books.meta(&End { time, reason }.into());
-        self.books.flush();
-        let Books { writer, failure, .. } = self.books;
+        self.sink.meta(&ledger.clone().into());
+        self.sink.meta(&End { time, reason }.into());
+        self.sink.flush();
+        let RecordSink { writer, failure, .. } = self.sink;
         Ok(Stopped {
             ledger,
             capture_bytes: writer.size(),
@@ -504,8 +504,8 @@ impl Collector {
     /// Does what is still to be done of a command that came at the end.
     fn last(&mut self, command: Command) {
         match command {
-            Command::Watched(found) => self.books.watched(&found.0, &found.1),
-            Command::Read(number, read) => self.books.read(number, *read),
+            Command::Watched(found) => self.sink.watched(&found.0, &found.1),
+            Command::Read(number, read) => self.sink.read(number, *read),
             _ => {}
         }
     }
@@ -519,8 +519,8 @@ fn send(commands: &Sender<Command>, wake: &OwnedFd, command: Command) {
     }
 }
 
-/// Starts a watcher that sends what it finds as commands, and books that keep it informed.
-fn follow_gpu(settings: GpuSettings, commands: Sender<Command>) -> Result<(Watcher, GpuBooks), ProbeError> {
+/// Starts a watcher that sends what it finds as commands, and a tracker that keeps it informed.
+fn follow_gpu(settings: GpuSettings, commands: Sender<Command>) -> Result<(Watcher, GpuTracker), ProbeError> {
     let has_clocks = settings.clocks.is_some();
     let sampling = settings.clocks.map(|clocks| Sampling::new(clocks, settings.live));
     let watcher = Watcher::start(sampling, settings.scratch, settings.look_budget, move |found| {
@@ -528,13 +528,13 @@ fn follow_gpu(settings: GpuSettings, commands: Sender<Command>) -> Result<(Watch
         let _ = commands.send(Command::Watched(Box::new((found.records, found.metas))));
     })
     .map_err(|error| start_error(&error))?;
-    let books = GpuBooks::new(
+    let tracker = GpuTracker::new(
         settings.agents,
         has_clocks,
         settings.scratch,
         watcher.sender.clone(),
     );
-    Ok((watcher, books))
+    Ok((watcher, tracker))
 }
 
 fn start_error(error: &io::Error) -> ProbeError {

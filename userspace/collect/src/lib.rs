@@ -2,7 +2,7 @@
 //!
 //! One thread, the [`Collector`], reads all rings in rounds, checks each record, counts it and appends
 //! it to the capture. It decides nothing about targets: the session tells it what to write besides
-//! records ([`Command`]) and hears from it what happened ([`Happening`]).
+//! records ([`Command`]) and hears from it what happened ([`CollectorEvent`]).
 //!
 //! Where the GPU's work is followed, a second thread looks at what only the GPU writes: read indices (`looks` says
 //! when), completion signals, clocks.
@@ -21,11 +21,9 @@
 )]
 
 pub mod accounts;
-mod books;
 pub mod clocks;
 mod collector;
 mod constants;
-mod gpu;
 mod late;
 mod limits;
 mod looks;
@@ -36,11 +34,13 @@ mod reading;
 mod rings;
 mod sampling;
 mod scratch;
+mod sink;
 mod tasks;
+mod tracker;
 mod values;
 mod watch;
 
 pub use collector::{
-    Collector, CollectorHandle, Command, CommandSender, GpuSettings, Happening, Settings, Stopped,
+    Collector, CollectorEvent, CollectorHandle, Command, CommandSender, GpuSettings, Settings, Stopped,
 };
 pub use sampling::GpuClocks;

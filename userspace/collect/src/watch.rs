@@ -24,11 +24,11 @@ use zerocopy::IntoBytes as _;
 
 use crate::{
     clocks,
-    gpu::News,
     looks::{FASTEST, Plan, SLOWEST, Schedule},
     open::{self, OpenSignals},
     sampling::{GpuClocks, Sampling},
     scratch::Scratch,
+    tracker::Change,
 };
 
 /// For how long after its last packet without a signal, or the last step of its read index, a queue with packets counts
@@ -57,7 +57,7 @@ const BETWEEN: u32 = (QUEUE_READ_INDEX - QUEUE_WRITE_INDEX) as u32;
 /// What the watcher is told.
 pub(crate) enum Watch {
     /// From records.
-    News(Vec<(u32, News)>),
+    Changes(Vec<(u32, Change)>),
     /// Look at everything once more, and end.
     Stop,
 }
@@ -106,9 +106,9 @@ impl Watcher {
         budget: u32,
         report: impl Fn(Found) + Send + 'static,
     ) -> std::io::Result<Self> {
-        let (sender, news) = channel();
+        let (sender, inbox) = channel();
         let state = State {
-            news,
+            inbox,
             sampling,
             scratch,
             processes: HashMap::new(),
@@ -136,7 +136,7 @@ impl Watcher {
 }
 
 struct State {
-    news: Receiver<Watch>,
+    inbox: Receiver<Watch>,
     sampling: Option<Sampling<GpuClocks>>,
     /// Whether the scratch memory of queues is looked at.
     scratch: bool,
@@ -266,22 +266,22 @@ impl State {
             let longest = RUN.min(pause.unwrap_or(RUN)).as_nanos() as u64;
             let wanted = self.wanted();
             let plan = self.schedule.plan(clocks::now(), wanted, longest);
-            let news = match (&plan, pause) {
-                (Plan::Look(_), _) => self.news.try_recv().map_err(|error| match error {
+            let told = match (&plan, pause) {
+                (Plan::Look(_), _) => self.inbox.try_recv().map_err(|error| match error {
                     TryRecvError::Empty => RecvTimeoutError::Timeout,
                     TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
                 }),
                 (Plan::Wait(wait), pause) => {
                     let wait = Duration::from_nanos(*wait);
-                    self.news
+                    self.inbox
                         .recv_timeout(pause.map_or(wait, |pause| wait.min(pause)))
                 }
-                (Plan::Rest, Some(pause)) => self.news.recv_timeout(pause),
-                (Plan::Rest, None) => self.news.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                (Plan::Rest, Some(pause)) => self.inbox.recv_timeout(pause),
+                (Plan::Rest, None) => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
-            match (news, plan) {
-                (Ok(Watch::News(news)), _) => {
-                    self.learn(&news);
+            match (told, plan) {
+                (Ok(Watch::Changes(changes)), _) => {
+                    self.learn(&changes);
                     self.settled = time_spent();
                 }
                 (Err(RecvTimeoutError::Timeout), Plan::Look(pauses)) => self.look(wanted, pauses),
@@ -452,14 +452,14 @@ impl State {
         }
     }
 
-    fn learn(&mut self, news: &[(u32, News)]) {
+    fn learn(&mut self, changes: &[(u32, Change)]) {
         let now = Instant::now();
         if let Some(sampling) = &mut self.sampling
-            && news.iter().any(|(_, news)| news.is_work())
+            && changes.iter().any(|(_, change)| change.is_work())
         {
             sampling.works(clocks::now());
         }
-        for (pid, news) in news {
+        for (pid, change) in changes {
             if !self.processes.contains_key(pid) {
                 // One that has ended already cannot be watched.
                 let Ok(memory) = ProcessMemory::open(*pid) else {
@@ -477,27 +477,27 @@ impl State {
             let Some(process) = self.processes.get_mut(pid) else {
                 continue;
             };
-            match news {
-                News::Queue(address) | News::Unsignalled(address) | News::Private(address) => {
+            match change {
+                Change::Queue(address) | Change::Unsignalled(address) | Change::Private(address) => {
                     let queue = process
                         .queues
                         .entry(*address)
                         .or_insert_with(|| Queue::new(now, self.scratch));
-                    if matches!(news, News::Unsignalled(_)) && self.follows {
+                    if matches!(change, Change::Unsignalled(_)) && self.follows {
                         if queue.wanted(now).is_none() {
                             self.schedule.wake(clocks::now());
                         }
                         queue.submitted(now);
                     }
-                    if let (News::Private(_), Some(scratch)) = (news, &mut queue.scratch) {
+                    if let (Change::Private(_), Some(scratch)) = (change, &mut queue.scratch) {
                         scratch.wanted(now);
                     }
                 }
-                News::QueueGone(address) => {
+                Change::QueueGone(address) => {
                     process.queues.remove(address);
                 }
-                News::Open(signal) => process.open.used(*signal, now),
-                News::Read(signal) => process.open.read(*signal),
+                Change::Open(signal) => process.open.used(*signal, now),
+                Change::Read(signal) => process.open.read(*signal),
             }
         }
     }

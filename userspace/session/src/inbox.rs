@@ -1,9 +1,9 @@
-//! News for the recorder, merged per process, so that however much happens, there is little to do and it is bounded.
+//! Messages for the recorder. They are merged per process, so that there is little to do however much happens.
 //!
-//! The collector and the scanner put news in from their threads; the recorder takes them out one by one. News of one
-//! kind about one process that was not taken yet is one piece of news. A process that is gone takes its news with it. At
-//! most [`LIMIT`] pieces wait; what finds no room is counted. What a process waits for always finds room: there can be
-//! only as many of these as processes.
+//! The collector and the scanner put messages in from their threads; the recorder takes them out one by one. Messages
+//! of one kind about one process that nobody has taken yet are one message. A process that ends takes its messages
+//! with it. At most [`LIMIT`] messages wait; one that finds no room is counted. A message that a process waits for
+//! always finds room: there are only as many of these as processes.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,30 +12,30 @@ use std::{
 };
 
 use gputrace_abi::record::{Task, task_op};
-use gputrace_collect::Happening;
+use gputrace_collect::CollectorEvent;
 use tokio::sync::Notify;
 
-/// So much news waits at most, of which each takes some 100 bytes.
+/// Messages that wait, at most. Each takes some 100 bytes.
 const LIMIT: usize = 1 << 16;
 /// So many kernels of one process, whose code objects are read all at once anyway.
 const KERNELS: u16 = 64;
 
 /// What the recorder is told.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum Message {
     /// By the collector.
-    Happening(Happening),
+    Collector(CollectorEvent),
     /// A process may have mapped code that is of interest.
     Mapped {
         pid: u32,
         /// The earliest that it can have been mapped, ns `CLOCK_BOOTTIME`; `None`: before the recording.
         since: Option<u64>,
     },
-    /// All processes have been looked at since the survey of this number was asked for; news of what was found stands before.
+    /// All processes have been looked at since the survey of this number was asked for; messages of what was found stand before.
     Surveyed(u64),
 }
 
-/// What makes two pieces of news the same.
+/// What makes two messages the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
     New(u32),
@@ -49,33 +49,35 @@ enum Key {
     CaptureFailed,
 }
 
-impl News {
+impl Message {
     /// `None` for what nobody needs to know.
     fn key(&self) -> Option<Key> {
         Some(match self {
-            Self::Happening(Happening::NewProcess(pid)) => Key::New(*pid),
-            Self::Happening(Happening::Task(task)) => match task.op {
+            Self::Collector(CollectorEvent::NewProcess(pid)) => Key::New(*pid),
+            Self::Collector(CollectorEvent::Task(task)) => match task.op {
                 task_op::EXEC | task_op::FORK => Key::Task(task.pid, task.op),
                 task_op::EXIT if task.pid == task.tid => Key::Task(task.pid, task.op),
                 _ => return None,
             },
             // Each of a process's threads can wait.
-            Self::Happening(Happening::Linker(task)) => Key::Linker(task.pid, task.tid, task.op),
-            Self::Happening(Happening::Kernel { pid, kernel_object }) => Key::Kernel(*pid, *kernel_object),
-            Self::Happening(Happening::Remark(text)) => {
+            Self::Collector(CollectorEvent::Linker(task)) => Key::Linker(task.pid, task.tid, task.op),
+            Self::Collector(CollectorEvent::Kernel { pid, kernel_object }) => {
+                Key::Kernel(*pid, *kernel_object)
+            }
+            Self::Collector(CollectorEvent::Remark(text)) => {
                 Key::Remark(BuildHasherDefault::<DefaultHasher>::default().hash_one(text))
             }
-            Self::Happening(Happening::CaptureFailed(_)) => Key::CaptureFailed,
+            Self::Collector(CollectorEvent::CaptureFailed(_)) => Key::CaptureFailed,
             Self::Mapped { pid, .. } => Key::Mapped(*pid),
             Self::Surveyed(_) => Key::Surveyed,
         })
     }
 
-    /// What is left of two pieces of news with the same key.
+    /// What is left of two messages with the same key.
     fn merge(&mut self, newer: Self) {
         match (self, newer) {
             // Since the earlier time calls may be missing.
-            (Self::Happening(Happening::Linker(old)), Self::Happening(Happening::Linker(new))) => {
+            (Self::Collector(CollectorEvent::Linker(old)), Self::Collector(CollectorEvent::Linker(new))) => {
                 *old = Task {
                     time: old.time,
                     ..new
@@ -107,15 +109,15 @@ impl Key {
 #[derive(Debug, Default)]
 struct Queue {
     order: VecDeque<Key>,
-    news: HashMap<Key, News>,
+    messages: HashMap<Key, Message>,
     /// How many kernels of a process wait.
     kernels: HashMap<u32, u16>,
     refused: u64,
 }
 
 impl Queue {
-    fn put(&mut self, news: News) {
-        let Some(key) = news.key() else { return };
+    fn put(&mut self, message: Message) {
+        let Some(key) = message.key() else { return };
         if let Key::Task(pid, task_op::EXIT) = key {
             // Nothing is to be found there any more. The order keeps their keys, which then lead to nothing.
             for gone in [
@@ -124,11 +126,11 @@ impl Queue {
                 Key::Task(pid, task_op::EXEC),
                 Key::Mapped(pid),
             ] {
-                self.news.remove(&gone);
+                self.messages.remove(&gone);
             }
         }
-        if let Some(old) = self.news.get_mut(&key) {
-            return old.merge(news);
+        if let Some(old) = self.messages.get_mut(&key) {
+            return old.merge(message);
         }
         if let Key::Kernel(pid, _) = key {
             let waiting = self.kernels.entry(pid).or_default();
@@ -142,17 +144,17 @@ impl Queue {
             return;
         }
         self.order.push_back(key);
-        self.news.insert(key, news);
+        self.messages.insert(key, message);
     }
 
-    fn take(&mut self) -> Option<News> {
+    fn take(&mut self) -> Option<Message> {
         loop {
             let key = self.order.pop_front()?;
             if let Key::Kernel(pid, _) = key {
                 self.kernels.remove(&pid);
             }
-            if let Some(news) = self.news.remove(&key) {
-                return Some(news);
+            if let Some(message) = self.messages.remove(&key) {
+                return Some(message);
             }
         }
     }
@@ -171,18 +173,18 @@ impl Shared {
     }
 }
 
-/// Where news is put in.
+/// Where messages are put in.
 #[derive(Clone, Debug)]
 pub(crate) struct Post(Arc<Shared>);
 
 impl Post {
-    pub(crate) fn put(&self, news: News) {
-        self.0.queue().put(news);
+    pub(crate) fn put(&self, message: Message) {
+        self.0.queue().put(message);
         self.0.arrived.notify_one();
     }
 }
 
-/// Where the recorder takes news out.
+/// Where the recorder takes messages out.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox(Arc<Shared>);
 
@@ -191,22 +193,22 @@ impl Inbox {
         Post(Arc::clone(&self.0))
     }
 
-    /// The next piece of news, if there is one.
-    pub(crate) fn try_take(&self) -> Option<News> {
+    /// The next message, if there is one.
+    pub(crate) fn try_take(&self) -> Option<Message> {
         self.0.queue().take()
     }
 
-    /// Waits for the next piece of news.
-    pub(crate) async fn take(&self) -> News {
+    /// Waits for the next message.
+    pub(crate) async fn take(&self) -> Message {
         loop {
-            if let Some(news) = self.try_take() {
-                return news;
+            if let Some(message) = self.try_take() {
+                return message;
             }
             self.0.arrived.notified().await;
         }
     }
 
-    /// How much news found no room since this was last asked.
+    /// How many messages found no room since this was last asked.
     pub(crate) fn take_refused(&self) -> u64 {
         std::mem::take(&mut self.0.queue().refused)
     }
@@ -237,35 +239,35 @@ mod tests {
         }
     }
 
-    fn happened(op: u8, pid: u32) -> News {
-        News::Happening(Happening::Task(task(op, pid, 0)))
+    fn happened(op: u8, pid: u32) -> Message {
+        Message::Collector(CollectorEvent::Task(task(op, pid, 0)))
     }
 
-    fn rest(inbox: &Inbox) -> Vec<News> {
+    fn rest(inbox: &Inbox) -> Vec<Message> {
         std::iter::from_fn(|| inbox.try_take()).collect()
     }
 
     #[test]
-    fn a_storm_in_one_process_is_little_news() {
+    fn a_storm_in_one_process_is_few_messages() {
         let inbox = Inbox::default();
         let post = inbox.post();
         for time in 0..100_000u64 {
             post.put(happened(task_op::EXEC, 7));
             post.put(happened(task_op::RENAME, 7));
-            post.put(News::Mapped {
+            post.put(Message::Mapped {
                 pid: 7,
                 since: Some(1_000_000 - time),
             });
-            post.put(News::Happening(Happening::Kernel {
+            post.put(Message::Collector(CollectorEvent::Kernel {
                 pid: 7,
                 kernel_object: time,
             }));
         }
-        let news = rest(&inbox);
-        assert_eq!(news.len(), 2 + usize::from(KERNELS));
+        let messages = rest(&inbox);
+        assert_eq!(messages.len(), 2 + usize::from(KERNELS));
         assert!(matches!(
-            &news[1],
-            News::Mapped {
+            &messages[1],
+            Message::Mapped {
                 since: Some(900_001),
                 ..
             }
@@ -281,9 +283,11 @@ mod tests {
             for op in [task_op::FORK, task_op::EXEC, task_op::EXIT] {
                 post.put(happened(op, pid));
             }
-            let news = rest(&inbox);
-            assert_eq!(news.len(), 1);
-            assert!(matches!(&news[0], News::Happening(Happening::Task(task)) if task.op == task_op::EXIT));
+            let messages = rest(&inbox);
+            assert_eq!(messages.len(), 1);
+            assert!(
+                matches!(&messages[0], Message::Collector(CollectorEvent::Task(task)) if task.op == task_op::EXIT)
+            );
         }
     }
 
@@ -293,27 +297,27 @@ mod tests {
         let post = inbox.post();
         let most = u32::try_from(LIMIT).unwrap();
         for pid in 0..most + 10 {
-            post.put(News::Happening(Happening::NewProcess(pid)));
+            post.put(Message::Collector(CollectorEvent::NewProcess(pid)));
         }
         assert_eq!(inbox.take_refused(), 10);
         let linker = |op, tid, time| {
             let task = task(op, 1, time);
-            News::Happening(Happening::Linker(Task { tid, ..task }))
+            Message::Collector(CollectorEvent::Linker(Task { tid, ..task }))
         };
         post.put(linker(task_op::NEW_IMAGE, 1, 5));
         post.put(linker(task_op::LINKER, 1, 6));
         post.put(linker(task_op::LINKER, 2, 7));
         post.put(linker(task_op::LINKER, 1, 8));
-        let news = rest(&inbox);
-        let reports: Vec<(u8, u32, u64)> = news[LIMIT..]
+        let messages = rest(&inbox);
+        let told: Vec<(u8, u32, u64)> = messages[LIMIT..]
             .iter()
-            .map(|news| match news {
-                News::Happening(Happening::Linker(task)) => (task.op, task.tid, task.time),
+            .map(|message| match message {
+                Message::Collector(CollectorEvent::Linker(task)) => (task.op, task.tid, task.time),
                 other => panic!("{other:?}"),
             })
             .collect();
         assert_eq!(
-            reports,
+            told,
             [
                 (task_op::NEW_IMAGE, 1, 5),
                 (task_op::LINKER, 1, 6),
@@ -327,9 +331,9 @@ mod tests {
     fn whoever_waits_is_woken() {
         let inbox = Inbox::default();
         let post = inbox.post();
-        let sender = std::thread::spawn(move || post.put(News::Surveyed(3)));
+        let sender = std::thread::spawn(move || post.put(Message::Surveyed(3)));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        assert!(matches!(runtime.block_on(inbox.take()), News::Surveyed(3)));
+        assert!(matches!(runtime.block_on(inbox.take()), Message::Surveyed(3)));
         sender.join().unwrap();
     }
 }

@@ -22,7 +22,7 @@ use super::{
     kokkos::KokkosTools,
     limiter::{self, Hot, Own},
     named::{Answer, LibraryName, NamedLibraries},
-    report::{LeftOut, News},
+    report::{AttachReport, LeftOut},
     tools::Tools,
 };
 use crate::{
@@ -171,13 +171,13 @@ impl Instruments {
         pid: u32,
         scope: Scope,
         collector: &CollectorHandle,
-    ) -> Result<(Vec<News>, Found), SessionError> {
+    ) -> Result<(Vec<AttachReport>, Found), SessionError> {
         let begin = clocks::now();
         let mut found = Found {
             any: true,
             ..Found::default()
         };
-        let mut news = Vec::new();
+        let mut reports = Vec::new();
         let mut wanted = Vec::new();
         let mapped = process::code_files(pid)?;
         for text in self.tools.news(pid, &mapped) {
@@ -225,7 +225,7 @@ impl Instruments {
             };
             found.complete_since = found.complete_since.max(library.complete_since);
             if !std::mem::replace(&mut library.announced, true) {
-                news.push(News {
+                reports.push(AttachReport {
                     path: library.file.path().display().to_string(),
                     chosen: library.chosen.take(),
                     functions: library.functions(),
@@ -234,7 +234,7 @@ impl Instruments {
             }
         }
         found.probed = found.complete_since > begin;
-        Ok((news, found))
+        Ok((reports, found))
     }
 
     /// Why a process has no library of interest. Of the many processes of a node nobody asks it.

@@ -9,7 +9,7 @@ use super::extra::some;
 
 /// A file of whose probes nobody has been told yet.
 #[derive(Debug)]
-pub(crate) struct News {
+pub(crate) struct AttachReport {
     pub(crate) path: String,
     /// Its soname and build id, if the user named it as a library and could have meant another.
     pub(crate) chosen: Option<String>,
@@ -18,7 +18,7 @@ pub(crate) struct News {
     pub(crate) left_out: LeftOut,
 }
 
-impl fmt::Display for News {
+impl fmt::Display for AttachReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.functions {
             0 => write!(f, "following the GPU's work through {}", self.path),

@@ -62,7 +62,7 @@ impl Recorder<'_> {
             match outcome {
                 Err(SessionError::Process(ProcessError::NoRocmLibraries { .. })) if wait => {}
                 Err(error) => return Err(error),
-                Ok((news, _)) => self.announce(&news),
+                Ok((reports, _)) => self.announce(&reports),
             }
             if !wait && let Some(error) = self.instruments.take_unmatched().into_iter().next() {
                 return Err(error);

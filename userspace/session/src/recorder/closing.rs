@@ -11,7 +11,7 @@ use std::{
 };
 
 use gputrace_capture::meta::Notice;
-use gputrace_collect::{Command, Happening, clocks};
+use gputrace_collect::{CollectorEvent, Command, clocks};
 use gputrace_export::OutputDir;
 use gputrace_probe::probes::Probes;
 use gputrace_target::process;
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     SessionError,
-    inbox::News,
+    inbox::Message,
     outputs::{Outputs, export},
     request::Request,
 };
@@ -133,8 +133,8 @@ impl Recorder<'_> {
             self.remark(text);
         }
         // Threads that were held go on by themselves: the programs have been told that all is over.
-        while let Some(news) = self.inbox.try_take() {
-            if let News::Happening(Happening::Kernel { pid, kernel_object }) = news {
+        while let Some(message) = self.inbox.try_take() {
+            if let Message::Collector(CollectorEvent::Kernel { pid, kernel_object }) = message {
                 self.new_kernel(pid, kernel_object);
             }
         }

@@ -19,7 +19,7 @@ use gputrace_text::Line;
 use super::{Recorder, gpus::Gpus};
 use crate::{
     SessionError,
-    probing::{constants, instruments::Found, report::News},
+    probing::{constants, instruments::Found, report::AttachReport},
     request::Targets,
     said::{NO_MORE, notice},
     targets::before,
@@ -148,11 +148,11 @@ impl Recorder<'_> {
             self.tell(&text);
         }
         match outcome {
-            Ok((news, found)) => {
+            Ok((reports, found)) => {
                 if let (Some(since), true) = (since, found.probed) {
                     self.tell_missed(pid, since);
                 }
-                self.announce(&news);
+                self.announce(&reports);
                 found
             }
             // Most programs on a node, and every program before it has mapped its libraries.
@@ -267,8 +267,8 @@ impl Recorder<'_> {
     }
 
     /// Tells of libraries.
-    pub(crate) fn announce(&self, news: &[News]) {
-        for library in news {
+    pub(crate) fn announce(&self, reports: &[AttachReport]) {
+        for library in reports {
             self.tell(&library.to_string());
         }
     }

@@ -22,7 +22,7 @@ use gputrace_target::{
 use super::{Finished, Recorder, Say, Told, ending::Stops, gpus::Gpus, periods::Course};
 use crate::{
     SessionError,
-    inbox::{Inbox, News},
+    inbox::{Inbox, Message},
     outputs::{live::Live, names::Names, place::Place},
     probing::{
         instruments::{Instruments, LIMITED_FUNCTIONS},
@@ -274,8 +274,8 @@ impl Opened {
 
 fn start_collector(settings: Settings, inbox: &Inbox) -> Result<CollectorHandle, SessionError> {
     let post = inbox.post();
-    Ok(Collector::start(settings, move |happening| {
-        post.put(News::Happening(happening));
+    Ok(Collector::start(settings, move |event| {
+        post.put(Message::Collector(event));
     })?)
 }
 

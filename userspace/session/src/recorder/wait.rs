@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use gputrace_abi::record::task_op;
 use gputrace_capture::{Meta, meta::Notice};
-use gputrace_collect::{Command, Happening, clocks};
+use gputrace_collect::{CollectorEvent, Command, clocks};
 use gputrace_files::kernel;
 use tokio::{
     task::JoinSet,
@@ -16,7 +16,7 @@ use super::{
     ending::{Ending, Stops, ended, ends_of},
     periods::Schedule,
 };
-use crate::{SessionError, inbox::News, outputs::live::Live, request::Targets};
+use crate::{SessionError, inbox::Message, outputs::live::Live, request::Targets};
 
 /// How often to look for processes that have gone.
 const TICK: Duration = Duration::from_secs(1);
@@ -26,8 +26,8 @@ const TICKS_PER_LOOK: u64 = 10;
 
 impl Recorder<'_> {
     /// Puts what sources say into the recording, and tells the user of notices.
-    pub(super) fn driver_news(&self, news: Vec<Meta>) {
-        for meta in news {
+    pub(super) fn driver_news(&self, metas: Vec<Meta>) {
+        for meta in metas {
             if let Meta::Notice(notice) = &meta {
                 self.tell(&notice.text);
             }
@@ -60,7 +60,7 @@ impl Recorder<'_> {
         };
         loop {
             tokio::select! {
-                // Signals first: under a flood of happenings, Ctrl-C must still work.
+                // Signals first: under a flood of events, Ctrl-C must still work.
                 biased;
                 stop = stops.next() => return Ok(Ending::Stopped(stop)),
                 () = &mut unread => return Ok(Ending::Unread),
@@ -84,8 +84,8 @@ impl Recorder<'_> {
                         return Ok(Ending::TargetsGone);
                     }
                 }
-                news = self.inbox.take() => {
-                    if self.take(news)? {
+                message = self.inbox.take() => {
+                    if self.take(message)? {
                         // What was asked for counts from now on.
                         let now = Instant::now();
                         if let Some(due) = self.request.duration.and_then(|after| now.checked_add(after)) {
@@ -104,19 +104,19 @@ impl Recorder<'_> {
         }
     }
 
-    /// Takes care of a piece of news. True if the recording of the node has only now begun.
-    fn take(&mut self, news: News) -> Result<bool, SessionError> {
-        let happening = match news {
-            News::Happening(happening) => happening,
-            News::Mapped { pid, since } => {
+    /// Handles a message. True if the recording of the node has only now begun.
+    fn take(&mut self, message: Message) -> Result<bool, SessionError> {
+        let event = match message {
+            Message::Collector(event) => event,
+            Message::Mapped { pid, since } => {
                 self.mapped(pid, since);
                 return Ok(false);
             }
-            News::Surveyed(number) => return self.node_surveyed(number),
+            Message::Surveyed(number) => return self.node_surveyed(number),
         };
-        match happening {
-            Happening::NewProcess(pid) => self.describe(pid),
-            Happening::Task(task) => match task.op {
+        match event {
+            CollectorEvent::NewProcess(pid) => self.describe(pid),
+            CollectorEvent::Task(task) => match task.op {
                 task_op::EXEC => {
                     self.forget_gpu(task.pid);
                     self.describe(task.pid);
@@ -131,10 +131,10 @@ impl Recorder<'_> {
                 }
                 _ => {}
             },
-            Happening::Linker(task) => self.linker_changed(&task),
-            Happening::Kernel { pid, kernel_object } => self.new_kernel(pid, kernel_object),
-            Happening::Remark(text) => self.tell(&text),
-            Happening::CaptureFailed(text) => self.told.failure = Some(text),
+            CollectorEvent::Linker(task) => self.linker_changed(&task),
+            CollectorEvent::Kernel { pid, kernel_object } => self.new_kernel(pid, kernel_object),
+            CollectorEvent::Remark(text) => self.tell(&text),
+            CollectorEvent::CaptureFailed(text) => self.told.failure = Some(text),
         }
         Ok(false)
     }
@@ -177,8 +177,8 @@ impl Recorder<'_> {
         for text in self.instruments.cool().unwrap_or_default() {
             self.remark(text);
         }
-        let news = self.sources.tick(&self.calls);
-        self.driver_news(news);
+        let metas = self.sources.tick(&self.calls);
+        self.driver_news(metas);
         self.tell_unmatched();
         let refused = self.inbox.take_refused();
         if refused != 0 {

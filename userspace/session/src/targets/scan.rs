@@ -25,7 +25,7 @@ use gputrace_target::process::{
 };
 
 use crate::{
-    inbox::{News, Post},
+    inbox::{Message, Post},
     probing::tools,
 };
 
@@ -66,7 +66,7 @@ pub(crate) struct Scanner {
 }
 
 impl Scanner {
-    /// Begins with a survey, after which [`News::Surveyed`] comes, with the number [`FIRST`].
+    /// Begins with a survey, after which [`Message::Surveyed`] comes, with the number [`FIRST`].
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl Scanner {
     }
 
     /// Asks for a survey that begins after this: processes with code of interest are named again, and
-    /// [`News::Surveyed`] comes at its end, with the number that this returns or a higher one.
+    /// [`Message::Surveyed`] comes at its end, with the number that this returns or a higher one.
     pub(crate) fn survey(&mut self) -> u64 {
         self.asked += 1;
         // Fails only if the thread has ended, and then there is nobody to tell.
@@ -205,7 +205,7 @@ impl Scan {
             }
         });
         for pid in pids {
-            self.post.put(News::Mapped {
+            self.post.put(Message::Mapped {
                 pid,
                 since: Some(since),
             });
@@ -261,7 +261,7 @@ impl Scan {
         // Whoever mapped something after it was looked at is told of before the end is.
         self.look();
         if let Some(number) = survey.asked {
-            self.post.put(News::Surveyed(number));
+            self.post.put(Message::Surveyed(number));
         }
     }
 
@@ -283,7 +283,7 @@ impl Scan {
             },
         );
         if of_interest && (is_new || survey.asked.is_some()) {
-            self.post.put(News::Mapped {
+            self.post.put(Message::Mapped {
                 pid,
                 since: survey.since,
             });
@@ -312,14 +312,14 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     /// Processes that are told of until `done`.
-    fn told(inbox: &Inbox, mut done: impl FnMut(&News) -> bool) -> Vec<u32> {
+    fn told(inbox: &Inbox, mut done: impl FnMut(&Message) -> bool) -> Vec<u32> {
         let deadline = Instant::now() + PATIENCE;
         let mut pids = Vec::new();
         loop {
             assert!(Instant::now() < deadline, "only {pids:?} were told of");
             match inbox.try_take() {
-                Some(news) if done(&news) => return pids,
-                Some(News::Mapped { pid, .. }) => pids.push(pid),
+                Some(message) if done(&message) => return pids,
+                Some(Message::Mapped { pid, .. }) => pids.push(pid),
                 Some(_) => {}
                 None => thread::sleep(Duration::from_millis(1)),
             }
@@ -335,7 +335,7 @@ mod tests {
         for _ in 0..2 {
             let pids = told(
                 &inbox,
-                |news| matches!(news, News::Surveyed(this) if *this == number),
+                |message| matches!(message, Message::Surveyed(this) if *this == number),
             );
             assert!(pids.contains(&me), "{pids:?}");
             number = scanner.survey();
@@ -346,7 +346,7 @@ mod tests {
     fn nobody_here_uses_rocm() {
         let inbox = Inbox::default();
         let _scanner = Scanner::start(Interest::Rocm, inbox.post()).unwrap();
-        let pids = told(&inbox, |news| matches!(news, News::Surveyed(FIRST)));
+        let pids = told(&inbox, |message| matches!(message, Message::Surveyed(FIRST)));
         assert!(!pids.contains(&std::process::id()));
     }
 
@@ -358,7 +358,7 @@ mod tests {
             assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
             return eprintln!("skipped: {error}");
         }
-        told(&inbox, |news| matches!(news, News::Surveyed(FIRST)));
+        told(&inbox, |message| matches!(message, Message::Surveyed(FIRST)));
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("libamdhip64.so.99");
         std::fs::copy("/bin/true", &program).unwrap();
@@ -366,7 +366,7 @@ mod tests {
         let pid = child.id();
         told(
             &inbox,
-            |news| matches!(news, News::Mapped { pid: found, since: Some(_) } if *found == pid),
+            |message| matches!(message, Message::Mapped { pid: found, since: Some(_) } if *found == pid),
         );
         child.wait().unwrap();
     }

@@ -27,7 +27,7 @@ use gputrace_kfd::clock::traced;
 use zerocopy::FromBytes as _;
 
 use crate::{
-    Happening, clocks,
+    CollectorEvent, clocks,
     limits::{Limits, What},
     watch::Watch,
 };
@@ -40,7 +40,7 @@ const MOST_MISSING: u64 = 65_536;
 const PATIENCE: u32 = 2;
 
 /// What is known of queues, signals, kernels and agents.
-pub(crate) struct GpuBooks {
+pub(crate) struct GpuTracker {
     queues: HashMap<(u32, u64), Queue>,
     kernels: HashSet<(u32, u64)>,
     agents: Vec<(u32, AgentKind)>,
@@ -56,7 +56,7 @@ pub(crate) struct GpuBooks {
     /// Packets, of any process, that were missing and are not looked for, since the last round.
     refused: u64,
     /// For the watcher, handed over once per round.
-    news: Vec<(u32, News)>,
+    changes: Vec<(u32, Change)>,
     /// Which structures of a runtime were not as they are known.
     unknown: BTreeSet<Unknown>,
     /// What the reader of the recording is to be told, once.
@@ -102,7 +102,7 @@ impl Unknown {
 
 /// What the watcher is told of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum Change {
     /// A packet without a completion signal went to this queue: only its indices tell of it.
     Unsignalled(u64),
     /// A kernel that needs private memory went to this queue, which may get scratch memory for it.
@@ -117,7 +117,7 @@ pub(crate) enum News {
     Read(u64),
 }
 
-impl News {
+impl Change {
     /// Whether it tells of work for a GPU.
     pub(crate) fn is_work(&self) -> bool {
         matches!(
@@ -153,7 +153,7 @@ pub(crate) struct Missing {
     pub(crate) due: Vec<(u32, Vec<(u64, Packet)>)>,
 }
 
-impl GpuBooks {
+impl GpuTracker {
     /// `agents` are the node's; `has_clocks` says whether the watcher reads the GPUs' clocks, `scratch` whether it looks at
     /// the scratch memory of queues.
     pub(crate) fn new(
@@ -172,7 +172,7 @@ impl GpuBooks {
             limits: Limits::default(),
             gone: 0,
             refused: 0,
-            news: Vec::new(),
+            changes: Vec::new(),
             unknown: BTreeSet::new(),
             remarks: Vec::new(),
         }
@@ -208,7 +208,7 @@ impl GpuBooks {
     }
 
     /// Takes note of a record.
-    pub(crate) fn take(&mut self, record: u8, bytes: &[u8], tell: &dyn Fn(Happening)) {
+    pub(crate) fn take(&mut self, record: u8, bytes: &[u8], tell: &dyn Fn(CollectorEvent)) {
         match record {
             kind::PACKET => {
                 if let Ok(packet) = Packet::read_from_bytes(bytes) {
@@ -219,14 +219,14 @@ impl GpuBooks {
                 if let Ok(copy) = Copy::read_from_bytes(bytes)
                     && copy.signal != 0
                 {
-                    self.news.push((copy.pid, News::Open(copy.signal)));
+                    self.changes.push((copy.pid, Change::Open(copy.signal)));
                 }
             }
             kind::COMPLETION => {
                 if let Ok(done) = Completion::read_from_bytes(bytes)
                     && (done.value <= 0 || done.reason != completion_reason::POLL)
                 {
-                    self.news.push((done.pid, News::Read(done.signal)));
+                    self.changes.push((done.pid, Change::Read(done.signal)));
                     // Only of these it is certain that there still was a signal.
                     let is_there =
                         matches!(done.reason, completion_reason::REARM | completion_reason::DESTROY);
@@ -243,14 +243,14 @@ impl GpuBooks {
                         self.gone += queue.missing.len();
                         self.limits.give_back(state.pid, What::Queues, 1);
                     }
-                    self.news.push((state.pid, News::QueueGone(state.queue)));
+                    self.changes.push((state.pid, Change::QueueGone(state.queue)));
                 }
             }
             _ => {}
         }
     }
 
-    fn packet(&mut self, packet: &Packet, tell: &dyn Fn(Happening)) {
+    fn packet(&mut self, packet: &Packet, tell: &dyn Fn(CollectorEvent)) {
         let now = Instant::now();
         let key = (packet.pid, packet.queue);
         let is_new = self
@@ -274,7 +274,7 @@ impl GpuBooks {
                 },
             );
             self.gone += before.map_or(0, |queue| queue.missing.len());
-            self.news.push((packet.pid, News::Queue(packet.queue)));
+            self.changes.push((packet.pid, Change::Queue(packet.queue)));
         }
         let [.., sizes, kernel, _, _, signal] = packet.packet;
         let is_kernel = packet.header.domain == Domain::KernelDispatch.id();
@@ -302,23 +302,23 @@ impl GpuBooks {
             }
             if signal == 0 && is_kernel && !queue.unsignalled {
                 queue.unsignalled = true;
-                self.news.push((packet.pid, News::Unsignalled(packet.queue)));
+                self.changes.push((packet.pid, Change::Unsignalled(packet.queue)));
             }
             // `private_segment_size` is the low half.
             if self.scratch && is_kernel && sizes as u32 != 0 && !queue.private {
                 queue.private = true;
-                self.news.push((packet.pid, News::Private(packet.queue)));
+                self.changes.push((packet.pid, Change::Private(packet.queue)));
             }
         }
         if signal != 0 {
-            self.news.push((packet.pid, News::Open(signal)));
+            self.changes.push((packet.pid, Change::Open(signal)));
         }
         if is_kernel
             && !self.kernels.contains(&(packet.pid, kernel))
             && self.limits.take(packet.pid, What::Kernels, 1, now)
         {
             self.kernels.insert((packet.pid, kernel));
-            tell(Happening::Kernel {
+            tell(CollectorEvent::Kernel {
                 pid: packet.pid,
                 kernel_object: kernel,
             });
@@ -399,9 +399,11 @@ impl GpuBooks {
                 missing.due.push((*pid, due));
             }
         }
-        if !self.news.is_empty() {
+        if !self.changes.is_empty() {
             // A watcher that is gone has nothing to report any more.
-            let _ = self.watcher.send(Watch::News(std::mem::take(&mut self.news)));
+            let _ = self
+                .watcher
+                .send(Watch::Changes(std::mem::take(&mut self.changes)));
         }
         missing
     }
@@ -423,237 +425,4 @@ impl GpuBooks {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{cell::RefCell, sync::mpsc::channel};
-
-    use gputrace_abi::{gpu::PACKET_RECORD_SIZE, record::RecordHeader};
-    use zerocopy::{FromZeros as _, IntoBytes as _};
-
-    use super::*;
-    use crate::late::{self, Late};
-
-    /// What a round finds.
-    fn round(books: &mut GpuBooks, all: bool) -> Vec<Late> {
-        let missing = books.round(all);
-        let mut late: Vec<Late> = (0..missing.gone).map(|_| Late::Gone).collect();
-        for (pid, due) in missing.due {
-            late::read(pid, &due, &mut late);
-        }
-        late
-    }
-
-    /// Books whose watcher is not there.
-    fn books(agents: Vec<(u32, AgentKind)>) -> GpuBooks {
-        GpuBooks::new(agents, true, true, channel().0)
-    }
-
-    fn packet(index: u64, signal: u64) -> Packet {
-        let mut packet = Packet::new_zeroed();
-        packet.header = RecordHeader {
-            size: PACKET_RECORD_SIZE as u16,
-            kind: kind::PACKET,
-            domain: Domain::KernelDispatch.id(),
-            cpu: 0,
-        };
-        packet.pid = std::process::id();
-        packet.queue = 0x1000;
-        packet.index = index;
-        packet.ring_packets = 64;
-        packet.packet = [2 | 1 << 16 | 64 << 32, 64 << 32, 0, 0, 0xbeef, 0, 0, signal];
-        packet
-    }
-
-    fn take(books: &mut GpuBooks, packet: &Packet) -> usize {
-        let told = RefCell::new(0);
-        books.take(kind::PACKET, packet.as_bytes(), &|_| *told.borrow_mut() += 1);
-        told.into_inner()
-    }
-
-    #[test]
-    fn what_is_new_is_told_once() {
-        let mut books = books(Vec::new());
-        assert_eq!(take(&mut books, &packet(5, 0)), 1, "a kernel");
-        assert_eq!(take(&mut books, &packet(6, 0)), 0);
-    }
-
-    #[test]
-    fn the_runtimes_own_clock_requests_are_samples_where_there_are_no_others() {
-        let mut request = ShortIoctl::new_zeroed();
-        request.ioctl.header.kind = kind::IOCTL;
-        request.ioctl.request = 0xc028_4b05;
-        request.ioctl.data = 40;
-        (request.ioctl.begin, request.ioctl.end) = (1_000, 3_000);
-        for (word, value) in [(0, 777_u64), (2, 2_000), (4, 31_000)] {
-            request.after[word * 8..][..8].copy_from_slice(&value.to_ne_bytes());
-        }
-        let with = GpuBooks::new(Vec::new(), true, false, channel().0);
-        assert!(with.clock(request.as_bytes()).is_none());
-        let without = GpuBooks::new(Vec::new(), false, false, channel().0);
-        let Some(Meta::GpuClock(clock)) = without.clock(request.as_bytes()) else {
-            panic!("a sample")
-        };
-        assert_eq!((clock.gpu_id, clock.tick), (31_000, 777));
-        assert_eq!((clock.boottime, clock.uncertainty), (1_500, 500));
-        request.ioctl.result = -1;
-        assert!(without.clock(request.as_bytes()).is_none());
-        (request.ioctl.result, request.ioctl.header.kind) = (0, kind::IOCTL_UNFINISHED);
-        assert!(without.clock(request.as_bytes()).is_none());
-    }
-
-    #[test]
-    fn agents_are_nodes_of_their_kind() {
-        let mut books = books(vec![(0, AgentKind::Cpu), (1, AgentKind::Gpu)]);
-        let mut seen = Described::new_zeroed();
-        seen.agent = 0x5000;
-        // A pointer where another release has the node, then node 1, a GPU.
-        seen.words = [0x7fff_1234_5678, 1];
-        let Some(Meta::AgentHandle(handle)) = books.described(seen.as_bytes()) else {
-            panic!("an agent")
-        };
-        assert_eq!((handle.handle, handle.node_id), (0x5000, 1));
-        seen.queue = 0x1000;
-        seen.words = [7, 0x7fff_1234_5678];
-        let Some(Meta::Queue(queue)) = books.described(seen.as_bytes()) else {
-            panic!("a queue")
-        };
-        assert_eq!((queue.address, queue.node_id), (0x1000, None));
-    }
-
-    #[test]
-    fn layouts_that_are_not_known_are_told_once() {
-        let mut books = books(vec![(0, AgentKind::Cpu), (1, AgentKind::Gpu)]);
-        let mut seen = Described::new_zeroed();
-        seen.pid = 42;
-        // An agent as it is known, and a queue of it.
-        (seen.agent, seen.words) = (0x5000, [0, 1]);
-        books.described(seen.as_bytes());
-        let mut done = Completion::new_zeroed();
-        (done.pid, done.reason) = (42, completion_reason::REARM);
-        books.take(kind::COMPLETION, done.as_bytes(), &|_| {});
-        // One that was not there any more says nothing of layouts.
-        done.sdma_start = SDMA_UNKNOWN;
-        for reason in [completion_reason::EXIT, completion_reason::POLL] {
-            done.reason = reason;
-            books.take(kind::COMPLETION, done.as_bytes(), &|_| {});
-        }
-        assert!(books.remarks().is_empty());
-        for _ in 0..3 {
-            seen.words = [0x7fff_1234_5678, 0x7fff_1234_5678];
-            assert!(books.described(seen.as_bytes()).is_none());
-            let queue = Described {
-                agent: 0,
-                queue: 0x1000,
-                ..seen
-            };
-            assert!(books.described(queue.as_bytes()).is_some());
-            done.reason = completion_reason::REARM;
-            books.take(kind::COMPLETION, done.as_bytes(), &|_| {});
-        }
-        let remarks = books.remarks();
-        assert_eq!(remarks.len(), 3);
-        for what in ["signals", "queues", "agents"] {
-            let layout = format!("lays out {what} in").replace("out signals", "out completion signals");
-            assert!(remarks.iter().any(|text| text.contains(&layout)), "{remarks:?}");
-        }
-        assert!(
-            remarks
-                .iter()
-                .all(|text| text.contains("42") && text.contains("bounds"))
-        );
-        assert!(books.remarks().is_empty());
-    }
-
-    #[test]
-    fn missing_packets_are_waited_for_and_then_read() {
-        let ring: Vec<u64> = (0..64u64).flat_map(|_| packet(0, 9).packet).collect();
-        // With a write index of 15.
-        let mut descriptor = vec![0u64; 32];
-        descriptor[7] = 15;
-        let mut books = books(Vec::new());
-        let at = |index| {
-            let mut packet = packet(index, 0);
-            packet.ring = ring.as_ptr() as u64;
-            packet.queue = descriptor.as_ptr() as u64;
-            packet
-        };
-        take(&mut books, &at(10));
-        take(&mut books, &at(14));
-        take(&mut books, &at(12));
-        assert!(round(&mut books, false).is_empty());
-        assert!(round(&mut books, false).is_empty());
-        let late = round(&mut books, false);
-        let indices: Vec<u64> = late
-            .iter()
-            .map(|late| match late {
-                Late::Found(packet) => {
-                    assert_eq!(packet.packet[7], 9);
-                    assert_eq!(packet.header.domain, Domain::KernelDispatch.id());
-                    packet.index
-                }
-                Late::Gone => 0,
-            })
-            .collect();
-        assert_eq!(indices, [11, 13]);
-        assert!(round(&mut books, true).is_empty());
-    }
-
-    #[test]
-    fn packets_of_a_pause_are_not_looked_for() {
-        let mut books = books(Vec::new());
-        take(&mut books, &packet(10, 0));
-        books.passed_over();
-        take(&mut books, &packet(20, 0));
-        assert!(round(&mut books, true).is_empty());
-        take(&mut books, &packet(22, 0));
-        assert_eq!(round(&mut books, true).len(), 1, "the one behind the pause");
-    }
-
-    #[test]
-    fn packets_that_have_been_overwritten_are_gone() {
-        let mut books = books(Vec::new());
-        take(&mut books, &packet(10, 0));
-        take(&mut books, &packet(200, 0));
-        let late = round(&mut books, true);
-        assert_eq!(late.len(), 189);
-        assert!(late.iter().all(|late| matches!(late, Late::Gone)));
-    }
-
-    #[test]
-    fn a_queue_that_lies_costs_little() {
-        let mut books = books(Vec::new());
-        let at = |index| {
-            let mut packet = packet(index, 0);
-            packet.ring_packets = 1 << 16;
-            packet
-        };
-        take(&mut books, &at(0));
-        let (mut due, mut refused) = (0, 0);
-        for doorbell in 1..=10 {
-            take(&mut books, &at(doorbell << 16));
-            let missing = books.round(true);
-            due += missing.due.iter().map(|(_, due)| due.len()).sum::<usize>();
-            refused += missing.refused;
-        }
-        assert!(due < 100_000, "{due} packets would be read");
-        assert_eq!(due as u64 + refused, 10 * 65_535, "each is in the account");
-        assert!(!books.limits.take_refused().is_empty());
-    }
-
-    #[test]
-    fn queues_and_kernels_of_a_process_are_bounded() {
-        let mut books = books(Vec::new());
-        let mut told = 0;
-        for number in 0..100_000 {
-            let mut packet = packet(0, 8 + number * 64);
-            packet.queue = 0x1000 + number * 0x1000;
-            packet.packet[4] = number;
-            told += take(&mut books, &packet);
-        }
-        assert!(books.queues.len() <= 1 << 12);
-        assert!(told < 70_000 && books.kernels.len() == told, "{told}");
-        let mut other = packet(0, 0);
-        other.pid += 1;
-        assert_eq!(take(&mut books, &other), 1, "another process");
-        assert_eq!(books.limits.take_refused().len(), 2);
-    }
-}
+mod tests;

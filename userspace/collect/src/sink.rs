@@ -16,24 +16,24 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 use crate::{
     accounts::Accounts,
     clocks,
-    collector::Happening,
+    collector::CollectorEvent,
     constants,
-    gpu::GpuBooks,
     late::Late,
     limits::{Limits, What},
     pending::{Ordered, Pending},
     reading::{Order, Read, Reading},
     rings::{Checked, check},
     tasks::Relevant,
+    tracker::GpuTracker,
     values,
 };
 
 /// Everything that a record touches: kept apart from the rings, which are borrowed while reading.
-pub(crate) struct Books {
+pub(crate) struct RecordSink {
     pub(crate) writer: CaptureWriter<File>,
     pub(crate) accounts: Accounts,
     pub(crate) relevant: Relevant,
-    pub(crate) gpu: Option<GpuBooks>,
+    pub(crate) gpu: Option<GpuTracker>,
     /// Who reads what programs in the kernel could not read.
     pub(crate) reading: Reading,
     pub(crate) pending: Pending,
@@ -46,17 +46,17 @@ pub(crate) struct Books {
     /// Whether records were lost because nobody read the recording that goes on.
     pub(crate) unread: bool,
     pub(crate) failure: Option<String>,
-    pub(crate) tell: Box<dyn Fn(Happening) + Send>,
+    pub(crate) tell: Box<dyn Fn(CollectorEvent) + Send>,
 }
 
-impl Books {
+impl RecordSink {
     pub(crate) fn take(&mut self, cpu: u32, bytes: &[u8]) {
         match check(cpu, bytes) {
             Checked::Call(header, bytes) => {
                 if let Ok((span, _)) = Span::ref_from_prefix(bytes)
                     && self.relevant.add(span.pid)
                 {
-                    (self.tell)(Happening::NewProcess(span.pid));
+                    (self.tell)(CollectorEvent::NewProcess(span.pid));
                 }
                 self.call(&header, bytes);
             }
@@ -65,7 +65,7 @@ impl Books {
                     return;
                 };
                 if header.kind == kind::LINKER {
-                    (self.tell)(Happening::Linker(task));
+                    (self.tell)(CollectorEvent::Linker(task));
                 } else if self.relevant.keep(&task) {
                     self.records += 1;
                     let written = self.writer.records(bytes);
@@ -76,7 +76,7 @@ impl Books {
                             gpu.ended(task.pid);
                         }
                     }
-                    (self.tell)(Happening::Task(task));
+                    (self.tell)(CollectorEvent::Task(task));
                 }
             }
             Checked::Trace(header, bytes) => self.call(&header, bytes),
@@ -84,7 +84,7 @@ impl Books {
                 if let Some(pid) = pid_of(bytes)
                     && self.relevant.add(pid)
                 {
-                    (self.tell)(Happening::NewProcess(pid));
+                    (self.tell)(CollectorEvent::NewProcess(pid));
                 }
                 if let Some(meta) = self.gpu.as_ref().and_then(|gpu| gpu.clock(bytes)) {
                     self.meta(&meta);
@@ -95,7 +95,7 @@ impl Books {
                 if let Some(pid) = pid_of(bytes)
                     && self.relevant.add(pid)
                 {
-                    (self.tell)(Happening::NewProcess(pid));
+                    (self.tell)(CollectorEvent::NewProcess(pid));
                 }
                 if let Some(gpu) = &mut self.gpu {
                     gpu.take(header.kind, bytes, &*self.tell);
@@ -329,7 +329,7 @@ impl Books {
 
     /// Tells the user, and the reader of the recording.
     fn remark(&mut self, text: String) {
-        (self.tell)(Happening::Remark(text.clone()));
+        (self.tell)(CollectorEvent::Remark(text.clone()));
         let time = clocks::now();
         self.meta(&Notice { time, text }.into());
     }
@@ -347,7 +347,7 @@ impl Books {
         if self.failure.is_none() {
             let text = error.to_string();
             self.failure = Some(text.clone());
-            (self.tell)(Happening::CaptureFailed(text));
+            (self.tell)(CollectorEvent::CaptureFailed(text));
         }
     }
 }
