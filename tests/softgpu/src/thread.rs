@@ -62,16 +62,24 @@ fn be_prompt(realtime: bool) {
 pub(crate) struct Patience {
     looks: u32,
     longest_ns: u64,
+    /// So much longer than asked for sleeps have taken, ns: the most, of which the last ones count most.
+    late_ns: u64,
 }
 
 /// Looks that only spin: a few microseconds, in which the next packet of a busy queue comes.
 const SPINS: u32 = 64;
 /// Below this a sleep takes longer than what it waits for.
 const SHORTEST_SLEEP_NS: u64 = 50_000;
+/// A sleep that was longer than asked for by more than this was delayed by something else, ns.
+const LATEST_NS: u64 = 200_000;
 
 impl Patience {
     pub(crate) const fn new(longest_ns: u64) -> Self {
-        Self { looks: 0, longest_ns }
+        Self {
+            looks: 0,
+            longest_ns,
+            late_ns: 0,
+        }
     }
 
     /// Something happened: be quick again.
@@ -90,11 +98,20 @@ impl Patience {
             _ => self.longest_ns,
         }
         .min(self.longest_ns);
-        let left = until_ns.map_or(step, |until| until.saturating_sub(boottime_ns()).min(step));
+        // A kernel's end is logged as begin plus duration, so the next packet must not begin later because this thread
+        // slept too long: that would look like a gap that some durations have and others have not.
+        let now = boottime_ns();
+        let left = until_ns.map_or(step, |until| {
+            until.saturating_sub(now).saturating_sub(self.late_ns).min(step)
+        });
         if left < SHORTEST_SLEEP_NS.min(self.longest_ns) {
             std::thread::yield_now();
         } else {
             std::thread::sleep(Duration::from_nanos(left));
+            let late = boottime_ns()
+                .saturating_sub(now.saturating_add(left))
+                .min(LATEST_NS);
+            self.late_ns = late.max(self.late_ns - self.late_ns / 64);
         }
     }
 }
