@@ -51,7 +51,7 @@ drop_reasons! {
     /// The capture could not be written (disk full, I/O error).
     CaptureWrite = 6, "capture_write";
     /// The function was called more often than [`crate::config::ProbeConfig::calls_per_window`] allows, or the tracepoint
-    /// fired more often than [`crate::trace::TraceConfig::per_second`].
+    /// fired more often than [`crate::tracepoint::TraceConfig::per_second`].
     TooOften = 7, "too_often";
     /// The process made more records, or claimed more packets, than are kept of one process, so that others have their
     /// share.

@@ -7,7 +7,7 @@
 //! * [`record`]: the records that programs write into the ring buffers;
 //! * [`gpu`]: those about the GPU's work, and the roles of the functions that tell of it;
 //! * [`kfd`]: requests to the driver;
-//! * [`trace`]: records of the kernel's tracepoints;
+//! * [`tracepoint`]: records of the kernel's tracepoints;
 //! * [`sched`]: threads without a processor;
 //! * [`values`]: what pointers of calls point to, and which are followed;
 //! * [`frame`]: the per-thread stack of open calls, a map value that the collector reads at stop;
@@ -50,7 +50,7 @@ pub mod kfd;
 pub mod linker;
 pub mod record;
 pub mod sched;
-pub mod trace;
+pub mod tracepoint;
 pub mod values;
 
 /// Version of every layout in this crate. Captures store it; a reader refuses a newer one.

@@ -37,7 +37,7 @@ pub mod kind {
     pub const OFF_CPU: u8 = 34;
     /// A thread had no processor when the recording stopped; layout of [`OFF_CPU`].
     pub const OFF_CPU_OPEN: u8 = 35;
-    /// A tracepoint of the kernel told of something: [`crate::trace::ShortTrace`] or [`crate::trace::LongTrace`].
+    /// A tracepoint of the kernel told of something: [`crate::tracepoint::ShortTrace`] or [`crate::tracepoint::LongTrace`].
     pub const TRACE: u8 = 36;
     /// What a pointer of a call points to: [`crate::values::Value`].
     pub const VALUE: u8 = 10;

@@ -9,7 +9,7 @@
 //! | [`signals`] | `process_exits` | read what the GPU has written before the process's memory goes |
 //! | [`ioctls`] | `kfd_…` | requests to the driver |
 //! | [`sched`] | `sched_…` | traced threads without a processor |
-//! | [`trace`] | `trace_event`, `kernel_function` | any tracepoint, or function, of the kernel |
+//! | [`tracepoint`] | `trace_event`, `kernel_function` | any tracepoint, or function, of the kernel |
 //! | [`lifecycle`] | `task_created`, `task_exited`, `task_executed` | follow children; close the books of threads that end |
 //! | [`linker`] | `linker_changed`, `code_objects_changed` | tell when a process may have mapped another library, or loaded a code object |
 //!
@@ -66,7 +66,7 @@ mod ring;
 mod roles;
 mod sched;
 mod signals;
-mod trace;
+mod tracepoint;
 mod values;
 
 gputrace_abi::ebpf_object!();

@@ -6,7 +6,7 @@ use crate::{
     gpu::{Agent, AgentHandle, CodeObject, GpuClock, KfdEvent, Pasid, Queue},
     ledger::Ledger,
     meta::{ClockSnapshot, End, Epoch, Library, Notice, Process, Recording},
-    trace::TraceFormat,
+    tracepoint::TraceFormat,
 };
 
 macro_rules! meta_kinds {

@@ -33,7 +33,7 @@ use gputrace_abi::{
     kfd::{Ioctl, LongIoctl, ShortIoctl},
     record::{LongSpan, RecordHeader, Span, Task, kind},
     sched::OffCpu,
-    trace::{LongTrace, ShortTrace, TraceHead},
+    tracepoint::{LongTrace, ShortTrace, TraceHead},
     values::{Value, value_flags},
 };
 use zerocopy::FromBytes;

@@ -48,7 +48,7 @@ pub mod ledger;
 pub mod meta;
 pub mod reader;
 pub mod records;
-pub mod trace;
+pub mod tracepoint;
 pub mod writer;
 
 pub use block::{Block, Meta};

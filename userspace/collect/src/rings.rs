@@ -7,7 +7,7 @@ use gputrace_abi::{
     kfd::{LONG_IOCTL_SIZE, SHORT_IOCTL_SIZE},
     record::{LONG_SPAN_SIZE, RecordHeader, SPAN_SIZE, TASK_SIZE, kind},
     sched::OFF_CPU_SIZE,
-    trace::{LONG_TRACE_SIZE, SHORT_TRACE_SIZE},
+    tracepoint::{LONG_TRACE_SIZE, SHORT_TRACE_SIZE},
     values::{LONG_SIZE, MEDIUM_SIZE, SHORT_SIZE},
 };
 use gputrace_probe::Ring;

@@ -33,8 +33,8 @@ pub mod probes;
 pub mod sched;
 mod settings;
 pub mod tasks;
-pub mod trace;
 pub mod tracefs;
+pub mod tracepoint;
 
 pub use cpus::{possible_cpus, present_cpus};
 pub use error::ProbeError;

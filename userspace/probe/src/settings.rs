@@ -13,7 +13,7 @@ use crate::{
     ioctls,
     layout::{living_threads, program_stack, task_pid},
     libbpf::refused,
-    sched, trace,
+    sched, tracepoint,
 };
 
 /// Which back-end to use.
@@ -133,7 +133,7 @@ pub(crate) fn configure(
             "SIGNALS" => map.set_max_entries(objects(cpus, 512, 1 << 16)),
             name if ioctls::MAPS.contains(&name)
                 || sched::MAPS.contains(&name)
-                || trace::MAPS.contains(&name) =>
+                || tracepoint::MAPS.contains(&name) =>
             {
                 map.set_autocreate(false)
             }

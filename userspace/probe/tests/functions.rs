@@ -10,11 +10,11 @@
 
 use std::{fs::File, io::Read as _};
 
-use gputrace_abi::trace::{FUNCTIONS_FROM, SHORT_TRACE_SIZE, ShortTrace};
+use gputrace_abi::tracepoint::{FUNCTIONS_FROM, SHORT_TRACE_SIZE, ShortTrace};
 use gputrace_probe::{
     ProbeError,
     calls::{BackendChoice, Calls, Options},
-    trace::{ARGUMENTS, Functions},
+    tracepoint::{ARGUMENTS, Functions},
 };
 use zerocopy::FromBytes as _;
 

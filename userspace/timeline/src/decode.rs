@@ -13,7 +13,7 @@ use zerocopy::FromBytes;
 use crate::{
     event::{Call, CallEnd},
     ioctl::{self, Parts},
-    observation, trace,
+    observation, tracepoint,
     values::{self, Pointee},
     work::Item,
 };
@@ -30,7 +30,7 @@ pub(crate) enum Record<'a> {
     /// A request to the driver.
     Ioctl(Parts<'a>),
     /// Something that a tracepoint told of.
-    Trace(trace::Parts<'a>),
+    Trace(tracepoint::Parts<'a>),
     /// A thread without a processor.
     OffCpu(OffCpu),
     /// A process or thread event.
@@ -59,7 +59,7 @@ pub(crate) fn decode(raw: RawRecord<'_>) -> Result<Record<'_>, Fault> {
             .map(Record::Task)
             .map_err(|_| Fault::Malformed),
         kind::IOCTL | kind::IOCTL_UNFINISHED => ioctl::parts(raw).map(Record::Ioctl).ok_or(Fault::Malformed),
-        kind::TRACE => trace::parts(raw).map(Record::Trace).ok_or(Fault::Malformed),
+        kind::TRACE => tracepoint::parts(raw).map(Record::Trace).ok_or(Fault::Malformed),
         kind::OFF_CPU | kind::OFF_CPU_OPEN => observation::read_off_cpu(raw)
             .map(Record::OffCpu)
             .ok_or(Fault::Malformed),

@@ -11,7 +11,7 @@ use crate::{
     ioctl,
     observation::{self, Observation},
     tally::Tally,
-    trace::Formats,
+    tracepoint::Formats,
     values::Waiting,
     work::{Item, Work},
 };

@@ -48,7 +48,7 @@ pub mod status;
 pub mod synthetic;
 pub mod tally;
 pub mod timeline;
-mod trace;
+mod tracepoint;
 pub mod values;
 mod work;
 

@@ -53,7 +53,7 @@ use crate::{
     processes::Processes,
     ranges::Ranges,
     tally::Tally,
-    trace::Formats,
+    tracepoint::Formats,
     work::{Scout, Work, knowledge::Collected},
 };
 

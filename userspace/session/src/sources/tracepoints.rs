@@ -4,13 +4,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use gputrace_capture::{
     Meta,
-    trace::{TraceField, TraceFormat},
+    tracepoint::{TraceField, TraceFormat},
 };
 use gputrace_probe::{
     ProbeError,
     calls::Calls,
-    trace::Tracing,
     tracefs::{self, Tracepoint},
+    tracepoint::Tracing,
 };
 
 use super::{Source, Wanted};

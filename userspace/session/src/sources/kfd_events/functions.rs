@@ -6,12 +6,12 @@
 
 use gputrace_capture::{
     Meta,
-    trace::{TraceField, TraceFormat},
+    tracepoint::{TraceField, TraceFormat},
 };
 use gputrace_probe::{
     ProbeError,
     calls::Calls,
-    trace::{ARGUMENTS, Functions},
+    tracepoint::{ARGUMENTS, Functions},
 };
 
 /// An argument: name, C type, bytes.

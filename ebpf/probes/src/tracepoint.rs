@@ -20,7 +20,7 @@ use gputrace_abi::{
     counters::DropReason,
     domain::Domain,
     record::{RecordHeader, kind},
-    trace::{
+    tracepoint::{
         LONG_TRACE, LONG_TRACE_SIZE, LongTrace, SHORT_TRACE, SHORT_TRACE_SIZE, ShortTrace, TRACEPOINTS,
         TraceConfig, TraceHead, TraceRate,
     },

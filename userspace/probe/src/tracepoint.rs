@@ -1,6 +1,6 @@
-//! User half of the program that copies records of tracepoints (`ebpf/probes`, module `trace`).
+//! User half of the program that copies records of tracepoints (`ebpf/probes`, module `tracepoint`).
 
-use gputrace_abi::trace::{FUNCTIONS_FROM, LONG_TRACE, TRACEPOINTS, TraceConfig, trace_cookie};
+use gputrace_abi::tracepoint::{FUNCTIONS_FROM, LONG_TRACE, TRACEPOINTS, TraceConfig, trace_cookie};
 use libbpf_rs::{KprobeOpts, Link, Object, TracepointCategory, TracepointOpts};
 use zerocopy::IntoBytes as _;
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A tracepoint; stands before the first of its records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceFormat {
-    /// Number in this capture: [`gputrace_abi::trace::TraceHead::tracepoint`].
+    /// Number in this capture: [`gputrace_abi::tracepoint::TraceHead::tracepoint`].
     pub number: u32,
     /// The system that has it, e.g. `amdgpu`.
     pub category: String,

@@ -7,11 +7,11 @@ use std::collections::HashMap;
 
 use gputrace_abi::{
     domain::{DOMAINS, Domain},
-    trace::{LONG_TRACE_SIZE, LongTrace, SHORT_TRACE_SIZE, ShortTrace, TraceHead},
+    tracepoint::{LONG_TRACE_SIZE, LongTrace, SHORT_TRACE_SIZE, ShortTrace, TraceHead},
 };
 use gputrace_capture::{
     records::RawRecord,
-    trace::{TraceField, TraceFormat},
+    tracepoint::{TraceField, TraceFormat},
 };
 use zerocopy::FromBytes as _;
 
