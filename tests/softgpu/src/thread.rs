@@ -71,7 +71,7 @@ const SPINS: u32 = 64;
 /// Below this a sleep takes longer than what it waits for.
 const SHORTEST_SLEEP_NS: u64 = 50_000;
 /// A sleep that was longer than asked for by more than this was delayed by something else, ns.
-const LATEST_NS: u64 = 200_000;
+const LATEST_NS: u64 = 80_000;
 
 impl Patience {
     pub(crate) const fn new(longest_ns: u64) -> Self {
@@ -111,7 +111,7 @@ impl Patience {
             let late = boottime_ns()
                 .saturating_sub(now.saturating_add(left))
                 .min(LATEST_NS);
-            self.late_ns = late.max(self.late_ns - self.late_ns / 64);
+            self.late_ns = late.max(self.late_ns - self.late_ns / 16);
         }
     }
 }
