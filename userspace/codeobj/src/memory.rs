@@ -225,7 +225,7 @@ impl ProcessMemory {
 }
 
 /// Looks at pairs of words in processes again and again, as [`gputrace_reader::run`] does: pairs whose words are `between`
-/// bytes apart, after these pauses, ns. Places of one process stand side by side. Processes that have ended, and those
+/// bytes apart, after these pauses, ns, and each time for a `spell`, ns. Places of one process stand side by side. Processes that have ended, and those
 /// that were left alone because they did not answer, give `None`.
 ///
 /// # Errors
@@ -234,6 +234,7 @@ pub fn look_at(
     places: &[(&ProcessMemory, u64)],
     between: u32,
     pauses: Vec<u32>,
+    spell: u32,
 ) -> Result<Vec<Look>, MemoryError> {
     let run = Run {
         places: places
@@ -242,6 +243,7 @@ pub fn look_at(
             .collect(),
         between,
         pauses,
+        spell,
     };
     let pid = places.first().map_or(0, |(process, _)| process.pid);
     let mut looks = gputrace_reader::run(&run).map_err(|error| io_failure(pid, 0, error))?;

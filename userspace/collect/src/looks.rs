@@ -89,8 +89,10 @@ impl Schedule {
     }
 
     /// What to do. `wanted` is the period that would be best, ns, if something is expected; a run of looks is to be over
-    /// within `longest` ns.
-    pub(crate) fn plan(&mut self, now: u64, wanted: Option<u64>, longest: u64) -> Plan {
+    /// within `longest` ns, and each look goes on for a `spell`, ns.
+    pub(crate) fn plan(&mut self, now: u64, wanted: Option<u64>, longest: u64, spell: u32) -> Plan {
+        // A spell is worth waking up for.
+        let least_looks = if spell > 0 { 1 } else { LEAST };
         let Some(wanted) = wanted.filter(|_| self.budget > 0) else {
             self.last = None;
             return Plan::Rest;
@@ -100,7 +102,7 @@ impl Schedule {
         let left = allowance.saturating_sub(self.in_window) as f64;
         // The last look before all is spent may be dear, so it is not taken.
         let affordable = left / self.cost;
-        let least = (allowance as f64 / self.cost).min(LEAST as f64);
+        let least = (allowance as f64 / self.cost).min(least_looks as f64);
         if affordable < least.max(1.0)
             && let Some((part, _)) = self.spent.front()
         {
@@ -113,7 +115,7 @@ impl Schedule {
             return Plan::Wait(first);
         }
         // What is beyond that is waited for between runs.
-        let period = self.period(wanted).min(wanted.max(longest / LEAST as u64));
+        let period = self.period(wanted).min(wanted.max(longest / least_looks as u64));
         let mut pauses = vec![first as u32];
         let mut last = first;
         // What a look costs here is not known before the first one.
@@ -124,7 +126,7 @@ impl Schedule {
         };
         let most = most.clamp(1, gputrace_reader::LOOKS);
         while pauses.len() < most {
-            let pause = self.jittered(period);
+            let pause = self.jittered(period).saturating_add(u64::from(spell));
             last = last.saturating_add(pause);
             if last > longest {
                 break;
@@ -252,7 +254,7 @@ mod tests {
     fn watch(schedule: &mut Schedule, begin: u64, time: u64, wanted: u64, cost: u64, late: u64) -> Vec<u64> {
         let (mut now, mut all) = (begin, Vec::new());
         while now < begin + time {
-            match schedule.plan(now, Some(wanted), 8_000_000) {
+            match schedule.plan(now, Some(wanted), 8_000_000, 0) {
                 Plan::Rest => panic!("something is expected"),
                 Plan::Wait(wait) => now += wait.min(25_000_000),
                 Plan::Look(pauses) => {
@@ -363,12 +365,12 @@ mod tests {
     fn nobody_looks_while_nothing_is_expected() {
         let mut schedule = Schedule::new(20_000, 7, 0);
         for now in 0..100 {
-            assert_eq!(schedule.plan(now * FASTEST, None, 8_000_000), Plan::Rest);
+            assert_eq!(schedule.plan(now * FASTEST, None, 8_000_000, 0), Plan::Rest);
         }
         let mut never = Schedule::new(0, 7, 0);
-        assert_eq!(never.plan(SECOND, Some(FASTEST), 8_000_000), Plan::Rest);
+        assert_eq!(never.plan(SECOND, Some(FASTEST), 8_000_000, 0), Plan::Rest);
         never.wake(SECOND);
-        assert_eq!(never.plan(SECOND, Some(FASTEST), 8_000_000), Plan::Rest);
+        assert_eq!(never.plan(SECOND, Some(FASTEST), 8_000_000, 0), Plan::Rest);
         assert_eq!(never.figures(SECOND).looks, 0);
     }
 
@@ -379,7 +381,7 @@ mod tests {
         // The period has grown to what the budget gives; after a pause all of it is there again.
         let begin = 13 * SECOND;
         schedule.wake(begin);
-        let Plan::Look(pauses) = schedule.plan(begin, Some(FASTEST), 8_000_000) else {
+        let Plan::Look(pauses) = schedule.plan(begin, Some(FASTEST), 8_000_000, 0) else {
             panic!("looks")
         };
         assert_eq!(pauses[0], 0);
@@ -394,18 +396,18 @@ mod tests {
     fn runs_are_no_longer_than_allowed() {
         let mut schedule = Schedule::new(1_000_000, 7, 0);
         assert_eq!(
-            schedule.plan(0, Some(FASTEST), 1_000_000),
+            schedule.plan(0, Some(FASTEST), 1_000_000, 0),
             Plan::Look(vec![0]),
             "the first one"
         );
         schedule.looked(0, FASTEST, &[0], 5_000);
-        let Plan::Look(pauses) = schedule.plan(0, Some(FASTEST), 1_000_000) else {
+        let Plan::Look(pauses) = schedule.plan(0, Some(FASTEST), 1_000_000, 0) else {
             panic!("looks")
         };
         assert!(pauses.len() > 4 && pauses.iter().map(|pause| u64::from(*pause)).sum::<u64>() <= 1_000_000);
         schedule.looked(900_000, SLOWEST, &[900_000], 1);
         assert!(matches!(
-            schedule.plan(900_000, Some(SLOWEST), 100_000),
+            schedule.plan(900_000, Some(SLOWEST), 100_000, 0),
             Plan::Wait(_)
         ));
     }

@@ -45,6 +45,14 @@ const LINGER: Duration = Duration::from_millis(25);
 /// With fewer packets in it a queue is not looked at more often for their shortness.
 const MANY: u64 = 4;
 
+/// Packets that follow each other faster than so, ns, are looked at in spells.
+const SHORT: u64 = 500_000;
+
+/// A spell lasts as long as so many packets, ns at least and at most.
+const PACKETS: u64 = 6;
+const SHORTEST_SPELL: u64 = 150_000;
+const LONGEST_SPELL: u64 = 1_500_000;
+
 /// A run of looks takes so long at most, so that news does not wait for longer.
 const RUN: Duration = Duration::from_millis(8);
 
@@ -231,6 +239,11 @@ impl Queue {
         }
     }
 
+    /// Whether so many packets are in it that it is looked at for their shortness.
+    fn has_many(&self) -> bool {
+        self.write_index.saturating_sub(self.read_index.unwrap_or(0)) >= MANY
+    }
+
     /// Takes note of a look; the state to write down if the read index has changed.
     fn look(
         &mut self,
@@ -279,7 +292,8 @@ impl State {
             let pause = self.pause();
             let longest = RUN.min(pause.unwrap_or(RUN)).as_nanos() as u64;
             let wanted = self.wanted();
-            let plan = self.schedule.plan(clocks::now(), wanted, longest);
+            let spell = self.spell();
+            let plan = self.schedule.plan(clocks::now(), wanted, longest, spell);
             let news = match (&plan, pause) {
                 (Plan::Look(_), _) => self.news.try_recv().map_err(|error| match error {
                     TryRecvError::Empty => RecvTimeoutError::Timeout,
@@ -298,7 +312,7 @@ impl State {
                     self.learn(&news);
                     self.settled = time_spent();
                 }
-                (Err(RecvTimeoutError::Timeout), Plan::Look(pauses)) => self.look(wanted, pauses),
+                (Err(RecvTimeoutError::Timeout), Plan::Look(pauses)) => self.look(wanted, pauses, spell),
                 (Err(RecvTimeoutError::Timeout), _) => {}
                 (Ok(Watch::Stop) | Err(RecvTimeoutError::Disconnected), _) => break,
             }
@@ -378,8 +392,23 @@ impl State {
         wanted.min()
     }
 
-    /// Looks at all queues in which something is expected, after these pauses.
-    fn look(&mut self, wanted: Option<u64>, pauses: Vec<u32>) {
+    /// How long a look goes on, ns: several of the packets that are being executed, if they are short; else 0.
+    fn spell(&self) -> u32 {
+        let queues = self
+            .processes
+            .values()
+            .flat_map(|process| process.queues.values());
+        let paces = queues
+            .filter(|queue| queue.is_followed && queue.has_many())
+            .map(|queue| queue.pace);
+        match paces.min() {
+            Some(pace) if pace <= SHORT => (PACKETS * pace).clamp(SHORTEST_SPELL, LONGEST_SPELL) as u32,
+            _ => 0,
+        }
+    }
+
+    /// Looks at all queues in which something is expected, after these pauses, each time for a `spell`, ns.
+    fn look(&mut self, wanted: Option<u64>, pauses: Vec<u32>, spell: u32) {
         let busy = self.processes.iter().flat_map(|(pid, process)| {
             let queues = process.queues.iter().filter(|(_, queue)| queue.is_followed);
             queues.map(|(address, _)| (*pid, *address))
@@ -389,8 +418,11 @@ impl State {
         let mut pauses = Some(pauses);
         for places in places.chunks(gputrace_reader::PLACES) {
             // With so many queues it is one look at a time.
-            let first = pauses.take().unwrap_or_else(|| vec![0]);
-            let seen = self.look_at(places, first);
+            let (first, spell) = match pauses.take() {
+                Some(pauses) => (pauses, spell),
+                None => (vec![0], 0),
+            };
+            let seen = self.look_at(places, first, spell);
             if times.is_empty() {
                 times = seen;
             }
@@ -404,7 +436,7 @@ impl State {
 
     /// Looks at these queues, of which those of one process stand side by side, and writes down what has changed; the times
     /// at which it was.
-    fn look_at(&mut self, places: &[(u32, u64)], pauses: Vec<u32>) -> Vec<u64> {
+    fn look_at(&mut self, places: &[(u32, u64)], pauses: Vec<u32>, spell: u32) -> Vec<u64> {
         let known: Vec<(&ProcessMemory, u64)> = places
             .iter()
             .filter_map(|(pid, address)| {
@@ -412,12 +444,12 @@ impl State {
                 Some((&process.memory, address.wrapping_add(QUEUE_WRITE_INDEX)))
             })
             .collect();
-        let looks = match look_at(&known, BETWEEN, pauses) {
+        let looks = match look_at(&known, BETWEEN, pauses, spell) {
             Ok(looks) => looks,
             // Which of them it is that does not answer is seen when they are asked one by one.
             Err(_) if places.first().map(|first| first.0) != places.last().map(|last| last.0) => {
                 for places in places.chunk_by(|(one, _), (other, _)| one == other) {
-                    self.look_at(places, vec![0]);
+                    self.look_at(places, vec![0], 0);
                 }
                 return Vec::new();
             }
@@ -434,7 +466,8 @@ impl State {
                 }
             }
         }
-        looks.iter().map(|look| look.after).collect()
+        let asked_for = looks.iter().filter(|look| look.is_first);
+        asked_for.map(|look| look.after).collect()
     }
 
     /// Looks at all queues, and writes down also those that have not changed.
@@ -452,7 +485,7 @@ impl State {
         }
         for (_, places) in all {
             for places in places.chunks(gputrace_reader::PLACES) {
-                self.look_at(places, vec![0]);
+                self.look_at(places, vec![0], 0);
             }
         }
     }

@@ -246,6 +246,8 @@ fn sum_of(number: usize, way: (u64, f64, f64), seeds: u64) -> Sum {
     for seed in 1..=seeds {
         let (mut scenario, _) = scenarios(seed).swap_remove(number);
         (scenario.step, scenario.looks) = (way.0, (way.1, way.2));
+        scenario.spell.0 = self::number("SPELL", 0.0);
+        scenario.looks.0 = self::number("EVERY", scenario.looks.0);
         sum.add(&run(&scenario, seed));
     }
     sum

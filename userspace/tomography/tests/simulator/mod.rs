@@ -105,6 +105,8 @@ pub struct Scenario {
     pub step: u64,
     /// Time between looks, us, and how much of it is random.
     pub looks: (f64, f64),
+    /// How long a look goes on, us, and the time between looks then.
+    pub spell: (f64, f64),
     /// Of so many packets one has exact times; 0 for none.
     pub exact: u64,
 }
@@ -122,6 +124,7 @@ impl Default for Scenario {
             latency: (6.0, 2.0),
             step: 1,
             looks: (1000.0, 0.2),
+            spell: (0.0, 3.0),
             exact: 0,
         }
     }
@@ -328,8 +331,16 @@ fn seen(scenario: &Scenario, seed: u64) -> (Vec<(u64, Given)>, Truth) {
         }
         let (mut time, mut report, mut shown, mut before) = (0.0, 0, None, 0.0);
         let (mut written, every) = (0, scenario.looks.0);
+        let mut spell = 0.0;
         while time < stop {
-            time += every * (1.0 + scenario.looks.1 * (random.unit() - 0.5) * 2.0);
+            // Within a spell a look follows the other after some us.
+            time += if time < spell {
+                scenario.spell.1
+            } else {
+                let pause = every * (1.0 + scenario.looks.1 * (random.unit() - 0.5) * 2.0);
+                spell = time + pause + scenario.spell.0;
+                pause
+            };
             while reports.get(report + 1).is_some_and(|next| next.0 <= time) {
                 report += 1;
             }
