@@ -13,26 +13,40 @@ use crate::{ebpf, exec};
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
-/// One check: what, why, cargo's arguments, and its environment.
+/// One check: what, why, the program with its arguments, and its environment.
 struct Check {
     what: &'static str,
     why: &'static str,
+    tool: Tool,
     arguments: &'static [&'static str],
     environment: &'static [(&'static str, &'static str)],
 }
 
+/// What makes a check.
+#[derive(Clone, Copy)]
+enum Tool {
+    /// Cargo, and what comes with it.
+    Cargo,
+    /// Cargo with a command that is not worth minutes of compiling to everybody: the program, which may be missing.
+    Extra(&'static str),
+    /// Another program, which may be missing.
+    Other(&'static str),
+}
+
 /// Quickest first. Clippy and rustdoc share the dependencies that one of them has checked. The fuzz targets are a
 /// workspace of their own, for which all dependencies would be checked once more: `cargo xtask fuzz` compiles them.
-const CHECKS: [Check; 4] = [
+const CHECKS: [Check; 6] = [
     Check {
         what: "rustfmt",
         why: "one layout for all code",
+        tool: Tool::Cargo,
         arguments: &["fmt", "--all", "--check"],
         environment: &[],
     },
     Check {
         what: "clippy",
         why: "lints of the root Cargo.toml, for code and tests",
+        tool: Tool::Cargo,
         arguments: &["clippy", "--all-targets", "--", "-D", "warnings"],
         environment: &[],
     },
@@ -42,6 +56,7 @@ const CHECKS: [Check; 4] = [
     Check {
         what: "clippy for eBPF",
         why: "the same lints for the programs that run in the kernel",
+        tool: Tool::Cargo,
         arguments: &[
             "clippy",
             "--package=gputrace-probes",
@@ -57,18 +72,26 @@ const CHECKS: [Check; 4] = [
     Check {
         what: "rustdoc",
         why: "documentation without broken links",
+        tool: Tool::Cargo,
         arguments: &["doc", "--no-deps"],
         environment: &[("RUSTDOCFLAGS", "-D warnings")],
     },
+    Check {
+        what: "cargo deny",
+        why: "licences, known holes and duplicates of dependencies, by deny.toml",
+        tool: Tool::Extra("cargo-deny"),
+        arguments: &["deny", "check"],
+        environment: &[],
+    },
+    // A test of gputrace's checks commands and links without it.
+    Check {
+        what: "mdbook",
+        why: "the user guide as a book",
+        tool: Tool::Other("mdbook"),
+        arguments: &["build", "docs"],
+        environment: &[],
+    },
 ];
-
-/// What dependencies may be, by `deny.toml`. A tool of its own, which is not worth minutes of compiling to everybody.
-const DENY: Check = Check {
-    what: "cargo deny",
-    why: "licences, known holes and duplicates of dependencies",
-    arguments: &["deny", "check"],
-    environment: &[],
-};
 
 impl Args {
     #[expect(clippy::unused_self, reason = "every command is run by a method")]
@@ -76,37 +99,32 @@ impl Args {
         setup::prepare(workspace, Purpose::Build).require(Purpose::Build)?;
         // userspace/probe does not compile without the objects.
         ebpf::build(workspace)?;
-        let mut failed = Vec::new();
-        let mut checks: Vec<&Check> = CHECKS.iter().collect();
-        if exec::find_program("cargo-deny").is_some() {
-            checks.push(&DENY);
-        } else {
-            progress::note(format_args!(
-                "SKIPPED: {}: cargo-deny is not installed; `cargo install --locked cargo-deny` does that",
-                DENY.why
-            ));
-        }
-        for check in &checks {
-            let mut cargo = workspace.cargo();
-            cargo
+        let (mut made, mut failed) = (0, Vec::new());
+        for check in &CHECKS {
+            if let Tool::Extra(program) | Tool::Other(program) = check.tool
+                && exec::find_program(program).is_none()
+            {
+                progress::note(format_args!(
+                    "SKIPPED: {}: {program} is not installed; `cargo install --locked {program}` does that",
+                    check.why
+                ));
+                continue;
+            }
+            let mut command = match check.tool {
+                Tool::Cargo | Tool::Extra(_) => workspace.cargo(),
+                Tool::Other(program) => Command::new(program),
+            };
+            command
                 .args(check.arguments)
-                .envs(check.environment.iter().copied());
+                .envs(check.environment.iter().copied())
+                .current_dir(&workspace.root);
+            made += 1;
             // All of them, so that one run shows everything that is to be mended.
-            if long_step(check.what, check.why, || exec::stream(&mut cargo)).is_err() {
+            if long_step(check.what, check.why, || exec::stream(&mut command)).is_err() {
                 failed.push(check.what);
             }
         }
-        let mut count = checks.len();
-        // A test of gputrace's checks commands and links without it, so nobody needs to install it.
-        if exec::find_program("mdbook").is_some() {
-            count += 1;
-            let mut mdbook = Command::new("mdbook");
-            mdbook.args(["build", "docs"]).current_dir(&workspace.root);
-            if long_step("mdbook", "the user guide as a book", || exec::stream(&mut mdbook)).is_err() {
-                failed.push("mdbook");
-            }
-        }
-        progress::heading(format_args!("lint: {} of {count} passed", count - failed.len()));
+        progress::heading(format_args!("lint: {} of {made} passed", made - failed.len()));
         if failed.is_empty() {
             Ok(())
         } else {

@@ -27,8 +27,8 @@ shared! {
         pub idle_threads: u64,
         /// 1: any library that a target maps may be of interest, whatever its name.
         pub every_library: u32,
-        /// 1: threads may be held; there is another CPU on which gputrace can release them.
-        pub may_hold: u32,
+        /// CPUs that programs may keep busy at the same time while they hold a thread: one less than there are.
+        pub busy_cpus: u32,
         /// Offset of `signal` in `struct task_struct`; 0: not known.
         pub task_signal: u32,
         /// Offset of `live`, the number of living threads, in `struct signal_struct`.

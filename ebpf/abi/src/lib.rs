@@ -45,6 +45,7 @@ pub mod counters;
 pub mod domain;
 pub mod frame;
 pub mod gpu;
+pub mod hold;
 pub mod kfd;
 pub mod linker;
 pub mod record;

@@ -5,12 +5,17 @@
 //! program here keeps its CPU busy, for [`LIMIT_NS`] at most, until a helper process of gputrace
 //! (`session/src/holder.rs`), which is woken at once and runs before all others, has seized it by
 //! ptrace(2). Then the program ends, and the thread sleeps on its way back to its own code.
+//!
+//! Each of the two helpers is bound to a CPU. A kernel that does not preempt itself runs nothing else
+//! on a CPU that is kept busy, so only one of these two CPUs is kept busy at a time. A thread that is to be
+//! held on the other one is safe without: the helper has been woken on that very CPU, and the kernel
+//! lets it run before the thread returns to its own code.
 
 use core::ffi::c_void;
 
 use aya_ebpf::{
     bindings::BPF_RB_FORCE_WAKEUP,
-    btf_maps::{HashMap, RingBuf},
+    btf_maps::{Array, HashMap, RingBuf},
     helpers::{
         bpf_get_current_comm, bpf_get_smp_processor_id,
         generated::{bpf_ktime_get_boot_ns, bpf_loop},
@@ -19,18 +24,26 @@ use aya_ebpf::{
 };
 use gputrace_abi::{
     config::target_flags::HOLD,
+    hold::{HELPERS as MOST_HELPERS, Hold, hold_state},
     record::{RecordHeader, TASK_SIZE, Task, kind},
 };
 
 use crate::{
-    maps::{Counters, config, stopped},
+    maps::{Counters, config, fetch_add, stopped},
     ring::Slot,
 };
 
-/// Threads that wait here, by `tgid << 32 | tid`; not 0 once they may go on. The loader makes room for
-/// one less than there are CPUs.
+/// Threads that are to be held, by `tgid << 32 | tid`.
 #[btf_map]
-static HOLDS: HashMap<u64, u32, 1> = HashMap::new();
+static HOLDS: HashMap<u64, Hold, 1024> = HashMap::new();
+
+/// Where the helpers are, see [`MOST_HELPERS`]. They write it themselves.
+#[btf_map]
+static HELPERS: Array<u64, { MOST_HELPERS as usize }> = Array::new();
+
+/// CPUs that are kept busy now: those with a helper, and the others.
+#[btf_map]
+static BUSY: Array<u64, 2> = Array::new();
 
 /// Wakes the helpers up: a thread has come into [`HOLDS`]. What it holds means nothing.
 #[btf_map]
@@ -57,10 +70,23 @@ pub(crate) fn report(id: u64, flags: u32, op: u8, count: u32) -> Option<()> {
         Counters::of(unsafe { bpf_get_smp_processor_id() })?.untold_library();
         return None;
     };
-    let held = flags & HOLD != 0 && config().may_hold != 0 && HOLDS.insert(id, 0, NO_EXIST).is_ok();
     let record = slot.as_mut_ptr();
     // SAFETY: a helper without arguments.
     let now = unsafe { bpf_ktime_get_boot_ns() };
+    let busy = if flags & HOLD != 0 {
+        Busy::begin()
+    } else {
+        Busy::Cannot
+    };
+    let hold = Hold {
+        begin: now,
+        state: match busy {
+            Busy::Keep(_) => hold_state::WAITS,
+            Busy::NeedNot | Busy::Cannot => hold_state::PREEMPTED,
+        },
+        reserved: 0,
+    };
+    let held = !matches!(busy, Busy::Cannot) && HOLDS.insert(id, hold, NO_EXIST).is_ok();
     // SAFETY: the slot is as large as a `Task`; helpers without arguments.
     unsafe {
         (&raw mut (*record).header).write(RecordHeader {
@@ -81,9 +107,57 @@ pub(crate) fn report(id: u64, flags: u32, op: u8, count: u32) -> Option<()> {
     slot.submit_now();
     if held {
         call_helpers();
-        wait(id, now + LIMIT_NS);
+    }
+    if let Busy::Keep(count) = busy {
+        if held {
+            wait(id, now + LIMIT_NS);
+        }
+        end(count);
     }
     Some(())
+}
+
+/// Whether this CPU is kept busy while a thread is held on it.
+enum Busy {
+    /// It is; to be ended by [`end`].
+    Keep(*mut u64),
+    /// It need not be: a helper runs on it before the thread does.
+    NeedNot,
+    /// It must not be: the helpers would not run.
+    Cannot,
+}
+
+impl Busy {
+    #[inline(always)]
+    fn begin() -> Self {
+        // SAFETY: a helper without arguments.
+        let here = u64::from(unsafe { bpf_get_smp_processor_id() }) + 1;
+        let is_here = |helper: u32| {
+            // SAFETY: a live, aligned element; helpers write it once.
+            HELPERS
+                .get_ptr(helper)
+                .is_some_and(|cpu| unsafe { cpu.read_volatile() } == here)
+        };
+        let has_helper = is_here(0) || is_here(1);
+        let most = u64::from(config().busy_cpus);
+        let (kind, most) = if has_helper { (0, most.min(1)) } else { (1, most) };
+        let Some(count) = BUSY.get_ptr_mut(kind) else {
+            return Self::Cannot;
+        };
+        // SAFETY: a live, aligned array element that is changed by atomic addition only.
+        if unsafe { fetch_add(count, 1) } < most {
+            return Self::Keep(count);
+        }
+        end(count);
+        if has_helper { Self::NeedNot } else { Self::Cannot }
+    }
+}
+
+/// This CPU is kept busy no more.
+#[inline(always)]
+fn end(count: *mut u64) {
+    // SAFETY: as in [`Busy::begin`]; -1 in two's complement.
+    unsafe { fetch_add(count, u64::MAX) };
 }
 
 /// Wakes the helpers up. If the ring is full they are awake.
@@ -118,7 +192,7 @@ extern "C" fn look(_index: u32, waiting: *mut Waiting) -> i64 {
     let waiting = unsafe { &*waiting };
     let released = match HOLDS.get_ptr(waiting.id) {
         // SAFETY: the pointer is that of a live map element, which only gputrace changes.
-        Some(word) => unsafe { word.read_volatile() != 0 },
+        Some(hold) => unsafe { (&raw const (*hold).state).read_volatile() != hold_state::WAITS },
         None => true,
     };
     // SAFETY: a helper without arguments.

@@ -29,7 +29,7 @@ static CONFIG: Global<ProbeConfig> = Global::new(ProbeConfig {
     calls_per_window: 0,
     idle_threads: 0,
     every_library: 0,
-    may_hold: 0,
+    busy_cpus: 0,
     task_signal: 0,
     signal_live: 0,
 });

@@ -73,10 +73,10 @@ fn leaves(state: u32, time: u64) -> Option<()> {
     if tid == 0 {
         return None;
     }
-    // On a whole node, only threads that have called something.
     if state & STATE_GONE != 0 {
         return None;
     }
+    // On a whole node, only threads that have called something.
     match TARGETS.get_ptr(pid) {
         // SAFETY: a live map element.
         Some(flags) if unsafe { *flags } & STARTER != 0 => return None,

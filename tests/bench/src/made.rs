@@ -17,7 +17,7 @@ use gputrace_timeline::{
     event::Call,
     synthetic::{
         call, call_record,
-        gpu::{self, GPU_NODE, PID},
+        gpu::{self, PID},
     },
 };
 use zerocopy::IntoBytes as _;
@@ -75,11 +75,8 @@ pub(crate) fn capture(path: &Path, rounds: u64) -> Result<()> {
     }
     writer.meta(
         &Queue {
-            pid: PID,
-            address: 0x1000,
-            node_id: Some(GPU_NODE),
             packets: 1024,
-            ..Queue::default()
+            ..gpu::queue()
         }
         .into(),
     )?;

@@ -79,11 +79,11 @@ impl Kernel {
     }
 }
 
-/// The ids of one kind of objects, by the function that tells the next one.
+/// The ids of all objects of one kind. `next` finds the id that follows another one.
 ///
-/// No object is opened: a map of programs that loses its last descriptor twice, since somebody has opened it by its id
-/// in between, stays for ever (Linux 6.18: `prog_array_map_clear` takes a reference each time, and the work that gives
-/// it back is queued once). Who looks for what is left would leave it.
+/// This opens no object. Linux 6.18 leaks a program array if somebody opens it by its id while its last descriptor is
+/// being closed: `prog_array_map_clear` runs twice and takes a reference each time, but its work, which gives one back, is
+/// queued once. Opening the maps here would cause the leak that the test looks for.
 fn ids(next: unsafe extern "C" fn(u32, *mut u32) -> i32) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut id = 0;

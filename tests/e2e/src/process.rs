@@ -129,6 +129,16 @@ impl Lines {
     }
 }
 
+/// Has a program begin as one that a terminal starts. Tests may themselves run in the background of a script, whose shell has
+/// them ignore Ctrl-C, and below `nohup`.
+fn signals_by_default() -> std::io::Result<()> {
+    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+        // SAFETY: async-signal-safe.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    Ok(())
+}
+
 /// A program that runs, in a process group of its own. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct Running {
@@ -146,6 +156,8 @@ impl Running {
     /// # Panics
     /// If it cannot be started.
     pub fn start(name: &str, command: &mut Command) -> Self {
+        // SAFETY: only calls that are async-signal-safe.
+        unsafe { command.pre_exec(signals_by_default) };
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

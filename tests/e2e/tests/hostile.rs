@@ -169,7 +169,7 @@ fn a_queue_that_lies_takes_its_share_only() {
     program.finish();
 }
 
-/// Each file is another library for whoever tells them by their build ids.
+/// Each copy has a build id of its own, so gputrace takes it for another library.
 #[test]
 fn a_crowd_of_libraries_is_probed_up_to_the_limits() {
     const FILES: usize = 1100;

@@ -155,6 +155,8 @@ fn assert_complete(bench: &Bench, trace: &Trace, what: &str) {
     if what.contains("--pid") {
         assert_eq!(trace.calls.len(), log.len(), "{what}");
     } else {
+        // Shown when the comparison fails.
+        eprintln!("{what}: {:?}", trace.notices);
         compare(&log, trace).assert_exact();
     }
 }
@@ -203,6 +205,29 @@ fn launchers_see_what_they_see_alone() {
         assert_eq!(traced, alone, "{arguments:?}");
         assert_complete(&bench, &outputs.trace(), &format!("{arguments:?}"));
     }
+}
+
+/// Each has a library of its own, so each is held, and more of them at a time than there are CPUs.
+#[test]
+fn programs_that_map_their_own_libraries_at_once_are_all_held() {
+    let Some((bench, program)) = open_bench() else {
+        return;
+    };
+    let place = program.parent().expect("a directory");
+    let copies = (0..24).map(|number| {
+        let copy = bench.path().join(format!("copy{number}"));
+        let mut command = Command::new("cp");
+        let status = command.arg("-r").arg(place).arg(&copy).status();
+        assert!(status.expect("cp").success());
+        copy.join("synthetic")
+    });
+    let copies: Vec<PathBuf> = copies.collect();
+    let outputs = bench.outputs(0);
+    let script = format!("for program; do \"$program\" shapes {CALLS} & done; wait");
+    let mut command = bench.gputrace(&outputs);
+    command.args(["-s", "--", "sh", "-c", &script, "sh"]).args(copies);
+    Running::start("gputrace", &mut command).finish();
+    assert_complete(&bench, &outputs.trace(), "many at once");
 }
 
 /// Copies a program and what it is linked to below another root directory.

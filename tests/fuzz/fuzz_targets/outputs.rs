@@ -49,9 +49,15 @@ fn template(kind: u8, number: u64) -> Vec<u8> {
     let (time, signal) = (1000 + 100 * number, 0x9000 + number % 4 * 64);
     match kind % 6 {
         0 => gpu::packet(number % 8, time, signal).as_bytes().to_vec(),
-        1 => gpu::completion(signal, time, completion_reason::REARM, 0, (time / 10, time / 10 + 5))
-            .as_bytes()
-            .to_vec(),
+        1 => gpu::completion(
+            signal,
+            time,
+            completion_reason::REARM,
+            0,
+            (time / 10, time / 10 + 5),
+        )
+        .as_bytes()
+        .to_vec(),
         2 => gpu::copy(time, signal).as_bytes().to_vec(),
         3 => gpu::queue_state(time, 0, number, number + 1).as_bytes().to_vec(),
         _ => call_record(&call(number + 1, time, time + 50)),
@@ -79,13 +85,12 @@ fn capture(bytes: &[u8]) -> Vec<u8> {
     for handle in gpu::handles() {
         capture.meta(handle);
     }
-    capture.meta(gpu::clock(100, 1000)).meta(gpu::clock(10_000, 100_000));
+    capture
+        .meta(gpu::clock(100, 1000))
+        .meta(gpu::clock(10_000, 100_000));
     capture.meta(Queue {
-        pid: gpu::PID,
-        address: 0x1000,
-        node_id: Some(gpu::GPU_NODE),
         packets: 1024,
-        ..Queue::default()
+        ..gpu::queue()
     });
     capture.meta(gpu::code_object(0));
     capture.meta(Meta::Library(Box::new(library())));

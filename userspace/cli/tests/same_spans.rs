@@ -19,11 +19,7 @@ use gputrace_capture::{
     ledger::Ledger,
     meta::{ArgSlot, ClockSnapshot, End, Function, Library, Parameter, Recording, ValueKind},
 };
-use gputrace_timeline::synthetic::{
-    Synthetic, call,
-    gpu::{self, GPU_NODE, PID},
-    ledger,
-};
+use gputrace_timeline::synthetic::{Synthetic, call, gpu, ledger};
 
 const MS: u64 = 1_000_000;
 
@@ -61,11 +57,8 @@ fn capture() -> Vec<u8> {
         made.meta(gpu::clock(index * 10_000_000, index * 100 * MS));
     }
     made.meta(Queue {
-        pid: PID,
-        address: 0x1000,
-        node_id: Some(GPU_NODE),
         packets: 1024,
-        ..Queue::default()
+        ..gpu::queue()
     });
     made.meta(gpu::code_object(0));
     made.meta(Meta::Library(Box::new(Library {

@@ -3,7 +3,7 @@
 use gputrace_timeline::gpu::{KernelClass, Mean};
 use serde::Serialize;
 
-use crate::gpu::Gpus;
+use crate::{gpu::Gpus, lengths::tenths};
 
 /// A class. Ids that are not known are null.
 #[derive(Debug, Serialize)]
@@ -49,10 +49,9 @@ impl<'a> ClassRecord<'a> {
 /// The mean of a class as formats write it, to 0.1 ns; `None` if it is not told.
 #[must_use]
 pub fn mean(class: &KernelClass) -> Option<Mean> {
-    let round = |ns: f64| (ns * 10.0).round() / 10.0;
     class.mean.map(|mean| Mean {
-        value: round(mean.value),
-        error: round(mean.error),
+        value: tenths(mean.value),
+        error: tenths(mean.error),
     })
 }
 

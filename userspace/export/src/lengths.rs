@@ -41,6 +41,11 @@ pub enum Basis {
     Looks(f64),
 }
 
+/// A duration or its error as formats write it: to 0.1 ns.
+pub(crate) fn tenths(ns: f64) -> f64 {
+    (ns * 10.0).round() / 10.0
+}
+
 impl Length {
     /// Its standard error, ns: where it is the mean of a class, that of the mean. Finite, not negative.
     #[must_use]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use serde::Serialize;
 
-use crate::lengths::{Length, Sum};
+use crate::lengths::{Length, Sum, tenths};
 
 /// Sums by name. Grows with the number of names.
 #[derive(Debug, Default)]
@@ -34,9 +34,8 @@ pub(crate) struct NameSum<'a> {
 
 impl<'a> NameSum<'a> {
     fn new(name: &'a str, sum: &Sum) -> Self {
-        let round = |ns: f64| (ns * 10.0).round() / 10.0;
         let (mean, mean_error) = sum.mean();
-        let known = |value: f64| (sum.known() > 0).then_some(round(value));
+        let known = |value: f64| (sum.known() > 0).then_some(tenths(value));
         Self {
             name,
             calls: sum.count(),

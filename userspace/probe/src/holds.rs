@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
+use gputrace_abi::hold::{Hold, hold_state};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -12,6 +13,7 @@ use crate::{ProbeError, calls::Calls, libbpf::refused};
 pub struct Holds {
     map: MapHandle,
     ring: MapHandle,
+    helpers: MapHandle,
 }
 
 impl Holds {
@@ -28,6 +30,7 @@ impl Holds {
         Ok(Self {
             map: handle("HOLDS")?,
             ring: handle("CALLS_FOR_HOLD")?,
+            helpers: handle("HELPERS")?,
         })
     }
 
@@ -43,6 +46,12 @@ impl Holds {
         self.ring.as_fd()
     }
 
+    /// Descriptor of the map of helpers.
+    #[must_use]
+    pub fn helpers(&self) -> BorrowedFd<'_> {
+        self.helpers.as_fd()
+    }
+
     /// Something to wait on that is ready when a thread has been held. Several may listen.
     ///
     /// # Errors
@@ -55,26 +64,70 @@ impl Holds {
         builder.build().map_err(failed)
     }
 
-    /// Ids of the threads that nobody has released yet.
+    /// Threads that nobody has seized yet. Entries that threads left behind which are no more are among
+    /// them.
     #[must_use]
-    pub fn waiting(&self) -> Vec<u32> {
-        let unreleased = |key: &Vec<u8>| {
-            let value = self.map.lookup(key, MapFlags::ANY).ok().flatten();
-            value.is_some_and(|value| value.iter().all(|byte| *byte == 0))
-        };
-        let ids = self.map.keys().filter(unreleased);
-        ids.filter_map(|key| u64::read_from_bytes(&key).ok())
-            .map(|id| id as u32)
-            .collect()
+    pub fn waiting(&self) -> Vec<Held> {
+        let entries = self.map.keys().filter_map(|key| {
+            let hold = self.lookup(&key)?;
+            (hold.state != hold_state::RELEASED).then_some(Held {
+                id: u64::read_from_bytes(&key).ok()?,
+                hold,
+            })
+        });
+        entries.collect()
     }
 
-    /// Lets a thread leave the program. It is no error if it has left before.
-    pub fn release(&self, tid: u32) {
-        for key in self.map.keys() {
-            if u64::read_from_bytes(&key).is_ok_and(|id| id as u32 == tid) {
-                let released = 1_u32;
-                let _ = self.map.update(&key, released.as_bytes(), MapFlags::EXIST);
-            }
+    /// A thread has been seized: lets it leave the program. It is no error if it has left before.
+    pub fn release(&self, held: Held) {
+        let key = held.id.to_ne_bytes();
+        if held.hold.state == hold_state::PREEMPTED {
+            let _ = self.map.delete(&key);
+            return;
         }
+        let released = Hold {
+            state: hold_state::RELEASED,
+            ..held.hold
+        };
+        let _ = self.map.update(&key, released.as_bytes(), MapFlags::EXIST);
+    }
+
+    /// A hold is over: forgets it, if nobody has seized the thread.
+    pub fn forget(&self, id: u64, begin: u64) {
+        let key = id.to_ne_bytes();
+        if self.lookup(&key).is_some_and(|hold| hold.begin == begin) {
+            let _ = self.map.delete(&key);
+        }
+    }
+
+    /// Says that the helper with this index runs on a CPU before all others.
+    pub fn set_helper(&self, index: u32, cpu: u32) {
+        let place = u64::from(cpu) + 1;
+        // Without, threads on that CPU wait for the helper as on the others.
+        let _ = self
+            .helpers
+            .update(&index.to_ne_bytes(), place.as_bytes(), MapFlags::ANY);
+    }
+
+    fn lookup(&self, key: &[u8]) -> Option<Hold> {
+        let value = self.map.lookup(key, MapFlags::ANY).ok()??;
+        Hold::read_from_bytes(&value).ok()
+    }
+}
+
+/// A thread that is to be held.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// `tgid << 32 | tid`.
+    pub id: u64,
+    /// Since when, and how.
+    pub hold: Hold,
+}
+
+impl Held {
+    /// Its thread id.
+    #[must_use]
+    pub const fn tid(&self) -> u32 {
+        self.id as u32
     }
 }

@@ -98,8 +98,6 @@ pub(crate) fn configure(
     ring_bytes: u32,
 ) -> Result<(), ProbeError> {
     let (task_mm, mm_start_stack) = program_stack();
-    // A thread that is held keeps its CPU busy, so gputrace must have another.
-    let holds = present_cpus().len().saturating_sub(1) as u32;
     let (task_signal, signal_live) = living_threads();
     let config = ProbeConfig {
         cpus,
@@ -111,7 +109,8 @@ pub(crate) fn configure(
         wakeup_mask: wakeup_mask(ring_bytes),
         calls_per_window: options.limit.map_or(u64::MAX, CallLimit::per_window),
         every_library: u32::from(options.every_library),
-        may_hold: u32::from(holds > 0),
+        // A program that holds a thread keeps its CPU busy, so gputrace must have another.
+        busy_cpus: present_cpus().len().saturating_sub(1) as u32,
         idle_threads: u64::from(options.idle_threads()),
         task_signal,
         signal_live,
@@ -122,7 +121,6 @@ pub(crate) fn configure(
         let result = match name.as_str() {
             "RINGS" | "COUNTERS" => map.set_max_entries(cpus),
             "HEAT" => map.set_max_entries(options.limit.map_or(1, |limit| limit.functions.max(1))),
-            "HOLDS" => map.set_max_entries(holds.max(1)),
             // Threads without calls must not take the place of those with some.
             "THREADS" => {
                 map.set_max_entries(options.max_threads.max(1).saturating_add(options.idle_threads()))

@@ -16,10 +16,12 @@ use gputrace_probe::calls::{BackendChoice, Calls};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 
 /// Maps whose entries are made by gputrace and not by targets, or that hold nothing.
-const FIXED: [&str; 6] = [
+const FIXED: [&str; 8] = [
+    "BUSY",
     "CALLS_FOR_HOLD",
     "COUNTERS",
     "EMPTY_THREAD",
+    "HELPERS",
     "NO_PROGRAMS",
     "STEPS",
     "THREADS_HELD",

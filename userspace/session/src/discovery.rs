@@ -19,6 +19,7 @@ use gputrace_text::Line;
 use crate::{
     SessionError, before, constants,
     gpu::Gpus,
+    instrument::Found,
     news::News,
     recorder::Recorder,
     request::Targets,
@@ -29,8 +30,7 @@ impl Recorder<'_> {
     /// A process has mapped libraries or code objects of interest, or executes another program.
     pub(crate) fn linker_changed(&mut self, task: &Task) {
         let scope = self.request.scope(task.pid);
-        let before = self.instruments.probed;
-        let mut has_libraries = false;
+        let mut found = Found::default();
         match task.op {
             task_op::CODE_OBJECTS => {
                 self.code_objects(task.pid);
@@ -41,22 +41,23 @@ impl Recorder<'_> {
                 // It may have mapped libraries while nobody watched its linker, or be of interest itself.
                 let is_new = self.linkers.watch_process(task.pid, scope);
                 if is_new || !self.request.others.is_empty() {
-                    has_libraries = self.try_process(task.pid, scope, None);
+                    found = self.try_process(task.pid, scope, None);
                 }
             }
-            _ => has_libraries = self.try_process(task.pid, scope, None),
+            _ => found = self.try_process(task.pid, scope, None),
         }
         // Of a process that does not wait, the collector has them read when they are needed.
         if task.held != 0 && task.op != task_op::CODE_OBJECTS {
             constants::bring_in(task.pid);
         }
         let holder = self.holder.as_ref().filter(|_| task.held != 0);
-        let waited = holder.is_some_and(|holder| holder.release(task.tid));
-        if !waited && self.instruments.probed > before {
+        let waited = holder.is_some_and(|holder| holder.release(task.pid, task.tid, task.time));
+        // Its libraries may have got their probes because of another process that was held.
+        if !waited && found.complete_since > task.time {
             self.tell_missed(task.pid, task.time);
         }
         // After the thread goes on: it need not wait for that.
-        if has_libraries {
+        if found.any {
             self.describe(task.pid);
         }
     }
@@ -140,26 +141,25 @@ impl Recorder<'_> {
         }
     }
 
-    /// Probes the libraries of a process, if it has any; true if so. Those that it may have called before
-    /// their probes were on are named, with the time `since` which that could be.
-    pub(crate) fn try_process(&mut self, pid: u32, scope: Scope, since: Option<u64>) -> bool {
-        let before = self.instruments.probed;
+    /// Probes the libraries of a process, if it has any. That it may have called them before their probes
+    /// were on is told, with the time `since` which that could be.
+    pub(crate) fn try_process(&mut self, pid: u32, scope: Scope, since: Option<u64>) -> Found {
         let outcome = self.instruments.process(pid, scope, &self.collector);
         for text in self.instruments.take_untold() {
             self.tell(&text);
         }
         match outcome {
-            Ok(news) => {
-                if let (Some(since), true) = (since, self.instruments.probed > before) {
+            Ok((news, found)) => {
+                if let (Some(since), true) = (since, found.probed) {
                     self.tell_missed(pid, since);
                 }
                 self.announce(&news);
-                true
+                found
             }
             // Most programs on a node, and every program before it has mapped its libraries.
             Err(SessionError::Process(
                 ProcessError::NoRocmLibraries { .. } | ProcessError::NoSuchProcess { .. },
-            )) => false,
+            )) => Found::default(),
             Err(error) => {
                 let text = format!("process {pid}: {error}");
                 if self.said.is_new(&text) {
@@ -168,7 +168,7 @@ impl Recorder<'_> {
                         self.tell(NO_MORE);
                     }
                 }
-                false
+                Found::default()
             }
         }
     }
@@ -194,7 +194,7 @@ impl Recorder<'_> {
 
     /// A process of the node may have mapped code that is of interest; see [`Self::try_process`] for `since`.
     pub(crate) fn mapped(&mut self, pid: u32, since: Option<u64>) {
-        if !self.try_process(pid, Scope::EveryProcess, since) {
+        if !self.try_process(pid, Scope::EveryProcess, since).any {
             return;
         }
         // Its threads and children are followed from now on, so as soon as it makes its first call.

@@ -25,9 +25,9 @@ const LAST_WAIT: Duration = Duration::from_millis(500);
 pub(crate) struct Stops {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
-    /// None below `nohup`: a recording goes on when its terminal is closed. Ctrl-C and SIGTERM are always
-    /// heard, since scripts stop a recording in the background by them, and shells start it with the
-    /// first ignored.
+    /// `None` under `nohup`, so that the recording goes on when its terminal is closed. Ctrl-C and SIGTERM
+    /// always stop it: scripts stop a background recording by SIGINT, although their shell starts it with
+    /// SIGINT ignored.
     hangup: Option<tokio::signal::unix::Signal>,
     /// Signals received so far.
     received: u32,

@@ -3,8 +3,8 @@
 //! An eBPF program keeps the CPU of such a thread busy (`hold.rs` of `ebpf/probes`). It cannot do so for
 //! long: placing a probe takes a grace period of RCU, which the busy program delays, and on kernels that
 //! do not preempt themselves nothing else runs on that CPU. So the program wakes two helper processes of
-//! gputrace, each bound to a CPU of its own so that one of them is not on the busy one. The first seizes
-//! the thread by ptrace(2) and lets the program end. The thread then sleeps on its way back to its own
+//! gputrace, each bound to a CPU of its own; one of these CPUs is never kept busy. The first helper to run
+//! seizes the thread by ptrace(2) and lets the program end. The thread then sleeps on its way back to its own
 //! code, and goes on when gputrace has placed the probes. Its parent learns nothing of that: a stop by
 //! ptrace is told to the tracer alone. Until the thread goes on, `TracerPid` in `/proc/PID/status` shows
 //! the helper.
@@ -20,7 +20,7 @@ use std::{
 };
 
 use gputrace_files::kernel;
-use gputrace_probe::holds::Holds;
+use gputrace_probe::holds::{Held, Holds};
 use rustix::{
     net::{
         AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send, shutdown,
@@ -30,6 +30,7 @@ use rustix::{
     process::{Pid, getppid},
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
+use zerocopy::IntoBytes as _;
 
 use crate::helper::{self, Helper};
 
@@ -40,19 +41,27 @@ const LOOK: libc::c_int = 500;
 /// of a library takes seconds at most, but minutes in an emulated machine before Linux 6.6.
 const PATIENCE: u32 = 240;
 
+/// How often a helper looks whether threads have stopped that are to go on, ms.
+const STOPPING: libc::c_int = 1;
+
 /// How long a helper may take to answer.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// The helpers.
+/// The helpers, and what the eBPF programs know of them.
 #[derive(Debug)]
-pub(crate) struct Holder(Vec<Helper>);
+pub(crate) struct Holder {
+    helpers: Vec<Helper>,
+    holds: Holds,
+}
+
+/// What gputrace says to a helper: a hold is over, by `tgid << 32 | tid` and the time when it began.
+type Word = [u64; 2];
 
 impl Holder {
     /// Starts the helpers, which seize the threads that come into `holds`. To be called before there are
     /// other threads: the helpers are forks of this process.
-    pub(crate) fn start(holds: &Holds) -> io::Result<Self> {
-        let cpus = two_cpus();
-        let helpers = cpus.into_iter().map(|cpu| {
+    pub(crate) fn start(holds: Holds) -> io::Result<Self> {
+        let helpers = (0..).zip(two_cpus()).map(|(index, cpu)| {
             let ends = socketpair(
                 AddressFamily::UNIX,
                 SocketType::SEQPACKET,
@@ -61,28 +70,32 @@ impl Holder {
             )?;
             // A helper that somebody has stopped does not answer, and must not stop gputrace.
             set_socket_timeout(&ends.0, Timeout::Recv, Some(ANSWER))?;
-            Helper::fork(c"gputrace-hold", ends, |end| serve(end, holds, cpu))
+            Helper::fork(c"gputrace-hold", ends, |end| serve(end, &holds, (index, cpu)))
         });
-        helpers.collect::<io::Result<_>>().map(Self)
+        let helpers = helpers.collect::<io::Result<_>>()?;
+        Ok(Self { helpers, holds })
     }
 
-    /// Lets a thread go on. False if it was not held.
-    pub(crate) fn release(&self, tid: u32) -> bool {
-        let released = self.0.iter().map(|helper| {
-            send(&helper.end, &tid.to_ne_bytes(), SendFlags::NOSIGNAL)?;
+    /// Lets a thread go on whose hold began at `begin`, ns. False if it was not held.
+    pub(crate) fn release(&self, pid: u32, tid: u32, begin: u64) -> bool {
+        let id = u64::from(pid) << 32 | u64::from(tid);
+        let word: Word = [id, begin];
+        let released = self.helpers.iter().map(|helper| {
+            send(&helper.end, word.as_bytes(), SendFlags::NOSIGNAL)?;
             let mut said = [0];
             let (count, _) = recv(&helper.end, &mut said, RecvFlags::empty())?;
             Ok::<_, rustix::io::Errno>(count == 1 && said == [1])
         });
         // If a helper is gone, its threads go on already. Each is asked.
-        let held = released.filter(|one| *one == Ok(true));
-        held.count() > 0
+        let held = released.filter(|one| *one == Ok(true)).count() > 0;
+        self.holds.forget(id, begin);
+        held
     }
 }
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        for helper in &self.0 {
+        for helper in &self.helpers {
             // It reads the end of the stream, lets everybody go, and ends.
             let _ = shutdown(&helper.end, Shutdown::Both);
             // SAFETY: a child of this process; no status is wanted.
@@ -99,56 +112,62 @@ fn two_cpus() -> [usize; 2] {
     [first, cpus.next_back().unwrap_or(first)]
 }
 
-/// A helper's work.
-fn serve(end: RawFd, holds: &Holds, cpu: usize) {
-    hurry(cpu);
-    let [map, ring] = [holds.map().as_raw_fd(), holds.ring().as_raw_fd()];
-    helper::close_all_but(&mut [end, map, ring]);
+/// A helper's work. `place` is its index and its CPU.
+fn serve(end: RawFd, holds: &Holds, place: (u32, usize)) {
+    let [map, ring, helpers] = [holds.map(), holds.ring(), holds.helpers()].map(|fd| fd.as_raw_fd());
+    helper::close_all_but(&mut [end, map, ring, helpers]);
     let Ok(calls) = holds.listen() else { return };
+    if hurry(place.1) {
+        holds.set_helper(place.0, place.1 as u32);
+    }
     let gputrace = getppid();
-    let (mut held, mut looks) = (Vec::new(), 0);
+    let mut held: Vec<Held> = Vec::new();
+    // Threads that are to go on, and have not stopped yet.
+    let mut stopping: Vec<u32> = Vec::new();
+    let mut looks = 0;
     loop {
         let mut polls = [end, calls.epoll_fd()].map(|fd| libc::pollfd {
             fd,
             events: libc::POLLIN,
             revents: 0,
         });
+        let timeout = if stopping.is_empty() { LOOK } else { STOPPING };
         // SAFETY: two descriptors, in a local variable.
-        let ready = unsafe { libc::poll(polls.as_mut_ptr(), 2, LOOK) };
+        let ready = unsafe { libc::poll(polls.as_mut_ptr(), 2, timeout) };
         let [said, called] = polls.map(|poll| poll.revents != 0);
-        looks = if ready == 0 { looks + 1 } else { 0 };
+        if stopping.is_empty() {
+            looks = if ready == 0 { looks + 1 } else { 0 };
+        }
         if looks >= PATIENCE || looks > 0 && !held.is_empty() && is_stopped(gputrace) {
-            held.drain(..).for_each(let_go);
+            stopping.extend(held.drain(..).map(|one| one.tid()));
         }
         if ready > 0 && called {
             // What it says means nothing.
             let _ = calls.poll(Duration::ZERO);
-            for tid in holds.waiting() {
-                if seize(tid) {
-                    held.push(tid);
-                    holds.release(tid);
+            for one in holds.waiting() {
+                if seize(one.tid()) {
+                    held.push(one);
+                    holds.release(one);
                 }
             }
         }
         if ready > 0 && said {
-            let mut word = [0; 4];
-            if !matches!(helper::read(end, &mut word), Ok(4)) {
+            let mut bytes = [0; size_of::<Word>()];
+            if !helper::read(end, &mut bytes).is_ok_and(|count| count == bytes.len()) {
                 break;
             }
-            let tid = u32::from_ne_bytes(word);
-            let count = held.len();
-            held.retain(|one| *one != tid);
-            let was_held = held.len() < count;
+            let [id, begin]: Word = zerocopy::transmute!(bytes);
+            let over = |one: &mut Held| one.id == id && one.hold.begin == begin;
+            let count = stopping.len();
+            stopping.extend(held.extract_if(.., over).map(|one| one.tid()));
             // gputrace goes on first: the thread may take a moment to stop.
-            let answer = [u8::from(was_held)];
+            let answer = [u8::from(stopping.len() > count)];
             // SAFETY: writes from a local variable. Nobody hears it if gputrace is gone.
             unsafe { libc::write(end, answer.as_ptr().cast(), 1) };
-            if was_held {
-                let_go(tid);
-            }
         }
+        stopping.retain(|tid| !let_go(*tid));
     }
-    held.into_iter().for_each(let_go);
+    // The kernel lets those go that are still held.
 }
 
 /// Whether a process was stopped, by a signal or by its tracer (proc_pid_stat(5)).
@@ -162,14 +181,14 @@ fn is_stopped(pid: Option<Pid>) -> bool {
 }
 
 /// Binds this process to a CPU, on which it runs before all others: it does little, and somebody waits.
-/// Where that is not allowed it is slower.
-fn hurry(cpu: usize) {
+/// False where that is not allowed.
+fn hurry(cpu: usize) -> bool {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);
-    let _ = sched_setaffinity(None, &cpus);
     let priority = libc::sched_param { sched_priority: 1 };
     // SAFETY: a system call on a local variable.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
+    let is_first = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } == 0;
+    sched_setaffinity(None, &cpus).is_ok() && is_first
 }
 
 /// Traces a thread and has it stop when it leaves the kernel. False if that cannot be: most likely
@@ -183,13 +202,15 @@ fn seize(tid: u32) -> bool {
         })
 }
 
-/// Ends the trace of a thread.
-fn let_go(tid: u32) {
+/// Ends the trace of a thread, if it has stopped. True if it has, or is no more.
+fn let_go(tid: u32) -> bool {
     let mut status = 0;
-    // SAFETY: waits for a thread that this process traces, into a local variable. It stops before it
-    // executes another instruction of its own, so this does not take long.
-    if unsafe { libc::waitpid(tid.cast_signed(), &raw mut status, libc::__WALL) } <= 0 {
-        return;
+    let flags = libc::__WALL | libc::WNOHANG;
+    // SAFETY: asks for a thread that this process traces, into a local variable.
+    match unsafe { libc::waitpid(tid.cast_signed(), &raw mut status, flags) } {
+        0 => return false,
+        ..0 => return true,
+        _ => {}
     }
     if libc::WIFSTOPPED(status) {
         // A signal that came first is passed on; an event of ptrace is none.
@@ -198,6 +219,7 @@ fn let_go(tid: u32) {
         // SAFETY: a request that takes no memory of this process.
         unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0, signal) };
     }
+    true
 }
 
 #[cfg(test)]
@@ -254,7 +276,7 @@ mod tests {
         }
         assert_ne!(busy.wait_for("t"), "0");
         assert!(!seize(pid), "it has a tracer");
-        let_go(pid);
+        assert!(let_go(pid));
         assert_eq!(busy.wait_for("R"), "0");
         assert!(!seize(u32::MAX >> 1), "there is no such thread");
     }

@@ -8,7 +8,7 @@ use gputrace_abi::{
 };
 use gputrace_capture::meta::{Function, Library};
 use gputrace_catalog::structs;
-use gputrace_collect::{CollectorHandle, Command};
+use gputrace_collect::{CollectorHandle, Command, clocks};
 use gputrace_probe::{
     attach::{Point, Scope},
     calls::Calls,
@@ -60,6 +60,8 @@ struct Instrumented {
     hooks: Vec<(Hook, u64)>,
     /// For whom there are probes.
     scopes: Vec<Scope>,
+    /// When the last of the probes was on, ns `CLOCK_BOOTTIME`; 0 if there are none.
+    complete_since: u64,
     /// All but those of [`Instrumented::own`].
     probes: Vec<Probes>,
     left_out: LeftOut,
@@ -96,6 +98,17 @@ impl Instrumented {
     }
 }
 
+/// What has been found in a process.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Found {
+    /// Whether it has libraries of interest.
+    pub(crate) any: bool,
+    /// Whether some of them got their probes just now.
+    pub(crate) probed: bool,
+    /// When the last of them had its probes, ns `CLOCK_BOOTTIME`; 0 if none has any.
+    pub(crate) complete_since: u64,
+}
+
 /// All libraries of the recording and their probes.
 #[derive(Debug)]
 pub(crate) struct Instruments {
@@ -119,8 +132,6 @@ pub(crate) struct Instruments {
     found: BTreeSet<PathBuf>,
     next_library: u32,
     next_function: u32,
-    /// Functions with a probe.
-    pub(crate) probed: usize,
     /// What has been put into the recording.
     said: Said,
     /// What is to be told the user now.
@@ -146,14 +157,13 @@ impl Instruments {
             releases: matches!(request.targets, Targets::Node),
             next_library: 0,
             next_function: 0,
-            probed: 0,
             said: Said::default(),
             untold: Vec::new(),
         }
     }
 
     /// Probes the libraries that a process has mapped and that are of interest, for `scope`. Those already probed cost
-    /// nothing. Returns those of which nobody has been told yet.
+    /// nothing. Returns those of which nobody has been told yet, and what has been found at all.
     ///
     /// # Errors
     ///
@@ -163,7 +173,12 @@ impl Instruments {
         pid: u32,
         scope: Scope,
         collector: &CollectorHandle,
-    ) -> Result<Vec<News>, SessionError> {
+    ) -> Result<(Vec<News>, Found), SessionError> {
+        let begin = clocks::now();
+        let mut found = Found {
+            any: true,
+            ..Found::default()
+        };
         let mut news = Vec::new();
         let mut wanted = Vec::new();
         let mapped = process::code_files(pid)?;
@@ -203,12 +218,14 @@ impl Instruments {
                 && (library.announced || library.is_empty())
             {
                 library.users.add(pid);
+                found.complete_since = found.complete_since.max(library.complete_since);
                 continue;
             }
             let file = process::open_mapped(pid, mapped)?;
             let Some(library) = self.file(file, *role, *scope, collector, Some(pid))? else {
                 continue;
             };
+            found.complete_since = found.complete_since.max(library.complete_since);
             if !std::mem::replace(&mut library.announced, true) {
                 news.push(News {
                     path: library.file.path().display().to_string(),
@@ -218,7 +235,8 @@ impl Instruments {
                 });
             }
         }
-        Ok(news)
+        found.probed = found.complete_since > begin;
+        Ok((news, found))
     }
 
     /// Why a process has no library of interest. Of the many processes of a node nobody asks it.
@@ -392,7 +410,6 @@ impl Instruments {
         for mut library in self.libraries.take_unused() {
             let path = library.file.path().display();
             tracing::info!("nobody uses {path} any more: its probes are taken off");
-            self.probed = self.probed.saturating_sub(library.functions());
             probes.append(&mut library.probes);
             probes.append(&mut self.hot.release(&library.own));
         }
@@ -486,7 +503,7 @@ impl Instruments {
             );
             remark(&mut self.said, text, collector);
         }
-        self.probed += functions.saturating_sub(failures.len());
+        library.complete_since = clocks::now();
         Ok(Some(library))
     }
 
@@ -603,6 +620,7 @@ impl Instruments {
             observed,
             hooks,
             scopes: Vec::new(),
+            complete_since: 0,
             probes: Vec::new(),
             left_out,
             announced: false,

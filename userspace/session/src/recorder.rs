@@ -144,7 +144,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
     // Before there are other threads, which a fork would leave behind in any state.
     let holder = match request.targets {
         Targets::Launch { hold: true, .. } => {
-            let holder = Holder::start(&Holds::of(&calls)?);
+            let holder = Holder::start(Holds::of(&calls)?);
             Some(holder.map_err(|cause| SessionError::System {
                 action: "start helper processes",
                 cause,
@@ -421,7 +421,7 @@ impl Recorder<'_> {
                     match outcome {
                         Err(SessionError::Process(ProcessError::NoRocmLibraries { .. })) if *wait => {}
                         Err(error) => return Err(error),
-                        Ok(news) => self.announce(&news),
+                        Ok((news, _)) => self.announce(&news),
                     }
                     if !*wait && let Some(error) = self.instruments.take_unmatched().into_iter().next() {
                         return Err(error);

@@ -1,9 +1,9 @@
 //! Signals as they were when this process began. A program that is started through gputrace is to find
 //! the ones that its caller ignores or blocks (`nohup`, `trap '' INT`, `&` in a script) as it would alone.
 //!
-//! By the time that gputrace starts it, little of that is left: Rust ignores SIGPIPE, and handlers stand in
-//! place of what was ignored. `execve(2)` turns handlers into defaults, and the standard library empties the
-//! mask and takes SIGPIPE back before it. So both are read before `main`.
+//! gputrace changes both before it starts the program: Rust ignores SIGPIPE, and gputrace's handlers replace
+//! ignored signals, which `execve(2)` then turns into defaults. The standard library resets SIGPIPE for the
+//! program, whatever it was. So both are read before `main`.
 
 use std::{
     io, ptr,

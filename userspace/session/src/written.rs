@@ -10,7 +10,7 @@ pub(crate) fn capture(name: &str) -> String {
 }
 
 /// Endings of the files that formats make, and of those beside them.
-const ENDINGS: [&str; 16] = [
+const ENDINGS: [&str; 17] = [
     "_results.pftrace",
     "_results.json",
     "_results.db",
@@ -25,6 +25,7 @@ const ENDINGS: [&str; 16] = [
     "_arguments.csv",
     "_counter_collection.csv",
     "_domain_stats.csv",
+    "_kernel_classes.csv",
     "_loss.csv",
     "_unfinished_calls.csv",
 ];
@@ -49,7 +50,7 @@ fn files(name: &str, summary_file: Option<&str>) -> Vec<String> {
     stems.sort_unstable();
     stems.dedup();
     for stem in stems {
-        for ending in ["trace", "trace_quality", "stats"] {
+        for ending in ["trace", "trace_quality", "stats", "stats_quality"] {
             endings.push(format!("_{stem}_{ending}.csv"));
         }
     }

@@ -13,7 +13,6 @@ use gputrace_abi::{
 };
 use gputrace_capture::{
     CaptureReader,
-    gpu::Queue,
     ledger::{Ledger, Looks},
     meta::{Epoch, Recording},
 };
@@ -21,10 +20,7 @@ use gputrace_timeline::{
     Timeline,
     event::Event,
     gpu::{Dispatch, KernelClass, Quality, Told},
-    synthetic::{
-        Synthetic,
-        gpu::{self, GPU_NODE, PID},
-    },
+    synthetic::{Synthetic, gpu},
 };
 
 const US: u64 = 1_000;
@@ -66,12 +62,7 @@ fn capture(seconds: u64, stamped: bool) -> (Synthetic, Vec<Ran>) {
     for tenth in 0..=seconds * 10 {
         capture.meta(gpu::clock(tenth * 10_000_000, tenth * 100 * MS));
     }
-    capture.meta(Queue {
-        pid: PID,
-        address: 0x1000,
-        node_id: Some(GPU_NODE),
-        ..Queue::default()
-    });
+    capture.meta(gpu::queue());
     capture.meta(gpu::code_object(0));
     let mut ran: Vec<Ran> = Vec::new();
     let mut begin = 10 * MS;

@@ -13,7 +13,7 @@ use gputrace_abi::{
 };
 use gputrace_capture::{
     CaptureReader, Meta,
-    gpu::{AgentKind, Queue},
+    gpu::AgentKind,
     ledger::{Ledger, LedgerRow},
     meta::{End, Recording},
 };
@@ -43,12 +43,7 @@ fn capture() -> Synthetic {
     for index in 0..10 {
         capture.meta(gpu::clock(index * 10_000_000, index * 100 * MS));
     }
-    capture.meta(Queue {
-        pid: PID,
-        address: 0x1000,
-        node_id: Some(GPU_NODE),
-        ..Queue::default()
-    });
+    capture.meta(gpu::queue());
     capture.meta(gpu::code_object(0));
     capture
 }

@@ -153,8 +153,8 @@ const SHORTEST: u64 = 1_000_000_000;
 const FAIR: f64 = 0.25;
 const FEWEST: u32 = 5;
 
-/// Nothing is told before there are so many equations for each class that was seen some times: with fewer, means were found
-/// that agree with them and are wrong, and their errors did not say so.
+/// A mean is told only if there are at least this many equations for each class. With fewer, some means agreed with the
+/// equations and were still wrong, and their errors did not show it.
 const DETERMINED: usize = 12;
 
 /// Nothing is told if the squared innovations are larger than expected by more than this factor, or single durations spread

@@ -101,50 +101,41 @@ impl Page {
         lines.iter().flat_map(|line| commands(line)).collect()
     }
 
+    /// Its lines outside of blocks of code.
+    fn prose(&self) -> impl Iterator<Item = &str> {
+        let mut block = false;
+        self.text.lines().filter(move |line| {
+            let is_fence = line.trim_start().starts_with("```");
+            block ^= is_fence;
+            !block && !is_fence
+        })
+    }
+
     /// The text of its code within sentences: what stands between backticks outside of blocks.
     pub(crate) fn inline_code(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        let mut block = false;
-        for line in self.text.lines() {
-            if line.trim_start().starts_with("```") {
-                block = !block;
-            } else if !block {
-                // A code span may go on in the next line; those here do not, and a test of the commands would say so.
-                found.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
-            }
-        }
-        found
+        // A code span may go on in the next line; those here do not, and a test of the commands would say so.
+        let spans = self.prose().flat_map(|line| line.split('`').skip(1).step_by(2));
+        spans.map(str::to_owned).collect()
     }
 
     /// Targets of its links, those of images among them.
     pub(crate) fn links(&self) -> Vec<String> {
-        let mut block = false;
-        let mut links = Vec::new();
-        for line in self.text.lines() {
-            if line.trim_start().starts_with("```") {
-                block = !block;
-            } else if !block {
-                let behind = line.split("](").skip(1);
-                links.extend(behind.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())));
-            }
-        }
-        links
+        let behind = self.prose().flat_map(|line| line.split("](").skip(1));
+        behind
+            .filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()))
+            .collect()
     }
 
     /// The anchors of its headings, as GitHub and mdBook make them.
     pub(crate) fn anchors(&self) -> Vec<String> {
-        let mut block = false;
-        let mut anchors = Vec::new();
-        for line in self.text.lines() {
-            if line.trim_start().starts_with("```") {
-                block = !block;
-            } else if !block && line.starts_with('#') {
+        let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+        let headings = self.prose().filter(|line| line.starts_with('#'));
+        headings
+            .map(|line| {
                 let heading = line.trim_start_matches('#').trim().to_lowercase();
-                let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
-                anchors.push(heading.chars().filter(kept).collect::<String>().replace(' ', "-"));
-            }
-        }
-        anchors
+                heading.chars().filter(kept).collect::<String>().replace(' ', "-")
+            })
+            .collect()
     }
 }
 

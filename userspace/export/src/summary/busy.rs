@@ -190,7 +190,7 @@ impl Busy {
         self.most.finish(|last, begin| sure_gaps.add(last, begin));
     }
 
-    /// The most likely time, ns; at least it, where [`Busy::is_least`].
+    /// The most likely time, ns; a lower bound if [`Busy::is_least`].
     pub(super) fn busy(&self) -> u64 {
         self.known.total
     }
@@ -217,14 +217,14 @@ mod tests {
     use std::io::Cursor;
 
     use gputrace_abi::gpu::queue_reason;
-    use gputrace_capture::{CaptureReader, gpu::Queue, meta::Recording};
+    use gputrace_capture::{CaptureReader, meta::Recording};
     use gputrace_timeline::{
         Timeline,
         event::Event,
         gpu::Quality,
         synthetic::{
             Synthetic,
-            gpu::{GPU_NODE, PID, agents, code_object, packet, queue_state},
+            gpu::{agents, code_object, packet, queue, queue_state},
         },
     };
     use proptest::prelude::*;
@@ -272,12 +272,7 @@ mod tests {
         for agent in agents() {
             capture.meta(agent);
         }
-        capture.meta(Queue {
-            pid: PID,
-            address: 0x1000,
-            node_id: Some(GPU_NODE),
-            ..Queue::default()
-        });
+        capture.meta(queue());
         capture.meta(code_object(0));
         let mut looked = EVERY_NS;
         for index in 0..KERNELS {

@@ -111,6 +111,17 @@ pub fn agents() -> [Agent; 2] {
     ]
 }
 
+/// The queue of [`packet`] and [`queue_state`], on the GPU.
+#[must_use]
+pub fn queue() -> Queue {
+    Queue {
+        pid: PID,
+        address: 0x1000,
+        node_id: Some(GPU_NODE),
+        ..Queue::default()
+    }
+}
+
 /// What the handles of [`copy`] stand for.
 #[must_use]
 pub fn handles() -> [AgentHandle; 2] {
@@ -173,12 +184,7 @@ pub fn counted() -> Synthetic {
     for index in 0..10 {
         capture.meta(clock(index * 10_000_000, index * 100 * MS));
     }
-    capture.meta(Queue {
-        pid: PID,
-        address: 0x1000,
-        node_id: Some(GPU_NODE),
-        ..Queue::default()
-    });
+    capture.meta(queue());
     capture.meta(code_object(0));
     let counters = [
         ("power1_average", "W", false, 0, GPU_NODE, 0),
