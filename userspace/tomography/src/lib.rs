@@ -202,6 +202,8 @@ pub struct Tomograph {
     /// Classes by column, from the first one's on.
     classes: Vec<Known>,
     core: Core,
+    /// By queue: when it was looked at last, ns, and its read index then.
+    seen: HashMap<u32, (u64, u64), RandomState>,
     /// All that came; `None` if that was too much to be remembered.
     remembered: Option<Vec<Given>>,
     /// Times of the first look, of the newest one, and of the last solution, ns.
@@ -364,6 +366,7 @@ impl Tomograph {
                     passed: Vec::new(),
                 },
             },
+            seen: HashMap::default(),
             remembered: Some(Vec::new()),
             began: 0,
             now: 0,
@@ -398,8 +401,33 @@ impl Tomograph {
         self.take(Given::Packet(queue, *packet, column));
     }
 
+    /// Takes what the doorbell of the packet at `index` saw of its queue's read index, in the order of time with looks.
+    pub fn doorbell(&mut self, queue: u32, time: u64, read_index: u64, index: u64) {
+        let before = self.seen.get(&queue).copied();
+        let look = Look {
+            time,
+            read_index,
+            write_index: index,
+            before: before.map_or(0, |(time, _)| time),
+        };
+        self.look(queue, &look);
+    }
+
     /// Takes a look at a queue, in the order of time.
     pub fn look(&mut self, queue: u32, look: &Look) {
+        let mut look = *look;
+        if let Some((time, index)) = self.seen.get_mut(&queue) {
+            if look.read_index == *index {
+                *time = look.time.max(*time);
+                return;
+            }
+            if look.read_index > *index && look.before > 0 {
+                // Both kinds of looks know of their own kind only.
+                look.before = look.before.max(*time).min(look.time);
+            }
+        }
+        self.seen.insert(queue, (look.time, look.read_index));
+        let look = &look;
         self.take(Given::Look(queue, *look));
         self.now = self.now.max(look.time);
         if self.began == 0 {

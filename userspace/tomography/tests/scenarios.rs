@@ -247,7 +247,11 @@ fn sum_of(number: usize, way: (u64, f64, f64), seeds: u64) -> Sum {
         let (mut scenario, _) = scenarios(seed).swap_remove(number);
         (scenario.step, scenario.looks) = (way.0, (way.1, way.2));
         scenario.spell.0 = self::number("SPELL", 0.0);
-        scenario.looks.0 = self::number("EVERY", scenario.looks.0);
+        scenario.spell.2 = self::number("SPELLS", 60_000.0);
+        scenario.doorbells = self::number("BELLS", 1.0) > 0.0;
+        if let (Launch::Ahead(_), true) = (&scenario.launch, self::number("WORTH", 0.0) > 0.0) {
+            scenario.launch = Launch::Worth(self::number("WORTH", 0.0));
+        }
         sum.add(&run(&scenario, seed));
     }
     sum
@@ -299,7 +303,9 @@ fn table() {
     header();
     for (at, (scenario, _)) in scenarios(1).iter().enumerate() {
         if scenario.name.contains(&only) {
-            for way in WAYS {
+            let one = [(WAYS[0].0, number("EVERY", 0.0), 0.4)];
+            let ways = if one[0].1 > 0.0 { &one[..] } else { &WAYS };
+            for &way in ways {
                 sum_of(at, way, number("SEEDS", 3.0) as u64).print(scenario.name, way);
             }
         }
