@@ -46,11 +46,11 @@ const LINGER: Duration = Duration::from_millis(25);
 const MANY: u64 = 4;
 
 /// Packets that follow each other faster than so, ns, are looked at in spells.
-const SHORT: u64 = 500_000;
+const SHORT: u64 = 1_000_000;
 
 /// A spell lasts as long as so many packets, ns at least and at most.
-const PACKETS: u64 = 6;
-const SHORTEST_SPELL: u64 = 150_000;
+const PACKETS: u64 = 12;
+const SHORTEST_SPELL: u64 = 300_000;
 const LONGEST_SPELL: u64 = 1_500_000;
 
 /// A run of looks takes so long at most, so that news does not wait for longer.
@@ -295,7 +295,7 @@ impl State {
             let spell = self.spell();
             let plan = self.schedule.plan(clocks::now(), wanted, longest, spell);
             let news = match (&plan, pause) {
-                (Plan::Look(_), _) => self.news.try_recv().map_err(|error| match error {
+                (Plan::Look(_) | Plan::Spell(..), _) => self.news.try_recv().map_err(|error| match error {
                     TryRecvError::Empty => RecvTimeoutError::Timeout,
                     TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
                 }),
@@ -312,7 +312,10 @@ impl State {
                     self.learn(&news);
                     self.settled = time_spent();
                 }
-                (Err(RecvTimeoutError::Timeout), Plan::Look(pauses)) => self.look(wanted, pauses, spell),
+                (Err(RecvTimeoutError::Timeout), Plan::Look(pauses)) => self.look(wanted, pauses, 0),
+                (Err(RecvTimeoutError::Timeout), Plan::Spell(pause, spell)) => {
+                    self.look(wanted, vec![pause], spell);
+                }
                 (Err(RecvTimeoutError::Timeout), _) => {}
                 (Ok(Watch::Stop) | Err(RecvTimeoutError::Disconnected), _) => break,
             }
@@ -431,7 +434,11 @@ impl State {
         let cost = spent.saturating_sub(self.settled).as_nanos() as u64;
         self.settled = spent;
         let wanted = self.wanted().or(wanted).unwrap_or(SLOWEST);
-        self.schedule.looked(clocks::now(), wanted, &times, cost);
+        if spell > 0 {
+            self.schedule.went_on(clocks::now(), &times, spell, cost);
+        } else {
+            self.schedule.looked(clocks::now(), wanted, &times, cost);
+        }
     }
 
     /// Looks at these queues, of which those of one process stand side by side, and writes down what has changed; the times

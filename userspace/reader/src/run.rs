@@ -72,11 +72,10 @@ pub struct Look {
 impl Look {
     /// Whether the second words of all pairs are the same.
     fn agrees(&self, other: &Self) -> bool {
-        let second = |look: &Self| -> Vec<Option<u64>> {
-            let pairs = look.pairs.iter();
-            pairs.map(|pair| pair.map(|[_, second]| second)).collect()
-        };
-        self.pairs.len() == other.pairs.len() && second(self) == second(other)
+        let both = self.pairs.iter().zip(&other.pairs);
+        let second = |pair: &Option<[u64; 2]>| pair.map(|[_, second]| second);
+        self.pairs.len() == other.pairs.len()
+            && both.into_iter().all(|(one, other)| second(one) == second(other))
     }
 
     /// Whether no pair has a second word below its first.

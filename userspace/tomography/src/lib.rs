@@ -165,6 +165,9 @@ const WIDEST: f64 = 0.8;
 /// Time constant of what is remembered, ns of the looks' time: clocks change, and with them durations.
 const MEMORY: f64 = 30e9;
 
+/// So long before its time a doorbell reads the index at the earliest, ns.
+const READ_BEFORE: u64 = 500;
+
 /// Parts of the time that is gone through again whose equations are told apart.
 const BLOCKS: u64 = 32;
 
@@ -402,33 +405,42 @@ impl Tomograph {
     }
 
     /// Takes what the doorbell of the packet at `index` saw of its queue's read index, in the order of time with looks.
+    /// `time` is when the doorbell was about to ring, ns; the read index was read just before.
     pub fn doorbell(&mut self, queue: u32, time: u64, read_index: u64, index: u64) {
-        let before = self.seen.get(&queue).copied();
-        let look = Look {
-            time,
-            read_index,
-            write_index: index,
-            before: before.map_or(0, |(time, _)| time),
-        };
-        self.look(queue, &look);
+        self.look_between(
+            queue,
+            Look {
+                time,
+                read_index,
+                write_index: index,
+                before: self.seen.get(&queue).map_or(0, |(seen, _)| *seen),
+            },
+            time.saturating_sub(READ_BEFORE),
+        );
     }
 
     /// Takes a look at a queue, in the order of time.
     pub fn look(&mut self, queue: u32, look: &Look) {
-        let mut look = *look;
+        self.look_between(queue, *look, look.time);
+    }
+
+    /// A look that still saw the index at `at`, ns.
+    fn look_between(&mut self, queue: u32, mut look: Look, at: u64) {
         if let Some((time, index)) = self.seen.get_mut(&queue) {
-            if look.read_index == *index {
-                *time = look.time.max(*time);
+            if look.read_index < *index {
                 return;
             }
-            if look.read_index > *index && look.before > 0 {
-                // Both kinds of looks know of their own kind only.
+            if look.read_index == *index {
+                *time = at.max(*time);
+                return;
+            }
+            if look.before > 0 {
+                // Looks and doorbells know of their own kind only.
                 look.before = look.before.max(*time).min(look.time);
             }
         }
-        self.seen.insert(queue, (look.time, look.read_index));
-        let look = &look;
-        self.take(Given::Look(queue, *look));
+        self.seen.insert(queue, (at, look.read_index));
+        self.take(Given::Look(queue, look));
         self.now = self.now.max(look.time);
         if self.began == 0 {
             self.began = self.now;
@@ -453,6 +465,7 @@ impl Tomograph {
 
     /// Nothing more will come of a queue.
     pub fn end(&mut self, queue: u32) {
+        self.seen.remove(&queue);
         self.take(Given::End(queue));
     }
 

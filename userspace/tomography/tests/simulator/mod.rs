@@ -236,7 +236,9 @@ impl Given {
         match self {
             Self::Packet(queue, packet) => tomograph.packet(*queue, packet),
             Self::Look(queue, look) => tomograph.look(*queue, look),
-            Self::Doorbell(queue, look) => tomograph.doorbell(*queue, look.time, look.read_index, look.write_index),
+            Self::Doorbell(queue, look) => {
+                tomograph.doorbell(*queue, look.time, look.read_index, look.write_index)
+            }
         }
     }
 }
