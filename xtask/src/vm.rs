@@ -78,6 +78,10 @@ pub(crate) struct Args {
     #[arg(long, requires = "suite")]
     no_build: bool,
 
+    /// Processors of the guest in which the program runs
+    #[arg(long, value_name = "NUMBER", requires = "program", default_value_t = guest::CPUS)]
+    cpus: u32,
+
     /// Seconds after which a guest is killed
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     timeout: u64,
@@ -115,7 +119,7 @@ impl Args {
         }
         for kernel in selected {
             let files = kernels::ensure(workspace, kernel, self.mirror.as_deref())?;
-            let guest = Guest::new(workspace, kernel, &files)?;
+            let guest = Guest::new(workspace, kernel, &files)?.with_cpus(self.cpus);
             let code = guest.run(&self.program, timeout)?;
             if code != 0 {
                 progress::note(format_args!("it ended with exit status {code}"));

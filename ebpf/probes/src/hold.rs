@@ -3,7 +3,7 @@
 //! A thread that has mapped a library must not call it before its probes are on. No program of the
 //! kernel's can make it sleep, and a signal would be seen by its parent. So it is held in two steps. The
 //! program here keeps its CPU busy, for [`LIMIT_NS`] at most, until a helper process of gputrace
-//! (`session/src/holder.rs`), which is woken at once and runs before all others, has seized it by
+//! (`session/src/targets/holder.rs`), which is woken at once and runs before all others, has seized it by
 //! ptrace(2). Then the program ends, and the thread sleeps on its way back to its own code.
 //!
 //! Each of the two helpers is bound to a CPU. A kernel that does not preempt itself runs nothing else

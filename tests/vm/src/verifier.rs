@@ -138,7 +138,7 @@ fn configure(open: &mut OpenObject) -> Result<()> {
         task_signal: living_threads().0,
         signal_live: living_threads().1,
         every_library: 0,
-        may_hold: 1,
+        busy_cpus: 1,
     };
     for mut map in open.maps_mut() {
         if map.name().to_string_lossy().ends_with(".config") {

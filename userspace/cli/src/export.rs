@@ -13,7 +13,7 @@ use gputrace_session::{Format, Formats, LiveFormat, Names, OutputRequest, Output
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
-    args::{self, AgentIndex, ExportArgs, OutputArgs},
+    args::{AgentIndex, ExportArgs, OutputArgs},
     exit, say,
 };
 
@@ -87,13 +87,10 @@ pub(crate) fn destination(
     let given = given.map(|name| names.expand(name).unwrap_or_else(|| name.clone()));
     let (directory, name) = match given.as_deref() {
         Some("-") => {
-            formats.stdout = match formats.list.as_slice() {
-                [Format::Text] => Some(LiveFormat::Text),
-                [Format::Ndjson] => Some(LiveFormat::Ndjson),
-                _ => {
-                    return refuse("-o - writes to stdout, which takes one format: -f text or -f ndjson");
-                }
-            };
+            formats.stdout = live_format(&formats.list);
+            if formats.stdout.is_none() {
+                return refuse("-o - writes to stdout, which takes one format: -f text or -f ndjson");
+            }
             formats.list.clear();
             if formats.wall_clock == Some(true) || formats.summary_file.is_some() {
                 return refuse(
@@ -119,7 +116,7 @@ pub(crate) fn destination(
 
 /// Tells of options that have no effect with the formats that are asked for.
 pub(crate) fn tell_useless(args: &OutputArgs) {
-    if args.output_format.contains(&args::Format::Csv) {
+    if args.output_format.iter().any(|format| format.name() == "csv") {
         return;
     }
     for (given, name) in [(args.stats, "--stats"), (args.csv_arguments, "--csv-arguments")] {
@@ -164,24 +161,23 @@ pub(crate) fn request(args: &OutputArgs, directory: PathBuf, name: Option<String
     request
 }
 
-/// The formats that options name.
-fn formats(given: &[args::Format]) -> Vec<Format> {
+/// The formats that options name, each once.
+fn formats(given: &[Format]) -> Vec<Format> {
     let mut formats: Vec<Format> = Vec::new();
     for format in given {
-        let format = match format {
-            args::Format::Pftrace => Format::Pftrace,
-            args::Format::Csv => Format::Csv,
-            args::Format::Json => Format::Json,
-            args::Format::Rocpd => Format::Rocpd,
-            args::Format::Otf2 => Format::Otf2,
-            args::Format::Ndjson => Format::Ndjson,
-            args::Format::Text => Format::Text,
-        };
-        if !formats.contains(&format) {
-            formats.push(format);
+        if !formats.contains(format) {
+            formats.push(*format);
         }
     }
     formats
+}
+
+/// The format that goes to standard output, if `list` is one format that can.
+pub(crate) fn live_format(list: &[Format]) -> Option<LiveFormat> {
+    match list {
+        [format] => format.live(),
+        _ => None,
+    }
 }
 
 /// Tells which files there are, and what is missing in them.

@@ -6,9 +6,7 @@ use anyhow::Result;
 use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_capture::meta::EndReason;
 use gputrace_probe::{calls::BackendChoice, ioctls::Place};
-use gputrace_session::{
-    Finished, Format, FunctionFilter, LiveFormat, Others, Request, SessionError, Targets, Watcher, record,
-};
+use gputrace_session::{Finished, FunctionFilter, Others, Request, SessionError, Targets, Watcher, record};
 
 use crate::{
     args::{Backend, Cli, KfdProbes, LogLevel, OutputArgs, RecordArgs},
@@ -209,10 +207,8 @@ fn live(request: &mut Request, args: &OutputArgs) -> Result<(), &'static str> {
     if args.output_file.as_deref() != Some("-") {
         return Ok(());
     }
-    let format = match request.output.formats.list.as_slice() {
-        [Format::Text] => LiveFormat::Text,
-        [Format::Ndjson] => LiveFormat::Ndjson,
-        _ => return Err("-o - shows the recording while it goes on, in one format: -f text or -f ndjson"),
+    let Some(format) = export::live_format(&request.output.formats.list) else {
+        return Err("-o - shows the recording while it goes on, in one format: -f text or -f ndjson");
     };
     if args.output_config || args.wall_clock == Some(true) || args.summary.file().is_some() {
         return Err(

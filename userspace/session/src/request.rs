@@ -8,8 +8,7 @@ use gputrace_perfetto::GpuGrouping;
 use gputrace_probe::{attach::Scope, calls::BackendChoice, ioctls::Place};
 use regex::Regex;
 
-use crate::others::Others;
-use crate::periods::Period;
+use crate::{outputs::formats::Format, probing::extra::Others, recorder::periods::Period};
 
 /// A recording to be made.
 #[derive(Clone, Debug)]
@@ -125,25 +124,6 @@ impl FunctionFilter {
     }
 }
 
-/// An output format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Perfetto trace: `NAME_results.pftrace`.
-    Pftrace,
-    /// rocprofv3's CSV files: `NAME_hip_api_trace.csv` and so on.
-    Csv,
-    /// All records in one document, in rocprofv3's shape: `NAME_results.json`.
-    Json,
-    /// rocprofv3's SQLite database: `NAME_results.db`.
-    Rocpd,
-    /// Open Trace Format 2: `NAME_results.otf2` and what belongs to it.
-    Otf2,
-    /// One JSON object per line: `NAME_results.ndjson`.
-    Ndjson,
-    /// Lines for people: `NAME_results.txt`.
-    Text,
-}
-
 /// A format that can be shown while the recording goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiveFormat {
@@ -151,33 +131,6 @@ pub enum LiveFormat {
     Text,
     /// One JSON object per line.
     Ndjson,
-}
-
-impl Format {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::Pftrace,
-        Self::Csv,
-        Self::Json,
-        Self::Rocpd,
-        Self::Otf2,
-        Self::Ndjson,
-        Self::Text,
-    ];
-
-    /// The name that users give it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Pftrace => "pftrace",
-            Self::Csv => "csv",
-            Self::Json => "json",
-            Self::Rocpd => "rocpd",
-            Self::Otf2 => "otf2",
-            Self::Ndjson => "ndjson",
-            Self::Text => "text",
-        }
-    }
 }
 
 /// Where outputs go and which there are.

@@ -70,6 +70,9 @@ pub(super) enum Driver {
     OnDemand,
 }
 
+/// Processors of a guest, unless another number is asked for.
+pub(super) const CPUS: u32 = 2;
+
 /// A guest that can be started. Its directory is removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Guest<'a> {
@@ -77,6 +80,8 @@ pub(super) struct Guest<'a> {
     kernel: &'a Kernel,
     files: &'a Files,
     directory: PathBuf,
+    /// Processors.
+    cpus: u32,
 }
 
 impl Drop for Guest<'_> {
@@ -99,6 +104,7 @@ impl<'a> Guest<'a> {
             kernel,
             files,
             directory: workspace.target.join("vm").join(run),
+            cpus: CPUS,
         };
         remove(&guest.directory)?;
         fs::create_dir_all(&guest.directory)
@@ -106,6 +112,12 @@ impl<'a> Guest<'a> {
         guest.write("initramfs", &guest.initramfs()?)?;
         guest.write("empty", b"")?;
         Ok(guest)
+    }
+
+    /// The same with another number of processors.
+    pub(super) fn with_cpus(mut self, cpus: u32) -> Self {
+        self.cpus = cpus;
+        self
     }
 
     fn write(&self, name: &str, content: &[u8]) -> Result<()> {
@@ -292,7 +304,7 @@ impl<'a> Guest<'a> {
                 "-cpu",
                 "max",
                 "-smp",
-                "2",
+                &self.cpus.to_string(),
                 "-m",
                 "3G",
             ])

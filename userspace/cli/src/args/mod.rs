@@ -18,7 +18,7 @@ use clap_complete::Shell;
 
 pub(crate) use self::{
     domains::DomainArgs,
-    output::{AgentIndex, Format, OutputArgs},
+    output::{AgentIndex, OutputArgs},
     record::RecordArgs,
     tuning::{Backend, KfdProbes, LogLevel},
     values::{boolean, duration},

@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{
+    ArgAction, Args, ValueEnum,
+    builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
+};
+use gputrace_session::Format;
 
 use super::values::boolean;
 use crate::{kernels::KernelArgs, summary::SummaryArgs};
@@ -26,7 +30,7 @@ pub(crate) struct OutputArgs {
     #[arg(
         short = 'f',
         long,
-        value_enum,
+        value_parser = format(),
         value_name = "FORMAT",
         value_delimiter = ',',
         default_value = "pftrace",
@@ -117,21 +121,9 @@ pub(crate) enum AgentIndex {
     TypeRelative,
 }
 
-/// Output formats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// Perfetto trace.
-    Pftrace,
-    /// rocprofv3's CSV files.
-    Csv,
-    /// rocprofv3's JSON document.
-    Json,
-    /// rocprofv3's SQLite database.
-    Rocpd,
-    /// Open Trace Format 2; needs OTF2's library.
-    Otf2,
-    /// One JSON object per line, see docs/ndjson.md.
-    Ndjson,
-    /// One line per event, for people.
-    Text,
+/// The value of `-f`: a name of the registry of formats.
+fn format() -> impl TypedValueParser<Value = Format> {
+    let names = Format::all().map(|format| PossibleValue::new(format.name()).help(format.help()));
+    PossibleValuesParser::new(names)
+        .try_map(|name| Format::named(&name).ok_or_else(|| format!("there is no format {name}")))
 }

@@ -1,22 +1,38 @@
 //! Which processes the address-space numbers in the driver's interrupts stand for.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
+use gputrace_abi::domain::Domain;
 use gputrace_capture::{Meta, gpu::Pasid};
 use gputrace_kfd::{
     Paths,
     processes::{self, Detail},
 };
+use gputrace_probe::calls::Calls;
+
+use super::{Source, Wanted};
+
+/// They are wanted where tracepoints are recorded.
+pub(super) fn source(wanted: &Wanted<'_>) -> Option<Box<dyn Source>> {
+    let is_wanted = wanted.request.domains.contains(&Domain::Tracepoint);
+    is_wanted.then(|| Box::new(Pasids::default()) as Box<dyn Source>)
+}
 
 /// What the capture has of them.
 #[derive(Debug, Default)]
-pub(crate) struct Pasids {
+struct Pasids {
     known: BTreeSet<(u32, u64)>,
+}
+
+impl Source for Pasids {
+    fn tick(&mut self, _calls: &Arc<Calls>) -> Vec<Meta> {
+        self.look(&Paths::default())
+    }
 }
 
 impl Pasids {
     /// What is new since the last look: KFD's number of each process (up to Linux 6.14), and DRM's of each address space.
-    pub(crate) fn look(&mut self, paths: &Paths) -> Vec<Meta> {
+    fn look(&mut self, paths: &Paths) -> Vec<Meta> {
         let mut now = BTreeSet::new();
         // What cannot be read, or lies, leaves interrupts without an owner; other formats say no more either.
         for pid in processes::pids(paths).unwrap_or_default() {

@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt};
 use gputrace_abi::domain::Domain;
 use gputrace_target::library::LibraryPlan;
 
-use crate::others::some;
+use super::extra::some;
 
 /// A file of whose probes nobody has been told yet.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Which tracepoints to record, and getting the program onto them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use gputrace_capture::{
     Meta,
@@ -13,7 +13,8 @@ use gputrace_probe::{
     tracefs::{self, Tracepoint},
 };
 
-use crate::{request::Request, said::notice};
+use super::{Source, Wanted};
+use crate::said::notice;
 
 /// What `--driver-trace` records: what the driver does for and to processes, without accesses to registers and the
 /// single writes of page tables, which are far too many; the GPU scheduler under its names before and after Linux 6.16;
@@ -35,9 +36,28 @@ const DRIVER: [&str; 14] = [
     "gpu_mem:*",
 ];
 
+pub(super) fn source(wanted: &Wanted<'_>) -> Option<Box<dyn Source>> {
+    let request = wanted.request;
+    let mut pending = request.tracepoints.clone();
+    let named = !pending.is_empty();
+    if request.driver_trace {
+        pending.extend(DRIVER.map(str::to_owned));
+    }
+    (!pending.is_empty()).then(|| {
+        Box::new(Tracepoints {
+            pending,
+            named,
+            told: false,
+            attached: BTreeSet::new(),
+            per_second: request.tracepoint_rate,
+            tracing: None,
+        }) as Box<dyn Source>
+    })
+}
+
 /// The tracepoints of a recording.
 #[derive(Debug)]
-pub(crate) struct Tracepoints {
+struct Tracepoints {
     /// Asked for and not found yet.
     pending: Vec<String>,
     /// Whether the user named some, and is to hear of what is not there.
@@ -48,25 +68,8 @@ pub(crate) struct Tracepoints {
     tracing: Option<Tracing>,
 }
 
-impl Tracepoints {
-    pub(crate) fn new(request: &Request) -> Self {
-        let mut pending = request.tracepoints.clone();
-        let named = !pending.is_empty();
-        if request.driver_trace {
-            pending.extend(DRIVER.map(str::to_owned));
-        }
-        Self {
-            pending,
-            named,
-            told: false,
-            attached: BTreeSet::new(),
-            per_second: request.tracepoint_rate,
-            tracing: None,
-        }
-    }
-
-    /// Attaches what is there by now; returns what the capture is to hold of it.
-    pub(crate) fn attach(&mut self, calls: &Calls) -> Vec<Meta> {
+impl Source for Tracepoints {
+    fn tick(&mut self, calls: &Arc<Calls>) -> Vec<Meta> {
         if self.pending.is_empty() {
             return Vec::new();
         }
@@ -98,11 +101,12 @@ impl Tracepoints {
         news
     }
 
-    /// How often the kernel left the program out.
-    pub(crate) fn missed(&self) -> u64 {
+    fn missed(&self) -> u64 {
         self.tracing.as_ref().map_or(0, Tracing::missed)
     }
+}
 
+impl Tracepoints {
     fn attach_one(&mut self, calls: &Calls, name: &str, news: &mut Vec<Meta>) -> Result<(), ProbeError> {
         let Some((category, event)) = name.split_once(':') else {
             return Ok(());

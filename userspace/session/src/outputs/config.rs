@@ -7,13 +7,13 @@ use gputrace_export::{kernels::KernelNames, summary::tables::DomainGroup};
 use gputrace_perfetto::GpuGrouping;
 use serde_json::{Map, Value, json};
 
-use crate::request::{Format, Formats};
+use super::formats::Format;
+use crate::request::Formats;
 
 /// The members that `formats` are about, for outputs called `name` in `directory`.
 #[must_use]
 pub fn output_config(formats: &Formats, directory: &Path, name: &str) -> Map<String, Value> {
     let Formats { kernels, tables, .. } = formats;
-    let is_made = |format| formats.list.contains(&format);
     let regex = |regex: &Option<regex::Regex>, default: &str| {
         let given = regex.as_ref().map(regex::Regex::as_str);
         given.unwrap_or(default).to_owned()
@@ -22,11 +22,6 @@ pub fn output_config(formats: &Formats, directory: &Path, name: &str) -> Map<Str
     let members = json!({
         "output_path": directory.to_string_lossy(),
         "output_file": name,
-        "csv_output": is_made(Format::Csv),
-        "json_output": is_made(Format::Json),
-        "pftrace_output": is_made(Format::Pftrace),
-        "otf2_output": is_made(Format::Otf2),
-        "rocpd_output": is_made(Format::Rocpd),
         "summary": tables.whole,
         "summary_per_domain": tables.per_domain,
         "summary_groups": groups,
@@ -45,6 +40,11 @@ pub fn output_config(formats: &Formats, directory: &Path, name: &str) -> Map<Str
     let Value::Object(mut members) = members else {
         return Map::new();
     };
+    for format in Format::all() {
+        if let Some(key) = format.config_key() {
+            members.insert(key.to_owned(), formats.list.contains(&format).into());
+        }
+    }
     if kernels.hide_markers {
         // They were recorded all the same.
         members.insert("marker_api_trace".to_owned(), false.into());
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn what_was_asked_for_is_told() {
         let formats = Formats {
-            list: vec![Format::Csv, Format::Rocpd],
+            list: ["csv", "rocpd"].into_iter().filter_map(Format::named).collect(),
             kernels: KernelOptions {
                 rename: true,
                 hide_markers: true,

@@ -16,14 +16,13 @@ use gputrace_target::{
 };
 use gputrace_text::Line;
 
+use super::{Recorder, gpus::Gpus};
 use crate::{
-    SessionError, before, constants,
-    gpu::Gpus,
-    instrument::Found,
-    news::News,
-    recorder::Recorder,
+    SessionError,
+    probing::{constants, instruments::Found, report::News},
     request::Targets,
     said::{NO_MORE, notice},
+    targets::before,
 };
 
 impl Recorder<'_> {
@@ -39,7 +38,7 @@ impl Recorder<'_> {
             }
             task_op::NEW_IMAGE => {
                 // It may have mapped libraries while nobody watched its linker, or be of interest itself.
-                let is_new = self.linkers.watch_process(task.pid, scope);
+                let is_new = self.targets.linkers.watch_process(task.pid, scope);
                 if is_new || !self.request.others.is_empty() {
                     found = self.try_process(task.pid, scope, None);
                 }
@@ -50,7 +49,7 @@ impl Recorder<'_> {
         if task.held != 0 && task.op != task_op::CODE_OBJECTS {
             constants::bring_in(task.pid);
         }
-        let holder = self.holder.as_ref().filter(|_| task.held != 0);
+        let holder = self.targets.holder.as_ref().filter(|_| task.held != 0);
         let waited = holder.is_some_and(|holder| holder.release(task.pid, task.tid, task.time));
         // Its libraries may have got their probes because of another process that was held.
         if !waited && found.complete_since > task.time {
@@ -162,9 +161,9 @@ impl Recorder<'_> {
             )) => Found::default(),
             Err(error) => {
                 let text = format!("process {pid}: {error}");
-                if self.said.is_new(&text) {
+                if self.told.said.is_new(&text) {
                     self.tell(&text);
-                    if self.said.is_full() {
+                    if self.told.said.is_full() {
                         self.tell(NO_MORE);
                     }
                 }
@@ -175,7 +174,7 @@ impl Recorder<'_> {
 
     /// Looks for libraries that nothing told of.
     pub(crate) fn look(&mut self) {
-        let since = Some(std::mem::replace(&mut self.last_look, clocks::now()));
+        let since = Some(std::mem::replace(&mut self.targets.last_look, clocks::now()));
         match &self.request.targets {
             // The scanner does.
             Targets::Node => {}
@@ -200,17 +199,18 @@ impl Recorder<'_> {
         // Its threads and children are followed from now on, so as soon as it makes its first call.
         self.collector.send(Command::Process(pid));
         if self
+            .targets
             .scanner
             .as_ref()
             .is_some_and(|scanner| scanner.blind().is_some())
         {
-            self.linkers.watch_process(pid, Scope::EveryProcess);
+            self.targets.linkers.watch_process(pid, Scope::EveryProcess);
         }
         match since {
             Some(_) => self.code_objects(pid),
-            None => self.first_users.push(pid),
+            None => self.targets.first_users.push(pid),
         }
-        if !self.described.contains(&pid) {
+        if !self.targets.described.contains(&pid) {
             self.describe(pid);
         }
     }
@@ -227,7 +227,7 @@ impl Recorder<'_> {
     pub(crate) fn describe(&mut self, pid: u32) {
         // It may have ended already; then its task events tell what is known.
         if let Ok(process) = process::describe(pid) {
-            self.described.insert(pid);
+            self.targets.described.insert(pid);
             self.collector.send(Command::Meta(Box::new(process.into())));
         }
     }
@@ -240,7 +240,7 @@ impl Recorder<'_> {
     /// Tells why nothing has been found of the functions that were asked for, if so.
     pub(crate) fn tell_unmatched(&mut self) {
         for error in self.instruments.take_unmatched() {
-            self.nothing_matched = true;
+            self.told.nothing_matched = true;
             self.remark(error.to_string());
         }
     }

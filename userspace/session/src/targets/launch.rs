@@ -21,7 +21,8 @@ use tokio::{
     runtime::Handle,
 };
 
-use crate::{SessionError, descriptors, signals, user::User};
+use super::{descriptors, signals, user::User};
+use crate::SessionError;
 
 /// HIP's variable (5.4 and later) that makes it give every packet a completion signal, into which the GPU
 /// writes when it began and ended. Without, only some packets have one.

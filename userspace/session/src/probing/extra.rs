@@ -12,7 +12,8 @@ use gputrace_target::{
 };
 use regex::Regex;
 
-use crate::{SessionError, named::LibraryName, request::FunctionFilter};
+use super::named::LibraryName;
+use crate::{SessionError, request::FunctionFilter};
 
 /// Where distributions install separate debug information.
 const DEBUG_ROOT: &str = "/usr/lib/debug";

@@ -20,11 +20,11 @@ use gputrace_target::{
     library::LibraryFile,
 };
 
-use crate::{
+use super::{
     files::{Files, OfFile, Users},
-    hot,
-    request::{Request, Targets},
+    limiter,
 };
+use crate::request::{Request, Targets};
 
 /// The dynamic linkers being watched.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl Linkers {
             let path = watched.file.path().display();
             tracing::debug!("nobody runs under {path} any more: watched no more");
         });
-        hot::withdraw(unused.flat_map(Watched::into_probes).collect());
+        limiter::withdraw(unused.flat_map(Watched::into_probes).collect());
     }
 
     /// A linker that has no `user` is watched to the end.

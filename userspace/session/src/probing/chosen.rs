@@ -11,7 +11,8 @@ use gputrace_target::{
     plan::CostClass,
 };
 
-use crate::{news::shown_name, request::FunctionFilter};
+use super::report::shown_name;
+use crate::request::FunctionFilter;
 
 /// Chooses functions of a library by domain and filter.
 ///

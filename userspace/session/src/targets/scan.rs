@@ -26,7 +26,7 @@ use gputrace_target::process::{
 
 use crate::{
     inbox::{News, Post},
-    tools,
+    probing::tools,
 };
 
 /// The part of a processor that a survey may take: 2 %.

@@ -13,16 +13,18 @@ use std::{
 use gputrace_capture::meta::Notice;
 use gputrace_collect::{Command, Happening, clocks};
 use gputrace_export::OutputDir;
-use gputrace_probe::{probes::Probes, trace::Functions};
+use gputrace_probe::probes::Probes;
 use gputrace_target::process;
 use gputrace_text::Line;
 
-use crate::{
-    SessionError, detach,
+use super::{
+    Finished, Recorder, detach,
     ending::{Ending, Stops, last_status},
+};
+use crate::{
+    SessionError,
     inbox::News,
     outputs::{Outputs, export},
-    recorder::{Finished, Recorder},
     request::Request,
 };
 
@@ -41,13 +43,88 @@ impl Recorder<'_> {
     ) -> Result<Finished, SessionError> {
         let frozen = self.calls.stop()?;
         gputrace_reader::hurry_from(Instant::now() + READING);
+        self.say_last(&ending)?;
+        let Recorder {
+            calls,
+            collector,
+            instruments,
+            targets,
+            mut sources,
+            told,
+            say,
+            request,
+            course,
+            live,
+            ..
+        } = self;
+        let began = course.began;
+        // Nobody is held any more, and outputs take long.
+        drop(targets.urgency);
+        if !request.periods.is_empty() {
+            let time = clocks::now();
+            let text = course.summary(time);
+            collector.send(Command::Meta(Box::new(Notice { time, text }.into())));
+        }
+        let mut probes: Vec<Probes> = instruments
+            .into_probes()
+            .chain(targets.linkers.into_probes())
+            .collect();
+        let links = probes.iter().map(Probes::links).sum();
+        let cost = detach::estimate(calls.backend(), links);
+        if !frozen {
+            Probes::remove(std::mem::take(&mut probes));
+        }
+        // Before the books are closed, so that what it has read is in them.
+        sources.stop();
+        for open in sources.open_records()? {
+            collector.send(open);
+        }
+        let reason = ending.reason();
+        let stopped = collector.finish(reason.clone())?;
+        let background = detach::remove(cost, || Probes::remove(probes)).unwrap_or_default();
+        if let Some(pid) = background {
+            say(&Line::new(format_args!(
+                "removing {links} perf probes takes the kernel about {:.0} s; process {pid} sees to it in the \
+                 background (uprobe_multi, Linux 6.6, removes them at once)",
+                cost.as_secs_f64()
+            )));
+        }
+        drop(sources);
+        drop(calls);
+
+        let outputs = match live {
+            Some(live) => tokio::select! {
+                outputs = live.finish() => outputs?,
+                () = stops.give_up() => return Err(SessionError::NotAllShown),
+            },
+            None => make(&capture, directory, name, request, &mut stops).await?,
+        };
+        let program = last_status(targets.program, &ending, &mut stops, say).await;
+        Ok(Finished {
+            capture,
+            directory: directory.clone(),
+            name: name.to_owned(),
+            main_pid: targets.main_pid,
+            began,
+            ended: stopped.ledger.time,
+            ledger: stopped.ledger,
+            outputs,
+            reason,
+            program,
+            capture_failure: stopped.failure,
+            nothing_matched: told.nothing_matched,
+        })
+    }
+
+    /// What is known only now that the programs do not run any more: missing functions, skipped events,
+    /// code objects that nothing told of, processes that run on.
+    fn say_last(&mut self, ending: &Ending) -> Result<(), SessionError> {
         // No more news.
-        self.scanner = None;
+        self.targets.scanner = None;
         self.tell_unmatched();
         let remarks = self.instruments.never_found();
-        self.nothing_matched |= !remarks.is_empty();
-        let functions = self.functions.as_ref().map_or(0, Functions::missed);
-        let missed = missed(self.calls.missed() + self.driver.missed() + functions);
+        self.told.nothing_matched |= !remarks.is_empty();
+        let missed = missed(self.calls.missed() + self.sources.missed());
         for text in remarks
             .into_iter()
             .chain(self.instruments.too_often()?)
@@ -63,7 +140,7 @@ impl Recorder<'_> {
         }
         // Kernels whose dispatches are still in the rings can belong to code objects that nothing told of.
         self.all_code_objects();
-        for pid in std::mem::take(&mut self.described) {
+        for pid in std::mem::take(&mut self.targets.described) {
             self.describe(pid);
         }
         self.tell_stuck();
@@ -80,79 +157,7 @@ impl Recorder<'_> {
                 ));
             }
         }
-        let Recorder {
-            calls,
-            collector,
-            instruments,
-            linkers,
-            driver,
-            listener,
-            counters,
-            program,
-            say,
-            request,
-            main_pid,
-            began,
-            course,
-            live,
-            nothing_matched,
-            urgency,
-            ..
-        } = self;
-        // Nobody is held any more, and outputs take long.
-        drop(urgency);
-        if !request.periods.is_empty() {
-            let time = clocks::now();
-            let text = course.summary(began, time);
-            collector.send(Command::Meta(Box::new(Notice { time, text }.into())));
-        }
-        let mut probes: Vec<Probes> = instruments.into_probes().chain(linkers.into_probes()).collect();
-        let links = probes.iter().map(Probes::links).sum();
-        let cost = detach::estimate(calls.backend(), links);
-        if !frozen {
-            Probes::remove(std::mem::take(&mut probes));
-        }
-        // Before the books are closed, so that what it has read is in them.
-        drop(listener);
-        drop(counters);
-        for open in driver.open()? {
-            collector.send(open);
-        }
-        let reason = ending.reason();
-        let stopped = collector.finish(reason.clone())?;
-        let background = detach::remove(cost, || Probes::remove(probes)).unwrap_or_default();
-        if let Some(pid) = background {
-            say(&Line::new(format_args!(
-                "removing {links} perf probes takes the kernel about {:.0} s; process {pid} sees to it in the \
-                 background (uprobe_multi, Linux 6.6, removes them at once)",
-                cost.as_secs_f64()
-            )));
-        }
-        drop(driver);
-        drop(calls);
-
-        let outputs = match live {
-            Some(live) => tokio::select! {
-                outputs = live.finish() => outputs?,
-                () = stops.give_up() => return Err(SessionError::NotAllShown),
-            },
-            None => make(&capture, directory, name, request, &mut stops).await?,
-        };
-        let program = last_status(program, &ending, &mut stops, say).await;
-        Ok(Finished {
-            capture,
-            directory: directory.clone(),
-            name: name.to_owned(),
-            main_pid,
-            began,
-            ended: stopped.ledger.time,
-            ledger: stopped.ledger,
-            outputs,
-            reason,
-            program,
-            capture_failure: stopped.failure,
-            nothing_matched,
-        })
+        Ok(())
     }
 }
 

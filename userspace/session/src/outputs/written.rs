@@ -4,31 +4,15 @@
 use gputrace_abi::domain::Domain;
 use gputrace_export::{OutputDir, OutputError, report};
 
+use super::formats::Format;
+
 /// The capture.
 pub(crate) fn capture(name: &str) -> String {
     format!("{name}.gtcap")
 }
 
-/// Endings of the files that formats make, and of those beside them.
-const ENDINGS: [&str; 17] = [
-    "_results.pftrace",
-    "_results.json",
-    "_results.db",
-    "_results.otf2",
-    "_results.def",
-    "_results.ndjson",
-    "_results.txt",
-    "_wall_clock.txt",
-    "_wall_clock.json",
-    "_config.json",
-    "_agent_info.csv",
-    "_arguments.csv",
-    "_counter_collection.csv",
-    "_domain_stats.csv",
-    "_kernel_classes.csv",
-    "_loss.csv",
-    "_unfinished_calls.csv",
-];
+/// Endings of files beside those of formats.
+const ENDINGS: [&str; 3] = ["_wall_clock.txt", "_wall_clock.json", "_config.json"];
 
 /// Domains of CSV files that are none of the recorder's.
 const OTHER_STEMS: [&str; 2] = ["other_api", "counter"];
@@ -44,7 +28,11 @@ const IN_ARCHIVE: [&str; 2] = [".evt", ".def"];
 
 /// The names of all files but the capture, and of no directory.
 fn files(name: &str, summary_file: Option<&str>) -> Vec<String> {
-    let mut endings: Vec<String> = ENDINGS.iter().map(|ending| (*ending).to_owned()).collect();
+    let of_formats = Format::all().flat_map(Format::files);
+    let mut endings: Vec<String> = of_formats
+        .chain(&ENDINGS)
+        .map(|ending| (*ending).to_owned())
+        .collect();
     let mut stems: Vec<&str> = Domain::ALL.iter().map(|domain| domain.csv_stem()).collect();
     stems.extend(OTHER_STEMS);
     stems.sort_unstable();
@@ -105,10 +93,7 @@ mod tests {
     use gputrace_export::{synthetic, testing::names, wall_clock::WallClockExporter};
 
     use super::*;
-    use crate::{
-        outputs::begin,
-        request::{Format, Formats},
-    };
+    use crate::request::Formats;
 
     #[test]
     fn the_table_has_everything_that_exporters_write() {
@@ -122,9 +107,9 @@ mod tests {
         for events in [synthetic::events(), synthetic::observed()] {
             let mut exporters: Vec<Box<dyn gputrace_export::Exporter>> =
                 vec![Box::new(WallClockExporter::new(directory.clone(), "run", true))];
-            for format in Format::ALL {
-                if format != Format::Otf2 || gputrace_otf2::available().is_ok() {
-                    exporters.push(begin(format, &directory, "run", &formats).unwrap());
+            for format in Format::all() {
+                if format.check().is_ok() {
+                    exporters.push(format.begin(&directory, "run", &formats).unwrap());
                 }
             }
             for mut exporter in exporters {

@@ -7,11 +7,11 @@ use std::{
 
 use gputrace_export::{FileOwner, OutputDir, OutputError, output::Existing};
 
-use crate::{
+use super::{
     names::{Names, constant_part},
-    request::OutputRequest,
     written,
 };
+use crate::request::OutputRequest;
 
 /// How many names are tried for a recording that has none of its own.
 const ATTEMPTS: u32 = 1000;

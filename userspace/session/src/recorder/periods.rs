@@ -4,6 +4,7 @@
 //! doorbell, a copy at the call that asks for it. What begins outside is passed over by the programs in the kernel, with
 //! its return; so in the accounts it was never seen.
 
+use gputrace_collect::clocks;
 use std::{collections::VecDeque, time::Duration};
 
 /// A delay and a time of recording, several times over.
@@ -70,9 +71,11 @@ impl Iterator for Schedule {
     }
 }
 
-/// What became of the periods.
+/// When the recording began, and what became of its periods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Course {
+    /// When it began, ns `CLOCK_BOOTTIME`.
+    pub(crate) began: u64,
     /// Periods that have begun.
     begun: u64,
     /// Beginning of the current one, ns `CLOCK_BOOTTIME`.
@@ -82,6 +85,14 @@ pub(crate) struct Course {
 }
 
 impl Course {
+    /// A recording begins now.
+    pub(crate) fn begin() -> Self {
+        Self {
+            began: clocks::now(),
+            ..Self::default()
+        }
+    }
+
     /// Recording began or paused at `time`, ns `CLOCK_BOOTTIME`; as a remark, except of more than a reader would want.
     pub(crate) fn switched(&mut self, on: bool, time: u64) -> Option<String> {
         /// So many periods are told of one by one.
@@ -100,8 +111,8 @@ impl Course {
         (self.begun <= TOLD).then_some(text)
     }
 
-    /// A remark on all of them at the end of the recording, which began at `began` and ends at `time`.
-    pub(crate) fn summary(mut self, began: u64, time: u64) -> String {
+    /// A remark on all of them at the end of the recording, which ends at `time`.
+    pub(crate) fn summary(mut self, time: u64) -> String {
         self.close(time);
         let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
         format!(
@@ -109,7 +120,7 @@ impl Course {
              not recorded.",
             self.begun,
             seconds(self.recorded),
-            seconds(time.saturating_sub(began))
+            seconds(time.saturating_sub(self.began))
         )
     }
 
@@ -166,7 +177,7 @@ mod tests {
             course.switched(false, 4_000_000_000);
         }
         assert!(course.switched(true, 9_000_000_000).is_none());
-        let text = course.summary(0, 10_000_000_000);
+        let text = course.summary(10_000_000_000);
         assert!(
             text.contains("102 collection period(s), 3.000000 s of 10.000000 s"),
             "{text}"

@@ -26,9 +26,9 @@ use gputrace_timeline::Timeline;
 use rustix::fs::{FallocateFlags, fallocate};
 use tokio::sync::{Notify, oneshot};
 
+use super::{Outputs, Summaries};
 use crate::{
     SessionError,
-    outputs::{Outputs, Summaries},
     request::{Formats, LiveFormat},
 };
 

@@ -11,11 +11,13 @@ use tokio::{
     task::JoinSet,
 };
 
+use super::Say;
 use crate::{
     SessionError,
-    launch::{self, Program},
-    recorder::Say,
-    signals,
+    targets::{
+        launch::{self, Program},
+        signals,
+    },
 };
 
 /// How long a program has, after Ctrl-C or SIGTERM ended its recording, to end as well.

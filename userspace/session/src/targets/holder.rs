@@ -185,7 +185,8 @@ fn is_stopped(pid: Option<Pid>) -> bool {
 fn hurry(cpu: usize) -> bool {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);
-    let priority = libc::sched_param { sched_priority: 1 };
+    // Before real-time threads too: the one to be held may be such a thread.
+    let priority = libc::sched_param { sched_priority: 90 };
     // SAFETY: a system call on a local variable.
     let is_first = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } == 0;
     sched_setaffinity(None, &cpus).is_ok() && is_first

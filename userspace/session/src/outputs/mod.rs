@@ -1,5 +1,12 @@
 //! Making outputs of a capture, at the end of a recording or later.
 
+pub(crate) mod config;
+pub(crate) mod formats;
+pub(crate) mod live;
+pub(crate) mod names;
+pub(crate) mod place;
+mod written;
+
 use std::{
     io::{self, BufWriter, Write},
     ops::ControlFlow,
@@ -10,24 +17,18 @@ use gputrace_export::{
     Ahead, ExportError, Exporter, Filter, Output, OutputDir, OutputError, Progress, Report, SharedText,
     Source, Stages,
     costs::CostExporter,
-    csv::{CsvExporter, CsvOptions},
-    json::JsonExporter,
-    ndjson::{NdjsonExporter, NdjsonWriter},
+    ndjson::NdjsonWriter,
     run_with,
     summary::{SummaryExporter, tables::TablesExporter},
-    text::{TextExporter, TextWriter},
+    text::TextWriter,
     wall_clock::WallClockExporter,
 };
-use gputrace_otf2::Otf2Exporter;
-use gputrace_perfetto::{PerfettoExporter, PerfettoOptions};
-use gputrace_rocpd::RocpdExporter;
 use gputrace_text::terminal;
 use gputrace_timeline::Timeline;
 
 use crate::{
     SessionError,
-    config::output_config,
-    request::{Format, Formats, LiveFormat},
+    request::{Formats, LiveFormat},
 };
 
 /// What an export made.
@@ -101,7 +102,7 @@ pub fn export_from(
     let too_small = source.size() < formats.minimum_bytes;
     let wanted = formats.list.iter().filter(|_| !too_small);
     for format in wanted {
-        match begin(*format, directory, name, formats) {
+        match format.begin(directory, name, formats) {
             Ok(exporter) => exporters.push(exporter),
             Err(ExportError::Output(error)) => return Err(error.into()),
             // It lacks what the others do not need.
@@ -136,41 +137,6 @@ fn stdout() -> BufWriter<io::Stdout> {
 
 fn is_broken_pipe(error: &ExportError) -> bool {
     matches!(error, ExportError::Output(OutputError::Io { source, .. }) if source.kind() == io::ErrorKind::BrokenPipe)
-}
-
-pub(crate) fn begin(
-    format: Format,
-    directory: &OutputDir,
-    name: &str,
-    formats: &Formats,
-) -> Result<Box<dyn Exporter>, ExportError> {
-    let file = |extension| format!("{name}_results.{extension}");
-    Ok(match format {
-        Format::Csv => {
-            let options = CsvOptions {
-                stats: formats.stats,
-                arguments: formats.csv_arguments,
-            };
-            Box::new(CsvExporter::with_options(directory.clone(), name, options))
-        }
-        Format::Pftrace => {
-            let options = PerfettoOptions {
-                grouping: formats.grouping,
-                compress: formats.compress,
-                ..PerfettoOptions::default()
-            };
-            let trace = PerfettoExporter::with_options(directory, &file("pftrace"), options)?;
-            Box::new(trace)
-        }
-        Format::Text => Box::new(TextExporter::new(directory, &file("txt"))?),
-        Format::Ndjson => Box::new(NdjsonExporter::new(directory, &file("ndjson"))?),
-        Format::Json => {
-            let config = output_config(formats, directory.path(), name);
-            Box::new(JsonExporter::new(directory, &file("json"))?.with_config(config))
-        }
-        Format::Rocpd => Box::new(RocpdExporter::new(directory, &file("db"))?),
-        Format::Otf2 => Box::new(Otf2Exporter::new(directory, &format!("{name}_results"))?),
-    })
 }
 
 fn write_summary(directory: &OutputDir, name: &str, text: &str) -> Result<Output, OutputError> {

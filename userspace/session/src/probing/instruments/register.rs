@@ -1,0 +1,201 @@
+//! Choosing the functions of a library file, and writing them into the capture.
+
+use gputrace_abi::{
+    domain::Domain,
+    values::{MAX_PLANS, ReadPlan},
+};
+use gputrace_capture::meta::{Function, Library};
+use gputrace_catalog::structs;
+use gputrace_collect::{CollectorHandle, Command};
+use gputrace_probe::attach::Point;
+use gputrace_target::{
+    elf::ElfError,
+    functions::ExitKind,
+    library::{LibraryFile, LibraryPlan},
+    process::ProcessError,
+};
+
+use super::{Instrumented, Instruments, LIMITED_FUNCTIONS};
+use crate::{
+    SessionError,
+    probing::{
+        chosen::{cookie, describe, hooks, observed, plan, read_plan, untraced},
+        extra::Role,
+        files::Users,
+        report::LeftOut,
+    },
+    said::notice,
+};
+
+/// Where the functions of a library are probed.
+#[derive(Default)]
+struct Points {
+    /// Functions whose returns are probed by the kernel.
+    points: Vec<Point>,
+    /// Functions whose end is seen at instructions that leave them.
+    entries: Vec<Point>,
+    /// Those instructions.
+    exits: Vec<Point>,
+}
+
+impl Instruments {
+    /// Chooses the functions of a library, gives them ids, and writes both into the capture, so that
+    /// they stand before the first record.
+    pub(super) fn register(
+        &mut self,
+        file: LibraryFile,
+        role: Role,
+        collector: &CollectorHandle,
+    ) -> Result<Instrumented, SessionError> {
+        let (plan, remarks) = self.choose(&file, role)?;
+        let left_out = LeftOut::of(&plan);
+        let first = self.next_function;
+        let hip = file.elf().soname.as_deref().and_then(structs::hip_major);
+        let functions: Vec<Function> = (first..)
+            .zip(&plan.probes)
+            .map(|(id, probe)| describe(id, probe, hip))
+            .collect();
+        let is_limited = self.others.is_limited();
+        let Points {
+            mut points,
+            mut entries,
+            mut exits,
+        } = self.points(&functions, &plan, is_limited);
+        let observed = match observed(&file, &plan, &self.domains) {
+            // A program need not export anything.
+            Err(ElfError::NoDynamicSymbols { .. }) if role.any() => Vec::new(),
+            observed => observed.map_err(ProcessError::from)?,
+        };
+        let hooks = if gputrace_catalog::is_gpu_traced(&self.domains) {
+            hooks(&file)
+        } else {
+            Vec::new()
+        };
+        for function in &functions {
+            let plan = read_plan(function);
+            if plan != ReadPlan::default() && self.calls.set_plan(function.id, &plan).is_err() {
+                // Their calls are recorded all the same.
+                let text = format!("values behind pointers are read of the first {MAX_PLANS} functions only");
+                self.tell_once(text, collector);
+                break;
+            }
+        }
+        if is_limited && functions.last().is_some_and(|last| last.id >= LIMITED_FUNCTIONS) {
+            let text = format!("--max-call-rate applies to the first {LIMITED_FUNCTIONS} functions only");
+            self.tell_once(text, collector);
+        }
+        self.next_function = functions.last().map_or(first, |last| last.id + 1);
+        let library = Library {
+            id: self.next_library,
+            path: file.path().to_string_lossy().into_owned(),
+            build_id: file.elf().build_id.clone().unwrap_or_default(),
+            device: file.device(),
+            inode: file.inode(),
+            functions,
+        };
+        self.next_library += 1;
+        tracing::info!(
+            path = library.path,
+            functions = library.functions.len(),
+            "library to be probed"
+        );
+        collector.append(library.into());
+        for text in untraced(&file, &plan, &self.domains).into_iter().chain(remarks) {
+            collector.send(Command::Meta(Box::new(notice(text))));
+        }
+        let own = self.hot.take(&mut points, &mut entries, &mut exits);
+        let elf = file.elf();
+        let chosen = role.library.then(|| {
+            format!(
+                "soname {}, build id {}",
+                elf.soname.as_deref().unwrap_or("none"),
+                elf.build_id.as_deref().unwrap_or("none")
+            )
+        });
+        Ok(Instrumented {
+            file,
+            chosen,
+            points,
+            entries,
+            exits,
+            own,
+            observed,
+            hooks,
+            scopes: Vec::new(),
+            complete_since: 0,
+            probes: Vec::new(),
+            left_out,
+            announced: false,
+            users: Users::new(!self.releases),
+        })
+    }
+
+    /// Where the functions of a library are probed.
+    fn points(&mut self, functions: &[Function], plan: &LibraryPlan, is_limited: bool) -> Points {
+        let mut places = Points::default();
+        for (function, probe) in functions.iter().zip(&plan.probes) {
+            let mut cookie = cookie(function, &self.domains);
+            if is_limited && matches!(probe.domain, Domain::Library | Domain::Function) {
+                cookie = cookie.limited();
+                self.hot.limit(function);
+            }
+            let point = Point {
+                offset: function.probe_offset,
+                cookie: cookie.0,
+            };
+            if probe.exits.is_empty() {
+                places.points.push(point);
+                continue;
+            }
+            places.entries.push(point);
+            places.exits.extend(probe.exits.iter().map(|exit| {
+                Point {
+                    offset: exit.file_offset,
+                    cookie: match exit.kind {
+                        ExitKind::Return => cookie,
+                        ExitKind::TailCall => cookie.at_tail_call(),
+                    }
+                    .0,
+                }
+            }));
+        }
+        places
+    }
+
+    /// Chooses functions of a file: ROCm's of the domains asked for, and others. With remarks.
+    fn choose(&mut self, file: &LibraryFile, role: Role) -> Result<(LibraryPlan, Vec<String>), SessionError> {
+        let rocm = plan(file, &self.domains, &self.functions);
+        if !role.any() {
+            return Ok((rocm.map_err(ProcessError::from)?, Vec::new()));
+        }
+        let (mut chosen, remarks) = match self.others.plan(file, role, &self.functions) {
+            Ok(chosen) => chosen,
+            Err(error @ (SessionError::NoFunction { .. } | SessionError::TooManyFunctions { .. })) => {
+                let rocm = rocm.unwrap_or_default();
+                // Of ROCm's libraries the functions of their domains may be what was meant.
+                if role.library && !rocm.probes.is_empty() && matches!(error, SessionError::NoFunction { .. })
+                {
+                    self.matched = true;
+                } else {
+                    self.unmatched.push(error);
+                }
+                return Ok((rocm, Vec::new()));
+            }
+            Err(error) => return Err(error),
+        };
+        self.matched |= !chosen.probes.is_empty();
+        // A program need not export anything.
+        if let Ok(rocm) = rocm {
+            let is_new = |address| chosen.probes.iter().all(|probe| probe.address != address);
+            let more: Vec<_> = rocm
+                .probes
+                .into_iter()
+                .filter(|probe| is_new(probe.address))
+                .collect();
+            chosen.probes.extend(more);
+            chosen.refused.extend(rocm.refused);
+            chosen.indirect.extend(rocm.indirect);
+        }
+        Ok((chosen, remarks))
+    }
+}

@@ -1,0 +1,347 @@
+//! Setting a recording up: what is loaded, opened and started before the first probe.
+
+use std::{ffi::OsString, fs::File, path::PathBuf, sync::Arc};
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::{CaptureWriter, Meta};
+use gputrace_collect::{Collector, CollectorHandle, GpuClocks, GpuSettings, Settings};
+use gputrace_export::OutputDir;
+use gputrace_files::own;
+use gputrace_probe::{
+    calls::{CallLimit, Calls, Options},
+    holds::Holds,
+    present_cpus,
+    tasks::Tasks,
+};
+use gputrace_target::{
+    elf::ElfError,
+    interp::InterpError,
+    process::{self, ProcessError},
+};
+
+use super::{Finished, Recorder, Say, Told, ending::Stops, gpus::Gpus, periods::Course};
+use crate::{
+    SessionError,
+    inbox::{Inbox, News},
+    outputs::{live::Live, names::Names, place::Place},
+    probing::{
+        instruments::{Instruments, LIMITED_FUNCTIONS},
+        linkers::{self, Linkers},
+    },
+    request::{Request, Targets},
+    sources::{Sources, Wanted},
+    system,
+    targets::{
+        Traced, descriptors,
+        holder::Holder,
+        launch::{Program, Start},
+        user::User,
+    },
+};
+
+/// Makes a recording. Returns when everything is written.
+///
+/// # Errors
+///
+/// [`SessionError`]. What was recorded before stays in the capture.
+pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError> {
+    check_targets(request)?;
+    // What is missing for an output is better known now than when everything has been recorded.
+    for format in &request.output.formats.list {
+        format.check()?;
+    }
+    let before = descriptors::raise();
+    let user = User::behind_sudo();
+    let owner = user.as_ref().map(User::owner);
+    let names = Names::of_targets(&request.targets);
+    let place = Place::find(&request.output, &names, owner)?;
+
+    let Loaded {
+        calls,
+        tasks,
+        holder,
+        ring_bytes,
+    } = Loaded::new(request)?;
+    let mut gpus = FoundGpus::of(request);
+    let mut sources = Sources::new(&Wanted {
+        request,
+        clocks_of_runtimes: gpus.want_clocks_of_runtimes(),
+    });
+    let mut news = sources.tick(&calls);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|cause| SessionError::System {
+            action: "set up the event loop",
+            cause,
+        })?;
+    runtime.block_on(async {
+        let mut linkers = Linkers::new(Arc::clone(&calls));
+        linkers.watch(request);
+        // From here on there is a process of the program's, so Ctrl-C must already mean "stop recording".
+        let mut stops = Stops::new()?;
+        let program = prepare(request, &calls, user.as_ref(), before)?;
+        let main_pid = main_pid(request, program.as_ref());
+        let place = place.map_or_else(
+            || {
+                // Its name has the process in it.
+                let names = names.with_process(main_pid.unwrap_or_default());
+                Place::find(&request.output, &names, owner)?.ok_or(SessionError::NoTarget)
+            },
+            Ok,
+        )?;
+        let opened = Opened::new(request, place, &calls, main_pid)?;
+        let inbox = Inbox::default();
+        let clocks = gpus.clocks.take();
+        let collector = start_collector(
+            Settings {
+                calls: Arc::clone(&calls),
+                tasks: Some(tasks),
+                debug: request.debug_ebpf,
+                ring_bytes,
+                follow_forks: request.follows_forks(),
+                writer: opened.writer,
+                gpu: gpus.settings(request, clocks, opened.live.is_some()),
+            },
+            &inbox,
+        )?;
+        let mut recorder = Recorder {
+            request,
+            say,
+            collector,
+            inbox,
+            instruments: Instruments::new(Arc::clone(&calls), request),
+            targets: Traced::new(request, linkers, program, holder, main_pid),
+            gpus: gpus.gpus,
+            sources,
+            told: Told::default(),
+            live: opened.live,
+            course: Course::begin(),
+            calls,
+        };
+        recorder.describe_gpus(gpus.remarks);
+        recorder.describe_held();
+        news.extend(recorder.start_sources());
+        recorder.driver_news(news);
+        recorder.begin()?;
+        let reason = recorder.wait(&mut stops).await?;
+        recorder
+            .finish(reason, stops, &opened.directory, &opened.name, opened.capture)
+            .await
+    })
+}
+
+/// What is in the kernel before there are targets.
+struct Loaded {
+    calls: Arc<Calls>,
+    tasks: Tasks,
+    /// Who holds threads, if they are to be held.
+    holder: Option<Holder>,
+    /// Room in the ring of each CPU.
+    ring_bytes: u32,
+}
+
+impl Loaded {
+    fn new(request: &Request) -> Result<Self, SessionError> {
+        let ring_bytes = request
+            .ring_bytes
+            .unwrap_or_else(|| system::ring_bytes(present_cpus().len()));
+        let follow_forks = request.follows_forks();
+        let calls = Arc::new(Calls::load(&Options {
+            backend: request.backend,
+            ring_bytes,
+            max_threads: request.max_threads,
+            max_processes: Options::MAX_PROCESSES,
+            follow_forks,
+            every_library: !request.others.is_empty(),
+            limit: request.others.is_limited().then_some(CallLimit {
+                calls_per_second: request.others.max_call_rate,
+                functions: LIMITED_FUNCTIONS,
+            }),
+        })?);
+        if !request.periods.is_empty() {
+            calls.pause(true)?;
+        }
+        for stem in gputrace_catalog::library_stems() {
+            calls.add_interest(stem.as_bytes())?;
+        }
+        let tasks = Tasks::load(request.debug_ebpf, follow_forks)?;
+        // Before there are other threads, which a fork would leave behind in any state.
+        let holder = match request.targets {
+            Targets::Launch { hold: true, .. } => {
+                let holder = Holder::start(Holds::of(&calls)?);
+                Some(holder.map_err(|cause| SessionError::System {
+                    action: "start helper processes",
+                    cause,
+                })?)
+            }
+            _ => None,
+        };
+        Ok(Self {
+            calls,
+            tasks,
+            holder,
+            ring_bytes,
+        })
+    }
+}
+
+/// The GPUs, if their work is traced.
+#[derive(Default)]
+struct FoundGpus {
+    gpus: Option<Gpus>,
+    clocks: Option<GpuClocks>,
+    remarks: Vec<String>,
+}
+
+impl FoundGpus {
+    fn of(request: &Request) -> Self {
+        if !gputrace_catalog::is_gpu_traced(&request.domains) {
+            return Self::default();
+        }
+        let (gpus, clocks, remarks) = Gpus::find();
+        Self {
+            gpus: Some(gpus),
+            clocks,
+            remarks,
+        }
+    }
+
+    /// Whether there are GPUs whose clocks gputrace cannot read by itself.
+    fn want_clocks_of_runtimes(&self) -> bool {
+        self.clocks.is_none() && self.gpus.as_ref().is_some_and(Gpus::any)
+    }
+
+    fn settings(&self, request: &Request, clocks: Option<GpuClocks>, live: bool) -> Option<GpuSettings> {
+        let gpus = self.gpus.as_ref()?;
+        Some(GpuSettings {
+            clocks,
+            agents: gpus.nodes(),
+            scratch: request.domains.contains(&Domain::ScratchMemory),
+            look_budget: request.look_budget,
+            live,
+        })
+    }
+}
+
+/// The capture, and what shows it while it grows.
+struct Opened {
+    writer: CaptureWriter<File>,
+    live: Option<Live>,
+    /// Its path; empty if it has no name.
+    capture: PathBuf,
+    /// Where the outputs go.
+    directory: OutputDir,
+    /// How their names begin.
+    name: String,
+}
+
+impl Opened {
+    fn new(
+        request: &Request,
+        place: Place,
+        calls: &Calls,
+        main_pid: Option<u32>,
+    ) -> Result<Self, SessionError> {
+        let fallback = main_pid.map_or_else(|| "node".to_owned(), |pid| pid.to_string());
+        let (file, capture, name) = place.create(&fallback)?;
+        let follower = own::open_again(&file).map_err(|cause| SessionError::System {
+            action: "read the capture while it grows",
+            cause,
+        })?;
+        let mut writer = CaptureWriter::create(file, &system::recording(request, calls.backend(), main_pid))?;
+        let formats = || request.output.formats.clone();
+        let live = request
+            .output
+            .live
+            .map(|format| Live::start(follower, format, formats()));
+        let live = live.transpose().map_err(|cause| SessionError::System {
+            action: "show the recording",
+            cause,
+        })?;
+        if let Some(live) = &live {
+            live.limit(&mut writer);
+        }
+        Ok(Self {
+            writer,
+            live,
+            capture,
+            directory: place.directory,
+            name,
+        })
+    }
+}
+
+fn start_collector(settings: Settings, inbox: &Inbox) -> Result<CollectorHandle, SessionError> {
+    let post = inbox.post();
+    Ok(Collector::start(settings, move |happening| {
+        post.put(News::Happening(happening));
+    })?)
+}
+
+/// The process of the program that is to be launched, if one is.
+fn prepare(
+    request: &Request,
+    calls: &Calls,
+    user: Option<&User>,
+    before: descriptors::Before,
+) -> Result<Option<Program>, SessionError> {
+    let Targets::Launch { command, hold } = &request.targets else {
+        return Ok(None);
+    };
+    let start = Start {
+        command,
+        user,
+        before,
+        hold: *hold,
+        profiled: request.queue_profiling && request.domains.contains(&Domain::KernelDispatch),
+    };
+    Program::prepare(calls, &start).map(Some)
+}
+
+/// The process launched, or the first of those attached to.
+fn main_pid(request: &Request, program: Option<&Program>) -> Option<u32> {
+    match &request.targets {
+        Targets::Launch { .. } => program.map(|program| program.pid),
+        Targets::Attach { pids, .. } => pids.first().copied(),
+        Targets::Node => None,
+    }
+}
+
+impl Recorder<'_> {
+    /// Has the sources read, now that the collector runs.
+    fn start_sources(&mut self) -> Vec<Meta> {
+        self.sources.start(&self.calls, &self.collector.sender())
+    }
+}
+
+/// Says what is wrong with the targets before anything is loaded.
+fn check_targets(request: &Request) -> Result<(), SessionError> {
+    let others = &request.others;
+    match &request.targets {
+        Targets::Launch { command, .. } => check_command(command),
+        Targets::Attach { pids, wait } => {
+            for pid in pids {
+                match process::rocm_libraries(*pid) {
+                    Err(ProcessError::NoRocmLibraries { .. }) if *wait => {}
+                    // Told later if there is nothing else either.
+                    Err(ProcessError::NoRocmLibraries { .. } | ProcessError::StaticRuntime { .. })
+                        if !others.is_empty() => {}
+                    Err(error) => return Err(error.into()),
+                    Ok(_) => {}
+                }
+            }
+            Ok(())
+        }
+        Targets::Node => Ok(()),
+    }
+}
+
+/// What keeps a program from being started or traced. A file that may be executed but not read is no
+/// reason to give up.
+fn check_command(command: &[OsString]) -> Result<(), SessionError> {
+    match linkers::resolve(command) {
+        Err(InterpError::Elf(ElfError::Read { .. })) | Ok(_) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,208 @@
+//! Waiting for the end, and taking care of what happens in between.
+
+use std::time::Duration;
+
+use gputrace_abi::record::task_op;
+use gputrace_capture::{Meta, meta::Notice};
+use gputrace_collect::{Command, Happening, clocks};
+use gputrace_files::kernel;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval_at, sleep},
+};
+
+use super::{
+    Recorder,
+    ending::{Ending, Stops, ended, ends_of},
+    periods::Schedule,
+};
+use crate::{SessionError, inbox::News, outputs::live::Live, request::Targets};
+
+/// How often to look for processes that have gone.
+const TICK: Duration = Duration::from_secs(1);
+
+/// After how many ticks to look for libraries that nothing told of.
+const TICKS_PER_LOOK: u64 = 10;
+
+impl Recorder<'_> {
+    /// Puts what sources say into the recording, and tells the user of notices.
+    pub(super) fn driver_news(&self, news: Vec<Meta>) {
+        for meta in news {
+            if let Meta::Notice(notice) = &meta {
+                self.tell(&notice.text);
+            }
+            self.collector.send(Command::Meta(Box::new(meta)));
+        }
+    }
+
+    /// Waits for the end. Everything that happens in between is taken care of here.
+    pub(super) async fn wait(&mut self, stops: &mut Stops) -> Result<Ending, SessionError> {
+        // Not at once: what there is now has just been looked at.
+        let mut tick = interval_at(Instant::now() + TICK, TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let over = sleep(self.request.duration.unwrap_or(Duration::MAX));
+        tokio::pin!(over);
+        let mut schedule = Schedule::new(&self.request.periods);
+        let mut next = schedule.next();
+        let switch = sleep(next.map_or(Duration::MAX, |next| next.after));
+        tokio::pin!(switch);
+        let unread = self.live.as_ref().map(Live::closed);
+        let unread = async move {
+            match unread {
+                Some(unread) => unread.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(unread);
+        let mut attached = match &self.request.targets {
+            Targets::Attach { pids, .. } => ends_of(pids),
+            _ => JoinSet::new(),
+        };
+        loop {
+            tokio::select! {
+                // Signals first: under a flood of happenings, Ctrl-C must still work.
+                biased;
+                stop = stops.next() => return Ok(Ending::Stopped(stop)),
+                () = &mut unread => return Ok(Ending::Unread),
+                () = &mut over, if self.request.duration.is_some() => return Ok(Ending::DurationOver),
+                () = &mut switch, if next.is_some() => {
+                    self.switch(next.is_some_and(|next| next.on));
+                    next = schedule.next();
+                    match next {
+                        Some(next) => {
+                            let due = switch.deadline() + next.after;
+                            switch.as_mut().reset(due);
+                        }
+                        None => return Ok(Ending::DurationOver),
+                    }
+                }
+                ended = ended(&mut self.targets.program), if self.targets.program.is_some() => {
+                    return Ok(Ending::ProgramEnded(ended));
+                }
+                Some(_) = attached.join_next() => {
+                    if attached.is_empty() {
+                        return Ok(Ending::TargetsGone);
+                    }
+                }
+                news = self.inbox.take() => {
+                    if self.take(news)? {
+                        // What was asked for counts from now on.
+                        let now = Instant::now();
+                        if let Some(due) = self.request.duration.and_then(|after| now.checked_add(after)) {
+                            over.as_mut().reset(due);
+                        }
+                        if let Some(due) = next.and_then(|next| now.checked_add(next.after)) {
+                            switch.as_mut().reset(due);
+                        }
+                    }
+                    if self.told.failure.is_some() {
+                        return Ok(Ending::CaptureFailed);
+                    }
+                }
+                _ = tick.tick() => self.tick(),
+            }
+        }
+    }
+
+    /// Takes care of a piece of news. True if the recording of the node has only now begun.
+    fn take(&mut self, news: News) -> Result<bool, SessionError> {
+        let happening = match news {
+            News::Happening(happening) => happening,
+            News::Mapped { pid, since } => {
+                self.mapped(pid, since);
+                return Ok(false);
+            }
+            News::Surveyed(number) => return self.node_surveyed(number),
+        };
+        match happening {
+            Happening::NewProcess(pid) => self.describe(pid),
+            Happening::Task(task) => match task.op {
+                task_op::EXEC => {
+                    self.forget_gpu(task.pid);
+                    self.describe(task.pid);
+                }
+                task_op::EXIT if task.pid == task.tid => {
+                    self.targets.described.remove(&task.pid);
+                    self.forget_gpu(task.pid);
+                }
+                task_op::FORK if self.request.follows_forks() => {
+                    self.targets.linkers.forked(task.parent, task.pid);
+                    self.describe(task.pid);
+                }
+                _ => {}
+            },
+            Happening::Linker(task) => self.linker_changed(&task),
+            Happening::Kernel { pid, kernel_object } => self.new_kernel(pid, kernel_object),
+            Happening::Remark(text) => self.tell(&text),
+            Happening::CaptureFailed(text) => self.told.failure = Some(text),
+        }
+        Ok(false)
+    }
+
+    /// A collection period begins or ends. All that is recorded in it has begun between the times that are told.
+    fn switch(&mut self, on: bool) {
+        let mut time = clocks::now();
+        if on {
+            self.collector.passed_over();
+            time = clocks::now();
+        }
+        // It worked before; if it fails now, more is recorded than was asked for, or less.
+        if let Err(error) = self.calls.pause(!on) {
+            self.tell(&format!(
+                "a collection period could not be begun or ended: {error}"
+            ));
+            return;
+        }
+        if !on {
+            time = clocks::now();
+        }
+        if let Some(text) = self.course.switched(on, time) {
+            self.tell(text.trim_end_matches('.'));
+            self.collector
+                .send(Command::Meta(Box::new(Notice { time, text }.into())));
+        }
+    }
+
+    /// Once a second: forget processes that are gone, whose ids could be given to others.
+    fn tick(&mut self) {
+        for pid in self.calls.targets().unwrap_or_default() {
+            if pid != 0 && !kernel::exists(format!("/proc/{pid}")) {
+                // It can only fail if it is gone from the map already.
+                let _ = self.calls.remove_target(pid);
+            }
+        }
+        self.targets.ticks += 1;
+        self.tell_stuck();
+        // What cannot be read now is told at the end.
+        for text in self.instruments.cool().unwrap_or_default() {
+            self.remark(text);
+        }
+        let news = self.sources.tick(&self.calls);
+        self.driver_news(news);
+        self.tell_unmatched();
+        let refused = self.inbox.take_refused();
+        if refused != 0 {
+            self.remark(format!(
+                "so much happened at once that {refused} events of processes were dropped: names \
+                 of processes and threads may be missing"
+            ));
+        }
+        let due = self.targets.ticks.is_multiple_of(TICKS_PER_LOOK);
+        if let Some(scanner) = &mut self.targets.scanner {
+            // Where the kernel tells what is mapped, there is nothing to look for but what is not there any more.
+            let is_due = due && scanner.blind().is_some();
+            let unused = due && self.instruments.look_for_users();
+            if is_due || unused || refused != 0 {
+                let number = scanner.survey();
+                self.targets.letting_go = unused.then_some(number).or(self.targets.letting_go);
+            }
+        } else if due || !self.targets.linkers.any() {
+            // Dynamic linkers tell of new libraries, if they are watched; one in a container that started
+            // meanwhile is not.
+            self.look();
+        }
+        if due {
+            self.targets.linkers.release();
+        }
+    }
+}

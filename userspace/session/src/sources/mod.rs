@@ -1,0 +1,122 @@
+//! Where records come from besides calls and the GPU's work: the driver, the scheduler, the kernel's
+//! tracepoints, files with counters.
+//!
+//! A source is one file or folder here with a type that implements [`Source`], and a row in
+//! [`SOURCES`]. The recorder knows no source by name. Its records go to the collector: from eBPF
+//! programs by their rings, from threads by a [`CommandSender`].
+
+mod counters;
+mod ioctls;
+mod kfd_events;
+mod pasids;
+mod sched;
+mod tracepoints;
+
+use std::sync::Arc;
+
+use gputrace_capture::Meta;
+use gputrace_collect::{Command, CommandSender};
+use gputrace_probe::{ProbeError, calls::Calls};
+
+use crate::request::Request;
+
+/// A source of records. Each method that does not matter to a source does nothing.
+///
+/// What a method returns goes into the capture; of that, notices are shown to the user too.
+pub(crate) trait Source {
+    /// Attaches to what is there now. Called before the targets run, and then once a second: a driver can
+    /// be loaded later.
+    fn tick(&mut self, _calls: &Arc<Calls>) -> Vec<Meta> {
+        Vec::new()
+    }
+
+    /// The collector takes records from now on: starts the threads of the source.
+    fn start(&mut self, _calls: &Arc<Calls>, _sender: &CommandSender) -> Vec<Meta> {
+        Vec::new()
+    }
+
+    /// How many events the kernel did not run the source's programs for.
+    fn missed(&self) -> u64 {
+        0
+    }
+
+    /// Ends the threads. All that they have read is with the collector then.
+    fn stop(&mut self) {}
+
+    /// What has begun and not ended, once the programs do not run any more.
+    ///
+    /// # Errors
+    ///
+    /// [`ProbeError`] when the programs' maps cannot be read.
+    fn open_records(&self) -> Result<Option<Command>, ProbeError> {
+        Ok(None)
+    }
+}
+
+/// What sources are chosen by.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) request: &'a Request,
+    /// The GPUs' clocks are known only from the runtime's own requests for them: gputrace cannot make its
+    /// own.
+    pub(crate) clocks_of_runtimes: bool,
+}
+
+/// Makes a source if it is wanted.
+type Make = fn(&Wanted<'_>) -> Option<Box<dyn Source>>;
+
+/// All sources, in the order in which they begin.
+const SOURCES: [Make; 6] = [
+    sched::source,
+    ioctls::source,
+    tracepoints::source,
+    kfd_events::source,
+    counters::source,
+    pasids::source,
+];
+
+/// The sources of a recording.
+pub(crate) struct Sources(Vec<Box<dyn Source>>);
+
+impl Sources {
+    /// Those that are wanted. Nothing is attached yet.
+    pub(crate) fn new(wanted: &Wanted<'_>) -> Self {
+        Self(SOURCES.iter().filter_map(|make| make(wanted)).collect())
+    }
+
+    /// See [`Source::tick`].
+    pub(crate) fn tick(&mut self, calls: &Arc<Calls>) -> Vec<Meta> {
+        self.0.iter_mut().flat_map(|source| source.tick(calls)).collect()
+    }
+
+    /// See [`Source::start`].
+    pub(crate) fn start(&mut self, calls: &Arc<Calls>, sender: &CommandSender) -> Vec<Meta> {
+        let sources = self.0.iter_mut();
+        sources.flat_map(|source| source.start(calls, sender)).collect()
+    }
+
+    /// See [`Source::missed`].
+    pub(crate) fn missed(&self) -> u64 {
+        self.0.iter().map(|source| source.missed()).sum()
+    }
+
+    /// See [`Source::stop`].
+    pub(crate) fn stop(&mut self) {
+        for source in &mut self.0 {
+            source.stop();
+        }
+    }
+
+    /// See [`Source::open_records`].
+    ///
+    /// # Errors
+    ///
+    /// The first [`ProbeError`].
+    pub(crate) fn open_records(&self) -> Result<Vec<Command>, ProbeError> {
+        let open = self
+            .0
+            .iter()
+            .filter_map(|source| source.open_records().transpose());
+        open.collect()
+    }
+}

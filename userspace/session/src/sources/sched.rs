@@ -1,0 +1,52 @@
+//! When threads of the targets have no processor (`--sched`).
+
+use std::sync::Arc;
+
+use gputrace_abi::domain::Domain;
+use gputrace_capture::Meta;
+use gputrace_collect::Command;
+use gputrace_probe::{ProbeError, calls::Calls, sched::Sched};
+
+use super::{Source, Wanted};
+use crate::said::notice;
+
+pub(super) fn source(wanted: &Wanted<'_>) -> Option<Box<dyn Source>> {
+    let request = wanted.request;
+    request.domains.contains(&Domain::Sched).then(|| {
+        Box::new(Scheduling {
+            threads: request.max_threads,
+            tried: false,
+            programs: None,
+        }) as Box<dyn Source>
+    })
+}
+
+/// Programs on the scheduler.
+#[derive(Debug)]
+struct Scheduling {
+    /// Threads that may be without a processor at the same time.
+    threads: u32,
+    tried: bool,
+    programs: Option<Sched>,
+}
+
+impl Source for Scheduling {
+    fn tick(&mut self, calls: &Arc<Calls>) -> Vec<Meta> {
+        // If it fails it fails for good.
+        if std::mem::replace(&mut self.tried, true) {
+            return Vec::new();
+        }
+        match Sched::attach(calls, self.threads) {
+            Ok(programs) => {
+                self.programs = Some(programs);
+                Vec::new()
+            }
+            Err(error) => vec![notice(format!("scheduling is not followed: {error}"))],
+        }
+    }
+
+    fn open_records(&self) -> Result<Option<Command>, ProbeError> {
+        let open = self.programs.as_ref().map(Sched::open).transpose()?;
+        Ok(open.map(Command::OpenOffCpu))
+    }
+}
