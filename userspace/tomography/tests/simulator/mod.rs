@@ -237,7 +237,7 @@ impl Given {
             Self::Packet(queue, packet) => tomograph.packet(*queue, packet),
             Self::Look(queue, look) => tomograph.look(*queue, look),
             Self::Doorbell(queue, look) => {
-                tomograph.doorbell(*queue, look.time, look.read_index, look.write_index)
+                tomograph.doorbell(*queue, look.time, look.read_index, look.write_index);
             }
         }
     }
