@@ -144,9 +144,14 @@ pub mod completion_reason {
     pub const DESTROY: u32 = 2;
     /// The runtime is shut down, or the process is about to end.
     pub const EXIT: u32 = 3;
-    /// The collector looked.
+    /// The collector looked; at most [`POLL_SPREAD`](super::POLL_SPREAD) before the record's time.
     pub const POLL: u32 = 4;
 }
+
+/// What the collector read of a signal is at most so much older than the time of the record, ns. What took
+/// longer, because the collector had to wait for a CPU, is not written down: the signal may have been
+/// prepared for its next use meanwhile.
+pub const POLL_SPREAD: u64 = 1_000_000;
 
 shared! {
     /// A completion signal as it was at a moment; kind [`crate::record::kind::COMPLETION`]. Whether its stamps

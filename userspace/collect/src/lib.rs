@@ -29,6 +29,7 @@ mod gpu;
 mod late;
 mod limits;
 mod looks;
+mod open;
 mod pace;
 mod pending;
 mod reading;

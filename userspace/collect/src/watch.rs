@@ -6,30 +6,27 @@
 //! goes to the collector as records. While nothing is under way it sleeps until there is news.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel},
     thread,
     time::{Duration, Instant},
 };
 
 use gputrace_abi::{
-    domain::Domain,
-    gpu::{
-        COMPLETION_SIZE, Completion, QUEUE_READ_INDEX, QUEUE_STATE_SIZE, QUEUE_WRITE_INDEX, QueueState,
-        SDMA_UNKNOWN, SIGNAL_MARK, completion_reason, queue_reason,
-    },
+    gpu::{POLL_SPREAD, QUEUE_READ_INDEX, QUEUE_STATE_SIZE, QUEUE_WRITE_INDEX, QueueState, queue_reason},
     record::{RecordHeader, kind},
 };
 use gputrace_capture::{Meta, ledger::Looks, meta::Notice};
-use gputrace_codeobj::memory::{Memory as _, ProcessMemory, look_at};
+use gputrace_codeobj::memory::{ProcessMemory, look_at};
 use gputrace_reader::Look;
 use rustix::time::{ClockId, clock_gettime};
-use zerocopy::{FromBytes as _, IntoBytes as _};
+use zerocopy::IntoBytes as _;
 
 use crate::{
     clocks,
     gpu::News,
     looks::{FASTEST, Plan, SLOWEST, Schedule},
+    open::{self, OpenSignals},
     sampling::{GpuClocks, Sampling},
     scratch::Scratch,
 };
@@ -48,25 +45,18 @@ const MANY: u64 = 4;
 /// Packets that follow each other faster than so, ns, are looked at in spells.
 const SHORT: u64 = 1_000_000;
 
-/// A spell lasts as long as so many packets, ns at least and at most.
-const PACKETS: u64 = 12;
-const SHORTEST_SPELL: u64 = 300_000;
-const LONGEST_SPELL: u64 = 1_500_000;
+/// A spell lasts so long, ns. What begins or ends outside of it is not seen: of 40 kernels of up to 3 ms that repeat,
+/// spells of 0.5 ms left neighbours mixed that spells of 1.5 ms, a third as many, told apart (docs/estimates.md).
+const SPELL: u32 = 1_500_000;
 
 /// A run of looks takes so long at most, so that news does not wait for longer.
 const RUN: Duration = Duration::from_millis(8);
 
+/// So often queues are looked at when the recording ends: one look may have been too slow to be of use.
+const LAST_LOOKS: usize = 3;
+
 /// How often everything else is looked after.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
-
-/// A signal that is open for longer is looked at from time to time. Most are read when they are used again.
-const OPEN_FOR: Duration = Duration::from_millis(50);
-
-/// Open signals looked at each time, at most.
-const SIGNALS_PER_LOOK: usize = 256;
-
-/// Signals of one process that are waited for, at most. A program that works well has some hundred open.
-const MOST_SIGNALS: usize = 1 << 16;
 
 /// From one index of a queue to the other.
 const BETWEEN: u32 = (QUEUE_READ_INDEX - QUEUE_WRITE_INDEX) as u32;
@@ -171,12 +161,7 @@ struct State {
 struct Process {
     memory: ProcessMemory,
     queues: HashMap<u64, Queue>,
-    /// Open signals, with when each was first known to be.
-    open: BTreeMap<u64, Instant>,
-    /// Where the next look at them begins.
-    next_look: u64,
-    /// Signals that are not waited for because there are too many.
-    refused: u64,
+    open: OpenSignals,
 }
 
 impl Process {
@@ -332,12 +317,15 @@ impl State {
             sampling.finish(clocks::now(), has_work, &mut self.found.metas);
         }
         let time = clocks::now();
-        for (pid, process) in self.processes.iter().filter(|(_, process)| process.refused > 0) {
-            let text = format!(
-                "process {pid}: {} completion signals were not waited for, because it had {MOST_SIGNALS} open",
-                process.refused
-            );
-            self.found.metas.push(Notice { time, text }.into());
+        for (pid, process) in &self.processes {
+            let refused = process.open.refused();
+            if refused > 0 {
+                let text = format!(
+                    "process {pid}: {refused} completion signals were not waited for, because it had {} open",
+                    open::MOST
+                );
+                self.found.metas.push(Notice { time, text }.into());
+            }
         }
         self.found.looks = Some(self.schedule.figures(time));
         self.found
@@ -395,19 +383,14 @@ impl State {
         wanted.min()
     }
 
-    /// How long a look goes on, ns: several of the packets that are being executed, if they are short; else 0.
+    /// How long a look goes on, ns: a spell while packets are short, else 0.
     fn spell(&self) -> u32 {
-        let queues = self
+        let mut queues = self
             .processes
             .values()
             .flat_map(|process| process.queues.values());
-        let paces = queues
-            .filter(|queue| queue.is_followed && queue.has_many())
-            .map(|queue| queue.pace);
-        match paces.min() {
-            Some(pace) if pace <= SHORT => (PACKETS * pace).clamp(SHORTEST_SPELL, LONGEST_SPELL) as u32,
-            _ => 0,
-        }
+        let is_short = queues.any(|queue| queue.is_followed && queue.has_many() && queue.pace <= SHORT);
+        if is_short { SPELL } else { 0 }
     }
 
     /// Looks at all queues in which something is expected, after these pauses, each time for a `spell`, ns.
@@ -462,7 +445,13 @@ impl State {
             }
             Err(_) => return Vec::new(),
         };
-        for look in &looks {
+        // What was read long before its time may be of another queue, which had this address before.
+        let prompt = || {
+            looks
+                .iter()
+                .filter(|look| look.after.saturating_sub(look.before) <= POLL_SPREAD)
+        };
+        for look in prompt() {
             for ((pid, address), pair) in places.iter().zip(&look.pairs) {
                 let queue = self.processes.get_mut(pid);
                 let queue = queue.and_then(|process| process.queues.get_mut(address));
@@ -473,8 +462,7 @@ impl State {
                 }
             }
         }
-        let asked_for = looks.iter().filter(|look| look.is_first);
-        asked_for.map(|look| look.after).collect()
+        prompt().filter(|look| look.is_first).map(|look| look.after).collect()
     }
 
     /// Looks at all queues, and writes down also those that have not changed.
@@ -492,7 +480,7 @@ impl State {
         }
         for (_, places) in all {
             for places in places.chunks(gputrace_reader::PLACES) {
-                self.look_at(places, vec![0], 0);
+                self.look_at(places, vec![0; LAST_LOOKS], 0);
             }
         }
     }
@@ -515,9 +503,7 @@ impl State {
                     Process {
                         memory,
                         queues: HashMap::new(),
-                        open: BTreeMap::new(),
-                        next_look: 0,
-                        refused: 0,
+                        open: OpenSignals::default(),
                     },
                 );
             }
@@ -543,16 +529,8 @@ impl State {
                 News::QueueGone(address) => {
                     process.queues.remove(address);
                 }
-                News::Open(signal) => {
-                    if process.open.len() < MOST_SIGNALS || process.open.contains_key(signal) {
-                        process.open.insert(*signal, now);
-                    } else {
-                        process.refused += 1;
-                    }
-                }
-                News::Read(signal) => {
-                    process.open.remove(signal);
-                }
+                News::Open(signal) => process.open.used(*signal, now),
+                News::Read(signal) => process.open.read(*signal),
             }
         }
     }
@@ -589,54 +567,11 @@ impl State {
     /// time it is all signals, whether they are complete or not.
     fn look_at_signals(&mut self, now: Instant, last: bool) {
         let records = &mut self.found.records;
-        let most = if last { usize::MAX } else { SIGNALS_PER_LOOK };
         for (pid, process) in &mut self.processes {
-            let (before, after) = (
-                process.open.range(..process.next_look),
-                process.open.range(process.next_look..),
-            );
-            let chosen: Vec<u64> = after
-                .chain(before)
-                .filter(|(_, since)| last || now.duration_since(**since) > OPEN_FOR)
-                .map(|(signal, _)| *signal)
-                .take(most)
-                .collect();
-            process.next_look = chosen.last().map_or(0, |signal| signal.saturating_add(1));
-            for signal in chosen {
-                // `amd_signal_t` and ROCr's words behind it.
-                let words = process
-                    .memory
-                    .array::<104>(signal)
-                    .ok()
-                    .and_then(|bytes| <[u64; 13]>::read_from_bytes(&bytes).ok());
-                let Some([_, value, _, _, start, end, _, _, sdma_start, _, mark, _, sdma_end]) = words else {
-                    process.open.remove(&signal);
-                    continue;
-                };
-                let (sdma_start, sdma_end) = if mark == SIGNAL_MARK {
-                    (sdma_start, sdma_end)
-                } else {
-                    (SDMA_UNKNOWN, 0)
-                };
-                let value = value.cast_signed();
-                if value > 0 && !last {
-                    continue;
-                }
-                process.open.remove(&signal);
-                let completion = Completion {
-                    header: header(COMPLETION_SIZE, kind::COMPLETION, Domain::Completion.id()),
-                    pid: *pid,
-                    reason: completion_reason::POLL,
-                    time: clocks::now(),
-                    signal,
-                    value,
-                    start,
-                    end,
-                    sdma_start,
-                    sdma_end,
-                };
+            let (open, memory) = (&mut process.open, &process.memory);
+            open.look((*pid, memory), now, last, clocks::now, |completion| {
                 records.extend_from_slice(completion.as_bytes());
-            }
+            });
         }
     }
 }

@@ -5,7 +5,7 @@
 //! host's clock, they do not lie before its submission, and are not those that the signal held already
 //! before. With several uses open, a signal that counts down has the stamps of the one that ended last.
 
-use gputrace_abi::gpu::{Completion, completion_reason};
+use gputrace_abi::gpu::{Completion, POLL_SPREAD, completion_reason};
 use gputrace_kfd::clock::{ClockModel, Unresolved, Window};
 
 use crate::work::evidence::{Exact, Stamp};
@@ -103,7 +103,7 @@ impl Signal {
     /// been made a little before its time, when the signal was not prepared yet.
     pub(crate) fn has_ended(&self, used: &Use, reading: &Completion) -> bool {
         let margin = if reading.reason == completion_reason::POLL {
-            READING
+            POLL_SPREAD
         } else {
             0
         };
