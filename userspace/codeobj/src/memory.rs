@@ -225,8 +225,8 @@ impl ProcessMemory {
 }
 
 /// Looks at pairs of words in processes again and again, as [`gputrace_reader::run`] does: pairs whose words are `between`
-/// bytes apart, after these pauses, ns. Places of one process stand side by side. Processes that have ended, and those
-/// that were left alone because they did not answer, give `None`.
+/// bytes apart, after these pauses, ns, and each time for a `spell`, ns. Places of one process stand side by side. Processes
+/// that have ended, and those that were left alone because they did not answer, give `None`.
 ///
 /// # Errors
 /// [`MemoryError::NoAnswer`]: one of them does not answer, of several it is not known which one; or [`MemoryError::Io`].
@@ -234,6 +234,7 @@ pub fn look_at(
     places: &[(&ProcessMemory, u64)],
     between: u32,
     pauses: Vec<u32>,
+    spell: u32,
 ) -> Result<Vec<Look>, MemoryError> {
     let run = Run {
         places: places
@@ -242,6 +243,7 @@ pub fn look_at(
             .collect(),
         between,
         pauses,
+        spell,
     };
     let pid = places.first().map_or(0, |(process, _)| process.pid);
     let mut looks = gputrace_reader::run(&run).map_err(|error| io_failure(pid, 0, error))?;
@@ -438,14 +440,14 @@ mod tests {
         let words = [7_u64, 1, 2, 3];
         let at = words.as_ptr() as u64;
         let places = [(&memory, at), (&memory, 8), (&other, 8)];
-        let looks = look_at(&places, 24, vec![0, 1000]).unwrap();
+        let looks = look_at(&places, 24, vec![0, 1000], 0).unwrap();
         assert_eq!(looks.len(), 2);
         for look in looks {
             assert_eq!(look.pairs, [Some([7, 3]), None, None]);
         }
         child.kill().unwrap();
         child.wait().unwrap();
-        let looks = look_at(&[(&other, at), (&memory, at)], 24, vec![0]).unwrap();
+        let looks = look_at(&[(&other, at), (&memory, at)], 24, vec![0], 0).unwrap();
         assert_eq!(looks[0].pairs, [None, Some([7, 3])]);
     }
 

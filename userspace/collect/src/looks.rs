@@ -6,6 +6,9 @@
 //! The period depends on how short the packets are and on what looks cost. The budget is a share of one core over a sliding
 //! second: the more of it is spent, the longer the period, and once it is used up there are no looks until the second has
 //! moved on. So a program that starts to work is looked at often, and one that keeps working as often as the budget allows.
+//!
+//! While packets are short, half of the budget is for spells: looks without pauses for a ms or so, which see packets begin
+//! and end. To wake up costs as much as ten looks that do not need it.
 
 use std::collections::VecDeque;
 
@@ -25,6 +28,12 @@ const FIRST_COST: f64 = 30_000.0;
 /// Looks of a run, at least, as far as the budget allows: waking up for a run costs several times what a look in it does.
 const LEAST: usize = 8;
 
+/// What spells may cost, as a share of the budget, while there are any.
+const SPELLS: f64 = 0.5;
+
+/// From one spell to the next, in spells, at least.
+const APART: f64 = 8.0;
+
 /// What the period tends to, as a share of what would just keep the budget: some of it stays for what comes.
 const CAUTION: f64 = 1.2;
 
@@ -40,6 +49,58 @@ pub(crate) enum Plan {
     Wait(u64),
     /// Look after each of these pauses, ns, of which the first is from now.
     Look(Vec<u32>),
+    /// Look after this pause, ns, and go on for so long, ns.
+    Spell(u32, u32),
+}
+
+/// What was spent on looks of one kind.
+#[derive(Debug)]
+struct Account {
+    /// Of one look, or of one spell, ns of a processor's time: a mean in which the last ones count most; 0 before the first.
+    cost: f64,
+    spent: VecDeque<(u64, u64)>,
+    in_window: u64,
+}
+
+impl Account {
+    fn new(cost: f64) -> Self {
+        Self {
+            cost,
+            spent: VecDeque::new(),
+            in_window: 0,
+        }
+    }
+
+    fn spend(&mut self, now: u64, cost: u64) {
+        self.forget(now);
+        let part = now / PART;
+        match self.spent.back_mut() {
+            Some((last, sum)) if *last == part => *sum += cost,
+            _ => self.spent.push_back((part, cost)),
+        }
+        self.in_window += cost;
+    }
+
+    /// Forgets what was spent before the window.
+    fn forget(&mut self, now: u64) {
+        while let Some((part, cost)) = self.spent.front().copied()
+            && (part * PART).saturating_add(WINDOW + PART) <= now
+        {
+            self.in_window = self.in_window.saturating_sub(cost);
+            self.spent.pop_front();
+        }
+    }
+
+    /// Takes note of what so many of them cost; `is_first` if none was seen before.
+    fn learn(&mut self, cost: u64, count: u64, is_first: bool) {
+        let each = cost as f64 / count.max(1) as f64;
+        if is_first {
+            self.cost = each;
+        } else {
+            self.cost += (each - self.cost) / 16.0 * (count as f64).min(8.0);
+        }
+        self.cost = self.cost.max(1.0);
+    }
 }
 
 /// Decides when to look, and keeps the accounts of looking. Times are ns of any clock that does not go back.
@@ -51,10 +112,11 @@ pub(crate) struct Schedule {
     random: u64,
     began: u64,
     due: u64,
-    /// Of one look, ns of a processor's time: a mean in which the last ones count most.
-    cost: f64,
-    spent: VecDeque<(u64, u64)>,
-    in_window: u64,
+    single: Account,
+    spells: Account,
+    /// When the next spell is due, and whether spells are what is wanted now.
+    spell_due: u64,
+    has_spells: bool,
     figures: Looks,
     /// When the last look was, if something was expected all the time since, ns.
     last: Option<u64>,
@@ -69,9 +131,10 @@ impl Schedule {
             random: seed,
             began: now,
             due: now,
-            cost: FIRST_COST,
-            spent: VecDeque::new(),
-            in_window: 0,
+            single: Account::new(FIRST_COST),
+            spells: Account::new(0.0),
+            spell_due: now,
+            has_spells: false,
             figures: Looks::default(),
             last: None,
             periods: vec![0; 64 * STEPS as usize],
@@ -89,20 +152,32 @@ impl Schedule {
     }
 
     /// What to do. `wanted` is the period that would be best, ns, if something is expected; a run of looks is to be over
-    /// within `longest` ns.
-    pub(crate) fn plan(&mut self, now: u64, wanted: Option<u64>, longest: u64) -> Plan {
+    /// within `longest` ns. Some looks go on for a `spell`, ns, if that is not 0.
+    pub(crate) fn plan(&mut self, now: u64, wanted: Option<u64>, longest: u64, spell: u32) -> Plan {
         let Some(wanted) = wanted.filter(|_| self.budget > 0) else {
             self.last = None;
             return Plan::Rest;
         };
-        self.forget(now);
+        self.single.forget(now);
+        self.spells.forget(now);
         let allowance = self.allowance();
-        let left = allowance.saturating_sub(self.in_window) as f64;
+        let spent = self.single.in_window + self.spells.in_window;
+        let left = allowance.saturating_sub(spent) as f64;
+        self.has_spells = spell > 0 && self.affords_spells(spell);
+        // What a look costs here is not known before the first one.
+        if self.has_spells && self.figures.looks > 0 {
+            let first = self.spell_due.saturating_sub(now);
+            let cost = self.spell_cost(spell);
+            let fits = cost <= left && self.spells.in_window as f64 + cost <= allowance as f64 * SPELLS;
+            if fits && first <= longest && self.spell_due <= self.due.max(now) {
+                return Plan::Spell(first as u32, spell);
+            }
+        }
         // The last look before all is spent may be dear, so it is not taken.
-        let affordable = left / self.cost;
-        let least = (allowance as f64 / self.cost).min(LEAST as f64);
+        let affordable = left / self.single.cost;
+        let least = (allowance as f64 / self.single.cost).min(LEAST as f64);
         if affordable < least.max(1.0)
-            && let Some((part, _)) = self.spent.front()
+            && let Some(part) = self.oldest()
         {
             // Until the oldest part is forgotten.
             let over = (part * PART).saturating_add(WINDOW + PART);
@@ -116,7 +191,6 @@ impl Schedule {
         let period = self.period(wanted).min(wanted.max(longest / LEAST as u64));
         let mut pauses = vec![first as u32];
         let mut last = first;
-        // What a look costs here is not known before the first one.
         let most = if self.figures.looks == 0 {
             1
         } else {
@@ -134,24 +208,47 @@ impl Schedule {
         Plan::Look(pauses)
     }
 
+    /// Whether the budget is enough for some spells in a second.
+    fn affords_spells(&self, spell: u32) -> bool {
+        self.spell_cost(spell) * 4.0 <= self.allowance() as f64 * SPELLS
+    }
+
+    /// What a spell is expected to cost, ns.
+    fn spell_cost(&self, spell: u32) -> f64 {
+        self.spells.cost.max(f64::from(spell))
+    }
+
+    /// The oldest part of the window in which something was spent.
+    fn oldest(&self) -> Option<u64> {
+        let accounts = [&self.single, &self.spells];
+        let parts = accounts.map(|account| account.spent.front().map(|(part, _)| *part));
+        parts.into_iter().flatten().min()
+    }
+
+    /// A spell was taken, at this time; it cost `cost` ns of a processor's time.
+    pub(crate) fn went_on(&mut self, now: u64, times: &[u64], spell: u32, cost: u64) {
+        self.spells.spend(now, cost);
+        let is_first = self.spells.cost == 0.0;
+        self.spells.learn(cost, 1, is_first);
+        self.count(times, cost);
+        // As the period of single looks: up to what the budget allows.
+        let allowance = self.allowance().max(1) as f64 * SPELLS;
+        let used = self.spells.in_window as f64 / allowance;
+        let cost = self.spell_cost(spell);
+        let sustained = cost * WINDOW as f64 / allowance;
+        let period = (cost * APART).max(sustained * CAUTION * used) as u64;
+        self.spell_due = now.saturating_add(self.jittered(period));
+    }
+
     /// So many looks were taken, each at one of these times; the last one is followed by the next after about `wanted` ns.
     /// Together with what was around them they cost `cost` ns of a processor's time.
     pub(crate) fn looked(&mut self, now: u64, wanted: u64, times: &[u64], cost: u64) {
-        self.spend(now, cost);
+        self.single.spend(now, cost);
         let looks = times.len() as u64;
-        self.figures.looks += looks;
-        let is_first = self.figures.looks == looks;
-        if looks > 0 && is_first {
-            self.cost = (cost as f64 / looks as f64).max(1.0);
-        } else if looks > 0 {
-            self.cost += (cost as f64 / looks as f64 - self.cost) / 16.0 * (looks as f64).min(8.0);
-            self.cost = self.cost.max(1.0);
+        if looks > 0 {
+            self.single.learn(cost, looks, self.figures.looks == 0);
         }
-        for time in times {
-            if let Some(last) = self.last.replace(*time) {
-                self.count_period(time.saturating_sub(last));
-            }
-        }
+        self.count(times, cost);
         let first = times.first().copied().unwrap_or(now);
         let last = times.last().copied().unwrap_or(now);
         let period = self.period(wanted);
@@ -163,9 +260,24 @@ impl Schedule {
 
     /// From one look to the next on the average, ns, if `wanted` would be best: as long as the budget asks for.
     fn period(&self, wanted: u64) -> u64 {
-        let used = self.in_window as f64 / self.allowance().max(1) as f64;
-        let sustained = self.cost * 1e6 / f64::from(self.budget.max(1));
+        let share = if self.has_spells { 1.0 - SPELLS } else { 1.0 };
+        let allowance = self.allowance().max(1) as f64 * share;
+        let used = self.single.in_window as f64 / allowance;
+        let sustained = self.single.cost * WINDOW as f64 / allowance;
         (wanted as f64).max(sustained * CAUTION * used) as u64
+    }
+
+    /// Keeps the account of looks at these times, and of what they cost.
+    fn count(&mut self, times: &[u64], cost: u64) {
+        self.figures.cpu += cost;
+        let in_window = self.single.in_window + self.spells.in_window;
+        self.figures.busiest = self.figures.busiest.max(in_window);
+        self.figures.looks += times.len() as u64;
+        for time in times {
+            if let Some(last) = self.last.replace(*time) {
+                self.count_period(time.saturating_sub(last));
+            }
+        }
     }
 
     /// What it came to.
@@ -175,28 +287,6 @@ impl Schedule {
             time: now.saturating_sub(self.began),
             period: self.median_period(),
             ..self.figures
-        }
-    }
-
-    fn spend(&mut self, now: u64, cost: u64) {
-        self.forget(now);
-        let part = now / PART;
-        match self.spent.back_mut() {
-            Some((last, sum)) if *last == part => *sum += cost,
-            _ => self.spent.push_back((part, cost)),
-        }
-        self.in_window += cost;
-        self.figures.cpu += cost;
-        self.figures.busiest = self.figures.busiest.max(self.in_window);
-    }
-
-    /// Forgets what was spent before the window.
-    fn forget(&mut self, now: u64) {
-        while let Some((part, cost)) = self.spent.front().copied()
-            && (part * PART).saturating_add(WINDOW + PART) <= now
-        {
-            self.in_window = self.in_window.saturating_sub(cost);
-            self.spent.pop_front();
         }
     }
 
@@ -252,9 +342,10 @@ mod tests {
     fn watch(schedule: &mut Schedule, begin: u64, time: u64, wanted: u64, cost: u64, late: u64) -> Vec<u64> {
         let (mut now, mut all) = (begin, Vec::new());
         while now < begin + time {
-            match schedule.plan(now, Some(wanted), 8_000_000) {
+            match schedule.plan(now, Some(wanted), 8_000_000, 0) {
                 Plan::Rest => panic!("something is expected"),
                 Plan::Wait(wait) => now += wait.min(25_000_000),
+                Plan::Spell(..) => panic!("none was asked for"),
                 Plan::Look(pauses) => {
                     let mut times = Vec::new();
                     for pause in pauses {
@@ -363,12 +454,12 @@ mod tests {
     fn nobody_looks_while_nothing_is_expected() {
         let mut schedule = Schedule::new(20_000, 7, 0);
         for now in 0..100 {
-            assert_eq!(schedule.plan(now * FASTEST, None, 8_000_000), Plan::Rest);
+            assert_eq!(schedule.plan(now * FASTEST, None, 8_000_000, 0), Plan::Rest);
         }
         let mut never = Schedule::new(0, 7, 0);
-        assert_eq!(never.plan(SECOND, Some(FASTEST), 8_000_000), Plan::Rest);
+        assert_eq!(never.plan(SECOND, Some(FASTEST), 8_000_000, 0), Plan::Rest);
         never.wake(SECOND);
-        assert_eq!(never.plan(SECOND, Some(FASTEST), 8_000_000), Plan::Rest);
+        assert_eq!(never.plan(SECOND, Some(FASTEST), 8_000_000, 0), Plan::Rest);
         assert_eq!(never.figures(SECOND).looks, 0);
     }
 
@@ -379,7 +470,7 @@ mod tests {
         // The period has grown to what the budget gives; after a pause all of it is there again.
         let begin = 13 * SECOND;
         schedule.wake(begin);
-        let Plan::Look(pauses) = schedule.plan(begin, Some(FASTEST), 8_000_000) else {
+        let Plan::Look(pauses) = schedule.plan(begin, Some(FASTEST), 8_000_000, 0) else {
             panic!("looks")
         };
         assert_eq!(pauses[0], 0);
@@ -391,21 +482,68 @@ mod tests {
     }
 
     #[test]
+    fn spells_take_half_of_the_budget() {
+        const SPELL: u32 = 1_500_000;
+        for (budget, has_spells) in [(20_000, true), (100_000, true), (5_000, false)] {
+            let mut schedule = Schedule::new(budget, 7, 0);
+            let (mut now, mut spells, mut looks) = (0, Vec::new(), 0);
+            while now < 20 * SECOND {
+                match schedule.plan(now, Some(FASTEST), 8_000_000, SPELL) {
+                    Plan::Rest => panic!("something is expected"),
+                    Plan::Wait(wait) => now += wait.min(25_000_000),
+                    Plan::Look(pauses) => {
+                        let mut times = Vec::new();
+                        for pause in pauses {
+                            now += u64::from(pause) + 3_000;
+                            times.push(now);
+                        }
+                        looks += times.len() as u64;
+                        schedule.looked(now, FASTEST, &times, 35_000 * times.len() as u64);
+                    }
+                    Plan::Spell(pause, spell) => {
+                        assert_eq!(spell, SPELL);
+                        now += u64::from(pause);
+                        spells.push(now);
+                        now += u64::from(spell);
+                        schedule.went_on(now, &[now - u64::from(spell)], spell, u64::from(spell) + 40_000);
+                    }
+                }
+            }
+            let allowed = 20.0 * SECOND as f64 * f64::from(budget) / 1e6;
+            let (single, long) = (looks as f64 * 35e3, spells.len() as f64 * 1.54e6);
+            assert!(single + long <= 1.05 * allowed, "{single} {long} of {allowed}");
+            assert!(single + long >= 0.75 * allowed, "{single} {long} of {allowed}");
+            assert_eq!(!spells.is_empty(), has_spells);
+            if has_spells {
+                assert!((0.35..=0.55).contains(&(long / allowed)), "{long} of {allowed}");
+                let apart = sorted_pauses(&spells);
+                assert!(
+                    apart[apart.len() * 3 / 4] > apart[apart.len() / 4] * 5 / 4,
+                    "jittered"
+                );
+            }
+            let figures = schedule.figures(20 * SECOND);
+            assert_eq!(figures.looks, looks + spells.len() as u64);
+            assert!(figures.busiest as f64 <= allowed / 20.0 * 1.05, "{figures:?}");
+        }
+    }
+
+    #[test]
     fn runs_are_no_longer_than_allowed() {
         let mut schedule = Schedule::new(1_000_000, 7, 0);
         assert_eq!(
-            schedule.plan(0, Some(FASTEST), 1_000_000),
+            schedule.plan(0, Some(FASTEST), 1_000_000, 0),
             Plan::Look(vec![0]),
             "the first one"
         );
         schedule.looked(0, FASTEST, &[0], 5_000);
-        let Plan::Look(pauses) = schedule.plan(0, Some(FASTEST), 1_000_000) else {
+        let Plan::Look(pauses) = schedule.plan(0, Some(FASTEST), 1_000_000, 0) else {
             panic!("looks")
         };
         assert!(pauses.len() > 4 && pauses.iter().map(|pause| u64::from(*pause)).sum::<u64>() <= 1_000_000);
         schedule.looked(900_000, SLOWEST, &[900_000], 1);
         assert!(matches!(
-            schedule.plan(900_000, Some(SLOWEST), 100_000),
+            schedule.plan(900_000, Some(SLOWEST), 100_000, 0),
             Plan::Wait(_)
         ));
     }

@@ -37,7 +37,7 @@ use std::{
 };
 
 pub use message::PLACES;
-pub use run::{LONGEST, LOOKS, Look, Run, wake_in_time};
+pub use run::{LONGEST, LONGEST_SPELL, LOOKS, Look, Run, wake_in_time};
 pub use serve::serve_if_asked;
 
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);

@@ -76,6 +76,7 @@ fn looks_at(pid: u32) {
         places: pairs.iter().map(place).collect(),
         between: 8,
         pauses: vec![0, 100_000, 100_000],
+        spell: 0,
     };
     let before = gputrace_reader::helper_time();
     let looks = gputrace_reader::run(&run).expect("looks");
@@ -128,6 +129,7 @@ fn does_not_answer(pid: u32, address: u64) {
         places: vec![(std::process::id(), word.as_ptr().addr() as u64), (pid, address)],
         between: 8,
         pauses: vec![0],
+        spell: 0,
     };
     let error = gputrace_reader::run(&run).expect_err("one of them does not answer");
     assert_eq!(error.kind(), ErrorKind::TimedOut);

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 const MOST: usize = 32;
 
 /// Standard errors by which the halves differ if there is a trend.
-const TREND: f64 = 2.0;
+const TREND: f64 = 1.0;
 
 /// Fewer blocks say nothing.
 const FEWEST: usize = 8;

@@ -25,6 +25,7 @@
 
 mod blocks;
 mod chain;
+mod doorbell;
 mod halves;
 mod interval;
 mod noise;
@@ -38,6 +39,7 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 
 use self::{
+    doorbell::Doorbells,
     noise::Noise,
     normal::{Normal, Solution},
     queue::Queue,
@@ -165,6 +167,9 @@ const WIDEST: f64 = 0.8;
 /// Time constant of what is remembered, ns of the looks' time: clocks change, and with them durations.
 const MEMORY: f64 = 30e9;
 
+/// So long before its time a doorbell reads the index at the earliest, ns.
+const READ_BEFORE: u64 = 500;
+
 /// Parts of the time that is gone through again whose equations are told apart.
 const BLOCKS: u64 = 32;
 
@@ -202,6 +207,10 @@ pub struct Tomograph {
     /// Classes by column, from the first one's on.
     classes: Vec<Known>,
     core: Core,
+    /// By queue: when it was looked at last, ns, and its read index then.
+    seen: HashMap<u32, (u64, u64), RandomState>,
+    /// By queue.
+    doorbells: HashMap<u32, Doorbells, RandomState>,
     /// All that came; `None` if that was too much to be remembered.
     remembered: Option<Vec<Given>>,
     /// Times of the first look, of the newest one, and of the last solution, ns.
@@ -364,6 +373,8 @@ impl Tomograph {
                     passed: Vec::new(),
                 },
             },
+            seen: HashMap::default(),
+            doorbells: HashMap::default(),
             remembered: Some(Vec::new()),
             began: 0,
             now: 0,
@@ -398,9 +409,47 @@ impl Tomograph {
         self.take(Given::Packet(queue, *packet, column));
     }
 
+    /// Takes what the doorbell of the packet at `index` saw of its queue's read index, in the order of time with looks.
+    /// `time` is when the doorbell was about to ring, ns; the read index was read just before.
+    pub fn doorbell(&mut self, queue: u32, time: u64, read_index: u64, index: u64) {
+        let left = index.saturating_sub(read_index);
+        if !self.doorbells.entry(queue).or_default().ring(left) {
+            return;
+        }
+        self.look_between(
+            queue,
+            Look {
+                time,
+                read_index,
+                write_index: index,
+                before: self.seen.get(&queue).map_or(0, |(seen, _)| *seen),
+            },
+            time.saturating_sub(READ_BEFORE),
+        );
+    }
+
     /// Takes a look at a queue, in the order of time.
     pub fn look(&mut self, queue: u32, look: &Look) {
-        self.take(Given::Look(queue, *look));
+        self.look_between(queue, *look, look.time);
+    }
+
+    /// A look that still saw the index at `at`, ns.
+    fn look_between(&mut self, queue: u32, mut look: Look, at: u64) {
+        if let Some((time, index)) = self.seen.get_mut(&queue) {
+            if look.read_index < *index {
+                return;
+            }
+            if look.read_index == *index {
+                *time = at.max(*time);
+                return;
+            }
+            if look.before > 0 {
+                // Looks and doorbells know of their own kind only.
+                look.before = look.before.max(*time).min(look.time);
+            }
+        }
+        self.seen.insert(queue, (at, look.read_index));
+        self.take(Given::Look(queue, look));
         self.now = self.now.max(look.time);
         if self.began == 0 {
             self.began = self.now;
@@ -425,6 +474,8 @@ impl Tomograph {
 
     /// Nothing more will come of a queue.
     pub fn end(&mut self, queue: u32) {
+        self.seen.remove(&queue);
+        self.doorbells.remove(&queue);
         self.take(Given::End(queue));
     }
 
@@ -594,5 +645,57 @@ impl Tomograph {
         self.core.model.normal.grow(column + 1);
         self.core.model.solution.grow(column + 1);
         Some(column)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks that were made use of: each index with the last time before at which it was not reached.
+    fn used(tomograph: &Tomograph) -> Vec<(u64, u64, u64)> {
+        let given = tomograph.remembered.iter().flatten();
+        let looks = given.filter_map(|given| match given {
+            Given::Look(_, look) => Some((look.time, look.read_index, look.before)),
+            _ => None,
+        });
+        looks.collect()
+    }
+
+    #[test]
+    fn doorbells_and_looks_know_of_each_other() {
+        let mut tomograph = Tomograph::new();
+        let look = |time, read_index, before| Look {
+            time,
+            read_index,
+            write_index: 20,
+            before,
+        };
+        // So many are judged before one counts.
+        for time in 0..64 {
+            tomograph.doorbell(0, time, 4, 5 + time);
+            tomograph.doorbell(1, time, 2, 5 + time);
+        }
+        tomograph.look(0, &look(10_000, 4, 0));
+        tomograph.doorbell(0, 20_000, 4, 10);
+        tomograph.look(0, &look(30_000, 6, 10_000));
+        tomograph.doorbell(0, 40_000, 7, 11);
+        // Read before, written down later.
+        tomograph.doorbell(0, 41_000, 6, 12);
+        tomograph.doorbell(0, 50_000, 7, 13);
+        tomograph.look(0, &look(60_000, 7, 30_000));
+        tomograph.doorbell(0, 70_000, 9, 14);
+        tomograph.doorbell(1, 80_000, 3, 5);
+        assert_eq!(
+            used(&tomograph),
+            [
+                (10_000, 4, 0),
+                // The doorbell read the index up to half a us earlier.
+                (30_000, 6, 19_500),
+                (40_000, 7, 30_000),
+                (70_000, 9, 60_000),
+                (80_000, 3, 0),
+            ]
+        );
     }
 }

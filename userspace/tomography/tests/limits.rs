@@ -16,6 +16,8 @@ use simulator::{Duration, Launch, Order, Random, Scenario, given};
 enum Step {
     Packet(u32, Packet),
     Look(u32, Look),
+    /// Time, read index and the packet's own.
+    Doorbell(u32, u64, u64, u64),
     End(u32),
     Solve,
 }
@@ -63,6 +65,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         10 => (0..2_u32, packet()).prop_map(|(queue, packet)| Step::Packet(queue, packet)),
         10 => (0..2_u32, look()).prop_map(|(queue, look)| Step::Look(queue, look)),
+        5 => (0..2_u32, time(), 0..200_u64, any::<u64>())
+            .prop_map(|(queue, time, read, index)| Step::Doorbell(queue, time, read, index)),
         1 => (0..2_u32).prop_map(Step::End),
         1 => Just(Step::Solve),
     ]
@@ -100,6 +104,10 @@ proptest! {
                         let index = indices[*queue as usize];
                         (look.time, look.read_index, look.before) = (now, index / 2, now - 50_000);
                     }
+                    Step::Doorbell(queue, time, read, index) => {
+                        let next = indices[*queue as usize];
+                        (*time, *read, *index) = (now, next * 2 / 3, next);
+                    }
                     Step::End(_) | Step::Solve => {}
                 }
             }
@@ -109,6 +117,7 @@ proptest! {
             match step {
                 Step::Packet(queue, packet) => tomograph.packet(*queue, packet),
                 Step::Look(queue, look) => tomograph.look(*queue, look),
+                Step::Doorbell(queue, time, read, index) => tomograph.doorbell(*queue, *time, *read, *index),
                 Step::End(queue) => tomograph.end(*queue),
                 Step::Solve => tomograph.solve(),
             }

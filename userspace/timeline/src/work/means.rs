@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
-use gputrace_abi::gpu::{QueueState, queue_reason};
+use gputrace_abi::gpu::{self, QueueState, queue_reason};
 use gputrace_tomography::{Exact, Look, Packet, Task, Tomograph};
 
 use super::{
@@ -93,6 +93,14 @@ impl Means {
             before: state.looked,
         };
         self.tomograph(queue).look(queue.number, &look);
+    }
+
+    /// Takes note of what a packet's doorbell saw of the queue.
+    pub(crate) fn doorbell(&mut self, queue: &QueueInfo, packet: &gpu::Packet) {
+        if !self.is_complete {
+            let tomograph = self.tomograph(queue);
+            tomograph.doorbell(queue.number, packet.time, packet.read_index, packet.index);
+        }
     }
 
     /// Takes note of a packet of which all is known that ever will be; its class, if it is a dispatch.

@@ -48,7 +48,7 @@ use self::{
     kernels::Kernels,
     knowledge::{Collected, Knowledge, Losses},
     means::{Key, Means},
-    packet::Kind,
+    packet::{Aql, Kind},
     place::Placed,
     queue::{Inserted, LAST_LOOK, Queue, Settle, Settled},
     records::{Due, Records},
@@ -388,6 +388,10 @@ impl Work {
         let losses = self.knowledge.losses(packet.time, packet.time) > Losses::None;
         let inserted = queue.insert(packet, origin, losses);
         queue.sample(packet.read_index, packet.time, 0);
+        // Those with signals have exact times, or none for good reasons.
+        if Aql(packet.packet).signal() == 0 {
+            self.means.doorbell(&queue.info, packet);
+        }
         if inserted == Inserted::Known {
             self.duplicates += 1;
             return;

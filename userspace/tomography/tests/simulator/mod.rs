@@ -82,6 +82,8 @@ pub enum Order {
 pub enum Launch {
     /// As fast as the ring takes it: so many ahead.
     Ahead(usize),
+    /// Until so much work is ahead, us; then again when half of it is done, by the program's own reckoning.
+    Worth(f64),
     /// So many at once, then waits for the last one and this long, us.
     Bursts { count: usize, pause: f64 },
     /// So many us apart, at random or evenly.
@@ -105,6 +107,10 @@ pub struct Scenario {
     pub step: u64,
     /// Time between looks, us, and how much of it is random.
     pub looks: (f64, f64),
+    /// Spells: how long one is, us (0 for none), the time between looks in it, and from one to the next on the average.
+    pub spell: (f64, f64, f64),
+    /// Whether each submission is a look, too.
+    pub doorbells: bool,
     /// Of so many packets one has exact times; 0 for none.
     pub exact: u64,
 }
@@ -122,6 +128,8 @@ impl Default for Scenario {
             latency: (6.0, 2.0),
             step: 1,
             looks: (1000.0, 0.2),
+            spell: (0.0, 3.0, 60_000.0),
+            doorbells: true,
             exact: 0,
         }
     }
@@ -219,6 +227,8 @@ impl Outcome {
 pub enum Given {
     Packet(u32, Packet),
     Look(u32, Look),
+    /// What a packet's doorbell saw.
+    Doorbell(u32, Look),
 }
 
 impl Given {
@@ -226,6 +236,9 @@ impl Given {
         match self {
             Self::Packet(queue, packet) => tomograph.packet(*queue, packet),
             Self::Look(queue, look) => tomograph.look(*queue, look),
+            Self::Doorbell(queue, look) => {
+                tomograph.doorbell(*queue, look.time, look.read_index, look.write_index);
+            }
         }
     }
 }
@@ -255,6 +268,7 @@ fn seen(scenario: &Scenario, seed: u64) -> (Vec<(u64, Given)>, Truth) {
         // Nobody saw the beginning.
         let first = random.below(1_000) as u64;
         let mut end = 0.0;
+        let mut reckoned = 0.0_f64;
         let mut next_launch = random.unit() * 1_000.0;
         for place in 0.. {
             let submitted = match scenario.launch {
@@ -262,6 +276,14 @@ fn seen(scenario: &Scenario, seed: u64) -> (Vec<(u64, Given)>, Truth) {
                     let room = begins.len().checked_sub(depth).map_or(0.0, |at| begins[at]);
                     let launch = (room + 3.0).max(next_launch);
                     next_launch = launch + 2.0 + random.exponential(1.0);
+                    launch
+                }
+                Launch::Worth(ahead) => {
+                    if reckoned > next_launch + ahead {
+                        next_launch = reckoned - ahead / 2.0;
+                    }
+                    let launch = next_launch;
+                    next_launch += 6.0 + random.exponential(2.0);
                     launch
                 }
                 Launch::Bursts { count, pause } => {
@@ -297,6 +319,7 @@ fn seen(scenario: &Scenario, seed: u64) -> (Vec<(u64, Given)>, Truth) {
             }
             let duration = scenario.classes[class].draw(&mut random, begin / stop);
             end = begin + duration;
+            reckoned = reckoned.max(submitted) + duration + scenario.gap.0;
             truth[class].0 += 1;
             truth[class].1 += duration;
             begins.push(begin);
@@ -326,31 +349,51 @@ fn seen(scenario: &Scenario, seed: u64) -> (Vec<(u64, Given)>, Truth) {
                 reports.push((*begin, consumed));
             }
         }
-        let (mut time, mut report, mut shown, mut before) = (0.0, 0, None, 0.0);
-        let (mut written, every) = (0, scenario.looks.0);
+        let mut watched = Vec::new();
+        let mut time = 0.0;
         while time < stop {
-            time += every * (1.0 + scenario.looks.1 * (random.unit() - 0.5) * 2.0);
-            while reports.get(report + 1).is_some_and(|next| next.0 <= time) {
-                report += 1;
-            }
-            while submissions
-                .get(written)
-                .is_some_and(|submitted| *submitted <= time)
-            {
-                written += 1;
-            }
-            let index = reports[report].1;
-            if shown != Some(index) {
+            time += scenario.looks.0 * (1.0 + scenario.looks.1 * (random.unit() - 0.5) * 2.0);
+            watched.push(time);
+        }
+        let (length, within, every) = scenario.spell;
+        let mut time = if length > 0.0 { 0.0 } else { stop };
+        while time < stop {
+            time += every * (0.5 + random.unit());
+            watched.extend((0..(length / within) as u32).map(|number| time + f64::from(number) * within));
+        }
+        watched.sort_by(f64::total_cmp);
+        let changes = |times: Vec<f64>| {
+            let (mut report, mut written, mut shown, mut before) = (0, 0, None, 0.0);
+            let mut looks = Vec::new();
+            for time in times {
+                while reports.get(report + 1).is_some_and(|next| next.0 <= time) {
+                    report += 1;
+                }
+                while submissions
+                    .get(written)
+                    .is_some_and(|submitted| *submitted <= time)
+                {
+                    written += 1;
+                }
+                let index = reports[report].1;
+                let is_new = shown != Some(index);
                 let look = Look {
                     time: ns(time),
                     read_index: index,
                     write_index: first + written as u64,
                     before: if shown.is_none() { 0 } else { ns(before) },
                 };
-                given.push((ns(time), Given::Look(queue as u32, look)));
-                shown = Some(index);
+                looks.push((look, is_new));
+                (shown, before) = (Some(index), time);
             }
-            before = time;
+            looks
+        };
+        let watched = changes(watched).into_iter().filter(|(_, is_new)| *is_new);
+        given.extend(watched.map(|(look, _)| (look.time, Given::Look(queue as u32, look))));
+        if scenario.doorbells {
+            for (look, _) in changes(submissions.clone()) {
+                given.push((look.time, Given::Doorbell(queue as u32, look)));
+            }
         }
     }
     given.sort_by_key(|(time, _)| *time);
