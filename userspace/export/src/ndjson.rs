@@ -237,6 +237,7 @@ impl<W: Write> NdjsonWriter<W> {
                 "agent": info.node_id,
                 "packets": info.packets,
                 "kfd_queue_id": info.kfd_id,
+                "before_recording": info.is_older,
             })),
             Event::CodeObject(info) => self.value(&json!({
                 "type": "code_object",

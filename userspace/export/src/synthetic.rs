@@ -180,6 +180,7 @@ pub fn events() -> Vec<Event> {
             node_id: Some(node_id),
             packets: 1024,
             kfd_id: None,
+            is_older: false,
         }));
     }
     events.extend([(1, "_Z3addPfS_", "add(float*, float*)", 600), (2, "hang", "", 0)].map(kernel));

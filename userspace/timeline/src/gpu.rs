@@ -190,6 +190,8 @@ pub struct QueueInfo {
     pub packets: u32,
     /// The driver's number of it, if its creation was traced (`AMDKFD_IOC_CREATE_QUEUE`, joined by the ring's address).
     pub kfd_id: Option<u32>,
+    /// Whether it is older than the recording: nobody knows which packets were executed before the first one here.
+    pub is_older: bool,
 }
 
 /// A kernel that dispatches refer to.

@@ -177,6 +177,15 @@ impl Busy {
         }
     }
 
+    /// Something may have been executed all this time, from and to, ns: a queue that is older than the recording was at
+    /// work, and nobody knows on what.
+    pub(super) fn unseen(&mut self, from: u64, to: u64) {
+        if from < to {
+            let gaps = &mut self.sure_gaps;
+            self.most.add(from, to, |last, begin| gaps.add(last, begin));
+        }
+    }
+
     /// Settles what is open; nothing comes after this. `stopped` is when the recording stopped, ns.
     pub(super) fn finish(&mut self, stopped: u64) {
         let (gaps, sure_gaps) = (&mut self.gaps, &mut self.sure_gaps);

@@ -4,7 +4,7 @@
 //! busy times and depths are estimates with a range. Everything else is counted by quality. Memory is bounded: what comes very late counts less, and
 //! the text says how often that happened.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::Recording;
@@ -298,12 +298,17 @@ pub(super) struct GpuUse {
     pub(super) since_submission: Durations,
     unfinished: HashMap<Place, Waiting>,
     pub(super) unfinished_work: u64,
+    /// When the recording began, ns `CLOCK_BOOTTIME`.
+    began: u64,
+    /// Queues that are older than the recording and have had no dispatch yet.
+    older: HashSet<u32>,
 }
 
 impl GpuUse {
     pub(super) fn recording(&mut self, recording: &Recording) {
         let asked = |domain: &Domain| recording.domains.iter().any(|name| name == domain.name());
         self.asked = [Domain::KernelDispatch, Domain::MemoryCopy].iter().any(asked);
+        self.began = recording.clocks.boottime;
     }
 
     /// Whether there is anything to say.
@@ -323,6 +328,9 @@ impl GpuUse {
             Event::Dispatch(dispatch) => self.dispatch(dispatch),
             Event::Copy(copy) => self.copy(copy),
             Event::KernelClass(_) => self.classes.event(event),
+            Event::Queue(queue) if queue.is_older => {
+                self.older.insert(queue.number);
+            }
             _ => {}
         }
     }
@@ -350,7 +358,11 @@ impl GpuUse {
         }
         let name = time.unfinished.then(|| name.into_owned());
         self.kernel_qualities.add(time.quality);
-        self.agents.entry(node).or_default().add(time);
+        let agent = self.agents.entry(node).or_default();
+        if self.older.remove(&dispatch.queue) {
+            agent.unseen(self.began, Reach::of(time).most.0);
+        }
+        agent.add(time);
         if time.quality == Quality::Exact {
             let Origin {
                 tid, time: submitted, ..
@@ -480,7 +492,7 @@ impl GpuUse {
 
 #[cfg(test)]
 mod tests {
-    use gputrace_timeline::synthetic::call;
+    use gputrace_timeline::{gpu::QueueInfo, synthetic::call};
 
     use super::*;
     use crate::synthetic::{START, dispatch, exact, submitted};
@@ -544,6 +556,34 @@ mod tests {
         let in_order = used(&[(0, 100), (50, 150), (150, 200), (500, 600), (700, 800)]);
         assert_eq!(in_order.queues[&0].depth().mean(), depth.mean());
         assert_eq!(depth.mean(), (450.0 + 4.0 * 20.0) / (200.0 + 2.0 * 120.0));
+    }
+
+    /// What an older queue executed before its first dispatch here may have kept the GPU busy.
+    #[test]
+    fn what_nobody_saw_of_older_queues_is_in_the_range() {
+        let range = |is_older| {
+            let mut gpu = GpuUse {
+                began: START,
+                ..GpuUse::default()
+            };
+            gpu.event(&Event::Queue(QueueInfo {
+                number: 0,
+                pid: 100,
+                id: 7,
+                node_id: Some(1),
+                packets: 64,
+                kfd_id: None,
+                is_older,
+            }));
+            for (id, begin) in [(1, 300), (2, 900)] {
+                let time = exact(START + begin, START + begin + 50);
+                gpu.event(&Event::Dispatch(Box::new(dispatch(id, START + begin, time))));
+            }
+            gpu.finish(START + 1000);
+            gpu.agents[&Some(1)].range()
+        };
+        assert_eq!(range(false), (100, 100));
+        assert_eq!(range(true), (100, 400));
     }
 
     #[test]

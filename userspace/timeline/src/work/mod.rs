@@ -342,6 +342,8 @@ impl Work {
             .knowledge
             .queue(packet.pid, packet.queue, packet.queue_id, packet.time);
         let of_driver = of_driver.map(|queue| (queue.id, self.knowledge.node_of_gpu(queue.gpu_id)));
+        let lost = self.knowledge.losses(0, packet.time) > Losses::None;
+        let since_creation = packet.index == 0 || packet.flags & packet_flags::SINCE_CREATION != 0;
         let info = QueueInfo {
             number,
             pid: packet.pid,
@@ -351,10 +353,11 @@ impl Work {
                 .or(of_driver.and_then(|(_, node)| node)),
             packets: packet.ring_packets,
             kfd_id: of_driver.map(|(id, _)| id),
+            is_older: !since_creation && !lost,
         };
         let mut queue = Queue::new(info, packet.time, reuses);
         // What comes first may be among what was lost.
-        queue.from_first = self.knowledge.losses(0, packet.time) > Losses::None;
+        queue.from_first = lost;
         self.queues.push(queue);
         events.push_back(Event::Queue(info));
         number

@@ -185,6 +185,7 @@ mod tests {
             node_id: Some(1),
             packets: 64,
             kfd_id: None,
+            is_older: false,
         }
     }
 
