@@ -169,3 +169,13 @@ fn full_rings_and_expensive_probes_are_told_with_what_helps() {
         ],
     );
 }
+
+#[test]
+fn a_program_that_is_killed_is_told_with_the_signal() {
+    let Some(bench) = Bench::privileged() else { return };
+    let mut command = bench.gputrace(&bench.outputs(0));
+    command.args(["--", "sh", "-c", "kill -SEGV $$"]);
+    let (status, stderr) = Running::start("gputrace", &mut command).fail();
+    assert_eq!(status, 128 + 11, "{stderr}");
+    assert_has(&stderr, &["the program was killed by signal 11 (SIGSEGV)"]);
+}

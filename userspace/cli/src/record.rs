@@ -238,6 +238,16 @@ fn place(args: &OutputArgs) -> (PathBuf, Option<String>) {
 
 /// Tells what was recorded: never success in silence, never silence about losses.
 fn report(finished: &Finished, args: &OutputArgs) {
+    // Whoever presses Ctrl-C knows.
+    if let Some(status) = finished.program.filter(|status| status.signal().is_some())
+        && finished.reason != EndReason::Interrupted
+    {
+        let status = status.to_string();
+        say(&format!(
+            "the program was killed by signal {}",
+            status.trim_start_matches("signal: ")
+        ));
+    }
     export::report(&finished.outputs, args);
     if finished.capture_failure.is_some() {
         // The account is behind what was recorded; what the outputs say is all that is known.
