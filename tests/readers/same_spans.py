@@ -162,6 +162,23 @@ def of_json(path: Path) -> Counter[str]:
     return Counter({key: found.get(key, 0) for key in keys})
 
 
+def of_parquet(prefix: Path) -> tuple[Counter[str], Streams] | None:
+    found = other_script("parquet_check.py", prefix)
+    if found is None:
+        return None
+    counts: Counter[str] = Counter()
+    for category, count in found["calls"].items():
+        counts[group(category)] += count
+    for table, key in (("kernels", "kernel_dispatch"), ("copies", "memory_copy")):
+        for quality, count in found[table].items():
+            counts[key if quality in REAL else f"untimed {key}"] += count
+    for category, count in found["events"].items():
+        if category.lower() in MEMORY:
+            counts[category.lower()] += count
+    streams = ((kind, tuple(what) if isinstance(what, list) else what, stream) for kind, what, stream in found["streams"])
+    return counts, Counter(streams)
+
+
 def of_otf2(path: Path) -> Counter[str] | None:
     # The module comes with the system's Python.
     found = other_script("otf2_check.py", path, "/usr/bin/python3")
@@ -185,6 +202,9 @@ def main() -> int:
         path = directory / f"{name}_results.{extension}"
         if path.exists():
             found[extension] = read(path)
+    parquet = of_parquet(directory / name) if (directory / f"{name}_calls.parquet").exists() else None
+    if parquet is not None:
+        found["parquet"] = parquet[0]
     formats = {extension: counts for extension, counts in found.items() if counts is not None}
     if len(formats) < 2:
         print("there are no two formats to compare", file=sys.stderr)
@@ -207,6 +227,7 @@ def main() -> int:
     for extension, read_streams in (("json", streams_of_json), ("db", streams_of_rocpd)):
         path = directory / f"{name}_results.{extension}"
         streams[extension] = read_streams(path) if path.exists() else None
+    streams["parquet"] = parquet[1] if parquet is not None else None
     known = {extension: found for extension, found in streams.items() if found is not None}
     first = next(iter(known), None)
     for extension, found in known.items():

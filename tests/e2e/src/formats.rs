@@ -14,8 +14,8 @@ use gputrace_abi::domain::Domain;
 use crate::{bench::skipped, trace::Trace};
 
 /// Formats, and how many of them must have been read: OTF2's library, or its reader, may be missing.
-const FORMATS: &str = "csv,ndjson,pftrace,rocpd,json,otf2";
-const LEAST: usize = 5;
+const FORMATS: &str = "csv,ndjson,pftrace,rocpd,json,parquet,otf2";
+const LEAST: usize = 6;
 
 /// Calls that rocprofv3 has a file for. JSON has the others in one array.
 const ROCPROFV3S: [&str; 6] = [

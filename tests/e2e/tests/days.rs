@@ -78,7 +78,9 @@ fn an_idle_week_is_exported_in_little_memory() {
     assert!(size < 50 << 20, "{size} bytes of capture");
     let mut export = Command::new(bench.gputrace_bare().get_program());
     export.arg("export").arg(&capture).current_dir(bench.path());
-    export.args(["-f", "csv", "json", "ndjson", "pftrace", "rocpd", "otf2"]);
+    export.args([
+        "-f", "csv", "json", "ndjson", "pftrace", "rocpd", "parquet", "otf2",
+    ]);
     Running::start("gputrace export", &mut export).finish();
     let most = most_memory();
     eprintln!("{size} bytes of capture, {most} bytes of memory");

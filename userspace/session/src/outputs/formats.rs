@@ -12,6 +12,7 @@ use gputrace_export::{
     text::TextExporter,
 };
 use gputrace_otf2::Otf2Exporter;
+use gputrace_parquet::ParquetExporter;
 use gputrace_perfetto::{PerfettoExporter, PerfettoOptions};
 use gputrace_rocpd::RocpdExporter;
 
@@ -58,7 +59,7 @@ impl Beginning<'_> {
 }
 
 /// All formats, in the order in which the help text lists them.
-static ROWS: [Row; 7] = [
+static ROWS: [Row; 8] = [
     Row {
         name: "pftrace",
         help: "Perfetto trace",
@@ -151,6 +152,21 @@ static ROWS: [Row; 7] = [
                 &to.results("ndjson"),
             )?))
         },
+    },
+    Row {
+        name: "parquet",
+        help: "Apache Parquet, a file for each table",
+        files: &[
+            "_calls.parquet",
+            "_kernels.parquet",
+            "_copies.parquet",
+            "_events.parquet",
+            "_losses.parquet",
+        ],
+        config_key: None,
+        live: None,
+        check: nothing_needed,
+        begin: |to| Ok(Box::new(ParquetExporter::new(to.directory, to.name))),
     },
     Row {
         name: "text",

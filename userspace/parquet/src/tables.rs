@@ -1,0 +1,267 @@
+//! The tables: their columns, one row each.
+
+use gputrace_abi::{counters::DropReason, domain::Domain};
+use gputrace_capture::{
+    gpu::{AgentKind, Kernel},
+    ledger::{Ledger, LedgerRow},
+};
+use gputrace_export::{
+    Functions,
+    gpu::{Gpus, queue_id},
+    lengths::Length,
+};
+use gputrace_timeline::{
+    args,
+    event::{Call, CallEnd},
+    gpu::{Copy, Dispatch, GpuTime, Origin},
+    observation::Observation,
+};
+use serde_json::{Map, Value};
+
+use crate::table::{Cell, Kind};
+
+/// What rows refer to.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// Functions by number.
+    pub functions: Functions,
+    /// Agents, queues, kernels, streams.
+    pub gpus: Gpus,
+}
+
+/// A column: its name, what it holds, and where its values come from.
+pub type Column<T> = (&'static str, Kind, for<'a> fn(&'a T, &'a Known) -> Cell<'a>);
+
+use Kind::{Flag, Number, Text};
+
+/// Calls: the columns of rocpd's view `regions`.
+pub const CALLS: &[Column<Call>] = &[
+    ("category", Text, |call, _| category(call.domain).into()),
+    ("name", Text, |call, known| {
+        known.functions.name(call.function).into()
+    }),
+    ("pid", Number, |call, _| call.pid.into()),
+    ("tid", Number, |call, _| call.tid.into()),
+    ("start", Number, |call, _| call.begin.into()),
+    ("end", Number, |call, _| call.end.into()),
+    ("duration", Number, |call, _| {
+        call.end.saturating_sub(call.begin).into()
+    }),
+    ("stack_id", Number, |call, _| call.correlation.into()),
+    ("parent_stack_id", Number, |call, _| call.parent.into()),
+    ("corr_id", Number, |call, _| call.external.into()),
+    ("depth", Number, |call, _| u64::from(call.depth).into()),
+    ("cpu", Number, |call, _| call.cpu.into()),
+    ("args", Text, |call, known| arguments(call, known).into()),
+    ("result", Text, |call, known| {
+        let info = known.functions.get(call.function);
+        let value = info.and_then(|info| args::returned(info, call));
+        value.map(|value| value.to_string()).into()
+    }),
+    ("unfinished", Text, |call, _| {
+        match call.how {
+            CallEnd::Returned(_) => None,
+            CallEnd::ThreadExited => Some("thread_exited"),
+            CallEnd::Executed => Some("process_executed"),
+            CallEnd::RecordingStopped => Some("recording_stopped"),
+        }
+        .into()
+    }),
+];
+
+/// Dispatches: the columns of rocpd's view `kernels`, and how well the times are known.
+pub const KERNELS: &[Column<Dispatch>] = &[
+    ("tid", Number, |one, _| one.origin.tid.into()),
+    ("category", Text, |_, _| Domain::KernelDispatch.name().into()),
+    ("name", Text, |one, known| known.gpus.kernel_name(one).into()),
+    ("pid", Number, |one, _| one.origin.pid.into()),
+    ("agent_abs_index", Number, |one, known| {
+        agent(known.gpus.node_of(one), known)
+    }),
+    ("agent_type", Text, |one, known| {
+        agent_type(known.gpus.node_of(one), known)
+    }),
+    ("kernel_id", Number, |one, known| known.gpus.kernel_id(one).into()),
+    ("dispatch_id", Number, |one, _| one.id.into()),
+    ("stream_id", Number, |one, known| stream(&one.origin, known)),
+    ("queue_id", Number, |one, _| queue_id(one.queue).into()),
+    ("start", Number, |one, _| one.time.begin.into()),
+    ("end", Number, |one, _| one.time.end.into()),
+    ("duration", Number, |one, _| duration(&one.time)),
+    ("grid_x", Number, |one, _| one.grid[0].into()),
+    ("grid_y", Number, |one, _| one.grid[1].into()),
+    ("grid_z", Number, |one, _| one.grid[2].into()),
+    ("workgroup_x", Number, |one, _| one.workgroup[0].into()),
+    ("workgroup_y", Number, |one, _| one.workgroup[1].into()),
+    ("workgroup_z", Number, |one, _| one.workgroup[2].into()),
+    ("lds_size", Number, |one, known| {
+        known.gpus.lds_block_size(one).into()
+    }),
+    ("scratch_size", Number, |one, _| one.private_size.into()),
+    ("vgpr_count", Number, |one, known| {
+        kernel(one, known, |kernel| kernel.arch_vgpr_count)
+    }),
+    ("accum_vgpr_count", Number, |one, known| {
+        kernel(one, known, |kernel| kernel.accum_vgpr_count)
+    }),
+    ("sgpr_count", Number, |one, known| {
+        kernel(one, known, |kernel| kernel.sgpr_count)
+    }),
+    ("stack_id", Number, |one, _| one.origin.innermost.into()),
+    ("outermost_stack_id", Number, |one, _| one.origin.outermost.into()),
+    ("corr_id", Number, |one, _| one.origin.external.into()),
+    ("packet_index", Number, |one, _| one.index.into()),
+    ("kernel_object", Number, |one, _| one.kernel_object.into()),
+    ("submit", Number, |one, _| one.origin.time.into()),
+    ("quality", Text, |one, _| one.time.quality.name().into()),
+    ("unfinished", Flag, |one, _| one.time.unfinished.into()),
+    ("start_earliest", Number, |one, _| {
+        one.time.begin_window.earliest.into()
+    }),
+    ("start_latest", Number, |one, _| {
+        one.time.begin_window.latest.into()
+    }),
+    ("end_earliest", Number, |one, _| {
+        one.time.end_window.earliest.into()
+    }),
+    ("end_latest", Number, |one, _| one.time.end_window.latest.into()),
+    ("kernel_class", Number, |one, _| {
+        one.time.estimate.map(|estimate| estimate.class).into()
+    }),
+    ("estimate_error", Number, |one, _| {
+        one.time.estimate.map(|estimate| estimate.error).into()
+    }),
+];
+
+/// Copies: the columns of rocpd's view `memory_copies`, and how well the times are known.
+pub const COPIES: &[Column<Copy>] = &[
+    ("category", Text, |_, _| Domain::MemoryCopy.name().into()),
+    ("pid", Number, |one, _| one.origin.pid.into()),
+    ("tid", Number, |one, _| one.origin.tid.into()),
+    ("start", Number, |one, _| one.time.begin.into()),
+    ("end", Number, |one, _| one.time.end.into()),
+    ("duration", Number, |one, _| duration(&one.time)),
+    ("name", Text, |one, _| one.direction.name().into()),
+    ("stream_id", Number, |one, known| stream(&one.origin, known)),
+    ("size", Number, |one, _| one.bytes.into()),
+    ("dst_agent_abs_index", Number, |one, known| {
+        agent(one.destination_node, known)
+    }),
+    ("dst_agent_type", Text, |one, known| {
+        agent_type(one.destination_node, known)
+    }),
+    ("dst_address", Number, |one, _| one.destination.into()),
+    ("src_agent_abs_index", Number, |one, known| {
+        agent(one.source_node, known)
+    }),
+    ("src_agent_type", Text, |one, known| {
+        agent_type(one.source_node, known)
+    }),
+    ("src_address", Number, |one, _| one.source.into()),
+    ("stack_id", Number, |one, _| one.origin.innermost.into()),
+    ("outermost_stack_id", Number, |one, _| one.origin.outermost.into()),
+    ("corr_id", Number, |one, _| one.origin.external.into()),
+    ("engine_mask", Number, |one, _| one.engine.into()),
+    ("submit", Number, |one, _| one.origin.time.into()),
+    ("quality", Text, |one, _| one.time.quality.name().into()),
+    ("unfinished", Flag, |one, _| one.time.unfinished.into()),
+    ("start_earliest", Number, |one, _| {
+        one.time.begin_window.earliest.into()
+    }),
+    ("start_latest", Number, |one, _| {
+        one.time.begin_window.latest.into()
+    }),
+    ("end_earliest", Number, |one, _| {
+        one.time.end_window.earliest.into()
+    }),
+    ("end_latest", Number, |one, _| one.time.end_window.latest.into()),
+];
+
+/// What the kernel and the driver did.
+pub const EVENTS: &[Column<Observation>] = &[
+    ("category", Text, |one, _| category(one.domain).into()),
+    ("name", Text, |one, _| one.name.as_ref().into()),
+    ("pid", Number, |one, _| one.whose.pid.into()),
+    ("tid", Number, |one, _| one.whose.tid.into()),
+    ("gpu_id", Number, |one, _| one.whose.gpu_id.into()),
+    ("start", Number, |one, _| one.begin.into()),
+    ("end", Number, |one, _| one.end.into()),
+    ("duration", Number, |one, _| {
+        one.end.saturating_sub(one.begin).into()
+    }),
+    ("unfinished", Flag, |one, _| one.is_open.into()),
+    ("fields", Text, |one, _| {
+        let fields = one.fields.iter();
+        let fields = fields.map(|field| (field.name.to_string(), Value::from(field.value.to_string())));
+        Value::Object(fields.collect::<Map<_, _>>()).to_string().into()
+    }),
+];
+
+/// The columns of the account of losses, of which each reason is one.
+#[must_use]
+pub fn loss_columns() -> Vec<(String, Kind)> {
+    let mut columns = vec![("domain".to_owned(), Text)];
+    columns.extend(["seen", "written", "unfinished"].map(|name| (name.to_owned(), Number)));
+    let reasons = DropReason::ALL.iter();
+    columns.extend(reasons.map(|reason| (format!("dropped_{}", reason.name()), Number)));
+    columns.extend(["lost", "unaccounted"].map(|name| (name.to_owned(), Number)));
+    columns.push(("complete".to_owned(), Flag));
+    columns
+}
+
+/// The row of a domain, over all CPUs.
+#[must_use]
+pub fn loss(row: &LedgerRow, complete: bool) -> Vec<Cell<'static>> {
+    let mut cells = vec![Cell::from(Ledger::domain_name(row.domain))];
+    cells.extend([row.seen, row.written, row.unfinished].map(Cell::Number));
+    cells.extend(
+        DropReason::ALL
+            .iter()
+            .map(|reason| row.dropped_for(*reason).into()),
+    );
+    cells.push(row.lost().into());
+    // It is never negative: what was written was seen.
+    cells.push(u64::try_from(row.imbalance()).ok().into());
+    cells.push(complete.into());
+    cells
+}
+
+fn category(domain: u8) -> String {
+    Domain::from_id(domain).map_or_else(|| Ledger::domain_name(domain), |domain| domain.name().to_owned())
+}
+
+/// The arguments as a JSON object of texts, as other formats show them.
+fn arguments(call: &Call, known: &Known) -> Option<String> {
+    let info = known.functions.get(call.function)?;
+    let values =
+        args::decoded(info, call).map(|(name, value)| (name.to_owned(), Value::from(value.to_string())));
+    let values: Map<String, Value> = values.collect();
+    (!values.is_empty()).then(|| Value::Object(values).to_string())
+}
+
+fn agent<'a>(node: Option<u32>, known: &Known) -> Cell<'a> {
+    let info = node.and_then(|node| known.gpus.agent(node));
+    info.map(|info| u64::from(info.absolute_index)).into()
+}
+
+fn agent_type<'a>(node: Option<u32>, known: &Known) -> Cell<'a> {
+    let info = node.and_then(|node| known.gpus.agent(node));
+    info.map(|info| match info.agent.kind {
+        AgentKind::Cpu => "CPU",
+        AgentKind::Gpu => "GPU",
+    })
+    .into()
+}
+
+fn stream<'a>(origin: &Origin, known: &Known) -> Cell<'a> {
+    known.gpus.stream(origin.pid, origin.stream).into()
+}
+
+/// How long it took; null where nothing tells.
+fn duration<'a>(time: &GpuTime) -> Cell<'a> {
+    Length::of(time).map(|length| length.ns).into()
+}
+
+fn kernel<'a>(dispatch: &Dispatch, known: &Known, what: fn(&Kernel) -> u32) -> Cell<'a> {
+    known.gpus.kernel(dispatch).map(|info| what(&info.kernel)).into()
+}
