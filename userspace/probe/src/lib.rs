@@ -6,7 +6,7 @@
 //!   libbpf because only that attaches hundreds of functions with one `uprobe_multi` link, which is
 //!   there in milliseconds and, above all, gone in milliseconds.
 //! * [`ioctls::Ioctls`] are programs of the same object on requests to the driver, loaded when they are asked for;
-//!   [`sched::Sched`] others on the scheduling of traced threads, and [`trace::Tracing`] one on any tracepoint.
+//!   [`sched::Sched`] others on the scheduling of traced threads, and [`tracepoint::Tracing`] one on any tracepoint.
 //! * [`tasks::Tasks`] is the user half of `ebpf/kernel`: programs on kernel tracepoints, loaded with aya.
 //!
 //! How probes get onto functions is behind the trait [`attach::Backend`]: [`attach::UprobeMulti`]
