@@ -22,7 +22,7 @@ except ImportError as error:
     print(f"pyarrow is missing: {error}", file=sys.stderr)
     sys.exit(77)
 
-NUMBER, TEXT, FLAG = arrow.uint64(), arrow.string(), arrow.bool_()
+NUMBER, SIGNED, TEXT, FLAG = arrow.uint64(), arrow.int64(), arrow.string(), arrow.bool_()
 # What scripts name in their queries. There are more.
 COLUMNS = {
     "calls": {"category": TEXT, "name": TEXT, "pid": NUMBER, "tid": NUMBER, "start": NUMBER, "end": NUMBER,
@@ -36,7 +36,7 @@ COLUMNS = {
                "dst_agent_abs_index": NUMBER, "src_agent_abs_index": NUMBER, "stream_id": NUMBER},
     "events": {"category": TEXT, "name": TEXT, "pid": NUMBER, "start": NUMBER, "end": NUMBER, "fields": TEXT},
     "losses": {"domain": TEXT, "seen": NUMBER, "written": NUMBER, "unfinished": NUMBER, "lost": NUMBER,
-               "unaccounted": NUMBER, "complete": FLAG},
+               "unaccounted": SIGNED, "complete": FLAG},
 }
 
 
@@ -50,8 +50,10 @@ def check(prefix: str) -> dict[str, object]:
                 raise ValueError(f"{name}.{column} is {table.schema.field(column).type}, not {kind}")
     for row in tables["losses"].to_pylist():
         dropped = sum(count for column, count in row.items() if column.startswith("dropped_"))
-        if row["lost"] != dropped or row["seen"] != row["written"] + row["unfinished"] + dropped + (row["unaccounted"] or 0):
+        if row["lost"] != dropped or row["seen"] != row["written"] + row["unfinished"] + dropped + row["unaccounted"]:
             raise ValueError(f"the account does not balance: {row}")
+        if row["complete"] and row["unaccounted"] != 0:
+            raise ValueError(f"what was seen is neither written nor lost: {row}")
     for name in ("calls", "kernels", "copies", "events"):
         for row in tables[name].select(["start", "end"]).to_pylist():
             if row["end"] < row["start"]:
@@ -64,6 +66,7 @@ def check(prefix: str) -> dict[str, object]:
         "copies": Counter(tables["copies"]["quality"].to_pylist()),
         "events": Counter(tables["events"]["category"].to_pylist()),
         "losses": tables["losses"].num_rows,
+        "kernel_ns": sum(row["end"] - row["start"] for row in timed(tables["kernels"])),
         "streams": streams,
     }
 

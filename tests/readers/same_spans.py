@@ -88,6 +88,14 @@ def streams_of_rocpd(path: Path) -> Streams:
     return streams
 
 
+def kernel_time_of_rocpd(path: Path) -> int:
+    import sqlite3
+
+    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    (time,) = database.execute("SELECT coalesce(sum(duration), 0) FROM kernels").fetchone()
+    return time
+
+
 def of_csv(directory: Path, name: str) -> Counter[str] | None:
     counts: Counter[str] = Counter()
     found = False
@@ -162,7 +170,7 @@ def of_json(path: Path) -> Counter[str]:
     return Counter({key: found.get(key, 0) for key in keys})
 
 
-def of_parquet(prefix: Path) -> tuple[Counter[str], Streams] | None:
+def of_parquet(prefix: Path) -> tuple[Counter[str], Streams, int] | None:
     found = other_script("parquet_check.py", prefix)
     if found is None:
         return None
@@ -176,7 +184,7 @@ def of_parquet(prefix: Path) -> tuple[Counter[str], Streams] | None:
         if category.lower() in MEMORY:
             counts[category.lower()] += count
     streams = ((kind, tuple(what) if isinstance(what, list) else what, stream) for kind, what, stream in found["streams"])
-    return counts, Counter(streams)
+    return counts, Counter(streams), found["kernel_ns"]
 
 
 def of_otf2(path: Path) -> Counter[str] | None:
@@ -235,6 +243,10 @@ def main() -> int:
             wrong += 1
             differ = sorted(map(str, (found - known[first]) + (known[first] - found)))
             print(f"streams differ in {first} and {extension}: {differ[:10]}", file=sys.stderr)
+    database = directory / f"{name}_results.db"
+    if parquet is not None and database.exists() and (time := kernel_time_of_rocpd(database)) != parquet[2]:
+        wrong += 1
+        print(f"kernels took {time} ns in db, {parquet[2]} ns in parquet", file=sys.stderr)
     numbers = sorted({stream for _, _, stream in known[first]}) if known else []
     spans = next(iter(formats.values()))
     counted = {kind: spans[kind] for kind in kinds}

@@ -146,6 +146,7 @@ pub(crate) fn request(args: &OutputArgs, directory: PathBuf, name: Option<String
     request.formats.minimum_bytes = u64::from(args.minimum_output_data) << 10;
     request.force = args.force;
     request.formats.compress = args.perfetto_compress;
+    request.formats.gpu_events = args.perfetto_gpu_events;
     request.formats.selected_regions = args.selected_regions;
     request.formats.stats = args.stats;
     request.formats.csv_arguments = args.csv_arguments;

@@ -28,6 +28,8 @@ const TEXT: usize = 16 << 20;
 pub enum Kind {
     /// Numbers without a sign, 64 bits.
     Number,
+    /// Numbers with a sign, 64 bits.
+    Signed,
     /// Numbers with a fraction.
     Real,
     /// UTF-8.
@@ -43,6 +45,8 @@ pub enum Cell<'a> {
     Null,
     /// In a column of [`Kind::Number`].
     Number(u64),
+    /// In a column of [`Kind::Signed`].
+    Signed(i64),
     /// In a column of [`Kind::Real`].
     Real(f64),
     /// In a column of [`Kind::Text`].
@@ -113,7 +117,7 @@ impl Column {
     fn new(kind: Kind) -> Self {
         Self {
             values: match kind {
-                Kind::Number => Values::Number(Vec::new()),
+                Kind::Number | Kind::Signed => Values::Number(Vec::new()),
                 Kind::Real => Values::Real(Vec::new()),
                 Kind::Text => Values::Text(Vec::new()),
                 Kind::Flag => Values::Flag(Vec::new()),
@@ -128,6 +132,10 @@ impl Column {
         let is_there = match (&mut self.values, cell) {
             (Values::Number(values), Cell::Number(value)) => {
                 values.push(value.cast_signed());
+                true
+            }
+            (Values::Number(values), Cell::Signed(value)) => {
+                values.push(value);
                 true
             }
             (Values::Real(values), Cell::Real(value)) => {
@@ -258,6 +266,7 @@ fn schema(columns: &[(String, Kind)]) -> Result<Type, ParquetError> {
     let fields = columns.iter().map(|(name, kind)| {
         let (physical, logical) = match kind {
             Kind::Number => (Physical::INT64, Some(LogicalType::integer(64, false))),
+            Kind::Signed => (Physical::INT64, Some(LogicalType::integer(64, true))),
             Kind::Real => (Physical::DOUBLE, None),
             Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
             Kind::Flag => (Physical::BOOLEAN, None),

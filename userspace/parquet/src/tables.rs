@@ -204,7 +204,8 @@ pub fn loss_columns() -> Vec<(String, Kind)> {
     columns.extend(["seen", "written", "unfinished"].map(|name| (name.to_owned(), Number)));
     let reasons = DropReason::ALL.iter();
     columns.extend(reasons.map(|reason| (format!("dropped_{}", reason.name()), Number)));
-    columns.extend(["lost", "unaccounted"].map(|name| (name.to_owned(), Number)));
+    columns.push(("lost".to_owned(), Number));
+    columns.push(("unaccounted".to_owned(), Kind::Signed));
     columns.push(("complete".to_owned(), Flag));
     columns
 }
@@ -220,8 +221,8 @@ pub fn loss(row: &LedgerRow, complete: bool) -> Vec<Cell<'static>> {
             .map(|reason| row.dropped_for(*reason).into()),
     );
     cells.push(row.lost().into());
-    // It is never negative: what was written was seen.
-    cells.push(u64::try_from(row.imbalance()).ok().into());
+    // Anything but 0 in the account of a recording that was completed is a defect of gputrace.
+    cells.push(Cell::Signed(row.imbalance()));
     cells.push(complete.into());
     cells
 }

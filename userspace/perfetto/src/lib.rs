@@ -50,12 +50,13 @@
 //!   | `deferred` | a thread of HIP's submitted it later; the call was found by the order of its stream |
 //!   | `VGPR_Count`, `Accum_VGPR_Count`, `SGPR_Count` | its registers |
 //!   | `grid`, `workgroup`, `grid_size`, `workgroup_size` | work-items by dimension, and in all |
+//!   | `thread_count`, `registers_per_thread`, `shared_mem_static`, `shared_mem_dynamic` | the same and more, by the names that Perfetto's GPU plugins read; bytes |
 //!   | `LDS_Block_Size`, `Scratch_Size`, `static_group_segment_size` | bytes of memory: what the dispatch has of both, and what the kernel declares |
 //!   | `agent`, `queue`, `hsa_queue_id`, `packet_index`, `dispatch_id`, `stream` | where it ran |
 //!   | `kernarg`, `completion_signal`, `barrier`, `read_later` | the packet |
 //!   | `src_agent`, `dst_agent`, `src_address`, `dst_address`, `copy_bytes`, `engine_mask`, `mb_per_s` | a copy |
 //!
-//!   They are there a second time as Perfetto's own GPU events ([`PerfettoOptions::native_events`]), which
+//!   With [`PerfettoOptions::native_events`] they are there a second time as Perfetto's own GPU events, which
 //!   newer viewers show in a section for GPUs.
 //! * **Flows** lead from the outermost and from the innermost call that asked for it to the GPU work. The id is
 //!   the call's correlation id, so several kernels of one call (a graph) are one chain.

@@ -105,6 +105,7 @@ fn the_official_protos_find_all_gpu_work_and_agree_with_csv() {
         let options = PerfettoOptions {
             grouping,
             compress: grouping == GpuGrouping::Streams,
+            native_events: grouping == GpuGrouping::Queues,
             ..PerfettoOptions::default()
         };
         let mut exporters: [Box<dyn Exporter>; 2] = [
@@ -140,7 +141,10 @@ fn the_official_protos_find_all_gpu_work_and_agree_with_csv() {
                 "2  KERNEL_DISPATCH submitted",
                 "2  MEMORY_COPY exact",
                 "2  flows",
-                "7  native",
+                match grouping {
+                    GpuGrouping::Queues => "7  native",
+                    GpuGrouping::Streams => "0  native",
+                },
                 "1  unfinished GPU work",
             ] {
                 assert!(

@@ -221,6 +221,8 @@ pub struct Formats {
     pub grouping: GpuGrouping,
     /// Whether the packets of Perfetto traces are compressed.
     pub compress: bool,
+    /// Whether Perfetto traces have kernels and copies a second time, as Perfetto's own GPU events.
+    pub gpu_events: bool,
 }
 
 #[cfg(test)]

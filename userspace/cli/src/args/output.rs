@@ -94,6 +94,13 @@ pub(crate) struct OutputArgs {
           value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
     pub(crate) perfetto_compress: bool,
 
+    /// With -f pftrace: write kernels and copies a second time, as Perfetto's own GPU events, which fill
+    /// the viewer's GPU section and the table gpu_slice. Durations that are added up over the table
+    /// slice are then twice what they are.
+    #[arg(long, num_args = 0..=1, value_name = "BOOL", default_missing_value = "true",
+          value_parser = boolean, action = ArgAction::Set, default_value = "false", hide_default_value = true)]
+    pub(crate) perfetto_gpu_events: bool,
+
     /// Show only what programs did between roctxProfilerResume and roctxProfilerPause, or between
     /// similar calls (hipProfilerStart, roctracer_start, rocprofsys_user_start_trace). The capture
     /// has everything.

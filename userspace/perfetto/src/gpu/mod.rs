@@ -63,8 +63,10 @@ pub enum GpuGrouping {
 pub struct PerfettoOptions {
     /// Rows of GPU work.
     pub grouping: GpuGrouping,
-    /// Whether to write Perfetto's own GPU events (`GpuRenderStageEvent`) too. They fill the viewer's
-    /// GPU section and the table `gpu_slice`, but can hold neither flows nor most annotations.
+    /// Whether to write kernels and copies a second time, as Perfetto's own GPU events (`GpuRenderStageEvent`).
+    /// They fill the viewer's GPU section and the table `gpu_slice`, but can hold neither flows nor most
+    /// annotations, and they are rows of the table `slice`, too: whoever adds up durations there counts each
+    /// kernel twice.
     pub native_events: bool,
     /// Whether to compress the packets (deflate). Viewers read such traces as they read others; the file is a fraction of the
     /// size and takes longer to make.
@@ -75,7 +77,7 @@ impl Default for PerfettoOptions {
     fn default() -> Self {
         Self {
             grouping: GpuGrouping::Queues,
-            native_events: true,
+            native_events: false,
             compress: false,
         }
     }

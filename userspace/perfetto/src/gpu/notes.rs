@@ -256,6 +256,7 @@ fn launched(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch)
         ("LDS_Block_Size", dispatch.group_size.into()),
         ("workgroup_size", product(dispatch.workgroup)),
         ("grid_size", product(dispatch.grid)),
+        ("thread_count", product(dispatch.grid)),
     ] {
         annotations.named(name, Value::Uint(value));
     }
@@ -272,6 +273,20 @@ fn launched(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch)
     }
     if let Some(info) = gpus.kernel(dispatch) {
         kernel(annotations, info);
+        // By the names that Perfetto's GPU plugins read. What a kernel declares of LDS is part of what a dispatch has.
+        let declared = info.kernel.group_size;
+        for (name, value) in [
+            (
+                "registers_per_thread",
+                info.kernel
+                    .arch_vgpr_count
+                    .saturating_add(info.kernel.accum_vgpr_count),
+            ),
+            ("shared_mem_static", declared),
+            ("shared_mem_dynamic", dispatch.group_size.saturating_sub(declared)),
+        ] {
+            annotations.named(name, Value::Uint(value.into()));
+        }
     }
     if let Some(queue) = gpus.queue(dispatch.queue) {
         annotations.named("hsa_queue_id", Value::Uint(queue.id));

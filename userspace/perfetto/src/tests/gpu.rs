@@ -391,7 +391,11 @@ fn streams_in_place_of_queues() {
 
 #[test]
 fn native_events_hold_the_same_spans() {
-    let decoded = trace(&events());
+    let with = PerfettoOptions {
+        native_events: true,
+        ..PerfettoOptions::default()
+    };
+    let decoded = trace_with(&events(), with);
     let (mut names, mut contexts) = (BTreeMap::new(), BTreeMap::new());
     let mut found = BTreeSet::new();
     for packet in &decoded.packets {
@@ -421,11 +425,8 @@ fn native_events_hold_the_same_spans() {
         })
         .collect();
     assert_eq!(found, drawn);
-    let without = PerfettoOptions {
-        native_events: false,
-        ..PerfettoOptions::default()
-    };
-    let decoded = trace_with(&events(), without);
+    // By default each is there once.
+    let decoded = trace(&events());
     let native = |data: &Option<_>| matches!(data, Some(Data::GpuRenderStageEvent(_)));
     assert!(!decoded.packets.iter().any(|packet| native(&packet.data)));
     assert_eq!(gpu_slices(&decoded).len(), 11);

@@ -71,7 +71,7 @@ static ROWS: [Row; 8] = [
             let options = PerfettoOptions {
                 grouping: to.formats.grouping,
                 compress: to.formats.compress,
-                ..PerfettoOptions::default()
+                native_events: to.formats.gpu_events,
             };
             let file = to.results("pftrace");
             Ok(Box::new(PerfettoExporter::with_options(
