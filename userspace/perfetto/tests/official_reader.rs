@@ -106,7 +106,6 @@ fn the_official_protos_find_all_gpu_work_and_agree_with_csv() {
             grouping,
             compress: grouping == GpuGrouping::Streams,
             native_events: grouping == GpuGrouping::Queues,
-            ..PerfettoOptions::default()
         };
         let mut exporters: [Box<dyn Exporter>; 2] = [
             Box::new(PerfettoExporter::with_options(&directory, "app.pftrace", options).unwrap()),
