@@ -6,6 +6,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    time::Duration,
 };
 
 use gputrace_capture::meta::EndReason;
@@ -207,12 +208,8 @@ fn launchers_see_what_they_see_alone() {
     }
 }
 
-/// Each has a library of its own, so each is held, and more of them at a time than there are CPUs.
-#[test]
-fn programs_that_map_their_own_libraries_at_once_are_all_held() {
-    let Some((bench, program)) = open_bench() else {
-        return;
-    };
+/// Copies of a program, each with libraries of its own.
+fn copies(bench: &Bench, program: &Path) -> Vec<PathBuf> {
     let place = program.parent().expect("a directory");
     let copies = (0..24).map(|number| {
         let copy = bench.path().join(format!("copy{number}"));
@@ -221,7 +218,45 @@ fn programs_that_map_their_own_libraries_at_once_are_all_held() {
         assert!(status.expect("cp").success());
         copy.join("synthetic")
     });
-    let copies: Vec<PathBuf> = copies.collect();
+    copies.collect()
+}
+
+/// A recording may end while threads are held whose turn has not come. gputrace waits for the program
+/// then, so the program must not wait for gputrace.
+#[test]
+fn who_is_held_when_the_recording_ends_goes_on() {
+    let Some((bench, program)) = open_bench() else {
+        return;
+    };
+    let copies = copies(&bench, &program);
+    let script = "for program; do \"$program\" shapes 1 & done; wait";
+    for (index, ms) in (0..).zip([20, 35, 50, 75, 100, 150, 200, 300]) {
+        let mut command = bench.gputrace(&bench.outputs(index));
+        command.args([
+            "-s",
+            "--duration",
+            &format!("{ms}ms"),
+            "--",
+            "sh",
+            "-c",
+            script,
+            "sh",
+        ]);
+        command.args(&copies);
+        let mut gputrace = Running::start("gputrace", &mut command);
+        // They go on by themselves after two minutes.
+        let status = gputrace.wait_within(Duration::from_secs(60));
+        assert!(status.success(), "{status}: {}", gputrace.describe());
+    }
+}
+
+/// Each has a library of its own, so each is held, and more of them at a time than there are CPUs.
+#[test]
+fn programs_that_map_their_own_libraries_at_once_are_all_held() {
+    let Some((bench, program)) = open_bench() else {
+        return;
+    };
+    let copies = copies(&bench, &program);
     let outputs = bench.outputs(0);
     let script = format!("for program; do \"$program\" shapes {CALLS} & done; wait");
     let mut command = bench.gputrace(&outputs);

@@ -58,6 +58,8 @@ impl Recorder<'_> {
             ..
         } = self;
         let began = course.began;
+        // Whose message was not taken is held still, and the program may be waited for.
+        drop(targets.holder);
         // Nobody is held any more, and outputs take long.
         drop(targets.urgency);
         if !request.periods.is_empty() {

@@ -23,11 +23,10 @@ use gputrace_files::kernel;
 use gputrace_probe::holds::{Held, Holds};
 use rustix::{
     net::{
-        AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, recv, send, shutdown,
-        socketpair,
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
         sockopt::{Timeout, set_socket_timeout},
     },
-    process::{Pid, getppid},
+    process::{Pid, Signal, getppid, kill_process},
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
 use zerocopy::IntoBytes as _;
@@ -95,9 +94,12 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
+        // Whoever is still held goes on when the helper is gone. One that somebody has stopped ends, too.
         for helper in &self.helpers {
-            // It reads the end of the stream, lets everybody go, and ends.
-            let _ = shutdown(&helper.end, Shutdown::Both);
+            if let Some(pid) = Pid::from_raw(helper.pid) {
+                // It has ended already if this fails.
+                let _ = kill_process(pid, Signal::KILL);
+            }
             // SAFETY: a child of this process; no status is wanted.
             unsafe { libc::waitpid(helper.pid, std::ptr::null_mut(), 0) };
         }
