@@ -338,7 +338,7 @@ impl Scenario {
         toml.push_str("[queue]\nmissed_doorbell_ns = 2_000_000_000\n");
         if self.workload.is_mix {
             // A GPU has found out within microseconds that a doorbell has rung.
-            toml.push_str("idle_sleep_ns = 5_000\n");
+            toml.push_str("idle_sleep_ns = 5_000\npunctual = true\n");
         }
         if self.read_index == ReadIndex::Late {
             toml.push_str("read_index_step = 16\nread_index_delay_ns = 300_000\n");

@@ -97,7 +97,7 @@ impl Aql {
 
     /// Processes packets until told to stop.
     pub(crate) fn run(mut self) {
-        let mut patience = Patience::new(self.shared.config.queue.idle_sleep_ns);
+        let mut patience = Patience::new(&self.shared.config.queue);
         let shared = Arc::clone(&self.shared);
         // `SoftGpu::create_queue` has checked that the agent exists.
         let Some(agent) = shared.agent(self.agent) else {
@@ -441,7 +441,7 @@ impl Aql {
         let begin = boottime_ns();
         let before = self.scratch()?;
         signal::store(&self.shared, handle, request)?;
-        let mut patience = Patience::new(self.shared.config.queue.idle_sleep_ns);
+        let mut patience = Patience::new(&self.shared.config.queue);
         while !self.control.stopped() {
             match signal::value(&self.shared, handle)? {
                 0 => {

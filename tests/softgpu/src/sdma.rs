@@ -82,7 +82,7 @@ impl Sdma {
         let Some(agent) = shared.agent(self.agent) else {
             return;
         };
-        let mut patience = Patience::new(shared.config.queue.idle_sleep_ns);
+        let mut patience = Patience::new(&shared.config.queue);
         let mut halted = false;
         while !self.control.stopped() {
             halted |= agent.reset.load(Ordering::Acquire);
@@ -224,7 +224,7 @@ impl Sdma {
         let until = begin
             .ns
             .saturating_add(self.shared.config.copy.duration_ns(bytes));
-        let mut patience = Patience::new(self.shared.config.queue.idle_sleep_ns);
+        let mut patience = Patience::new(&self.shared.config.queue);
         while boottime_ns() < until && !self.control.stopped() {
             patience.wait(Some(until));
         }
@@ -241,7 +241,7 @@ impl Sdma {
             return Ok(Outcome::Done);
         }
         let (address, reference, mask) = (words.qword(1), words.dword(3), words.dword(4));
-        let mut patience = Patience::new(self.shared.config.queue.idle_sleep_ns);
+        let mut patience = Patience::new(&self.shared.config.queue);
         while !self.control.stopped() {
             let value = self.shared.bus.load_u32("SDMA poll", address)? & mask;
             let holds = match words.bits(0, 28, 3) {

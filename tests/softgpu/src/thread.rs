@@ -3,7 +3,7 @@
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::clock::boottime_ns;
+use crate::{clock::boottime_ns, config::QueueConfig};
 
 /// Starts a thread that no signal of the program is delivered to.
 ///
@@ -64,6 +64,7 @@ pub(crate) struct Patience {
     longest_ns: u64,
     /// So much longer than asked for sleeps have taken, ns: the most, of which the last ones count most.
     late_ns: u64,
+    is_punctual: bool,
 }
 
 /// Looks that only spin: a few microseconds, in which the next packet of a busy queue comes.
@@ -74,11 +75,12 @@ const SHORTEST_SLEEP_NS: u64 = 50_000;
 const LATEST_NS: u64 = 80_000;
 
 impl Patience {
-    pub(crate) const fn new(longest_ns: u64) -> Self {
+    pub(crate) const fn new(queue: &QueueConfig) -> Self {
         Self {
             looks: 0,
-            longest_ns,
+            longest_ns: queue.idle_sleep_ns,
             late_ns: 0,
+            is_punctual: queue.punctual,
         }
     }
 
@@ -108,6 +110,9 @@ impl Patience {
             std::thread::yield_now();
         } else {
             std::thread::sleep(Duration::from_nanos(left));
+            if !self.is_punctual {
+                return;
+            }
             let late = boottime_ns()
                 .saturating_sub(now.saturating_add(left))
                 .min(LATEST_NS);
