@@ -50,7 +50,7 @@
 //!   | `deferred` | a thread of HIP's submitted it later; the call was found by the order of its stream |
 //!   | `VGPR_Count`, `Accum_VGPR_Count`, `SGPR_Count` | its registers |
 //!   | `grid`, `workgroup`, `grid_size`, `workgroup_size` | work-items by dimension, and in all |
-//!   | `thread_count`, `registers_per_thread`, `shared_mem_static`, `shared_mem_dynamic` | the same and more, by the names that Perfetto's GPU plugins read; bytes |
+//!   | `thread_count`, `registers_per_thread`, `shared_mem_static`, `shared_mem_dynamic` | the same and more, by the names that Perfetto has for launches; bytes |
 //!   | `LDS_Block_Size`, `Scratch_Size`, `static_group_segment_size` | bytes of memory: what the dispatch has of both, and what the kernel declares |
 //!   | `agent`, `queue`, `hsa_queue_id`, `packet_index`, `dispatch_id`, `stream` | where it ran |
 //!   | `kernarg`, `completion_signal`, `barrier`, `read_later` | the packet |

@@ -273,7 +273,7 @@ fn launched(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch)
     }
     if let Some(info) = gpus.kernel(dispatch) {
         kernel(annotations, info);
-        // By the names that Perfetto's GPU plugins read. What a kernel declares of LDS is part of what a dispatch has.
+        // By the names that Perfetto has for launches; its plugins read them of GPU events only. What a kernel declares of LDS is part of what a dispatch has.
         let declared = info.kernel.group_size;
         for (name, value) in [
             (
