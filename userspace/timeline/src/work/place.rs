@@ -12,6 +12,8 @@ const AHEAD: usize = 32;
 /// The last dispatch of a queue that was placed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Placed {
+    /// When it most likely began, or the latest that one before it did, ns.
+    begin: u64,
     /// When it most likely ended, ns.
     end: u64,
 }
@@ -26,10 +28,35 @@ impl Placed {
             Some(class) => self.placed(first, class, settled, known, pace),
             None => first.time,
         };
+        let time = self.in_order(time, settled);
         if time.quality.is_drawn() {
+            self.begin = self.begin.max(time.begin);
             self.end = self.end.max(time.end);
         }
         time
+    }
+
+    /// `time` of the first of `settled`, which begins no earlier than those before it and no later than the stamps of those
+    /// behind it: a queue launches its packets in their order. What is proven stays, and so do stamps.
+    fn in_order(&self, time: GpuTime, settled: &[Settled]) -> GpuTime {
+        let (Quality::Sampled, Some(latest)) = (time.quality, time.begin_window.latest) else {
+            return time;
+        };
+        let behind = settled.iter().skip(1).take(AHEAD);
+        let stamped = behind
+            .filter(|behind| behind.time.quality == Quality::Exact)
+            .map(|behind| behind.time.begin)
+            .min();
+        let begin = time
+            .begin
+            .max(self.begin)
+            .min(stamped.unwrap_or(u64::MAX))
+            .clamp(time.begin_window.earliest.min(latest), latest);
+        GpuTime {
+            begin,
+            end: time.end.max(begin),
+            ..time
+        }
     }
 
     fn placed(
@@ -145,7 +172,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        gpu::{Origin, QueueInfo},
+        gpu::{Origin, QueueInfo, Window},
         work::queue::{Queue, Settle},
     };
 
@@ -265,6 +292,45 @@ mod tests {
             assert!(end - begin <= 300 && time.estimate.is_none(), "{time:?}");
         }
         assert_eq!(placed(&[], &[]).len(), 0);
+    }
+
+    #[test]
+    fn begins_keep_the_order_of_the_queue() {
+        // The looks place the first one's begin at 1095 us; of the second they say only that it began by 1200 us.
+        let mut settled = settled(&[1000, 1001, 1002], &[]);
+        let window = Window {
+            earliest: 1001 * US,
+            latest: Some(1200 * US),
+        };
+        let sampled = GpuTime {
+            quality: Quality::Sampled,
+            begin: 1001 * US,
+            end: 1200 * US,
+            begin_window: window,
+            end_window: window,
+            ..GpuTime::default()
+        };
+        settled[0].time = GpuTime {
+            begin: 1095 * US,
+            end: 1100 * US,
+            ..sampled
+        };
+        settled[1].time = sampled;
+        let times = placed(&settled, &[None; 3]);
+        assert_eq!((times[0].1, times[1].1, times[1].2), (1095, 1095, 1200));
+
+        // The third has stamps: those before it began no later, as far as it is proven that they can have.
+        settled[2].time = GpuTime {
+            quality: Quality::Exact,
+            begin: 1090 * US,
+            end: 1300 * US,
+            ..sampled
+        };
+        let times = placed(&settled, &[None; 3]);
+        assert_eq!((times[0].1, times[1].1, times[2].1), (1090, 1090, 1090));
+        settled[0].time.begin_window.earliest = 1092 * US;
+        let times = placed(&settled, &[None; 3]);
+        assert_eq!((times[0].1, times[2].1), (1092, 1090), "stamps stay");
     }
 
     #[test]
