@@ -1,5 +1,7 @@
 //! The loss ledger: `seen = written + dropped(by reason)`, per domain and CPU.
 
+use std::borrow::Cow;
+
 use gputrace_abi::{counters::DropReason, domain::Domain};
 use serde::{Deserialize, Serialize};
 
@@ -176,8 +178,11 @@ impl Ledger {
 
     /// Display name of a row's domain; a number that this version does not know is shown as such.
     #[must_use]
-    pub fn domain_name(domain: u8) -> String {
-        Domain::from_id(domain).map_or_else(|| format!("domain {domain}"), |known| known.name().to_owned())
+    pub fn domain_name(domain: u8) -> Cow<'static, str> {
+        Domain::from_id(domain).map_or_else(
+            || Cow::Owned(format!("domain {domain}")),
+            |known| Cow::Borrowed(known.name()),
+        )
     }
 }
 

@@ -245,12 +245,11 @@ impl JsonExporter {
         }
         let arguments = info.map_or_else(Vec::new, |info| arguments(info, call));
         let returns = info.map_or(ValueKind::Word, |info| info.function.returns);
-        let (retval, unfinished) = match call.how {
-            CallEnd::Returned(_) if returns == ValueKind::Void => (None, None),
-            CallEnd::Returned(uint64_t_retval) => (Some(Returned { uint64_t_retval }), None),
-            CallEnd::ThreadExited => (None, Some("thread_exited")),
-            CallEnd::Executed => (None, Some("process_executed")),
-            CallEnd::RecordingStopped => (None, Some("recording_stopped")),
+        let retval = match call.how {
+            CallEnd::Returned(uint64_t_retval) if returns != ValueKind::Void => {
+                Some(Returned { uint64_t_retval })
+            }
+            _ => None,
         };
         let record = CallRecord {
             size: CALL_SIZE,
@@ -267,7 +266,7 @@ impl JsonExporter {
             args: arguments,
             retval,
             gputrace: CallNotes {
-                unfinished,
+                unfinished: call.how.reason(),
                 cpu: call.cpu,
                 depth: call.depth,
             },

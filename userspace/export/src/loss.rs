@@ -54,12 +54,12 @@ pub(crate) fn rows(ledger: Option<&Ledger>, asked: &[Domain]) -> Vec<Vec<String>
     let of_domains = sums
         .into_iter()
         .map(|row| (Ledger::domain_name(row.domain), "all".to_owned(), row));
-    let total = ("TOTAL".to_owned(), "all".to_owned(), ledger.total());
+    let total = ("TOTAL".into(), "all".to_owned(), ledger.total());
     of_cpus
         .chain(of_domains)
         .chain([total])
         .map(|(domain, cpu, row)| {
-            let mut fields = vec![domain, cpu];
+            let mut fields = vec![domain.into_owned(), cpu];
             fields.extend([row.seen, row.written, row.unfinished].map(|count| count.to_string()));
             fields.extend(
                 DropReason::ALL

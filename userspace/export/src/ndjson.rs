@@ -6,7 +6,6 @@
 
 use std::io::{self, Write};
 
-use gputrace_abi::domain::Domain;
 use gputrace_capture::{
     gpu::AgentKind,
     ledger::Ledger,
@@ -15,7 +14,7 @@ use gputrace_capture::{
 use gputrace_text::json::to_writer;
 use gputrace_timeline::{
     args::{self, ArgValue},
-    event::{Call, CallEnd, Event, FunctionInfo, Lifetime, LifetimeChange},
+    event::{Call, Event, FunctionInfo, Lifetime, LifetimeChange},
     gpu::{Copy, Dispatch, RuntimeKernel},
     observation::Observation,
 };
@@ -307,13 +306,9 @@ impl<W: Write> NdjsonWriter<W> {
     fn call(&mut self, call: &Call) -> io::Result<()> {
         let info = self.functions.get(call.function);
         let decoded = info.into_iter().flat_map(|info| args::decoded(info, call));
-        let domain = match Domain::from_id(call.domain) {
-            Some(domain) => domain.name(),
-            None => &Ledger::domain_name(call.domain),
-        };
         let line = CallLine {
             r#type: "call",
-            domain,
+            domain: &Ledger::domain_name(call.domain),
             function: self.functions.name(call.function),
             pid: call.pid,
             tid: call.tid,
@@ -331,12 +326,7 @@ impl<W: Write> NdjsonWriter<W> {
                 })
                 .collect(),
             returned: info.and_then(|info| args::returned(info, call)).map(Shown),
-            unfinished: match call.how {
-                CallEnd::Returned(_) => None,
-                CallEnd::ThreadExited => Some("thread_exited"),
-                CallEnd::Executed => Some("process_executed"),
-                CallEnd::RecordingStopped => Some("recording_stopped"),
-            },
+            unfinished: call.how.reason(),
         };
         write_line(&mut self.out, &mut self.line, &line)
     }

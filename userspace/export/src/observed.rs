@@ -1,5 +1,7 @@
 //! What the kernel did, as the JSON formats have it, and what statistics count of it.
 
+use std::borrow::Cow;
+
 use gputrace_abi::domain::Domain;
 use gputrace_capture::ledger::Ledger;
 use gputrace_timeline::observation::{FieldValue, Observation};
@@ -15,7 +17,7 @@ pub(crate) fn memory_domain(one: &Observation) -> Option<Domain> {
 /// An observation. Times are ns, `CLOCK_BOOTTIME`; ids that are not known are 0.
 #[derive(Serialize)]
 pub(crate) struct ObservationRecord<'a> {
-    domain: String,
+    domain: Cow<'static, str>,
     name: &'a str,
     pid: u32,
     tid: u32,

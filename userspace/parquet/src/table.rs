@@ -5,7 +5,7 @@ use std::{borrow::Cow, fs::File, sync::Arc};
 use gputrace_export::{ExportError, Output, OutputDir, OutputFile};
 use parquet::{
     basic::{Compression, LogicalType, Repetition, Type as Physical},
-    data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type},
+    data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int64Type},
     errors::ParquetError,
     file::{
         metadata::KeyValue,
@@ -30,8 +30,6 @@ pub enum Kind {
     Number,
     /// Numbers with a sign, 64 bits.
     Signed,
-    /// Numbers with a fraction.
-    Real,
     /// UTF-8.
     Text,
     /// Yes or no.
@@ -39,7 +37,7 @@ pub enum Kind {
 }
 
 /// What stands in one place of a table.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell<'a> {
     /// Not known, or there is none.
     Null,
@@ -47,8 +45,6 @@ pub enum Cell<'a> {
     Number(u64),
     /// In a column of [`Kind::Signed`].
     Signed(i64),
-    /// In a column of [`Kind::Real`].
-    Real(f64),
     /// In a column of [`Kind::Text`].
     Text(Cow<'a, str>),
     /// In a column of [`Kind::Flag`].
@@ -101,7 +97,6 @@ impl<'a, T: Into<Self>> From<Option<T>> for Cell<'a> {
 #[derive(Debug)]
 enum Values {
     Number(Vec<i64>),
-    Real(Vec<f64>),
     Text(Vec<ByteArray>),
     Flag(Vec<bool>),
 }
@@ -118,7 +113,6 @@ impl Column {
         Self {
             values: match kind {
                 Kind::Number | Kind::Signed => Values::Number(Vec::new()),
-                Kind::Real => Values::Real(Vec::new()),
                 Kind::Text => Values::Text(Vec::new()),
                 Kind::Flag => Values::Flag(Vec::new()),
             },
@@ -135,10 +129,6 @@ impl Column {
                 true
             }
             (Values::Number(values), Cell::Signed(value)) => {
-                values.push(value);
-                true
-            }
-            (Values::Real(values), Cell::Real(value)) => {
                 values.push(value);
                 true
             }
@@ -162,7 +152,6 @@ impl Column {
         let levels = &self.levels;
         match &mut self.values {
             Values::Number(values) => write::<Int64Type>(group, values, levels),
-            Values::Real(values) => write::<DoubleType>(group, values, levels),
             Values::Text(values) => write::<ByteArrayType>(group, values, levels),
             Values::Flag(values) => write::<BoolType>(group, values, levels),
         }?;
@@ -196,19 +185,15 @@ pub(crate) struct TableFile {
 }
 
 impl TableFile {
-    /// Starts the file `name` with columns of these names and kinds. `about` goes into its metadata.
+    /// Starts the file `name` with columns of these names and kinds.
     pub(crate) fn create(
         directory: &OutputDir,
         name: &str,
         columns: &[(String, Kind)],
-        about: &[(&str, String)],
     ) -> Result<Self, ExportError> {
         let file = directory.file(name)?;
-        let about = about.iter();
-        let about = about.map(|(key, value)| KeyValue::new((*key).to_owned(), value.clone()));
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
-            .set_key_value_metadata(Some(about.collect()))
             .build();
         let schema = schema(columns).map_err(|error| encode(&error))?;
         let writer = SerializedFileWriter::new(file.handle()?, Arc::new(schema), Arc::new(properties))
@@ -220,6 +205,12 @@ impl TableFile {
             rows: 0,
             text: 0,
         })
+    }
+
+    /// Writes something about the whole recording into the file's metadata.
+    pub(crate) fn note(&mut self, key: &str, value: &str) {
+        let note = KeyValue::new(key.to_owned(), value.to_owned());
+        self.writer.append_key_value_metadata(note);
     }
 
     /// Adds a row, which must have as many cells as there are columns: what is missing is null.
@@ -267,7 +258,6 @@ fn schema(columns: &[(String, Kind)]) -> Result<Type, ParquetError> {
         let (physical, logical) = match kind {
             Kind::Number => (Physical::INT64, Some(LogicalType::integer(64, false))),
             Kind::Signed => (Physical::INT64, Some(LogicalType::integer(64, true))),
-            Kind::Real => (Physical::DOUBLE, None),
             Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
             Kind::Flag => (Physical::BOOLEAN, None),
         };

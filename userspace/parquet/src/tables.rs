@@ -12,7 +12,7 @@ use gputrace_export::{
 };
 use gputrace_timeline::{
     args,
-    event::{Call, CallEnd},
+    event::Call,
     gpu::{Copy, Dispatch, GpuTime, Origin},
     observation::Observation,
 };
@@ -35,8 +35,10 @@ pub type Column<T> = (&'static str, Kind, for<'a> fn(&'a T, &'a Known) -> Cell<'
 use Kind::{Flag, Number, Text};
 
 /// Calls: the columns of rocpd's view `regions`.
-pub const CALLS: &[Column<Call>] = &[
-    ("category", Text, |call, _| category(call.domain).into()),
+const CALL: &[Column<Call>] = &[
+    ("category", Text, |call, _| {
+        Ledger::domain_name(call.domain).into()
+    }),
     ("name", Text, |call, known| {
         known.functions.name(call.function).into()
     }),
@@ -58,19 +60,11 @@ pub const CALLS: &[Column<Call>] = &[
         let value = info.and_then(|info| args::returned(info, call));
         value.map(|value| value.to_string()).into()
     }),
-    ("unfinished", Text, |call, _| {
-        match call.how {
-            CallEnd::Returned(_) => None,
-            CallEnd::ThreadExited => Some("thread_exited"),
-            CallEnd::Executed => Some("process_executed"),
-            CallEnd::RecordingStopped => Some("recording_stopped"),
-        }
-        .into()
-    }),
+    ("unfinished", Text, |call, _| call.how.reason().into()),
 ];
 
-/// Dispatches: the columns of rocpd's view `kernels`, and how well the times are known.
-pub const KERNELS: &[Column<Dispatch>] = &[
+/// Dispatches: the columns of rocpd's view `kernels`.
+const DISPATCH: &[Column<Dispatch>] = &[
     ("tid", Number, |one, _| one.origin.tid.into()),
     ("category", Text, |_, _| Domain::KernelDispatch.name().into()),
     ("name", Text, |one, known| known.gpus.kernel_name(one).into()),
@@ -112,29 +106,10 @@ pub const KERNELS: &[Column<Dispatch>] = &[
     ("corr_id", Number, |one, _| one.origin.external.into()),
     ("packet_index", Number, |one, _| one.index.into()),
     ("kernel_object", Number, |one, _| one.kernel_object.into()),
-    ("submit", Number, |one, _| one.origin.time.into()),
-    ("quality", Text, |one, _| one.time.quality.name().into()),
-    ("unfinished", Flag, |one, _| one.time.unfinished.into()),
-    ("start_earliest", Number, |one, _| {
-        one.time.begin_window.earliest.into()
-    }),
-    ("start_latest", Number, |one, _| {
-        one.time.begin_window.latest.into()
-    }),
-    ("end_earliest", Number, |one, _| {
-        one.time.end_window.earliest.into()
-    }),
-    ("end_latest", Number, |one, _| one.time.end_window.latest.into()),
-    ("kernel_class", Number, |one, _| {
-        one.time.estimate.map(|estimate| estimate.class).into()
-    }),
-    ("estimate_error", Number, |one, _| {
-        one.time.estimate.map(|estimate| estimate.error).into()
-    }),
 ];
 
-/// Copies: the columns of rocpd's view `memory_copies`, and how well the times are known.
-pub const COPIES: &[Column<Copy>] = &[
+/// Copies: the columns of rocpd's view `memory_copies`.
+const COPY: &[Column<Copy>] = &[
     ("category", Text, |_, _| Domain::MemoryCopy.name().into()),
     ("pid", Number, |one, _| one.origin.pid.into()),
     ("tid", Number, |one, _| one.origin.tid.into()),
@@ -162,24 +137,11 @@ pub const COPIES: &[Column<Copy>] = &[
     ("outermost_stack_id", Number, |one, _| one.origin.outermost.into()),
     ("corr_id", Number, |one, _| one.origin.external.into()),
     ("engine_mask", Number, |one, _| one.engine.into()),
-    ("submit", Number, |one, _| one.origin.time.into()),
-    ("quality", Text, |one, _| one.time.quality.name().into()),
-    ("unfinished", Flag, |one, _| one.time.unfinished.into()),
-    ("start_earliest", Number, |one, _| {
-        one.time.begin_window.earliest.into()
-    }),
-    ("start_latest", Number, |one, _| {
-        one.time.begin_window.latest.into()
-    }),
-    ("end_earliest", Number, |one, _| {
-        one.time.end_window.earliest.into()
-    }),
-    ("end_latest", Number, |one, _| one.time.end_window.latest.into()),
 ];
 
 /// What the kernel and the driver did.
-pub const EVENTS: &[Column<Observation>] = &[
-    ("category", Text, |one, _| category(one.domain).into()),
+const EVENT: &[Column<Observation>] = &[
+    ("category", Text, |one, _| Ledger::domain_name(one.domain).into()),
     ("name", Text, |one, _| one.name.as_ref().into()),
     ("pid", Number, |one, _| one.whose.pid.into()),
     ("tid", Number, |one, _| one.whose.tid.into()),
@@ -196,6 +158,74 @@ pub const EVENTS: &[Column<Observation>] = &[
         Value::Object(fields.collect::<Map<_, _>>()).to_string().into()
     }),
 ];
+
+/// Which class's mean an estimated duration is, and its standard error.
+const ESTIMATE: &[Column<Dispatch>] = &[
+    ("kernel_class", Number, |one, _| {
+        one.time.estimate.map(|estimate| estimate.class).into()
+    }),
+    ("estimate_error", Number, |one, _| {
+        one.time.estimate.map(|estimate| estimate.error).into()
+    }),
+];
+
+/// Work of a GPU.
+trait Work: Sized + 'static {
+    /// Who asked for it.
+    fn origin(&self) -> &Origin;
+
+    /// When it ran, and how well that is known.
+    fn time(&self) -> &GpuTime;
+
+    /// How well the times are known.
+    const KNOWLEDGE: &'static [Column<Self>] = &[
+        ("submit", Number, |one, _| one.origin().time.into()),
+        ("quality", Text, |one, _| one.time().quality.name().into()),
+        ("unfinished", Flag, |one, _| one.time().unfinished.into()),
+        ("start_earliest", Number, |one, _| {
+            one.time().begin_window.earliest.into()
+        }),
+        ("start_latest", Number, |one, _| {
+            one.time().begin_window.latest.into()
+        }),
+        ("end_earliest", Number, |one, _| {
+            one.time().end_window.earliest.into()
+        }),
+        ("end_latest", Number, |one, _| one.time().end_window.latest.into()),
+    ];
+}
+
+impl Work for Dispatch {
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn time(&self) -> &GpuTime {
+        &self.time
+    }
+}
+
+impl Work for Copy {
+    fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn time(&self) -> &GpuTime {
+        &self.time
+    }
+}
+
+/// The columns of a table, in groups.
+pub type Columns<T> = &'static [&'static [Column<T>]];
+
+/// Of `_calls.parquet`.
+pub const CALLS: Columns<Call> = &[CALL];
+/// Of `_kernels.parquet`.
+pub const KERNELS: Columns<Dispatch> = &[DISPATCH, Dispatch::KNOWLEDGE, ESTIMATE];
+/// Of `_copies.parquet`.
+pub const COPIES: Columns<Copy> = &[COPY, Copy::KNOWLEDGE];
+/// Of `_events.parquet`.
+pub const EVENTS: Columns<Observation> = &[EVENT];
 
 /// The columns of the account of losses, of which each reason is one.
 #[must_use]
@@ -225,10 +255,6 @@ pub fn loss(row: &LedgerRow, complete: bool) -> Vec<Cell<'static>> {
     cells.push(Cell::Signed(row.imbalance()));
     cells.push(complete.into());
     cells
-}
-
-fn category(domain: u8) -> String {
-    Domain::from_id(domain).map_or_else(|| Ledger::domain_name(domain), |domain| domain.name().to_owned())
 }
 
 /// The arguments as a JSON object of texts, as other formats show them.

@@ -21,7 +21,7 @@ use parquet::{
 
 fn write(directory: &Path, events: &[Event]) {
     let out = OutputDir::open(directory, None).unwrap();
-    let mut exporter = Box::new(ParquetExporter::new(&out, "app"));
+    let mut exporter = Box::new(ParquetExporter::new(&out, "app").unwrap());
     events.iter().for_each(|event| exporter.event(event).unwrap());
     assert_eq!(exporter.finish().unwrap().len(), 5);
 }
@@ -103,7 +103,7 @@ fn memory_is_bounded_by_row_groups() {
 fn dropped_tables_leave_no_file() {
     let directory = tempfile::tempdir().unwrap();
     let out = OutputDir::open(directory.path(), None).unwrap();
-    let mut exporter = ParquetExporter::new(&out, "app");
+    let mut exporter = ParquetExporter::new(&out, "app").unwrap();
     for event in synthetic::events() {
         exporter.event(&event).unwrap();
     }
@@ -120,7 +120,7 @@ fn a_full_disk_is_named_and_leaves_no_file() {
         directory.path(),
         |full| {
             let out = OutputDir::open(full, None).unwrap();
-            let mut exporter = Box::new(ParquetExporter::new(&out, "app"));
+            let mut exporter = Box::new(ParquetExporter::new(&out, "app").unwrap());
             let events = synthetic::events();
             let added = events.iter().try_for_each(|event| exporter.event(event));
             let error = added.and_then(|()| exporter.finish()).unwrap_err().to_string();

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{
     database::Database,
-    exporter::{Context, category, int, json, reason},
+    exporter::{Context, category, int, json},
     rows::{Rows, cells},
     schema::Identity,
 };
@@ -66,7 +66,7 @@ impl Calls {
 
     pub(crate) fn call(&mut self, context: &mut Context, call: &Call) -> Result<(), ExportError> {
         context.who.seen(call.pid, call.tid);
-        let unfinished = reason(call.how);
+        let unfinished = call.how.reason();
         self.text.clear();
         let returned = context
             .functions

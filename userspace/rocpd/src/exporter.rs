@@ -5,7 +5,7 @@ use gputrace_capture::meta::Recording;
 use gputrace_export::{
     ExportError, Exporter, Functions, Output, OutputDir, OutputError, OutputFile, gpu::Gpus,
 };
-use gputrace_timeline::event::{Call, CallEnd, Event};
+use gputrace_timeline::event::{Call, Event};
 use serde::Serialize;
 
 use crate::{
@@ -281,14 +281,4 @@ pub(crate) fn json(value: &impl Serialize) -> String {
 /// The name of a call's kind.
 pub(crate) fn category(call: &Call) -> &'static str {
     Domain::from_id(call.domain).map_or("UNKNOWN_API", Domain::name)
-}
-
-/// Why a call had not returned.
-pub(crate) fn reason(how: CallEnd) -> Option<&'static str> {
-    match how {
-        CallEnd::Returned(_) => None,
-        CallEnd::ThreadExited => Some("thread_exited"),
-        CallEnd::Executed => Some("process_executed"),
-        CallEnd::RecordingStopped => Some("recording_stopped"),
-    }
 }

@@ -162,6 +162,19 @@ pub enum CallEnd {
     RecordingStopped,
 }
 
+impl CallEnd {
+    /// Why it did not return, as output formats spell it; `None` if it did.
+    #[must_use]
+    pub const fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::Returned(_) => None,
+            Self::ThreadExited => Some("thread_exited"),
+            Self::Executed => Some("process_executed"),
+            Self::RecordingStopped => Some("recording_stopped"),
+        }
+    }
+}
+
 /// An API call on one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {

@@ -63,13 +63,13 @@ mod observed;
 mod stats;
 mod table;
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::ledger::Ledger;
 use gputrace_timeline::{
     args,
-    event::{Call, CallEnd, Event},
+    event::{Call, Event},
 };
 
 use crate::{
@@ -163,12 +163,8 @@ impl CsvExporter {
 
     fn call(&mut self, call: &Call) -> Result<(), ExportError> {
         let name = self.functions.name(call.function);
-        let domain: Cow<'_, str> = match Domain::from_id(call.domain) {
-            Some(known) => known.name().into(),
-            None => Ledger::domain_name(call.domain).into(),
-        };
         let row = [
-            Field::Text(Cow::Borrowed(&domain)),
+            Field::Text(Ledger::domain_name(call.domain)),
             name.into(),
             call.pid.into(),
             call.tid.into(),
@@ -195,16 +191,11 @@ impl CsvExporter {
             };
             arguments::rows(table, info, call)?;
         }
-        let reason = match call.how {
-            CallEnd::Returned(_) => {
-                if let Some(stats) = &mut self.stats {
-                    stats.add(group(call.domain), name, call.end.saturating_sub(call.begin));
-                }
-                return Ok(());
+        let Some(reason) = call.how.reason() else {
+            if let Some(stats) = &mut self.stats {
+                stats.add(group(call.domain), name, call.end.saturating_sub(call.begin));
             }
-            CallEnd::ThreadExited => "thread_exited",
-            CallEnd::Executed => "process_executed",
-            CallEnd::RecordingStopped => "recording_stopped",
+            return Ok(());
         };
         let table = match &mut self.unfinished {
             Some(table) => table,

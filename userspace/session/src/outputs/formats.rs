@@ -166,7 +166,7 @@ static ROWS: [Row; 8] = [
         config_key: None,
         live: None,
         check: nothing_needed,
-        begin: |to| Ok(Box::new(ParquetExporter::new(to.directory, to.name))),
+        begin: |to| Ok(Box::new(ParquetExporter::new(to.directory, to.name)?)),
     },
     Row {
         name: "text",

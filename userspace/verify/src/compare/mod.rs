@@ -152,7 +152,7 @@ fn account(recording: &Recording) -> Row {
     if !recording.whole {
         return wrong("the capture is damaged or has no end".to_owned());
     }
-    let unbalanced: Vec<String> = ledger
+    let unbalanced: Vec<_> = ledger
         .rows
         .iter()
         .filter(|row| row.imbalance() != 0)

@@ -393,7 +393,7 @@ fn losses(summary: &Summary) -> Vec<Loss> {
         .by_domain()
         .iter()
         .map(|row| Loss {
-            domain: gputrace_capture::ledger::Ledger::domain_name(row.domain),
+            domain: gputrace_capture::ledger::Ledger::domain_name(row.domain).into_owned(),
             seen: row.seen,
             written: row.written,
             unfinished: row.unfinished,
