@@ -177,8 +177,8 @@ impl Busy {
         }
     }
 
-    /// Something may have been executed all this time, from and to, ns: a queue that is older than the recording was at
-    /// work, and nobody knows on what.
+    /// Packets that the recording does not have may have been executed between `from` and `to`, ns: those of a queue that
+    /// is older than the recording.
     pub(super) fn unseen(&mut self, from: u64, to: u64) {
         if from < to {
             let gaps = &mut self.sure_gaps;
