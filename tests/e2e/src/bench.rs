@@ -9,6 +9,7 @@ use std::{
     thread,
 };
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::{
@@ -136,6 +137,29 @@ impl Bench {
             .args(&workload[1..]);
         Running::start("gputrace", &mut command).finish();
         outputs
+    }
+
+    /// Records calls of `threads` threads for which the rings are too small: nobody reads them while the calls are made,
+    /// however fast the recorder is. Gives what gputrace, which has ended, said.
+    ///
+    /// # Panics
+    /// If gputrace fails.
+    #[must_use]
+    pub fn launch_with_full_rings(&self, outputs: &Outputs, threads: usize) -> String {
+        let mut command = self.gputrace(outputs);
+        command
+            .args(["--ring-size", "4KiB", "--"])
+            .arg(self.program("synthetic/synthetic"))
+            .args(["block", &threads.to_string()]);
+        let mut gputrace = Running::start("gputrace", &mut command);
+        gputrace.wait_for_stdout("ready");
+        gputrace.signal(Signal::STOP);
+        gputrace.send("go");
+        gputrace.wait_for_stdout("inside");
+        gputrace.signal(Signal::CONT);
+        gputrace.close_stdin();
+        gputrace.finish();
+        gputrace.stderr()
     }
 
     /// Starts gputrace on running processes and waits until all probes are on.

@@ -52,20 +52,7 @@ fn ring_full() {
     const THREADS: usize = 200;
     let Some(bench) = Bench::privileged() else { return };
     let outputs = bench.outputs(0);
-    let mut command = bench.gputrace(&outputs);
-    command
-        .args(["--ring-size", "4KiB", "--"])
-        .arg(bench.program("synthetic/synthetic"))
-        .args(["block", &THREADS.to_string()]);
-    let mut gputrace = Running::start("gputrace", &mut command);
-    gputrace.wait_for_stdout("ready");
-    // Nobody reads the rings while the calls are made, however fast the recorder is.
-    gputrace.signal(Signal::STOP);
-    gputrace.send("go");
-    gputrace.wait_for_stdout("inside");
-    gputrace.signal(Signal::CONT);
-    gputrace.close_stdin();
-    assert!(gputrace.wait().success(), "{}", gputrace.describe());
+    let _ = bench.launch_with_full_rings(&outputs, THREADS);
     let trace = outputs.trace();
     trace.assert_sound(&EndReason::TargetsGone);
     let comparison = compare(&bench.log(), &trace);

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a failure is what a test is for")]
 
 use gputrace_e2e::{Bench, Running};
-use rustix::process::Signal;
 
 /// Runs a program under gputrace, which must succeed; what gputrace said, and what the recording says.
 fn said(bench: &Bench, options: &[&str], workload: &[&str]) -> (String, Vec<String>) {
@@ -136,21 +135,7 @@ fn it_is_said_that_nothing_was_selected() {
 #[test]
 fn full_rings_and_expensive_probes_are_told_with_what_helps() {
     let Some(bench) = Bench::privileged() else { return };
-    let mut command = bench.gputrace(&bench.outputs(0));
-    command
-        .args(["--ring-size", "4KiB", "--"])
-        .arg(bench.program("synthetic/synthetic"))
-        .args(["block", "200"]);
-    let mut gputrace = Running::start("gputrace", &mut command);
-    gputrace.wait_for_stdout("ready");
-    // Nobody reads the rings while the calls are made, however fast the recorder is.
-    gputrace.signal(Signal::STOP);
-    gputrace.send("go");
-    gputrace.wait_for_stdout("inside");
-    gputrace.signal(Signal::CONT);
-    gputrace.close_stdin();
-    gputrace.finish();
-    let stderr = gputrace.stderr();
+    let stderr = bench.launch_with_full_rings(&bench.outputs(0), 200);
     let last = stderr.lines().find(|line| line.contains("calls seen")).unwrap();
     assert_has(last, &["LOST (", "because buffers were full", "--ring-size"]);
 
