@@ -148,9 +148,9 @@ pub mod completion_reason {
     pub const POLL: u32 = 4;
 }
 
-/// What the collector read of a signal is at most so much older than the time of the record, ns. What took
-/// longer, because the collector had to wait for a CPU, is not written down: the signal may have been
-/// prepared for its next use meanwhile.
+/// The longest time between the collector's reading of a signal and the time in the record of it, ns. The collector writes
+/// no record if it took longer, because it had to wait for a CPU: the program may have prepared the signal for its next use
+/// meanwhile.
 pub const POLL_SPREAD: u64 = 1_000_000;
 
 shared! {

@@ -126,8 +126,8 @@ pub struct QueueConfig {
     pub missed_doorbell_ns: u64,
     /// The longest sleep (ns) between two looks at an idle doorbell.
     pub idle_sleep_ns: u64,
-    /// Whether a kernel's end is not slept past: the last part of its time is spent spinning. The log has an end as begin plus
-    /// duration; without this the next packet may begin 40 us later than that explains.
+    /// Whether the processor spins for the last part of a kernel's time, so that it never sleeps longer than the kernel
+    /// takes. The log has an end as begin plus duration; without this the next packet may begin up to 40 us after that end.
     pub punctual: bool,
     /// Whether the processors' threads ask for SCHED_RR, so that spinning host threads cannot delay them.
     pub realtime: bool,

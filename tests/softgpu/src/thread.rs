@@ -110,13 +110,12 @@ impl Patience {
             std::thread::yield_now();
         } else {
             std::thread::sleep(Duration::from_nanos(left));
-            if !self.is_punctual {
-                return;
+            if self.is_punctual {
+                let late = boottime_ns()
+                    .saturating_sub(now.saturating_add(left))
+                    .min(LATEST_NS);
+                self.late_ns = late.max(self.late_ns - self.late_ns / 16);
             }
-            let late = boottime_ns()
-                .saturating_sub(now.saturating_add(left))
-                .min(LATEST_NS);
-            self.late_ns = late.max(self.late_ns - self.late_ns / 16);
         }
     }
 }

@@ -30,6 +30,7 @@ mod looks;
 mod open;
 mod pace;
 mod pending;
+mod queue;
 mod reading;
 mod rings;
 mod sampling;

@@ -88,8 +88,8 @@ impl OpenSignals {
         self.next = chosen.last().map_or(0, |signal| signal.saturating_add(1));
         let tries = if last { TRIES } else { 1 };
         for signal in chosen {
-            let read = (0..tries).map(|_| poll((pid, memory), signal, &clock));
-            match read.into_iter().find(|read| !matches!(read, Poll::Slow)) {
+            let mut reads = (0..tries).map(|_| poll((pid, memory), signal, &clock));
+            match reads.find(|read| !matches!(read, Poll::Slow)) {
                 Some(Poll::Done(completion)) if completion.value <= 0 || last => {
                     self.since.remove(&signal);
                     found(&completion);

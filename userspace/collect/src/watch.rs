@@ -13,34 +13,23 @@ use std::{
 };
 
 use gputrace_abi::{
-    gpu::{POLL_SPREAD, QUEUE_READ_INDEX, QUEUE_STATE_SIZE, QUEUE_WRITE_INDEX, QueueState, queue_reason},
-    record::{RecordHeader, kind},
+    gpu::{POLL_SPREAD, QUEUE_READ_INDEX, QUEUE_WRITE_INDEX},
+    record::RecordHeader,
 };
 use gputrace_capture::{Meta, ledger::Looks, meta::Notice};
 use gputrace_codeobj::memory::{ProcessMemory, look_at};
-use gputrace_reader::Look;
 use rustix::time::{ClockId, clock_gettime};
 use zerocopy::IntoBytes as _;
 
 use crate::{
     clocks,
-    looks::{FASTEST, Plan, SLOWEST, Schedule},
+    looks::{Plan, SLOWEST, Schedule},
     open::{self, OpenSignals},
+    queue::Queue,
     sampling::{GpuClocks, Sampling},
     scratch::Scratch,
     tracker::Change,
 };
-
-/// For how long after its last packet without a signal, or the last step of its read index, a queue with packets counts
-/// as busy. A queue that hangs is looked at every [`LOOK_EVERY`].
-const BUSY_FOR: Duration = Duration::from_millis(200);
-
-/// For how long a queue is looked at in which nothing is left: the collector may be about to tell of a packet, which it
-/// does every 20 ms.
-const LINGER: Duration = Duration::from_millis(25);
-
-/// With fewer packets in it a queue is not looked at more often for their shortness.
-const MANY: u64 = 4;
 
 /// Packets that follow each other faster than so, ns, are looked at in spells.
 const SHORT: u64 = 1_000_000;
@@ -56,7 +45,7 @@ const RUN: Duration = Duration::from_millis(8);
 const LAST_LOOKS: usize = 3;
 
 /// How often everything else is looked after.
-const LOOK_EVERY: Duration = Duration::from_millis(25);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(25);
 
 /// From one index of a queue to the other.
 const BETWEEN: u32 = (QUEUE_READ_INDEX - QUEUE_WRITE_INDEX) as u32;
@@ -168,104 +157,6 @@ impl Process {
     /// Whether something of it has not ended, as far as is known.
     fn has_work(&self) -> bool {
         !self.open.is_empty() || self.queues.values().any(|queue| queue.is_followed)
-    }
-}
-
-struct Queue {
-    /// Until then it counts as busy if packets are in it, and is looked at if none are.
-    busy_until: Instant,
-    linger_until: Instant,
-    read_index: Option<u64>,
-    write_index: u64,
-    /// Just before the read index was last read, ns `CLOCK_BOOTTIME`; 0 if it never was.
-    looked: u64,
-    /// When the read index was first seen as it is, ns `CLOCK_BOOTTIME`.
-    since: u64,
-    /// From one packet's begin to the next, ns, as far as it was seen: a mean in which the last ones count most.
-    pace: u64,
-    /// Whether packets without signals are, or may be, in it.
-    is_followed: bool,
-    /// Known if the scratch memory of queues is looked at.
-    scratch: Option<Scratch>,
-}
-
-impl Queue {
-    fn new(now: Instant, scratch: bool) -> Self {
-        Self {
-            busy_until: now,
-            linger_until: now,
-            read_index: None,
-            write_index: 0,
-            looked: 0,
-            since: 0,
-            pace: SLOWEST,
-            is_followed: false,
-            scratch: scratch.then(Scratch::default),
-        }
-    }
-
-    /// A packet without a signal was submitted.
-    fn submitted(&mut self, now: Instant) {
-        self.busy_until = now + BUSY_FOR;
-        self.linger_until = now + LINGER;
-        self.is_followed = true;
-    }
-
-    /// How often to look at it, ns; `None` if nothing is expected.
-    fn wanted(&self, now: Instant) -> Option<u64> {
-        let left = self.write_index.saturating_sub(self.read_index.unwrap_or(0));
-        match left {
-            _ if !self.is_followed => None,
-            0 if now >= self.linger_until => None,
-            0 => Some(SLOWEST),
-            _ if now >= self.busy_until => Some(LOOK_EVERY.as_nanos() as u64),
-            MANY.. => Some((self.pace / 2).clamp(FASTEST, SLOWEST)),
-            _ => Some(SLOWEST),
-        }
-    }
-
-    /// Whether so many packets are in it that it is looked at for their shortness.
-    fn has_many(&self) -> bool {
-        self.write_index.saturating_sub(self.read_index.unwrap_or(0)) >= MANY
-    }
-
-    /// Takes note of a look; the state to write down if the read index has changed.
-    fn look(
-        &mut self,
-        pid: u32,
-        address: u64,
-        look: &Look,
-        [write_index, read_index]: [u64; 2],
-    ) -> Option<QueueState> {
-        let looked = std::mem::replace(&mut self.looked, look.before);
-        let wrote = std::mem::replace(&mut self.write_index, write_index);
-        let before = self.read_index.replace(read_index);
-        if wrote != write_index || before != Some(read_index) {
-            let now = Instant::now();
-            self.busy_until = now + BUSY_FOR;
-            self.linger_until = now + LINGER;
-        }
-        if before == Some(read_index) {
-            return None;
-        }
-        if let Some(before) = before
-            && before < wrote
-            && let Some(steps) = read_index.checked_sub(before).filter(|steps| *steps > 0)
-        {
-            let pace = look.after.saturating_sub(self.since) / steps;
-            self.pace = (self.pace.saturating_mul(3).saturating_add(pace)) / 4;
-        }
-        self.since = look.after;
-        Some(QueueState {
-            header: header(QUEUE_STATE_SIZE, kind::QUEUE, 0),
-            pid,
-            reason: queue_reason::SAMPLE,
-            time: look.after,
-            queue: address,
-            read_index,
-            write_index,
-            looked,
-        })
     }
 }
 

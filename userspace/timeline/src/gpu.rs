@@ -190,7 +190,8 @@ pub struct QueueInfo {
     pub packets: u32,
     /// The driver's number of it, if its creation was traced (`AMDKFD_IOC_CREATE_QUEUE`, joined by the ring's address).
     pub kfd_id: Option<u32>,
-    /// Whether it is older than the recording: nobody knows which packets were executed before the first one here.
+    /// Whether it is older than the recording, as far as its first packet here shows: nobody knows which packets were
+    /// executed before that one.
     pub is_older: bool,
 }
 

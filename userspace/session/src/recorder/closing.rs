@@ -58,7 +58,7 @@ impl Recorder<'_> {
             ..
         } = self;
         let began = course.began;
-        // Whose message was not taken is held still, and the program may be waited for.
+        // Threads whose messages were not read yet are still held. This lets them go: the program may be waited for below.
         drop(targets.holder);
         // Nobody is held any more, and outputs take long.
         drop(targets.urgency);

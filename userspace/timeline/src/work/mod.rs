@@ -343,7 +343,8 @@ impl Work {
             .queue(packet.pid, packet.queue, packet.queue_id, packet.time);
         let of_driver = of_driver.map(|queue| (queue.id, self.knowledge.node_of_gpu(queue.gpu_id)));
         let lost = self.knowledge.losses(0, packet.time) > Losses::None;
-        let since_creation = packet.index == 0 || packet.flags & packet_flags::SINCE_CREATION != 0;
+        // What comes first may be among what was lost.
+        let from_first = lost || is_from_first(packet);
         let info = QueueInfo {
             number,
             pid: packet.pid,
@@ -353,11 +354,10 @@ impl Work {
                 .or(of_driver.and_then(|(_, node)| node)),
             packets: packet.ring_packets,
             kfd_id: of_driver.map(|(id, _)| id),
-            is_older: !since_creation && !lost,
+            is_older: !from_first,
         };
         let mut queue = Queue::new(info, packet.time, reuses);
-        // What comes first may be among what was lost.
-        queue.from_first = lost;
+        queue.from_first = from_first;
         self.queues.push(queue);
         events.push_back(Event::Queue(info));
         number
@@ -376,7 +376,7 @@ impl Work {
         };
         self.changed.insert(number);
         // Another thread's doorbell for a later packet may have rung before that of the first.
-        queue.from_first |= packet.index == 0 || packet.flags & packet_flags::SINCE_CREATION != 0;
+        queue.from_first |= is_from_first(packet);
         let origin = Origin {
             pid: packet.pid,
             tid: packet.tid,
@@ -689,4 +689,9 @@ impl Work {
             .map(|((settled, known), kernel)| (kernel, placed.place(settled, known, pace)));
         times.collect()
     }
+}
+
+/// Whether it is the first packet of its queue, or the queue was made while the recording ran.
+fn is_from_first(packet: &gpu::Packet) -> bool {
+    packet.index == 0 || packet.flags & packet_flags::SINCE_CREATION != 0
 }

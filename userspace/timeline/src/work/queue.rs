@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 
-use gputrace_abi::gpu::{Packet, packet_flags};
+use gputrace_abi::gpu::{POLL_SPREAD, Packet, packet_flags};
 
 use crate::{
     gpu::{GpuTime, Origin, QueueInfo},
@@ -21,7 +21,6 @@ use crate::{
         evidence::{Bound, Evidence, Exact, estimated},
         gaps::Gaps,
         packet::{Aql, Kind},
-        signal::READING,
         slots::Slots,
     },
 };
@@ -160,7 +159,11 @@ impl Queue {
             last_look: None,
             since,
             from_first: false,
-            looks_from: if reuses { first.saturating_add(READING) } else { 0 },
+            looks_from: if reuses {
+                first.saturating_add(POLL_SPREAD)
+            } else {
+                0
+            },
             settled: 0,
             floor: 0,
             untaken: since,

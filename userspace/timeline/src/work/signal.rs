@@ -10,9 +10,6 @@ use gputrace_kfd::clock::{ClockModel, Unresolved, Window};
 
 use crate::work::evidence::{Exact, Stamp};
 
-/// What was read and the time that it bears may be so far apart, ns.
-pub(crate) const READING: u64 = 1_000_000;
-
 /// What uses a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum User {
@@ -155,7 +152,7 @@ fn align(stamps: (u64, u64), before: (u64, u64), clock: &ClockModel, earliest: u
     if begin == 0 || end == 0 || stamps == before {
         return Fit::Stale;
     }
-    let not_after = latest.saturating_add(READING);
+    let not_after = latest.saturating_add(POLL_SPREAD);
     let convert = |tick, not_before| {
         clock.to_boottime(
             tick,

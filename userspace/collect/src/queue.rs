@@ -1,0 +1,125 @@
+//! One queue as the watcher knows it: whether it is at work, how fast, and how often to look at it.
+
+use std::time::{Duration, Instant};
+
+use gputrace_abi::{
+    gpu::{QUEUE_STATE_SIZE, QueueState, queue_reason},
+    record::kind,
+};
+use gputrace_reader::Look;
+
+use crate::{
+    looks::{FASTEST, SLOWEST},
+    scratch::Scratch,
+    watch::{LOOK_EVERY, header},
+};
+
+/// For how long after its last packet without a signal, or the last step of its read index, a queue with packets counts
+/// as busy. A queue that hangs is looked at every [`LOOK_EVERY`].
+const BUSY_FOR: Duration = Duration::from_millis(200);
+
+/// For how long a queue is looked at in which nothing is left: the collector may be about to tell of a packet, which it
+/// does every 20 ms.
+const LINGER: Duration = Duration::from_millis(25);
+
+/// With fewer packets in it a queue is not looked at more often for their shortness.
+const MANY: u64 = 4;
+
+/// What is known of a queue.
+pub(crate) struct Queue {
+    /// Until then it counts as busy if packets are in it, and is looked at if none are.
+    pub(crate) busy_until: Instant,
+    pub(crate) linger_until: Instant,
+    pub(crate) read_index: Option<u64>,
+    pub(crate) write_index: u64,
+    /// Just before the read index was last read, ns `CLOCK_BOOTTIME`; 0 if it never was.
+    pub(crate) looked: u64,
+    /// When the read index was first seen as it is, ns `CLOCK_BOOTTIME`.
+    pub(crate) since: u64,
+    /// From one packet's begin to the next, ns, as far as it was seen: a mean in which the last ones count most.
+    pub(crate) pace: u64,
+    /// Whether packets without signals are, or may be, in it.
+    pub(crate) is_followed: bool,
+    /// Known if the scratch memory of queues is looked at.
+    pub(crate) scratch: Option<Scratch>,
+}
+
+impl Queue {
+    pub(crate) fn new(now: Instant, scratch: bool) -> Self {
+        Self {
+            busy_until: now,
+            linger_until: now,
+            read_index: None,
+            write_index: 0,
+            looked: 0,
+            since: 0,
+            pace: SLOWEST,
+            is_followed: false,
+            scratch: scratch.then(Scratch::default),
+        }
+    }
+
+    /// A packet without a signal was submitted.
+    pub(crate) fn submitted(&mut self, now: Instant) {
+        self.busy_until = now + BUSY_FOR;
+        self.linger_until = now + LINGER;
+        self.is_followed = true;
+    }
+
+    /// How often to look at it, ns; `None` if nothing is expected.
+    pub(crate) fn wanted(&self, now: Instant) -> Option<u64> {
+        let left = self.write_index.saturating_sub(self.read_index.unwrap_or(0));
+        match left {
+            _ if !self.is_followed => None,
+            0 if now >= self.linger_until => None,
+            0 => Some(SLOWEST),
+            _ if now >= self.busy_until => Some(LOOK_EVERY.as_nanos() as u64),
+            MANY.. => Some((self.pace / 2).clamp(FASTEST, SLOWEST)),
+            _ => Some(SLOWEST),
+        }
+    }
+
+    /// Whether so many packets are in it that it is looked at for their shortness.
+    pub(crate) fn has_many(&self) -> bool {
+        self.write_index.saturating_sub(self.read_index.unwrap_or(0)) >= MANY
+    }
+
+    /// Takes note of a look; the state to write down if the read index has changed.
+    pub(crate) fn look(
+        &mut self,
+        pid: u32,
+        address: u64,
+        look: &Look,
+        [write_index, read_index]: [u64; 2],
+    ) -> Option<QueueState> {
+        let looked = std::mem::replace(&mut self.looked, look.before);
+        let wrote = std::mem::replace(&mut self.write_index, write_index);
+        let before = self.read_index.replace(read_index);
+        if wrote != write_index || before != Some(read_index) {
+            let now = Instant::now();
+            self.busy_until = now + BUSY_FOR;
+            self.linger_until = now + LINGER;
+        }
+        if before == Some(read_index) {
+            return None;
+        }
+        if let Some(before) = before
+            && before < wrote
+            && let Some(steps) = read_index.checked_sub(before).filter(|steps| *steps > 0)
+        {
+            let pace = look.after.saturating_sub(self.since) / steps;
+            self.pace = (self.pace.saturating_mul(3).saturating_add(pace)) / 4;
+        }
+        self.since = look.after;
+        Some(QueueState {
+            header: header(QUEUE_STATE_SIZE, kind::QUEUE, 0),
+            pid,
+            reason: queue_reason::SAMPLE,
+            time: look.after,
+            queue: address,
+            read_index,
+            write_index,
+            looked,
+        })
+    }
+}
