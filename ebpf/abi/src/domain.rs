@@ -3,8 +3,93 @@
 /// Number of domain slots in [`crate::counters::CpuCounters`]; every [`Domain`] is below it.
 pub const DOMAINS: usize = 32;
 
+/// What the records of a domain are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Calls of functions, or of the driver.
+    Call,
+    /// The GPU's work.
+    GpuWork,
+    /// About calls or about what happened: made from calls, or told by the kernel and the driver.
+    Other,
+}
+
+/// By which options a domain is selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selected {
+    /// Its own, `--runtime-trace` and `--sys-trace`; also when no option is given.
+    ByRuntime,
+    /// Its own and `--sys-trace`.
+    BySystem,
+    /// Only its own.
+    ByName,
+    /// None: it comes with others, or with options that have more to say.
+    WithOthers,
+}
+
+/// What there is to know about a domain. The row of a domain says what differs from [`Row::new`].
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    name: &'static str,
+    option: &'static str,
+    csv_stem: &'static str,
+    kind: Kind,
+    selected: Selected,
+    config: Option<&'static str>,
+    has_empty_table: bool,
+    zero_is_success: bool,
+}
+
+impl Row {
+    /// A domain of calls, for which there is a table even if nothing of it happened.
+    const fn new(name: &'static str, option: &'static str, csv_stem: &'static str) -> Self {
+        Self {
+            name,
+            option,
+            csv_stem,
+            kind: Kind::Call,
+            selected: Selected::WithOthers,
+            config: None,
+            has_empty_table: true,
+            zero_is_success: false,
+        }
+    }
+
+    const fn of(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+
+    const fn selected(self, selected: Selected) -> Self {
+        Self { selected, ..self }
+    }
+
+    /// `config` is the member of rocprofv3's configuration that says whether the domain is recorded.
+    const fn config(self, config: &'static str) -> Self {
+        Self {
+            config: Some(config),
+            ..self
+        }
+    }
+
+    /// There is a table only if something happened: most programs do nothing of the kind.
+    const fn rare(self) -> Self {
+        Self {
+            has_empty_table: false,
+            ..self
+        }
+    }
+
+    /// Integers of four bytes that its functions return are enumerations of which 0 is success.
+    const fn zero_is_success(self) -> Self {
+        Self {
+            zero_is_success: true,
+            ..self
+        }
+    }
+}
+
 macro_rules! domains {
-    ($($(#[$doc:meta])* $variant:ident = $id:literal, $name:literal, $option:literal, $csv:literal;)*) => {
+    ($($(#[$doc:meta])* $variant:ident = $id:literal, $row:expr;)*) => {
         /// A group of functions of one library, or a kind of work of the GPU, as rocprofiler-sdk divides them.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
@@ -20,111 +105,150 @@ macro_rules! domains {
                 match id { $($id => Some(Self::$variant),)* _ => None }
             }
 
-            /// The name that rocprofiler prints, e.g. `HIP_RUNTIME_API`.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
-            /// The command-line option that selects it, without dashes, e.g. `hip-runtime-trace`.
-            #[must_use]
-            pub const fn option(self) -> &'static str {
-                match self { $(Self::$variant => $option,)* }
-            }
-
-            /// Stem of the CSV file that holds its calls, e.g. `hip_api` for `NAME_hip_api_trace.csv`.
-            #[must_use]
-            pub const fn csv_stem(self) -> &'static str {
-                match self { $(Self::$variant => $csv,)* }
+            const fn row(self) -> Row {
+                match self { $(Self::$variant => const { $row },)* }
             }
         }
     };
 }
 
+use self::{
+    Kind::{GpuWork, Other},
+    Selected::{ByName, ByRuntime, BySystem},
+};
+
 domains! {
     /// HIP runtime API: `hip[A-Z]…`.
-    HipRuntime = 0, "HIP_RUNTIME_API", "hip-runtime-trace", "hip_api";
+    HipRuntime = 0, Row::new("HIP_RUNTIME_API", "hip-runtime-trace", "hip_api")
+        .selected(ByRuntime).config("hip_runtime_api_trace");
     /// HIP compiler API, called by code that hipcc generates: `__hip…`.
-    HipCompiler = 1, "HIP_COMPILER_API", "hip-compiler-trace", "hip_api";
+    HipCompiler = 1, Row::new("HIP_COMPILER_API", "hip-compiler-trace", "hip_api")
+        .selected(BySystem).config("hip_compiler_api_trace");
     /// HSA core API: `hsa_…` without a vendor or extension part.
-    HsaCore = 2, "HSA_CORE_API", "hsa-core-trace", "hsa_api";
+    HsaCore = 2, Row::new("HSA_CORE_API", "hsa-core-trace", "hsa_api")
+        .selected(BySystem).config("hsa_core_api_trace");
     /// AMD's extension of HSA: `hsa_amd_…`.
-    HsaAmdExt = 3, "HSA_AMD_EXT_API", "hsa-amd-trace", "hsa_api";
+    HsaAmdExt = 3, Row::new("HSA_AMD_EXT_API", "hsa-amd-trace", "hsa_api")
+        .selected(BySystem).config("hsa_amd_ext_api_trace");
     /// HSA image extension: `hsa_ext_image_…`, `hsa_ext_sampler_…`.
-    HsaImageExt = 4, "HSA_IMAGE_EXT_API", "hsa-image-trace", "hsa_api";
+    HsaImageExt = 4, Row::new("HSA_IMAGE_EXT_API", "hsa-image-trace", "hsa_api")
+        .selected(BySystem).config("hsa_image_ext_api_trace");
     /// HSA finalizer extension: `hsa_ext_program_…`.
-    HsaFinalizeExt = 5, "HSA_FINALIZE_EXT_API", "hsa-finalizer-trace", "hsa_api";
+    HsaFinalizeExt = 5, Row::new("HSA_FINALIZE_EXT_API", "hsa-finalizer-trace", "hsa_api")
+        .selected(BySystem).config("hsa_finalizer_ext_api_trace");
     /// Kernels that the GPU executes: kernel dispatch packets.
-    KernelDispatch = 6, "KERNEL_DISPATCH", "kernel-trace", "kernel";
+    KernelDispatch = 6, Row::new("KERNEL_DISPATCH", "kernel-trace", "kernel")
+        .of(GpuWork).selected(ByRuntime).config("kernel_trace");
     /// Copies that engines of the GPU do.
-    MemoryCopy = 7, "MEMORY_COPY", "memory-copy-trace", "memory_copy";
+    MemoryCopy = 7, Row::new("MEMORY_COPY", "memory-copy-trace", "memory_copy")
+        .of(GpuWork).selected(ByRuntime).config("memory_copy_trace");
     /// Other packets of queues, e.g. barriers: their times bound those of dispatches.
-    QueuePacket = 8, "QUEUE_PACKET", "kernel-trace", "kernel";
+    QueuePacket = 8, Row::new("QUEUE_PACKET", "kernel-trace", "kernel").of(GpuWork);
     /// Completion signals as they were read: where times of dispatches and copies come from.
-    Completion = 9, "COMPLETION", "kernel-trace", "kernel";
+    Completion = 9, Row::new("COMPLETION", "kernel-trace", "kernel").of(GpuWork);
     /// Markers and ranges of ROCTx and of rocprofiler-systems' user API: `roctxMark…`, `roctxRange…`, `rocprofsys_user_…`.
-    MarkerCore = 10, "MARKER_CORE_API", "marker-trace", "marker_api";
+    MarkerCore = 10, Row::new("MARKER_CORE_API", "marker-trace", "marker_api")
+        .selected(ByRuntime).config("marker_api_trace").rare();
     /// Control of profilers by the program: `roctxProfilerPause`, `roctracer_start`, `rocprofsys_user_start_trace`.
-    MarkerControl = 11, "MARKER_CONTROL_API", "marker-trace", "marker_api";
+    MarkerControl = 11, Row::new("MARKER_CONTROL_API", "marker-trace", "marker_api")
+        .selected(ByRuntime).rare();
     /// Names that the program gives to threads, agents, devices and streams: `roctxName…`.
-    MarkerName = 12, "MARKER_NAME_API", "marker-trace", "marker_api";
+    MarkerName = 12, Row::new("MARKER_NAME_API", "marker-trace", "marker_api").selected(ByRuntime).rare();
     /// RCCL, the collectives: `nccl…`, `mscc…`.
-    Rccl = 13, "RCCL_API", "rccl-trace", "rccl_api";
+    Rccl = 13, Row::new("RCCL_API", "rccl-trace", "rccl_api")
+        .selected(ByRuntime).config("rccl_api_trace").rare().zero_is_success();
     /// Video decoding: `rocDec…`.
-    RocDecode = 14, "ROCDECODE_API", "rocdecode-trace", "rocdecode_api";
+    RocDecode = 14, Row::new("ROCDECODE_API", "rocdecode-trace", "rocdecode_api")
+        .selected(ByRuntime).config("rocdecode_api_trace").rare().zero_is_success();
     /// JPEG decoding: `rocJpeg…`.
-    RocJpeg = 15, "ROCJPEG_API", "rocjpeg-trace", "rocjpeg_api";
+    RocJpeg = 15, Row::new("ROCJPEG_API", "rocjpeg-trace", "rocjpeg_api")
+        .selected(ByRuntime).config("rocjpeg_api_trace").rare().zero_is_success();
     /// Allocations of memory and what frees them, as HSA's functions make them; made from calls.
-    MemoryAllocation = 16, "MEMORY_ALLOCATION", "memory-allocation-trace", "memory_allocation";
+    MemoryAllocation = 16, Row::new("MEMORY_ALLOCATION", "memory-allocation-trace", "memory_allocation")
+        .of(Other).selected(ByRuntime).config("memory_allocation_trace").rare();
     /// Changes of the scratch memory of queues.
-    ScratchMemory = 17, "SCRATCH_MEMORY", "scratch-memory-trace", "scratch_memory";
+    ScratchMemory = 17, Row::new("SCRATCH_MEMORY", "scratch-memory-trace", "scratch_memory")
+        .of(Other).selected(ByRuntime).config("scratch_memory_trace").rare();
     /// What pointers of calls point to: strings, and results that functions store through a pointer.
-    ArgumentData = 18, "ARGUMENT_DATA", "marker-trace", "argument_data";
+    ArgumentData = 18, Row::new("ARGUMENT_DATA", "marker-trace", "argument_data").of(Other).rare();
     /// Functions by which programs tell profilers to whom work belongs: external correlation ids.
-    Correlation = 19, "EXTERNAL_CORRELATION_API", "marker-trace", "external_correlation_api";
+    Correlation = 19, Row::new("EXTERNAL_CORRELATION_API", "marker-trace", "external_correlation_api")
+        .selected(ByRuntime).rare();
     /// Requests to the driver: `ioctl(2)` on `/dev/kfd`.
-    KfdIoctl = 20, "KFD_IOCTL", "kfd-trace", "kfd_ioctl";
+    KfdIoctl = 20, Row::new("KFD_IOCTL", "kfd-trace", "kfd_ioctl").selected(ByName);
     /// Traced threads without a processor.
-    Sched = 21, "SCHED", "sched", "sched";
+    Sched = 21, Row::new("SCHED", "sched", "sched").of(Other).selected(ByName);
     /// Exported functions of libraries that the user named.
-    Library = 22, "LIBRARY_API", "library", "library_api";
+    Library = 22, Row::new("LIBRARY_API", "library", "library_api");
     /// Functions of the traced programs themselves.
-    Function = 23, "FUNCTION", "functions", "function";
+    Function = 23, Row::new("FUNCTION", "functions", "function");
     /// What tracepoints of the driver and of the kernel's GPU scheduler tell.
-    Tracepoint = 24, "TRACEPOINT", "driver-trace", "driver";
+    Tracepoint = 24, Row::new("TRACEPOINT", "driver-trace", "driver").of(Other).selected(ByName);
     /// What the driver tells of: evictions, migrations, page faults, resets, throttling.
-    KfdEvent = 25, "KFD_EVENT", "kfd-events", "kfd_event";
+    KfdEvent = 25, Row::new("KFD_EVENT", "kfd-events", "kfd_event").of(Other).selected(ByName);
     /// What GPUs, and processes on them, were read to use: clocks, power, temperatures, memory.
-    Counter = 26, "COUNTER", "counters", "counter";
+    Counter = 26, Row::new("COUNTER", "counters", "counter").of(Other).config("counter_collection").rare();
     /// Memory that applications ask HIP for, and what frees it; made from calls.
-    HipMemory = 27, "HIP_MEMORY", "memory-allocation-trace", "hip_memory";
+    HipMemory = 27, Row::new("HIP_MEMORY", "memory-allocation-trace", "hip_memory").of(Other).rare();
 }
 
 impl Domain {
+    /// The name that rocprofiler prints, e.g. `HIP_RUNTIME_API`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The command-line option that selects it, without dashes, e.g. `hip-runtime-trace`.
+    #[must_use]
+    pub const fn option(self) -> &'static str {
+        self.row().option
+    }
+
+    /// Stem of the CSV file that holds its calls, e.g. `hip_api` for `NAME_hip_api_trace.csv`; also the name of their
+    /// array in the JSON document and of their table in the summary.
+    #[must_use]
+    pub const fn csv_stem(self) -> &'static str {
+        self.row().csv_stem
+    }
+
+    /// By which options it is selected.
+    #[must_use]
+    pub const fn selected(self) -> Selected {
+        self.row().selected
+    }
+
+    /// The member of rocprofv3's configuration that says whether it is recorded, e.g. `rccl_api_trace`; `None` if
+    /// rocprofv3 has no such member.
+    #[must_use]
+    pub const fn config(self) -> Option<&'static str> {
+        self.row().config
+    }
+
+    /// Whether there is a table of it even if nothing of it happened: that there was nothing to see is of interest for
+    /// what every program does, as in rocprofv3.
+    #[must_use]
+    pub const fn has_empty_table(self) -> bool {
+        self.row().has_empty_table
+    }
+
+    /// Whether integers of four bytes that its functions return are enumerations of which 0 is success
+    /// (`ncclResult_t`, `rocDecStatus`, `RocJpegStatus`).
+    #[must_use]
+    pub const fn zero_is_success(self) -> bool {
+        self.row().zero_is_success
+    }
+
     /// Whether its records are API calls; otherwise they are about the GPU's work, or about calls.
     #[must_use]
     pub const fn is_api(self) -> bool {
-        !self.is_gpu_work()
-            && !matches!(
-                self,
-                Self::MemoryAllocation
-                    | Self::ScratchMemory
-                    | Self::ArgumentData
-                    | Self::Sched
-                    | Self::Tracepoint
-                    | Self::KfdEvent
-                    | Self::Counter
-                    | Self::HipMemory
-            )
+        matches!(self.row().kind, Kind::Call)
     }
 
     /// Whether its records are about the GPU's work.
     #[must_use]
     pub const fn is_gpu_work(self) -> bool {
-        matches!(
-            self,
-            Self::KernelDispatch | Self::MemoryCopy | Self::QueuePacket | Self::Completion
-        )
+        matches!(self.row().kind, GpuWork)
     }
 
     /// The number in cookies, records and counters.

@@ -23,6 +23,24 @@ struct Pattern {
     domain: Domain,
 }
 
+/// The prefix and an upper-case letter.
+const fn upper(prefix: &'static str, domain: Domain) -> Pattern {
+    let then = Then::Upper;
+    Pattern { prefix, then, domain }
+}
+
+/// The prefix and more.
+const fn any(prefix: &'static str, domain: Domain) -> Pattern {
+    let then = Then::Anything;
+    Pattern { prefix, then, domain }
+}
+
+/// This name.
+const fn exactly(prefix: &'static str, domain: Domain) -> Pattern {
+    let then = Then::Nothing;
+    Pattern { prefix, then, domain }
+}
+
 /// The naming rules of the ROCm libraries; the first row that matches decides.
 ///
 /// The same division as rocprofiler-sdk's, which follows the dispatch tables of
@@ -31,186 +49,48 @@ struct Pattern {
 /// the deprecated HSA names (`…_acq_rel`, `…_acquire`, `…_release`) as core, like the functions whose
 /// addresses they share.
 const PATTERNS: &[Pattern] = &[
-    Pattern {
-        prefix: "__hip",
-        then: Then::Upper,
-        domain: Domain::HipCompiler,
-    },
-    Pattern {
-        prefix: "hip",
-        then: Then::Upper,
-        domain: Domain::HipRuntime,
-    },
-    Pattern {
-        prefix: "hsa_amd_",
-        then: Then::Anything,
-        domain: Domain::HsaAmdExt,
-    },
-    Pattern {
-        prefix: "hsa_ven_amd_",
-        then: Then::Anything,
-        domain: Domain::HsaAmdExt,
-    },
-    Pattern {
-        prefix: "hsa_ext_image_",
-        then: Then::Anything,
-        domain: Domain::HsaImageExt,
-    },
-    Pattern {
-        prefix: "hsa_ext_sampler_",
-        then: Then::Anything,
-        domain: Domain::HsaImageExt,
-    },
-    Pattern {
-        prefix: "hsa_ext_program_",
-        then: Then::Anything,
-        domain: Domain::HsaFinalizeExt,
-    },
-    Pattern {
-        prefix: "hsa_",
-        then: Then::Anything,
-        domain: Domain::HsaCore,
-    },
-    Pattern {
-        prefix: "roctxMark",
-        then: Then::Anything,
-        domain: Domain::MarkerCore,
-    },
-    Pattern {
-        prefix: "roctxRange",
-        then: Then::Anything,
-        domain: Domain::MarkerCore,
-    },
-    Pattern {
-        prefix: "roctxGetThreadId",
-        then: Then::Nothing,
-        domain: Domain::MarkerCore,
-    },
-    Pattern {
-        prefix: "roctxProfiler",
-        then: Then::Upper,
-        domain: Domain::MarkerControl,
-    },
-    Pattern {
-        prefix: "roctxName",
-        then: Then::Upper,
-        domain: Domain::MarkerName,
-    },
-    Pattern {
-        prefix: "roctracer_activity_push_external_correlation_id",
-        then: Then::Nothing,
-        domain: Domain::Correlation,
-    },
-    Pattern {
-        prefix: "roctracer_activity_pop_external_correlation_id",
-        then: Then::Nothing,
-        domain: Domain::Correlation,
-    },
-    Pattern {
-        prefix: "rocprofiler_push_external_correlation_id",
-        then: Then::Nothing,
-        domain: Domain::Correlation,
-    },
-    Pattern {
-        prefix: "rocprofiler_pop_external_correlation_id",
-        then: Then::Nothing,
-        domain: Domain::Correlation,
-    },
-    Pattern {
-        prefix: "roctracer_start",
-        then: Then::Nothing,
-        domain: Domain::MarkerControl,
-    },
-    Pattern {
-        prefix: "roctracer_stop",
-        then: Then::Nothing,
-        domain: Domain::MarkerControl,
-    },
-    Pattern {
-        prefix: "rocprofsys_user_start_",
-        then: Then::Anything,
-        domain: Domain::MarkerControl,
-    },
-    Pattern {
-        prefix: "rocprofsys_user_stop_",
-        then: Then::Anything,
-        domain: Domain::MarkerControl,
-    },
-    Pattern {
-        prefix: "rocprofsys_user_push_",
-        then: Then::Anything,
-        domain: Domain::MarkerCore,
-    },
-    Pattern {
-        prefix: "rocprofsys_user_pop_",
-        then: Then::Anything,
-        domain: Domain::MarkerCore,
-    },
-    Pattern {
-        prefix: "rocprofsys_user_progress",
-        then: Then::Nothing,
-        domain: Domain::MarkerCore,
-    },
-    Pattern {
-        prefix: "rocprofsys_user_annotated_",
-        then: Then::Anything,
-        domain: Domain::MarkerCore,
-    },
-    Pattern {
-        prefix: "omnitrace_user_start_",
-        then: Then::Anything,
-        domain: Domain::MarkerControl,
-    },
-    Pattern {
-        prefix: "omnitrace_user_stop_",
-        then: Then::Anything,
-        domain: Domain::MarkerControl,
-    },
-    Pattern {
-        prefix: "omnitrace_user_push_",
-        then: Then::Anything,
-        domain: Domain::MarkerCore,
-    },
-    Pattern {
-        prefix: "omnitrace_user_pop_",
-        then: Then::Anything,
-        domain: Domain::MarkerCore,
-    },
-    Pattern {
-        prefix: "omnitrace_user_progress",
-        then: Then::Nothing,
-        domain: Domain::MarkerCore,
-    },
-    Pattern {
-        prefix: "omnitrace_user_annotated_",
-        then: Then::Anything,
-        domain: Domain::MarkerCore,
-    },
-    Pattern {
-        prefix: KOKKOS_TOOLS,
-        then: Then::Anything,
-        domain: Domain::MarkerCore,
-    },
-    Pattern {
-        prefix: "nccl",
-        then: Then::Upper,
-        domain: Domain::Rccl,
-    },
-    Pattern {
-        prefix: "mscc",
-        then: Then::Anything,
-        domain: Domain::Rccl,
-    },
-    Pattern {
-        prefix: "rocDec",
-        then: Then::Upper,
-        domain: Domain::RocDecode,
-    },
-    Pattern {
-        prefix: "rocJpeg",
-        then: Then::Upper,
-        domain: Domain::RocJpeg,
-    },
+    upper("__hip", Domain::HipCompiler),
+    upper("hip", Domain::HipRuntime),
+    any("hsa_amd_", Domain::HsaAmdExt),
+    any("hsa_ven_amd_", Domain::HsaAmdExt),
+    any("hsa_ext_image_", Domain::HsaImageExt),
+    any("hsa_ext_sampler_", Domain::HsaImageExt),
+    any("hsa_ext_program_", Domain::HsaFinalizeExt),
+    any("hsa_", Domain::HsaCore),
+    any("roctxMark", Domain::MarkerCore),
+    any("roctxRange", Domain::MarkerCore),
+    exactly("roctxGetThreadId", Domain::MarkerCore),
+    upper("roctxProfiler", Domain::MarkerControl),
+    upper("roctxName", Domain::MarkerName),
+    exactly(
+        "roctracer_activity_push_external_correlation_id",
+        Domain::Correlation,
+    ),
+    exactly(
+        "roctracer_activity_pop_external_correlation_id",
+        Domain::Correlation,
+    ),
+    exactly("rocprofiler_push_external_correlation_id", Domain::Correlation),
+    exactly("rocprofiler_pop_external_correlation_id", Domain::Correlation),
+    exactly("roctracer_start", Domain::MarkerControl),
+    exactly("roctracer_stop", Domain::MarkerControl),
+    any("rocprofsys_user_start_", Domain::MarkerControl),
+    any("rocprofsys_user_stop_", Domain::MarkerControl),
+    any("rocprofsys_user_push_", Domain::MarkerCore),
+    any("rocprofsys_user_pop_", Domain::MarkerCore),
+    exactly("rocprofsys_user_progress", Domain::MarkerCore),
+    any("rocprofsys_user_annotated_", Domain::MarkerCore),
+    any("omnitrace_user_start_", Domain::MarkerControl),
+    any("omnitrace_user_stop_", Domain::MarkerControl),
+    any("omnitrace_user_push_", Domain::MarkerCore),
+    any("omnitrace_user_pop_", Domain::MarkerCore),
+    exactly("omnitrace_user_progress", Domain::MarkerCore),
+    any("omnitrace_user_annotated_", Domain::MarkerCore),
+    any(KOKKOS_TOOLS, Domain::MarkerCore),
+    upper("nccl", Domain::Rccl),
+    any("mscc", Domain::Rccl),
+    upper("rocDec", Domain::RocDecode),
+    upper("rocJpeg", Domain::RocJpeg),
 ];
 
 /// The domain of an exported function, from its name alone; `None` if it is not part of a traced API.

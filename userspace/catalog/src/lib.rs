@@ -43,6 +43,7 @@ pub mod hip_memory;
 pub mod launch;
 pub mod markers;
 pub mod memory;
+pub mod options;
 pub mod release;
 pub mod signature;
 pub mod structs;

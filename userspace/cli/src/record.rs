@@ -5,6 +5,7 @@ use std::{os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitSta
 use anyhow::Result;
 use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_capture::meta::EndReason;
+use gputrace_catalog::options::KOKKOS_TRACE;
 use gputrace_probe::{calls::BackendChoice, ioctls::Place};
 use gputrace_session::{Finished, FunctionFilter, Others, Request, SessionError, Targets, Watcher, record};
 
@@ -136,7 +137,7 @@ fn request(args: &RecordArgs) -> Request {
         Targets::Node
     };
     let (directory, name) = place(&args.output);
-    let kokkos = args.domains.kokkos_trace == Some(true);
+    let kokkos = args.domains.get(KOKKOS_TRACE) == Some(true);
     let others = Others {
         kokkos,
         ..args.functions.others()
@@ -150,7 +151,7 @@ fn request(args: &RecordArgs) -> Request {
         domains.push(Domain::MarkerCore);
         output.formats.kernels.hide_markers = true;
     }
-    let named = !args.tracepoint.is_empty() && args.domains.driver_trace.is_none();
+    let named = !args.tracepoint.is_empty() && args.domains.get(Domain::Tracepoint.option()).is_none();
     let tracepoints = named.then_some(Domain::Tracepoint);
     Request {
         targets,
@@ -182,7 +183,7 @@ fn request(args: &RecordArgs) -> Request {
             Backend::UprobeMulti => BackendChoice::UprobeMulti,
             Backend::Perf => BackendChoice::Perf,
         },
-        driver_trace: args.domains.driver_trace == Some(true),
+        driver_trace: args.domains.get(Domain::Tracepoint.option()) == Some(true),
         tracepoints: args.tracepoint.clone(),
         tracepoint_rate: args.tuning.tracepoint_rate,
         counter_rate: args.counters,

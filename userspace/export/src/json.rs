@@ -73,7 +73,8 @@ pub use crate::json_metadata::traces;
 
 const FORMAT: &str = "json";
 
-/// The arrays of `buffer_records` in rocprofv3's order; those of calls are called as their CSV files.
+/// The arrays of `buffer_records` that every release of rocprofv3 has, in its order; those of calls are called as their CSV
+/// files.
 const ARRAYS: &[&str] = &[
     "kernel_dispatch",
     "hip_api",
@@ -88,6 +89,17 @@ const ARRAYS: &[&str] = &[
     "pc_sample_host_trap",
     "pc_sample_stochastic",
 ];
+
+/// All arrays of `buffer_records`: behind those of every release one for each newer domain of rocprofv3.
+fn arrays() -> impl Iterator<Item = &'static str> {
+    let newer = Domain::ALL
+        .iter()
+        .filter(|domain| domain.is_api() && domain.config().is_some());
+    let newer = newer
+        .map(|domain| domain.csv_stem())
+        .filter(|stem| !ARRAYS.contains(stem));
+    ARRAYS.iter().copied().chain(newer)
+}
 
 /// Arrays of a process's `gputrace.untimed`, by the names under which they wait.
 const UNTIMED: &[(&str, &str)] = &[
@@ -272,7 +284,7 @@ impl JsonExporter {
             },
         };
         let array = group(call.domain);
-        let array = ARRAYS.iter().find(|known| **known == array).unwrap_or(&OTHER);
+        let array = arrays().find(|known| *known == array).unwrap_or(OTHER);
         Ok(self.records.push((call.pid, array), &record)?)
     }
 
@@ -332,9 +344,8 @@ impl JsonExporter {
             file.write_all(b"\"callback_records\": ")?;
             arrays_of(file, records, *pid, [(COLLECTION, COLLECTION)].into_iter())?;
             file.write_all(b",\n")?;
-            let arrays = ARRAYS.iter().map(|name| (*name, *name));
             file.write_all(b"\"buffer_records\": ")?;
-            arrays_of(file, records, *pid, arrays)?;
+            arrays_of(file, records, *pid, arrays().map(|name| (name, name)))?;
             file.write_all(b",\n\"gputrace\": {")?;
             if index == 0 {
                 member(file, "document", &document)?;

@@ -50,29 +50,11 @@ pub(crate) fn metadata(
     })
 }
 
-/// Members of rocprofv3's configuration that say what was recorded, by what each is here.
-const TRACES: [(&str, Domain); 15] = [
-    ("kernel_trace", Domain::KernelDispatch),
-    ("hsa_core_api_trace", Domain::HsaCore),
-    ("hsa_amd_ext_api_trace", Domain::HsaAmdExt),
-    ("hsa_image_ext_api_trace", Domain::HsaImageExt),
-    ("hsa_finalizer_ext_api_trace", Domain::HsaFinalizeExt),
-    ("marker_api_trace", Domain::MarkerCore),
-    ("memory_copy_trace", Domain::MemoryCopy),
-    ("memory_allocation_trace", Domain::MemoryAllocation),
-    ("scratch_memory_trace", Domain::ScratchMemory),
-    ("counter_collection", Domain::Counter),
-    ("hip_runtime_api_trace", Domain::HipRuntime),
-    ("hip_compiler_api_trace", Domain::HipCompiler),
-    ("rccl_api_trace", Domain::Rccl),
-    ("rocdecode_api_trace", Domain::RocDecode),
-    ("rocjpeg_api_trace", Domain::RocJpeg),
-];
-
 /// Members of rocprofv3's configuration that say what was recorded.
 pub fn traces(is_on: impl Fn(Domain) -> bool) -> Map<String, Value> {
-    let members = TRACES.map(|(name, domain)| (name.to_owned(), is_on(domain).into()));
-    members.into_iter().collect()
+    let all = Domain::ALL.iter();
+    all.filter_map(|domain| Some((domain.config()?.to_owned(), is_on(*domain).into())))
+        .collect()
 }
 
 /// The bits of `HSA_CAPABILITY` (`hsakmttypes.h`), from the lowest: how many each has.

@@ -306,12 +306,8 @@ pub fn returned<'a>(info: &FunctionInfo, call: &'a Call) -> Option<ArgValue<'a>>
 fn succeeded(info: &FunctionInfo, call: &Call) -> bool {
     match (call.how, info.function.returns) {
         (CallEnd::Returned(word), ValueKind::HipError | ValueKind::HsaStatus) => word as u32 == 0,
-        // Their results are enumerations, too, of which 0 is success: `ncclResult_t`, `rocDecStatus`, `RocJpegStatus`.
         (CallEnd::Returned(word), ValueKind::Signed(4) | ValueKind::Unsigned(4))
-            if matches!(
-                info.domain,
-                Some(Domain::Rccl | Domain::RocDecode | Domain::RocJpeg)
-            ) =>
+            if info.domain.is_some_and(Domain::zero_is_success) =>
         {
             word as u32 == 0
         }

@@ -244,7 +244,10 @@ mod tests {
         .unwrap();
         assert_eq!(cli.record.program, ["./app", "-p"]);
         assert_eq!(
-            (cli.record.domains.hip_trace, cli.record.domains.hsa_trace),
+            (
+                cli.record.domains.get("hip-trace"),
+                cli.record.domains.get("hsa-trace")
+            ),
             (Some(true), Some(false))
         );
         let cli = Cli::try_parse_from(["gputrace", "--attach", "1,2", "-p", "3"]).unwrap();

@@ -224,7 +224,7 @@ impl Exporter for CsvExporter {
                 let asked = |domain: &&Domain| recording.domains.iter().any(|name| name == domain.name());
                 self.domains = Domain::ALL.iter().filter(asked).copied().collect();
                 for domain in &self.domains {
-                    if !has_table(*domain) {
+                    if !domain.has_empty_table() {
                         continue;
                     }
                     if domain.is_api() {
@@ -347,26 +347,6 @@ impl Exporter for CsvExporter {
             .map(|(table, content)| table.finish(&content))
             .collect()
     }
-}
-
-/// Whether there is a table for the domain even if nothing of it happens. That there was nothing to see is of interest
-/// for what every program does, as in rocprofv3.
-fn has_table(domain: Domain) -> bool {
-    !matches!(
-        domain,
-        Domain::MarkerCore
-            | Domain::MarkerControl
-            | Domain::MarkerName
-            | Domain::Correlation
-            | Domain::Rccl
-            | Domain::RocDecode
-            | Domain::RocJpeg
-            | Domain::MemoryAllocation
-            | Domain::ScratchMemory
-            | Domain::HipMemory
-            | Domain::ArgumentData
-            | Domain::Counter
-    )
 }
 
 /// The last two columns of a request to the driver: what it returned, and its fields.

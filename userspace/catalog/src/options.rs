@@ -1,0 +1,125 @@
+//! The options that choose what is traced: one row each, from which the command line and its help are made.
+
+use gputrace_abi::domain::{Domain, Selected};
+
+use self::Covers::{Aggregate, Also, Group, Own};
+
+/// Which domains an option is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Covers {
+    /// Those whose row names it ([`Domain::option`]).
+    Own,
+    /// Those of another option, if it is on. If it is off it says nothing: they may still be wanted.
+    Also(&'static str),
+    /// Those of other options.
+    Group(&'static [&'static str]),
+    /// All that are selected in one of these ways.
+    Aggregate(&'static [Selected]),
+}
+
+/// An option that chooses domains, with an optional `=False`.
+#[derive(Clone, Copy, Debug)]
+pub struct DomainOption {
+    /// Its name, without dashes.
+    pub long: &'static str,
+    /// Its letter.
+    pub short: Option<char>,
+    /// Other names that it has, in rocprofv3 or before.
+    pub aliases: &'static [&'static str],
+    /// The help text, without the last full stop.
+    pub help: &'static str,
+    /// What it is about.
+    pub covers: Covers,
+}
+
+/// An option without a letter or other names.
+const fn option(long: &'static str, covers: Covers, help: &'static str) -> DomainOption {
+    DomainOption {
+        long,
+        short: None,
+        aliases: &[],
+        help,
+        covers,
+    }
+}
+
+impl DomainOption {
+    const fn short(self, short: char) -> Self {
+        Self {
+            short: Some(short),
+            ..self
+        }
+    }
+
+    const fn aliases(self, aliases: &'static [&'static str]) -> Self {
+        Self { aliases, ..self }
+    }
+
+    /// Whether it is about `domain`.
+    #[must_use]
+    pub fn is_about(&self, domain: Domain) -> bool {
+        let selected = domain.selected();
+        match self.covers {
+            Own => selected != Selected::WithOthers && domain.option() == self.long,
+            Also(option) => selected != Selected::WithOthers && domain.option() == option,
+            Group(options) => selected != Selected::WithOthers && options.contains(&domain.option()),
+            Aggregate(ways) => ways.contains(&selected),
+        }
+    }
+}
+
+/// The option after which the ranges of Kokkos are traced and kernels are called.
+pub const KOKKOS_TRACE: &str = "kokkos-trace";
+
+/// Every option that chooses domains, in the order of the help text.
+pub const DOMAIN_OPTIONS: &[DomainOption] = &[
+    option("hip-trace", Group(&["hip-runtime-trace", "hip-compiler-trace"]), "HIP runtime and compiler API"),
+    option("hip-runtime-trace", Own, "HIP runtime API: hip*"),
+    option("hip-compiler-trace", Own, "HIP compiler API: __hip*"),
+    option("hsa-trace", Group(&["hsa-core-trace", "hsa-amd-trace", "hsa-image-trace", "hsa-finalizer-trace"]), "HSA core, AMD extension, image and finalizer API"),
+    option("hsa-core-trace", Own, "HSA core API: hsa_*"),
+    option("hsa-amd-trace", Own, "HSA AMD extension: hsa_amd_*"),
+    option("hsa-image-trace", Own, "HSA image extension: hsa_ext_image_*, hsa_ext_sampler_*"),
+    option("hsa-finalizer-trace", Own, "HSA finalizer extension: hsa_ext_program_*").aliases(&["hsa-finalize-trace"]),
+    option("kernel-trace", Own, "Kernel dispatches: what ran on which GPU and queue, when, and who asked for it"),
+    option("memory-copy-trace", Own, "Copies done by a GPU's engines"),
+    option("kfd-trace", Own, "Requests to the driver: every ioctl on /dev/kfd with its arguments and result. Not part of -s"),
+    option("kfd-events", Own, "What the driver reports, for all processes: queues evicted and restored, migrations, page faults, resets, throttling. Not part of -s").aliases(&["kfd-page-migration-trace", "kfd-page-mapping-trace", "kfd-queue-trace", "kfd-dropped-events-trace"]),
+    option("driver-trace", Own, "The driver's tracepoints, for all processes: buffers created, moved and mapped, interrupts, jobs. Not part of -s"),
+    option("sched", Own, "When traced threads had no CPU: asleep, or waiting for one. Not part of -s"),
+    option("marker-trace", Own, "Markers and ranges of ROCTx and of rocprofiler-systems' user API"),
+    option("kokkos-trace", Also("marker-trace"), "Kernels, regions, copies and fences that Kokkos reports to its tool library (KOKKOS_TOOLS_LIBS). Includes markers, and names kernels by them"),
+    option("memory-allocation-trace", Own, "Memory that HSA allocates and frees, and what programs ask HIP for: agent, address, bytes, and what was never freed"),
+    option("scratch-memory-trace", Own, "Scratch memory of queues, as it comes and goes: private memory of kernels that does not fit into registers"),
+    option("rccl-trace", Own, "RCCL, the collectives: nccl*"),
+    option("rocdecode-trace", Own, "Video decoding: rocDec*"),
+    option("rocjpeg-trace", Own, "JPEG decoding: rocJpeg*"),
+    option("runtime-trace", Aggregate(&[Selected::ByRuntime]), "What applications call, and the work that follows: the HIP runtime API, kernels, copies, memory, markers, collectives (the default)").short('r'),
+    option("sys-trace", Aggregate(&[Selected::ByRuntime, Selected::BySystem]), "Everything: HIP, HSA, kernels, copies, memory, markers, collectives").short('s'),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_domain_that_can_be_selected_has_an_option() {
+        for domain in Domain::ALL {
+            let own = DOMAIN_OPTIONS.iter().filter(|option| option.covers == Own);
+            let own = own.filter(|option| option.is_about(*domain)).count();
+            let expected = usize::from(domain.selected() != Selected::WithOthers);
+            assert_eq!(own, expected, "{domain:?}");
+        }
+    }
+
+    #[test]
+    fn every_option_is_about_something() {
+        for option in DOMAIN_OPTIONS {
+            assert!(
+                Domain::ALL.iter().any(|domain| option.is_about(*domain)),
+                "{option:?}"
+            );
+        }
+        assert!(DOMAIN_OPTIONS.iter().any(|option| option.long == KOKKOS_TRACE));
+    }
+}
