@@ -30,7 +30,7 @@ const fn upper(prefix: &'static str, domain: Domain) -> Pattern {
 }
 
 /// The prefix and more.
-const fn any(prefix: &'static str, domain: Domain) -> Pattern {
+const fn longer(prefix: &'static str, domain: Domain) -> Pattern {
     let then = Then::Anything;
     Pattern { prefix, then, domain }
 }
@@ -51,14 +51,14 @@ const fn exactly(prefix: &'static str, domain: Domain) -> Pattern {
 const PATTERNS: &[Pattern] = &[
     upper("__hip", Domain::HipCompiler),
     upper("hip", Domain::HipRuntime),
-    any("hsa_amd_", Domain::HsaAmdExt),
-    any("hsa_ven_amd_", Domain::HsaAmdExt),
-    any("hsa_ext_image_", Domain::HsaImageExt),
-    any("hsa_ext_sampler_", Domain::HsaImageExt),
-    any("hsa_ext_program_", Domain::HsaFinalizeExt),
-    any("hsa_", Domain::HsaCore),
-    any("roctxMark", Domain::MarkerCore),
-    any("roctxRange", Domain::MarkerCore),
+    longer("hsa_amd_", Domain::HsaAmdExt),
+    longer("hsa_ven_amd_", Domain::HsaAmdExt),
+    longer("hsa_ext_image_", Domain::HsaImageExt),
+    longer("hsa_ext_sampler_", Domain::HsaImageExt),
+    longer("hsa_ext_program_", Domain::HsaFinalizeExt),
+    longer("hsa_", Domain::HsaCore),
+    longer("roctxMark", Domain::MarkerCore),
+    longer("roctxRange", Domain::MarkerCore),
     exactly("roctxGetThreadId", Domain::MarkerCore),
     upper("roctxProfiler", Domain::MarkerControl),
     upper("roctxName", Domain::MarkerName),
@@ -74,21 +74,21 @@ const PATTERNS: &[Pattern] = &[
     exactly("rocprofiler_pop_external_correlation_id", Domain::Correlation),
     exactly("roctracer_start", Domain::MarkerControl),
     exactly("roctracer_stop", Domain::MarkerControl),
-    any("rocprofsys_user_start_", Domain::MarkerControl),
-    any("rocprofsys_user_stop_", Domain::MarkerControl),
-    any("rocprofsys_user_push_", Domain::MarkerCore),
-    any("rocprofsys_user_pop_", Domain::MarkerCore),
+    longer("rocprofsys_user_start_", Domain::MarkerControl),
+    longer("rocprofsys_user_stop_", Domain::MarkerControl),
+    longer("rocprofsys_user_push_", Domain::MarkerCore),
+    longer("rocprofsys_user_pop_", Domain::MarkerCore),
     exactly("rocprofsys_user_progress", Domain::MarkerCore),
-    any("rocprofsys_user_annotated_", Domain::MarkerCore),
-    any("omnitrace_user_start_", Domain::MarkerControl),
-    any("omnitrace_user_stop_", Domain::MarkerControl),
-    any("omnitrace_user_push_", Domain::MarkerCore),
-    any("omnitrace_user_pop_", Domain::MarkerCore),
+    longer("rocprofsys_user_annotated_", Domain::MarkerCore),
+    longer("omnitrace_user_start_", Domain::MarkerControl),
+    longer("omnitrace_user_stop_", Domain::MarkerControl),
+    longer("omnitrace_user_push_", Domain::MarkerCore),
+    longer("omnitrace_user_pop_", Domain::MarkerCore),
     exactly("omnitrace_user_progress", Domain::MarkerCore),
-    any("omnitrace_user_annotated_", Domain::MarkerCore),
-    any(KOKKOS_TOOLS, Domain::MarkerCore),
+    longer("omnitrace_user_annotated_", Domain::MarkerCore),
+    longer(KOKKOS_TOOLS, Domain::MarkerCore),
     upper("nccl", Domain::Rccl),
-    any("mscc", Domain::Rccl),
+    longer("mscc", Domain::Rccl),
     upper("rocDec", Domain::RocDecode),
     upper("rocJpeg", Domain::RocJpeg),
 ];
@@ -195,57 +195,37 @@ pub struct LibraryPattern {
     pub domains: &'static [Domain],
 }
 
+const fn library(stem: &'static str, domains: &'static [Domain]) -> LibraryPattern {
+    LibraryPattern { stem, domains }
+}
+
 const LIBRARIES: &[LibraryPattern] = &[
-    LibraryPattern {
-        stem: "libamdhip64",
-        domains: &[Domain::HipRuntime, Domain::HipCompiler],
-    },
-    LibraryPattern {
-        stem: "libhsa-runtime64",
-        domains: &[
+    library("libamdhip64", &[Domain::HipRuntime, Domain::HipCompiler]),
+    library(
+        "libhsa-runtime64",
+        &[
             Domain::HsaCore,
             Domain::HsaAmdExt,
             Domain::HsaImageExt,
             Domain::HsaFinalizeExt,
         ],
-    },
-    LibraryPattern {
-        stem: "libroctx64",
-        domains: &[Domain::MarkerCore],
-    },
+    ),
+    library("libroctx64", &[Domain::MarkerCore]),
     // Before the library whose name begins its own.
-    LibraryPattern {
-        stem: "librocprofiler-sdk-roctx",
-        domains: &[Domain::MarkerCore, Domain::MarkerControl, Domain::MarkerName],
-    },
-    LibraryPattern {
-        stem: "librocprofiler-sdk",
-        domains: &[Domain::Correlation],
-    },
-    LibraryPattern {
-        stem: "libroctracer64",
-        domains: &[Domain::MarkerControl, Domain::Correlation],
-    },
-    LibraryPattern {
-        stem: "librocprof-sys-user",
-        domains: &[Domain::MarkerCore, Domain::MarkerControl],
-    },
-    LibraryPattern {
-        stem: "libomnitrace-user",
-        domains: &[Domain::MarkerCore, Domain::MarkerControl],
-    },
-    LibraryPattern {
-        stem: "librccl",
-        domains: &[Domain::Rccl],
-    },
-    LibraryPattern {
-        stem: "librocdecode",
-        domains: &[Domain::RocDecode],
-    },
-    LibraryPattern {
-        stem: "librocjpeg",
-        domains: &[Domain::RocJpeg],
-    },
+    library(
+        "librocprofiler-sdk-roctx",
+        &[Domain::MarkerCore, Domain::MarkerControl, Domain::MarkerName],
+    ),
+    library("librocprofiler-sdk", &[Domain::Correlation]),
+    library("libroctracer64", &[Domain::MarkerControl, Domain::Correlation]),
+    library(
+        "librocprof-sys-user",
+        &[Domain::MarkerCore, Domain::MarkerControl],
+    ),
+    library("libomnitrace-user", &[Domain::MarkerCore, Domain::MarkerControl]),
+    library("librccl", &[Domain::Rccl]),
+    library("librocdecode", &[Domain::RocDecode]),
+    library("librocjpeg", &[Domain::RocJpeg]),
 ];
 
 /// The libraries whose functions are traced; one row per library, of which the first that matches a file counts.
