@@ -22,7 +22,7 @@ MEMBERS = (
 ).split()
 ARRAYS = (
     "kernel_dispatch hip_api hsa_api marker_api rccl_api memory_copy memory_allocation scratch_memory rocdecode_api "
-    "rocjpeg_api"
+    "rocjpeg_api rocshmem_api hipfile_api"
 ).split()
 # Arrays by the domain under which the summary counts their records.
 DOMAINS = {array: "KERNEL_DISPATCH" if array == "kernel_dispatch" else array.upper() for array in ARRAYS}

@@ -37,6 +37,8 @@ API = (
     "rccl_api",
     "rocdecode_api",
     "rocjpeg_api",
+    "rocshmem_api",
+    "hipfile_api",
     "external_correlation_api",
     "kfd_ioctl",
     "library_api",

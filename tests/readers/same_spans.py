@@ -17,7 +17,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 # Files of calls that rocprofv3 does not have; JSON keeps them in one array.
 OTHERS = ("kfd_ioctl", "library_api", "function", "external_correlation_api", "unknown_api")
-CALLS = ("hip_api", "hsa_api", "marker_api", "rccl_api", "rocdecode_api", "rocjpeg_api", "other_api")
+CALLS = ("hip_api", "hsa_api", "marker_api", "rccl_api", "rocdecode_api", "rocjpeg_api", "rocshmem_api", "hipfile_api",
+         "other_api")
 WORK = ("kernel_dispatch", "memory_copy")
 MEMORY = ("memory_allocation", "scratch_memory")
 # What is compared. Formats may hold more, such as what the driver tells of, each in its own way.
@@ -25,7 +26,7 @@ KINDS = {*CALLS, *WORK, *MEMORY, *(f"untimed {kind}" for kind in WORK), "untimed
 REAL = ("exact", "sampled")
 # rocpd and Perfetto name domains, CSV and OTF2 the files that hold them.
 PREFIXES = {"HIP": "hip_api", "HSA": "hsa_api", "MARKER": "marker_api", "RCCL": "rccl_api", "ROCDECODE": "rocdecode_api",
-            "ROCJPEG": "rocjpeg_api"}
+            "ROCJPEG": "rocjpeg_api", "ROCSHMEM": "rocshmem_api", "HIPFILE": "hipfile_api"}
 
 
 def group(domain: str) -> str:

@@ -122,6 +122,17 @@ if stale "$out/markers/markers" markers/markers.c markers/decoders.h call_log.h 
         "$out/markers/librocjpeg.so.99" -lamdhip64 '-Wl,-rpath,$ORIGIN' \
         -o "$out/markers/markers"
 fi
+mkdir -p "$out/storage"
+if stale "$out/storage/libhipfile.so.99" storage/hipfile.c storage/hipfile.h; then
+    $c -fPIC -shared -Wl,-soname,libhipfile.so.99 -Wl,--build-id storage/hipfile.c -o "$out/storage/libhipfile.so.99"
+fi
+if stale "$out/storage/librocshmem.so.99" storage/rocshmem.cpp storage/rocshmem.hpp; then
+    $cxx -fPIC -shared -Wl,-soname,librocshmem.so.99 -Wl,--build-id storage/rocshmem.cpp -o "$out/storage/librocshmem.so.99"
+fi
+if stale "$out/storage/storage" storage/storage.cpp storage/hipfile.h storage/rocshmem.hpp; then
+    $cxx storage/storage.cpp "$out/storage/libhipfile.so.99" "$out/storage/librocshmem.so.99" '-Wl,-rpath,$ORIGIN' \
+        -o "$out/storage/storage"
+fi
 if stale "$out/markers/regions" markers/regions.cpp; then
     $cxx -Wl,--build-id markers/regions.cpp "$out/markers/libroctx64.so.99" "$out/markers/librocprof-sys-user.so.99" \
         "$out/markers/librocprofiler-sdk.so.99" '-Wl,-rpath,$ORIGIN' -o "$out/markers/regions"

@@ -190,6 +190,12 @@ domains! {
     Counter = 26, Row::new("COUNTER", "counters", "counter").of(Other).config("counter_collection").rare();
     /// Memory that applications ask HIP for, and what frees it; made from calls.
     HipMemory = 27, Row::new("HIP_MEMORY", "memory-allocation-trace", "hip_memory").of(Other).rare();
+    /// rocSHMEM, memory that the GPUs of several processes share: `rocshmem_…`.
+    RocShmem = 28, Row::new("ROCSHMEM_API", "rocshmem-trace", "rocshmem_api")
+        .selected(ByRuntime).config("rocshmem_api_trace").rare();
+    /// hipFile, files that are read into a GPU's memory and written from there: `hipFile…`.
+    HipFile = 29, Row::new("HIPFILE_API", "hipfile-trace", "hipfile_api")
+        .selected(ByRuntime).config("hipfile_api_trace").rare().zero_is_success();
 }
 
 impl Domain {
@@ -233,7 +239,7 @@ impl Domain {
     }
 
     /// Whether integers of four bytes that its functions return are enumerations of which 0 is success
-    /// (`ncclResult_t`, `rocDecStatus`, `RocJpegStatus`).
+    /// (`ncclResult_t`, `rocDecStatus`, `RocJpegStatus`, the first half of `hipFileError_t`).
     #[must_use]
     pub const fn zero_is_success(self) -> bool {
         self.row().zero_is_success

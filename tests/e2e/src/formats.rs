@@ -18,13 +18,15 @@ const FORMATS: &str = "csv,ndjson,pftrace,rocpd,json,parquet,otf2";
 const LEAST: usize = 6;
 
 /// Calls that rocprofv3 has a file for. JSON has the others in one array.
-const ROCPROFV3S: [&str; 6] = [
+const ROCPROFV3S: [&str; 8] = [
     "hip_api",
     "hsa_api",
     "marker_api",
     "rccl_api",
     "rocdecode_api",
     "rocjpeg_api",
+    "rocshmem_api",
+    "hipfile_api",
 ];
 
 /// Spans by kind, as `tests/readers/same_spans.py` calls the kinds.

@@ -50,6 +50,7 @@ const fn exactly(prefix: &'static str, domain: Domain) -> Pattern {
 /// addresses they share.
 const PATTERNS: &[Pattern] = &[
     upper("__hip", Domain::HipCompiler),
+    upper("hipFile", Domain::HipFile),
     upper("hip", Domain::HipRuntime),
     longer("hsa_amd_", Domain::HsaAmdExt),
     longer("hsa_ven_amd_", Domain::HsaAmdExt),
@@ -91,6 +92,7 @@ const PATTERNS: &[Pattern] = &[
     longer("mscc", Domain::Rccl),
     upper("rocDec", Domain::RocDecode),
     upper("rocJpeg", Domain::RocJpeg),
+    longer("rocshmem_", Domain::RocShmem),
 ];
 
 /// The domain of an exported function, from its name alone; `None` if it is not part of a traced API.
@@ -133,7 +135,8 @@ impl Pattern {
 /// The function's name as the public header spells it, without C++ mangling.
 ///
 /// Takes apart exactly the mangled names of functions at global scope, which the Itanium C++ ABI
-/// writes as `_Z`, the length of the identifier in decimal, the identifier, and the parameter types.
+/// writes as `_Z`, the length of the identifier in decimal, the identifier, and the parameter types;
+/// and of functions of rocSHMEM's namespace, which stand between `_ZN8rocshmem` and `E`.
 /// Every other name comes back unchanged.
 ///
 /// ```
@@ -146,12 +149,20 @@ pub fn plain_name(name: &str) -> &str {
 }
 
 fn global_identifier(name: &str) -> Option<&str> {
-    let encoding = name.strip_prefix("_Z")?;
+    if let Some(nested) = name.strip_prefix("_ZN8rocshmem") {
+        let (identifier, rest) = identifier(nested)?;
+        return rest.strip_prefix('E').map(|_| identifier);
+    }
+    let (identifier, parameters) = identifier(name.strip_prefix("_Z")?)?;
+    // Parameter types follow a function's name; a variable's mangled name ends with the identifier.
+    (!parameters.is_empty()).then_some(identifier)
+}
+
+/// A source name, its length before it, and what follows.
+fn identifier(encoding: &str) -> Option<(&str, &str)> {
     let digits = encoding.find(|next: char| !next.is_ascii_digit())?;
     let (length, rest) = encoding.split_at_checked(digits)?;
-    let length: usize = length.parse().ok()?;
-    // Parameter types follow a function's name; a variable's mangled name ends with the identifier.
-    (rest.len() > length).then(|| rest.get(..length))?
+    rest.split_at_checked(length.parse().ok()?)
 }
 
 /// Prefixes of the HSA functions that programs call in a loop while they wait.
@@ -226,6 +237,8 @@ const LIBRARIES: &[LibraryPattern] = &[
     library("librccl", &[Domain::Rccl]),
     library("librocdecode", &[Domain::RocDecode]),
     library("librocjpeg", &[Domain::RocJpeg]),
+    library("librocshmem", &[Domain::RocShmem]),
+    library("libhipfile", &[Domain::HipFile]),
 ];
 
 /// The libraries whose functions are traced; one row per library, of which the first that matches a file counts.
@@ -324,6 +337,12 @@ mod tests {
             ("mscclRunAlgo", Some(Domain::Rccl)),
             ("rocDecCreateDecoder", Some(Domain::RocDecode)),
             ("rocJpegDecode", Some(Domain::RocJpeg)),
+            (
+                "_ZN8rocshmem24rocshmem_quiet_on_streamEP12ihipStream_t",
+                Some(Domain::RocShmem),
+            ),
+            ("hipFileRead", Some(Domain::HipFile)),
+            ("hipFilename", Some(HipRuntime)),
             ("roctx_version_major", None),
             ("roctracer_enable_callback", None),
             ("roctracer_start_extra", None),
@@ -357,6 +376,15 @@ mod tests {
             assert_eq!(plain_name(name), name);
         }
         assert_eq!(plain_name("_Z4hipXv"), "hipX");
+        assert_eq!(plain_name("_ZN8rocshmem4waitEv"), "wait");
+        for name in [
+            "_ZN8rocshmem",
+            "_ZN8rocshmem4wait",
+            "_ZN8rocshmem3TeamC1Ev",
+            "_ZN8rocshmem4waitIiEEvv",
+        ] {
+            assert_eq!(plain_name(name), name, "no function of the namespace itself");
+        }
         assert_eq!(
             plain_name("_Z1évv"),
             "_Z1évv",

@@ -1,4 +1,4 @@
-//! Names of enumerators: the text form is `data/enums.txt` (and `data/decoder_enums.txt`, by hand), one line per type.
+//! Names of enumerators: the text form is `data/enums.txt` (and `data/decoder_enums.txt` and `data/hipfile_enums.txt`, by hand), one line per type.
 //!
 //! ```text
 //! # A comment.
@@ -12,9 +12,10 @@ use std::{collections::HashMap, sync::LazyLock};
 use crate::lines;
 
 /// The committed data.
-const DATA: [&str; 2] = [
+const DATA: [&str; 3] = [
     include_str!("../data/enums.txt"),
     include_str!("../data/decoder_enums.txt"),
+    include_str!("../data/hipfile_enums.txt"),
 ];
 
 /// Enumerators of one type, by value.

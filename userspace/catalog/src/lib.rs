@@ -79,11 +79,13 @@ fn by_name<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
 const DATA: &[&str] = &[
     include_str!("../data/decoders.txt"),
     include_str!("../data/hip.txt"),
+    include_str!("../data/hipfile.txt"),
     include_str!("../data/hsa.txt"),
     include_str!("../data/kokkos.txt"),
     include_str!("../data/marker.txt"),
     include_str!("../data/newer.txt"),
     include_str!("../data/rccl.txt"),
+    include_str!("../data/rocshmem.txt"),
 ];
 
 /// A file that cannot be read is left out: then arguments are shown raw, which is no reason not to

@@ -94,6 +94,8 @@ pub const DOMAIN_OPTIONS: &[DomainOption] = &[
     option("rccl-trace", Own, "RCCL, the collectives: nccl*"),
     option("rocdecode-trace", Own, "Video decoding: rocDec*"),
     option("rocjpeg-trace", Own, "JPEG decoding: rocJpeg*"),
+    option("rocshmem-trace", Own, "rocSHMEM, memory that the GPUs of several processes share: rocshmem_*"),
+    option("hipfile-trace", Own, "hipFile, files read into a GPU's memory and written from there: hipFile*"),
     option("runtime-trace", Aggregate(&[Selected::ByRuntime]), "What applications call, and the work that follows: the HIP runtime API, kernels, copies, memory, markers, collectives (the default)").short('r'),
     option("sys-trace", Aggregate(&[Selected::ByRuntime, Selected::BySystem]), "Everything: HIP, HSA, kernels, copies, memory, markers, collectives").short('s'),
 ];

@@ -1,4 +1,4 @@
-//! Where fields of structures lie: the text form is `data/structs.txt` (and `data/newer_structs.txt` and `data/decoder_structs.txt`, by hand).
+//! Where fields of structures lie: the text form is `data/structs.txt` (and `data/newer_structs.txt`, `data/decoder_structs.txt` and `data/hipfile_structs.txt`, by hand).
 //!
 //! ```text
 //! hipExtent | 5.2.3- | width: size_t = uint:8 @ 0+8 | height: size_t = uint:8 @ 8+8
@@ -100,10 +100,11 @@ pub fn parse(text: &str) -> impl Iterator<Item = Layout<'_>> {
 }
 
 /// The committed data.
-const DATA: [&str; 3] = [
+const DATA: [&str; 4] = [
     include_str!("../data/structs.txt"),
     include_str!("../data/newer_structs.txt"),
     include_str!("../data/decoder_structs.txt"),
+    include_str!("../data/hipfile_structs.txt"),
 ];
 
 /// Every layout of the committed data; those of one structure by release.

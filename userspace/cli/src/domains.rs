@@ -63,9 +63,9 @@ pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
 mod tests {
     use clap::Parser as _;
     use gputrace_abi::domain::Domain::{
-        Correlation, HipCompiler, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt,
+        Correlation, HipCompiler, HipFile, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt,
         KernelDispatch, KfdEvent, MarkerControl, MarkerCore, MarkerName, MemoryAllocation, MemoryCopy, Rccl,
-        RocDecode, RocJpeg, Sched, ScratchMemory,
+        RocDecode, RocJpeg, RocShmem, Sched, ScratchMemory,
     };
 
     use super::*;
@@ -85,6 +85,8 @@ mod tests {
         MemoryAllocation,
         ScratchMemory,
         Correlation,
+        RocShmem,
+        HipFile,
     ];
 
     #[test]
@@ -123,7 +125,9 @@ mod tests {
                 RocDecode,
                 RocJpeg,
                 MemoryAllocation,
-                ScratchMemory
+                ScratchMemory,
+                RocShmem,
+                HipFile
             ]
         );
         let args = DomainArgs::of(&[("kernel-trace", false)]);

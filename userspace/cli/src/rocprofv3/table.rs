@@ -169,8 +169,13 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
             ),
             entry("rocdecode-trace", Bool, Works, ""),
             entry("rocjpeg-trace", Bool, Works, ""),
-            entry("rocshmem-trace", Bool, Instead(NOT_YET), ""),
-            entry("hipfile-trace", Bool, Instead(NOT_YET), ""),
+            entry(
+                "rocshmem-trace",
+                Bool,
+                Works,
+                "Every exported function, not only those on streams. A program that has rocSHMEM inside: `--functions '^rocshmem_'`.",
+            ),
+            entry("hipfile-trace", Bool, Works, ""),
         ],
     ),
     (
