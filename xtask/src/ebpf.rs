@@ -38,7 +38,7 @@ impl Args {
     }
 }
 
-/// Compiles the programs and puts the finished objects where `userspace/probe/build.rs` looks for them. An object
+/// Compiles the programs and puts the finished objects where `userspace/loader/build.rs` looks for them. An object
 /// whose content is the same as before is not touched, so that cargo sees nothing to do.
 ///
 /// # Errors

@@ -97,7 +97,7 @@ impl Args {
     #[expect(clippy::unused_self, reason = "every command is run by a method")]
     pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
         setup::prepare(workspace, Purpose::Build).require(Purpose::Build)?;
-        // userspace/probe does not compile without the objects.
+        // userspace/loader does not compile without the objects.
         ebpf::build(workspace)?;
         let (mut made, mut failed) = (0, Vec::new());
         for check in &CHECKS {

@@ -6,7 +6,7 @@
 //! ```text
 //! setup ──> build-ebpf ──> cargo build -p gputrace ──> demo
 //!   │           │                                └───> test  (all tests, unit to end-to-end)
-//!   │           └─ target/bpf/*.o, embedded by userspace/probe
+//!   │           └─ target/bpf/*.o, embedded by userspace/loader
 //!   └─ packages, eBPF compiler, bpf-linker, ROCm, mounts, Python readers
 //! ```
 //!

@@ -14,7 +14,7 @@ pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
     /// Cargo's target directory.
     pub(crate) target: PathBuf,
-    /// The compiled eBPF objects. `userspace/probe/build.rs` finds them by the same rule.
+    /// The compiled eBPF objects. `userspace/loader/build.rs` finds them by the same rule.
     pub(crate) bpf: PathBuf,
     /// Tools that setup builds or downloads, one directory per version. Outside the checkout, so that a clean clone,
     /// a second checkout and CI can reuse them.

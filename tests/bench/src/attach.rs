@@ -7,12 +7,12 @@ use std::{
 
 use anyhow::{Result, bail, ensure};
 use gputrace_abi::cookie::Cookie;
-use gputrace_probe::{
+use gputrace_loader::{
     attach::{Point, Scope},
     calls::{BackendChoice, Calls},
     probes::Probes,
 };
-use gputrace_target::library::LibraryFile;
+use gputrace_tracee::library::LibraryFile;
 
 use crate::{
     Options, recording,

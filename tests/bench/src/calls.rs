@@ -4,8 +4,8 @@ use std::thread;
 
 use anyhow::{Result, anyhow};
 use gputrace_abi::{cookie::Cookie, domain::Domain};
-use gputrace_probe::attach::{Point, Scope};
-use gputrace_target::library::LibraryFile;
+use gputrace_loader::attach::{Point, Scope};
+use gputrace_tracee::library::LibraryFile;
 
 use crate::{
     Options,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use gputrace_probe::{
+use gputrace_loader::{
     attach::{Backend as _, Point, Scope, Side, UprobeMulti},
     calls::Calls,
 };

@@ -14,7 +14,7 @@ use gputrace_capture::{
     meta::{EndReason, Recording as Description},
 };
 use gputrace_collect::{Collector, CollectorHandle, Settings};
-use gputrace_probe::calls::{BackendChoice, Calls, Options};
+use gputrace_loader::calls::{BackendChoice, Calls, Options};
 
 use crate::{
     accounts,

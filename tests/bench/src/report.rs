@@ -105,7 +105,7 @@ pub(crate) fn machine() -> Result<()> {
         "Linux {} {}, {} x {}{}, load at the start {load}.",
         uname.release().to_string_lossy(),
         uname.machine().to_string_lossy(),
-        gputrace_probe::present_cpus().len(),
+        gputrace_loader::present_cpus().len(),
         field("model name").unwrap_or_else(|| "unknown CPU".to_owned()),
         if guest { ", in a virtual machine" } else { "" },
     )?;

@@ -11,7 +11,7 @@ use gputrace_fidelity::{
     run::measure,
     scenario::Scenario,
 };
-use gputrace_runs::rocm::NAMES;
+use gputrace_harness::rocm::NAMES;
 
 /// Compare recordings with what the software GPU really did.
 #[derive(Parser)]

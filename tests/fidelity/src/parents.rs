@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gputrace_e2e::Trace;
-use gputrace_runs::{Launch, is_own, launch_of};
+use gputrace_harness::{Launch, is_own, launch_of};
 use gputrace_timeline::{event::Call, gpu::Origin};
 
 use crate::{

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use gputrace_runs::rocm::{self, LIBRARIES};
+use gputrace_harness::rocm::{self, LIBRARIES};
 
 use crate::scenario::Workload;
 
@@ -127,7 +127,7 @@ impl Release {
 /// As [`preload`].
 pub fn equip(command: &mut Command, place: &Path) -> Result<()> {
     command.env("LD_PRELOAD", preload()?);
-    gputrace_runs::equip(command, place);
+    gputrace_harness::equip(command, place);
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use gputrace_runs::{
+use gputrace_harness::{
     is_own, launch_of,
     said::{self, Launch, Said},
 };

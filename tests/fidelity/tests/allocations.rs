@@ -12,7 +12,7 @@ use gputrace_capture::meta::Notice;
 use gputrace_catalog::memory::{Allocation, allocation};
 use gputrace_e2e::Trace;
 use gputrace_fidelity::{release::Release, scenario::WORKLOADS};
-use gputrace_runs::said::{self, Said};
+use gputrace_harness::said::{self, Said};
 use gputrace_timeline::event::{Call, CallEnd};
 use serde_json::Value;
 

@@ -7,7 +7,7 @@
 mod support;
 
 use gputrace_e2e::Trace;
-use gputrace_runs::said::{self, Said};
+use gputrace_harness::said::{self, Said};
 
 use support::{program, record, release};
 

@@ -17,7 +17,7 @@ use std::{
 };
 
 use gputrace_fidelity::release::equip;
-use gputrace_runs::rocm::{LIBRARIES, root};
+use gputrace_harness::rocm::{LIBRARIES, root};
 use serde_json::Value;
 
 use support::{gputrace, release};

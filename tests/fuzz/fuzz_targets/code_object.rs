@@ -12,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
         };
         for kernel in contents.kernels() {
             let demangled = kernel.demangled();
-            assert!(demangled.contains(gputrace_names::truncate(&demangled)));
+            assert!(demangled.contains(gputrace_demangle::truncate(&demangled)));
             assert_eq!(contents.kernel_at(kernel.address), Some(kernel));
         }
     }

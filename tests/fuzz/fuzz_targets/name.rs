@@ -5,6 +5,6 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|name: &str| {
-    let _ = gputrace_names::demangle(name);
-    assert!(name.contains(gputrace_names::truncate(name)));
+    let _ = gputrace_demangle::demangle(name);
+    assert!(name.contains(gputrace_demangle::truncate(name)));
 });

@@ -5,7 +5,7 @@
 
 use std::{fs::File, io::Write as _, os::fd::AsRawFd as _, path::Path};
 
-use gputrace_target::{functions, library::LibraryFile};
+use gputrace_tracee::{functions, library::LibraryFile};
 use libfuzzer_sys::fuzz_target;
 use rustix::fs::{MemfdFlags, memfd_create};
 

@@ -25,8 +25,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gputrace_runs::rocm::NAMES;
-use gputrace_runs::said::{self, Said};
+use gputrace_harness::rocm::NAMES;
+use gputrace_harness::said::{self, Said};
 use gputrace_softgpu::truth::{Record, read_directory};
 use serde::Deserialize;
 use support::library;

@@ -4,7 +4,7 @@ mod support;
 
 use std::process::Command;
 
-use gputrace_runs::Run;
+use gputrace_harness::Run;
 use gputrace_softgpu::clock::GpuClock;
 use gputrace_softgpu::truth::Record;
 use support::releases::{code_object, on_each_release};

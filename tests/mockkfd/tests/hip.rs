@@ -2,7 +2,7 @@
 
 mod support;
 
-use gputrace_runs::{Direction, Said};
+use gputrace_harness::{Direction, Said};
 use gputrace_softgpu::clock::GpuClock;
 use gputrace_softgpu::fault::Fault;
 use gputrace_softgpu::truth::Record;

@@ -8,7 +8,7 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use gputrace_runs::{Direction, Run, Said};
+use gputrace_harness::{Direction, Run, Said};
 use gputrace_softgpu::truth::Record;
 use support::releases::{Release, code_object, release, say};
 use support::run_until;

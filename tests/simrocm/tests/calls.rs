@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use gputrace_runs::Run;
+use gputrace_harness::Run;
 use support::Runner;
 
 /// Runs a program with the counting library.

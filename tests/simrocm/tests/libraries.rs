@@ -10,7 +10,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use gputrace_runs::rocm;
+use gputrace_harness::rocm;
 use gputrace_simrocm::HipSoname;
 use object::LittleEndian;
 use object::elf::FileHeader64;

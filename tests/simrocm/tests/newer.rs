@@ -7,7 +7,7 @@
 
 mod support;
 
-use gputrace_runs::Run;
+use gputrace_harness::Run;
 use support::{Runner, code_object};
 
 /// Runs the programs that launch in every way.

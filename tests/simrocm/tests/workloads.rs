@@ -7,7 +7,7 @@
 
 mod support;
 
-use gputrace_runs::{Direction, Said};
+use gputrace_harness::{Direction, Said};
 use gputrace_softgpu::fault::Fault;
 use gputrace_softgpu::truth::Record;
 use support::{Runner, code_object};

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, Result, anyhow};
 use gputrace_abi::config::ProbeConfig;
-use gputrace_probe::{
+use gputrace_loader::{
     layout::{living_threads, program_stack, task_pid},
     possible_cpus,
 };
@@ -122,7 +122,7 @@ fn load(object: &[u8], name: &str) -> Result<Verdict> {
     }
 }
 
-/// Sets maps and settings as a recording does: see `configure` of `gputrace-probe`.
+/// Sets maps and settings as a recording does: see `configure` of `gputrace-loader`.
 fn configure(open: &mut OpenObject) -> Result<()> {
     let cpus = possible_cpus();
     let config = ProbeConfig {

@@ -1,5 +1,5 @@
 // What a test program says it did: one JSON object per line, into the file that WORKLOAD_LOG names.
-// tests/runs/src/said.rs reads it, and has to know every word.
+// tests/harness/src/said.rs reads it, and has to know every word.
 //
 // The programs of this directory need a GPU, real or software. Each ends with status 0 only if everything it
 // could check was right; kernels' results are not checked, since the software GPU computes nothing.

@@ -9,7 +9,7 @@ mod support;
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::PathBuf, process::Command};
 
 use gputrace_catalog::{enums, release::Release, structs};
-use gputrace_runs::rocm::cache;
+use gputrace_harness::rocm::cache;
 
 use support::lacking;
 

@@ -10,7 +10,7 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use gputrace_catalog::{plain_name, release::Release, variants};
-use gputrace_runs::rocm::cache;
+use gputrace_harness::rocm::cache;
 
 use support::{declarations, declared_parameters, exported_functions, lacking, read};
 

@@ -2,10 +2,10 @@
 
 use gputrace_capture::ReadError;
 use gputrace_export::{OutputError, merge::MergeError};
-use gputrace_probe::ProbeError;
+use gputrace_loader::ProbeError;
 use gputrace_rocpd::QueryError;
 use gputrace_session::SessionError;
-use gputrace_target::{elf::ElfError, process::ProcessError};
+use gputrace_tracee::{elf::ElfError, process::ProcessError};
 
 use crate::input::InputError;
 

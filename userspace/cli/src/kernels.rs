@@ -58,7 +58,7 @@ impl KernelArgs {
             hide_markers: false,
             agents,
             names: if self.truncate_kernels {
-                KernelNames::Truncated(gputrace_names::truncate)
+                KernelNames::Truncated(gputrace_demangle::truncate)
             } else if self.mangled_kernels {
                 KernelNames::Mangled
             } else {

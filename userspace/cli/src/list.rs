@@ -9,12 +9,12 @@ use std::{
 use anyhow::Result;
 use gputrace_abi::domain::Domain;
 use gputrace_session::{FunctionFilter, plan};
-use gputrace_target::{
+use gputrace_text::{Page, terminal};
+use gputrace_tracee::{
     candidates::{self, Search},
     library::{LibraryFile, LibraryPlan},
     process::{self, ProcessError},
 };
-use gputrace_text::{Page, terminal};
 use regex::Regex;
 
 use crate::{args::ListArgs, say};

@@ -6,7 +6,7 @@ use anyhow::Result;
 use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_capture::meta::EndReason;
 use gputrace_catalog::options::KOKKOS_TRACE;
-use gputrace_probe::{calls::BackendChoice, ioctls::Place};
+use gputrace_loader::{calls::BackendChoice, ioctls::Place};
 use gputrace_session::{Finished, FunctionFilter, Others, Request, SessionError, Targets, Watcher, record};
 
 use crate::{

@@ -91,7 +91,7 @@ impl Kernel {
     /// Its name as people read it: demangled if it is a mangled one.
     #[must_use]
     pub fn demangled(&self) -> String {
-        gputrace_names::demangle(&self.name).unwrap_or_else(|| self.name.clone())
+        gputrace_demangle::demangle(&self.name).unwrap_or_else(|| self.name.clone())
     }
 
     /// Fixed LDS per workgroup, bytes. A dispatch may ask for more.

@@ -35,7 +35,7 @@
 //! // `update.added`, `update.removed`, `update.problems` …
 //! # drop(update);
 //! if let Some((object, kernel)) = objects.kernel(0x7f00_0000_1040) {
-//!     println!("{} of {}", gputrace_names::truncate(&kernel.demangled()), object.uri);
+//!     println!("{} of {}", gputrace_demangle::truncate(&kernel.demangled()), object.uri);
 //! }
 //! # Ok(()) }
 //! ```

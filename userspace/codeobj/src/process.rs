@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use gputrace_target::process::maps::{self, Mapping};
+use gputrace_tracee::process::maps::{self, Mapping};
 
 use crate::{
     cache::Cache,

@@ -8,7 +8,7 @@
 //!
 //! How the list is followed while the process runs and changes it: [`crate::chain`].
 
-use gputrace_target::{
+use gputrace_tracee::{
     library::LibraryFile,
     process::{
         self, ProcessError,

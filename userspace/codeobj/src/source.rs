@@ -11,7 +11,7 @@ use std::{
 };
 
 use gputrace_files::target::{self, OpenError, Place, RegularFile, Root};
-use gputrace_target::process::maps::Mapping;
+use gputrace_tracee::process::maps::Mapping;
 
 use crate::{
     memory::{Memory, MemoryError},
@@ -245,7 +245,7 @@ fn open_inside(pid: u32, path: &Path) -> Result<RegularFile, SourceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gputrace_target::process::maps;
+    use gputrace_tracee::process::maps;
     use rustix::{
         fs::{CWD, FileType, Mode},
         mm::{MapFlags, ProtFlags},

@@ -19,7 +19,7 @@ use gputrace_capture::{
     ledger::Ledger,
     meta::{End, EndReason, Epoch, Notice},
 };
-use gputrace_probe::{ProbeError, calls::Calls, present_cpus, tasks::Tasks};
+use gputrace_loader::{ProbeError, calls::Calls, present_cpus, tasks::Tasks};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::{

@@ -9,7 +9,7 @@
 
 use gputrace_abi::values::{LONG_BYTES, UNREAD_SIZE, Value, annotation, value_flags};
 use gputrace_codeobj::memory::{Memory, ProcessMemory};
-use gputrace_target::process::{
+use gputrace_tracee::process::{
     maps::{self, Mapping},
     start_stack,
 };

@@ -10,7 +10,7 @@ use gputrace_abi::{
     tracepoint::{LONG_TRACE_SIZE, SHORT_TRACE_SIZE},
     values::{LONG_SIZE, MEDIUM_SIZE, SHORT_SIZE},
 };
-use gputrace_probe::Ring;
+use gputrace_loader::Ring;
 use zerocopy::FromBytes as _;
 
 /// A record whose kind and size fit each other.

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use gputrace_abi::record::{Task, task_op};
-use gputrace_probe::tasks::Known;
+use gputrace_loader::tasks::Known;
 
 /// The processes whose task events are kept.
 #[derive(Debug, Default)]

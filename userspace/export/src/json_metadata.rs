@@ -220,7 +220,7 @@ pub(crate) fn kernel(info: &KernelInfo, id: usize, code_object: usize) -> Value 
         "accum_vgpr_count": kernel.accum_vgpr_count,
         "formatted_kernel_name": info.shown_name(),
         "demangled_kernel_name": demangled,
-        "truncated_kernel_name": gputrace_names::truncate(&demangled),
+        "truncated_kernel_name": gputrace_demangle::truncate(&demangled),
     })
 }
 
@@ -251,7 +251,7 @@ pub(crate) fn host_function(
         "thread_limit": one.thread_limit,
         "formatted_host_function_name": shown,
         "demangled_host_function_name": info.demangled,
-        "truncated_host_function_name": gputrace_names::truncate(&info.demangled),
+        "truncated_host_function_name": gputrace_demangle::truncate(&info.demangled),
     })
 }
 

@@ -361,7 +361,7 @@ fn kernels_and_code_objects_are_found_by_number_in_each_process() {
             pid,
             code_object: id,
             kernel,
-            demangled: gputrace_names::demangle(name).unwrap_or_else(|| name.to_owned()),
+            demangled: gputrace_demangle::demangle(name).unwrap_or_else(|| name.to_owned()),
             ..KernelInfo::default()
         }))
     };

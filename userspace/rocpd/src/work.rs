@@ -143,7 +143,7 @@ impl Work {
             "kernel_id": info.id,
             "formatted_kernel_name": shown,
             "demangled_kernel_name": demangled,
-            "truncated_kernel_name": gputrace_names::truncate(&demangled),
+            "truncated_kernel_name": gputrace_demangle::truncate(&demangled),
             "kernel_address": {"handle": kernel.object},
         });
         context.who.process(info.pid);

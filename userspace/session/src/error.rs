@@ -4,8 +4,8 @@ use std::{io, path::PathBuf};
 
 use gputrace_capture::{ReadError, WriteError};
 use gputrace_export::{ExportError, OutputError};
-use gputrace_probe::ProbeError;
-use gputrace_target::{elf::ElfError, interp::InterpError, process::ProcessError};
+use gputrace_loader::ProbeError;
+use gputrace_tracee::{elf::ElfError, interp::InterpError, process::ProcessError};
 
 /// Why a recording could not be made or finished.
 #[derive(Debug, thiserror::Error)]

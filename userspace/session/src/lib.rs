@@ -3,7 +3,7 @@
 //! [`record`] does everything that `gputrace` does when it records:
 //!
 //! 1. check what was asked for, so that mistakes are told before anything is loaded;
-//! 2. load the programs (`gputrace-probe`), open the capture, start the collector (`gputrace-collect`);
+//! 2. load the programs (`gputrace-loader`), open the capture, start the collector (`gputrace-collect`);
 //! 3. choose `targets` (launch a program, attach to processes, or the node) and put probes onto the
 //!    libraries that they map (`probing`), now and whenever their dynamic linkers map more or, of the
 //!    whole node, the kernel tells of more, and off functions that are called too often; have the other

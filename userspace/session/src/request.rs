@@ -4,8 +4,8 @@ use std::{ffi::OsString, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use gputrace_abi::domain::Domain;
 use gputrace_export::{FilterOptions, KernelOptions, Progress, summary::tables::TableOptions};
+use gputrace_loader::{attach::Scope, calls::BackendChoice, ioctls::Place};
 use gputrace_perfetto::GpuGrouping;
-use gputrace_probe::{attach::Scope, calls::BackendChoice, ioctls::Place};
 use regex::Regex;
 
 use crate::{outputs::formats::Format, probing::extra::Others, recorder::periods::Period};

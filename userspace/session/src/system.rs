@@ -4,7 +4,7 @@ use gputrace_abi::ABI_VERSION;
 use gputrace_capture::meta::{Mode, Recording};
 use gputrace_collect::clocks;
 use gputrace_files::kernel;
-use gputrace_probe::possible_cpus;
+use gputrace_loader::possible_cpus;
 
 use crate::request::{Request, Targets};
 

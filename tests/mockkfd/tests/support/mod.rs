@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use gputrace_runs::{Run, run};
+use gputrace_harness::{Run, run};
 use gputrace_softgpu::truth::Record;
 
 /// The longest a workload may take, start of the runtime included.

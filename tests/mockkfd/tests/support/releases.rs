@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use gputrace_runs::Run;
-use gputrace_runs::rocm::{self, LIBRARIES, NAMES};
+use gputrace_harness::Run;
+use gputrace_harness::rocm::{self, LIBRARIES, NAMES};
 use gputrace_softgpu::truth::Record;
 
 use super::{run_until, target_tmpdir};

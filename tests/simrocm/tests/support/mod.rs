@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use gputrace_runs::{Run, run};
+use gputrace_harness::{Run, run};
 use gputrace_simrocm::{HipSoname, stage};
 use gputrace_softgpu::truth::Record;
 

@@ -7,11 +7,11 @@ use gputrace_kfd::{
     processes::{self, Detail},
     topology::Topology,
 };
-use gputrace_target::{
+use gputrace_text::Page;
+use gputrace_tracee::{
     library::LibraryFile,
     process::{self, RocmProcess, Survey},
 };
-use gputrace_text::Page;
 use serde::Serialize;
 
 use super::{

@@ -3,8 +3,8 @@
 use gputrace_abi::{cookie::Cookie, domain::Domain, gpu::role, values::ReadPlan};
 use gputrace_capture::meta::{Function, ProbeCost, ValueKind};
 use gputrace_catalog::Signature;
-use gputrace_probe::{attach::Point, probes::Hook};
-use gputrace_target::{
+use gputrace_loader::{attach::Point, probes::Hook};
+use gputrace_tracee::{
     elf::ElfError,
     functions::ExitKind,
     library::{LibraryFile, LibraryPlan, PlannedProbe},

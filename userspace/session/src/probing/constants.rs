@@ -5,7 +5,7 @@
 //! a program that ends at once leaves no time. So the constants of a launched program are read, from outside, while it is
 //! held: after exec, and after it has mapped a library of interest.
 
-use gputrace_target::process::maps::{self, Mapping};
+use gputrace_tracee::process::maps::{self, Mapping};
 
 /// Pages that are touched: 4 MiB, a millisecond or two.
 const MOST: usize = 1024;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
 use gputrace_abi::domain::Domain;
 use gputrace_files::target::{FileState, Place, Root};
-use gputrace_target::{
+use gputrace_tracee::{
     elf::SymbolKind,
     functions::{self, Choice, Functions},
     library::{LibraryFile, LibraryPlan},
@@ -123,7 +123,7 @@ impl Others {
     /// Exported indirect functions (IFUNC) that are wanted. They have no code of their own.
     fn indirect(&self, file: &LibraryFile, role: Role, filter: &FunctionFilter) -> Vec<String> {
         let wanted = |name: &str| {
-            let shown = gputrace_names::demangle(name);
+            let shown = gputrace_demangle::demangle(name);
             let named = |regex: &Regex| {
                 regex.is_match(name) || shown.as_deref().is_some_and(|name| regex.is_match(name))
             };
@@ -140,7 +140,7 @@ impl Others {
         let symbols = file.elf().symbols().iter();
         symbols
             .filter(|symbol| symbol.kind == SymbolKind::Indirect && wanted(&symbol.name))
-            .map(|symbol| gputrace_names::demangle(&symbol.name).unwrap_or_else(|| symbol.name.clone()))
+            .map(|symbol| gputrace_demangle::demangle(&symbol.name).unwrap_or_else(|| symbol.name.clone()))
             .collect()
     }
 
@@ -257,7 +257,7 @@ fn domain(function: &functions::Function) -> Option<Domain> {
 fn inlined(all: &Functions, program: &ProgramFunctions) -> Vec<String> {
     all.inlined
         .iter()
-        .map(|name| gputrace_names::demangle(name).unwrap_or_else(|| name.clone()))
+        .map(|name| gputrace_demangle::demangle(name).unwrap_or_else(|| name.clone()))
         .filter(|name| {
             program.include.is_match(name)
                 && !program

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use gputrace_files::kernel;
-use gputrace_target::{identity::FileLook, library::LibraryFile, process::MappedFile};
+use gputrace_tracee::{identity::FileLook, library::LibraryFile, process::MappedFile};
 
 /// So many ways in which files have been seen are remembered; then all are forgotten and found out anew.
 const LOOKS: usize = 1 << 14;

@@ -6,12 +6,12 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Instant};
 
 use gputrace_abi::domain::Domain;
 use gputrace_collect::{CollectorHandle, clocks};
-use gputrace_probe::{
+use gputrace_loader::{
     attach::{Point, Scope},
     calls::Calls,
     probes::{Hook, Probes},
 };
-use gputrace_target::{
+use gputrace_tracee::{
     library::LibraryFile,
     process::{self, MappedFile, ProcessError},
 };

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use gputrace_target::process::{self, MappedFile};
+use gputrace_tracee::process::{self, MappedFile};
 
 /// Which files have been looked at.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@ use std::{
 use gputrace_abi::{cookie::Cookie, counters::Heat, domain::Domain};
 use gputrace_capture::meta::Function;
 use gputrace_export::costs;
-use gputrace_probe::{
+use gputrace_loader::{
     ProbeError,
     attach::{Failure, Point, Scope},
     calls::Calls,

@@ -9,12 +9,12 @@ use std::{
 };
 
 use gputrace_files::kernel;
-use gputrace_probe::{
+use gputrace_loader::{
     attach::{Point, Scope},
     calls::Calls,
     probes::{Hook, Probes},
 };
-use gputrace_target::{
+use gputrace_tracee::{
     candidates::{self, Search},
     interp::{self, Command, InterpError, Linker, Resolved},
     library::LibraryFile,

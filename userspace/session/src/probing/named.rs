@@ -12,7 +12,7 @@ use std::{
 };
 
 use gputrace_files::target::{FileState, Place, RegularFile};
-use gputrace_target::{
+use gputrace_tracee::{
     elf::ElfInfo,
     process::{self, MappedFile},
 };

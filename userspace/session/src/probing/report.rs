@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt};
 
 use gputrace_abi::domain::Domain;
-use gputrace_target::library::LibraryPlan;
+use gputrace_tracee::library::LibraryPlan;
 
 use super::extra::some;
 
@@ -78,7 +78,7 @@ impl LeftOut {
 pub(crate) fn shown_name(domain: Domain, name: &str) -> Cow<'_, str> {
     match domain {
         Domain::Library | Domain::Function => {
-            gputrace_names::demangle(name).map_or(Cow::Borrowed(name), Cow::Owned)
+            gputrace_demangle::demangle(name).map_or(Cow::Borrowed(name), Cow::Owned)
         }
         _ => Cow::Borrowed(gputrace_catalog::plain_name(name)),
     }

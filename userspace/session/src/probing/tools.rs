@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use gputrace_target::process::MappedFile;
+use gputrace_tracee::process::MappedFile;
 
 /// Beginnings of names of libraries by which tools trace, and what they are. `librocprofiler-register` is none: it is
 /// loaded by every newer runtime, and only looks for tools.

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 
 use gputrace_collect::Command;
-use gputrace_probe::attach::{Backend as _, PerfEvents, Scope};
-use gputrace_target::process::ProcessError;
+use gputrace_loader::attach::{Backend as _, PerfEvents, Scope};
+use gputrace_tracee::process::ProcessError;
 
 use super::Recorder;
 use crate::{

@@ -13,9 +13,9 @@ use std::{
 use gputrace_capture::meta::Notice;
 use gputrace_collect::{CollectorEvent, Command, clocks};
 use gputrace_export::OutputDir;
-use gputrace_probe::probes::Probes;
-use gputrace_target::process;
+use gputrace_loader::probes::Probes;
 use gputrace_text::Line;
+use gputrace_tracee::process;
 
 use super::{
     Finished, Recorder, detach,

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use gputrace_probe::attach::{Backend as _, PerfEvents};
+use gputrace_loader::attach::{Backend as _, PerfEvents};
 
 use crate::helper::{self, Helper};
 

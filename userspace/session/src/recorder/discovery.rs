@@ -9,12 +9,12 @@ use gputrace_abi::{
 use gputrace_capture::Meta;
 use gputrace_collect::{Command, clocks};
 use gputrace_kfd::Paths;
-use gputrace_probe::attach::Scope;
-use gputrace_target::{
+use gputrace_loader::attach::Scope;
+use gputrace_text::Line;
+use gputrace_tracee::{
     library::LibraryFile,
     process::{self, ProcessError},
 };
-use gputrace_text::Line;
 
 use super::{Recorder, gpus::Gpus};
 use crate::{

@@ -16,7 +16,7 @@ use std::{path::PathBuf, process::ExitStatus, sync::Arc};
 use gputrace_capture::{ledger::Ledger, meta::EndReason};
 use gputrace_collect::CollectorHandle;
 use gputrace_export::OutputDir;
-use gputrace_probe::calls::Calls;
+use gputrace_loader::calls::Calls;
 use gputrace_text::Line;
 
 pub use self::setup::record;

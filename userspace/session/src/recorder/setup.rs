@@ -7,13 +7,13 @@ use gputrace_capture::{CaptureWriter, Meta};
 use gputrace_collect::{Collector, CollectorHandle, GpuClocks, GpuSettings, Settings};
 use gputrace_export::OutputDir;
 use gputrace_files::own;
-use gputrace_probe::{
+use gputrace_loader::{
     calls::{CallLimit, Calls, Options},
     holds::Holds,
     present_cpus,
     tasks::Tasks,
 };
-use gputrace_target::{
+use gputrace_tracee::{
     elf::ElfError,
     interp::InterpError,
     process::{self, ProcessError},

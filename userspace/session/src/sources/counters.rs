@@ -26,7 +26,7 @@ use gputrace_kfd::{
     processes,
     topology::Topology,
 };
-use gputrace_probe::calls::Calls;
+use gputrace_loader::calls::Calls;
 
 use super::{Source, Wanted};
 use crate::said::notice;

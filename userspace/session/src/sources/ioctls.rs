@@ -6,7 +6,7 @@ use std::sync::Arc;
 use gputrace_abi::domain::Domain;
 use gputrace_capture::Meta;
 use gputrace_collect::Command;
-use gputrace_probe::{
+use gputrace_loader::{
     ProbeError,
     calls::Calls,
     ioctls::{Ioctls, Place},

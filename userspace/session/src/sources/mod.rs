@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use gputrace_capture::Meta;
 use gputrace_collect::{Command, CommandSender};
-use gputrace_probe::{ProbeError, calls::Calls};
+use gputrace_loader::{ProbeError, calls::Calls};
 
 use crate::request::Request;
 

@@ -8,7 +8,7 @@ use gputrace_kfd::{
     Paths,
     processes::{self, Detail},
 };
-use gputrace_probe::calls::Calls;
+use gputrace_loader::calls::Calls;
 
 use super::{Source, Wanted};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gputrace_abi::domain::Domain;
 use gputrace_capture::Meta;
 use gputrace_collect::Command;
-use gputrace_probe::{ProbeError, calls::Calls, sched::Sched};
+use gputrace_loader::{ProbeError, calls::Calls, sched::Sched};
 
 use super::{Source, Wanted};
 use crate::said::notice;

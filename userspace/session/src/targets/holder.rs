@@ -20,7 +20,7 @@ use std::{
 };
 
 use gputrace_files::kernel;
-use gputrace_probe::holds::{Held, Holds};
+use gputrace_loader::holds::{Held, Holds};
 use rustix::{
     net::{
         AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,

@@ -14,7 +14,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use gputrace_probe::calls::{Calls, FROM_START, HOLD, STARTER};
+use gputrace_loader::calls::{Calls, FROM_START, HOLD, STARTER};
 use rustix::process::Signal;
 use tokio::{
     process::{Child, Command},

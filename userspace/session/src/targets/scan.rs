@@ -18,7 +18,7 @@ use std::{
 };
 
 use gputrace_collect::clocks;
-use gputrace_target::process::{
+use gputrace_tracee::process::{
     self, CodeState,
     maps::{self, Mapping},
     news::{FileNumber, MappingNews},

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::RandomState;
 use gputrace_capture::gpu::{CodeObject, Kernel};
-use gputrace_names::demangle;
+use gputrace_demangle::demangle;
 
 use crate::{
     event::Event,

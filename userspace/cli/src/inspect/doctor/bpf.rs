@@ -7,7 +7,7 @@ use std::{
 };
 
 use gputrace_abi::{cookie::Cookie, domain::Domain};
-use gputrace_probe::{
+use gputrace_loader::{
     ProbeError,
     attach::{Point, Scope},
     calls::{BackendChoice, Calls, Options},
@@ -15,7 +15,7 @@ use gputrace_probe::{
     tasks::Tasks,
     tracefs::{Tracepoint, tracefs},
 };
-use gputrace_target::process::maps;
+use gputrace_tracee::process::maps;
 
 use super::{Check, Section, Status, Verdict};
 use crate::inspect::{Machine, more_rights};

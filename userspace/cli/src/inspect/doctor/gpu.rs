@@ -13,13 +13,13 @@ use gputrace_kfd::{
     smi::SmiReader,
     topology::{AgentType, Topology},
 };
-use gputrace_probe::{
+use gputrace_loader::{
     calls::{BackendChoice, Calls},
     ioctls::Ioctls,
     tracefs::tracefs,
 };
 use gputrace_session::{FunctionFilter, plan};
-use gputrace_target::{
+use gputrace_tracee::{
     candidates::{self, Search},
     library::LibraryFile,
     process,

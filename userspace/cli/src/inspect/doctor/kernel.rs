@@ -7,7 +7,7 @@ use std::{
 };
 
 use gputrace_files::{kernel as files, own};
-use gputrace_target::process;
+use gputrace_tracee::process;
 use rustix::{
     fs::{Access, access, statvfs},
     process::geteuid,

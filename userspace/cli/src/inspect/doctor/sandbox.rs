@@ -13,7 +13,7 @@ use std::{
     path::Path,
 };
 
-use gputrace_probe::{
+use gputrace_loader::{
     ProbeError,
     attach::{Point, Scope},
     calls::{BackendChoice, Calls},

@@ -7,8 +7,8 @@ use gputrace_abi::{
 use gputrace_capture::meta::{Function, Library};
 use gputrace_catalog::structs;
 use gputrace_collect::{CollectorHandle, Command};
-use gputrace_probe::attach::Point;
-use gputrace_target::{
+use gputrace_loader::attach::Point;
+use gputrace_tracee::{
     elf::ElfError,
     functions::ExitKind,
     library::{LibraryFile, LibraryPlan},

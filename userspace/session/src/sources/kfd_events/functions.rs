@@ -8,7 +8,7 @@ use gputrace_capture::{
     Meta,
     tracepoint::{TraceField, TraceFormat},
 };
-use gputrace_probe::{
+use gputrace_loader::{
     ProbeError,
     calls::Calls,
     tracepoint::{ARGUMENTS, Functions},

@@ -10,7 +10,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_capture::Meta;
 use gputrace_collect::CommandSender;
 use gputrace_kfd::Paths;
-use gputrace_probe::{calls::Calls, ioctls::Ioctls, tracepoint::Functions};
+use gputrace_loader::{calls::Calls, ioctls::Ioctls, tracepoint::Functions};
 
 use self::listener::Listener;
 use super::{Source, Wanted};

@@ -1,0 +1,49 @@
+//! Tells the crate where the two compiled eBPF objects are, so that it can embed them.
+//!
+//! They are built by `cargo xtask build-ebpf`, with another compiler than this crate, into `target/bpf` of the
+//! workspace. `GPUTRACE_BPF_DIR` names another directory, for packagers who build the objects elsewhere.
+//! The crate reads the paths by `env!("GPUTRACE_PROBES_OBJECT")` and `env!("GPUTRACE_KERNEL_OBJECT")`.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// File name in the directory of the objects, and the variable that carries its path to the crate.
+const OBJECTS: [(&str, &str); 2] = [
+    ("gputrace-probes.o", "GPUTRACE_PROBES_OBJECT"),
+    ("gputrace-kernel.o", "GPUTRACE_KERNEL_OBJECT"),
+];
+
+fn main() {
+    println!("cargo::rerun-if-env-changed=GPUTRACE_BPF_DIR");
+    let directory = object_directory();
+    for (file, variable) in OBJECTS {
+        let object = directory.join(file);
+        println!("cargo::rerun-if-changed={}", object.display());
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "nothing runs as root when gputrace is built"
+        )]
+        if object.is_file() {
+            println!("cargo::rustc-env={variable}={}", object.display());
+        } else {
+            println!(
+                "cargo::error=the compiled eBPF object {} is not there: `cargo xtask build` makes it (or set \
+                 GPUTRACE_BPF_DIR to the directory that holds it)",
+                object.display()
+            );
+        }
+    }
+}
+
+/// `GPUTRACE_BPF_DIR` made absolute against the workspace root, or the place where xtask puts the objects.
+///
+/// The path must be absolute: `include_bytes!` reads a relative one from the directory of the source file.
+fn object_directory() -> PathBuf {
+    // Cargo runs build scripts in the directory of their package, here userspace/loader.
+    let workspace = env::var_os("CARGO_MANIFEST_DIR").map_or_else(PathBuf::new, PathBuf::from);
+    let workspace = workspace.ancestors().nth(2).unwrap_or(Path::new("."));
+    match env::var_os("GPUTRACE_BPF_DIR") {
+        Some(directory) => workspace.join(directory),
+        None => workspace.join("target").join("bpf"),
+    }
+}

@@ -1,0 +1,43 @@
+//! Loads gputrace's eBPF programs into the kernel and attaches them.
+//!
+//! There are two objects, because no loader does everything (measured; see docs/decisions/0002-two-loaders.md):
+//!
+//! * [`calls::Calls`] is the user half of `ebpf/probes`: the programs on API functions, loaded with
+//!   libbpf because only that attaches hundreds of functions with one `uprobe_multi` link, which is
+//!   there in milliseconds and, above all, gone in milliseconds.
+//! * [`ioctls::Ioctls`] are programs of the same object on requests to the driver, loaded when they are asked for;
+//!   [`sched::Sched`] others on the scheduling of traced threads, and [`tracepoint::Tracing`] one on any tracepoint.
+//! * [`tasks::Tasks`] is the user half of `ebpf/kernel`: programs on kernel tracepoints, loaded with aya.
+//!
+//! How probes get onto functions is behind the trait [`attach::Backend`]: [`attach::UprobeMulti`]
+//! where the kernel has it (6.6), else [`attach::PerfEvents`].
+//!
+//! Nothing here knows what a library or a function is: callers pass a file, offsets and cookies
+//! (planned by `gputrace-tracee`), and read records and counters back (`gputrace-collect`).
+
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+)]
+
+pub mod attach;
+pub mod calls;
+mod cpus;
+mod error;
+mod extra;
+pub mod holds;
+pub mod ioctls;
+pub mod layout;
+mod libbpf;
+pub mod probes;
+pub mod sched;
+mod settings;
+pub mod tasks;
+pub mod tracefs;
+pub mod tracepoint;
+
+pub use cpus::{possible_cpus, present_cpus};
+pub use error::ProbeError;
+
+/// A ring buffer that can be read record by record.
+pub type Ring = aya::maps::RingBuf<aya::maps::MapData>;

@@ -1,0 +1,32 @@
+//! What tests of the call programs have in common.
+
+use gputrace_loader::{
+    ProbeError,
+    calls::{BackendChoice, Calls, Options},
+};
+
+/// Options with a ring of this size for each CPU, bytes, and room for 64 threads and processes.
+pub(crate) fn options(backend: BackendChoice, ring_bytes: u32) -> Options {
+    Options {
+        backend,
+        ring_bytes,
+        max_threads: 64,
+        max_processes: 64,
+        limit: None,
+        every_library: false,
+        follow_forks: false,
+    }
+}
+
+/// Loads the programs; `None` where BPF is not to be had and CI has not promised it.
+pub(crate) fn load(options: &Options) -> Option<Calls> {
+    match Calls::load(options) {
+        Ok(calls) => Some(calls),
+        Err(error @ (ProbeError::PermissionDenied { .. } | ProbeError::NoTracefs { .. })) => {
+            assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
+            eprintln!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
