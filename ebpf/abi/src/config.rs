@@ -19,7 +19,7 @@ shared! {
         /// A power of two, minus 1: only calls whose number (on their CPU) has none of these bits look
         /// whether to wake the collector.
         pub wakeup_mask: u32,
-        /// Calls of one function within [`crate::counters::HEAT_WINDOW_SHIFT`] from which on further ones are lost, if
+        /// Calls of one function within [`crate::counters::RATE_WINDOW_SHIFT`] from which on further ones are lost, if
         /// its cookie says that it is limited.
         pub calls_per_window: u64,
         /// Threads that may stay in the map `THREADS` while they have no open call, which is cheaper than to enter it at

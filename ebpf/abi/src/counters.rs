@@ -81,10 +81,10 @@ shared! {
 }
 
 shared! {
-    /// How often a function was called lately; the value of map `HEAT` at index = function id.
+    /// How often a function was called lately; the value of map `CALL_RATES` at index = function id.
     #[derive(Default)]
-    pub struct Heat {
-        /// Which window is counted: ns of `CLOCK_BOOTTIME` shifted right by [`HEAT_WINDOW_SHIFT`].
+    pub struct CallRate {
+        /// Which window is counted: ns of `CLOCK_BOOTTIME` shifted right by [`RATE_WINDOW_SHIFT`].
         pub window: u64,
         /// [`Self::calls`] when it began.
         pub before: u64,
@@ -95,8 +95,8 @@ shared! {
     }
 }
 
-/// A window of [`Heat`] is 2 to the power of this many ns: 134 ms.
-pub const HEAT_WINDOW_SHIFT: u32 = 27;
+/// A window of [`CallRate`] is 2 to the power of this many ns: 134 ms.
+pub const RATE_WINDOW_SHIFT: u32 = 27;
 
 shared! {
     /// Counters of the kernel-side programs (`ebpf/kernel`), one value per CPU.

@@ -22,8 +22,8 @@ use gputrace_abi::{
 };
 
 use crate::{
+    call_rate::admits,
     frames::{Frames, count_lost, deeper},
-    heat::admits,
     hit::arguments,
     maps::{Counters, config, over, paused, state_in_uprobe, target},
     ring::{Outcome, finish, wake_flag},

@@ -50,10 +50,10 @@
 )]
 
 mod agents;
+mod call_rate;
 mod calls;
 mod copies;
 mod frames;
-mod heat;
 mod hit;
 mod hold;
 mod ioctls;

@@ -8,7 +8,7 @@ use aya_ebpf::{
 };
 use gputrace_abi::{
     config::{EVERY_PROCESS, ProbeConfig, state},
-    counters::{CpuCounters, DropReason, Heat, KERNEL_REASONS},
+    counters::{CallRate, CpuCounters, DropReason, KERNEL_REASONS},
     domain::DOMAINS,
     frame::Thread,
     gpu::{COPIES_PER_BATCH, PACKETS_PER_DOORBELL},
@@ -63,7 +63,7 @@ pub(crate) static EMPTY_THREAD: Array<Thread, 1> = Array::new();
 
 /// How often functions are called, index = function id. Only of those that are limited; others have none.
 #[btf_map]
-pub(crate) static HEAT: Array<Heat, 1> = Array::new();
+pub(crate) static CALL_RATES: Array<CallRate, 1> = Array::new();
 
 /// Traced processes: key tgid, or [`EVERY_PROCESS`]; value bits of
 /// [`gputrace_abi::config::target_flags`]. Children enter it when they are created, and processes leave it when they end; a

@@ -38,7 +38,7 @@ pub mod class;
 mod domains;
 pub mod enums;
 pub mod flags;
-mod gpu;
+mod gpu_roles;
 pub mod hip_memory;
 pub mod launch;
 pub mod markers;
@@ -56,7 +56,7 @@ pub use domains::{
     KOKKOS_TOOLS, LibraryPattern, classify, is_polling, library_domains, library_patterns, library_stems,
     plain_name, polling_prefixes,
 };
-pub use gpu::{
+pub use gpu_roles::{
     CODE_OBJECTS_LOADED, CODE_OBJECTS_UNLOADED, RUNTIME_ENDS, gpu_role, is_gpu_traced, stream_word,
 };
 pub use signature::Signature;

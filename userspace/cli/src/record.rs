@@ -7,7 +7,9 @@ use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_capture::meta::EndReason;
 use gputrace_catalog::options::KOKKOS_TRACE;
 use gputrace_loader::{calls::BackendChoice, ioctls::Place};
-use gputrace_session::{Finished, FunctionFilter, Others, Request, SessionError, Targets, Watcher, record};
+use gputrace_session::{
+    ExtraFunctions, Finished, FunctionFilter, Request, SessionError, Targets, Watcher, record,
+};
 
 use crate::{
     args::{Backend, Cli, KfdProbes, LogLevel, OutputArgs, RecordArgs},
@@ -47,7 +49,7 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
     {
         say("--hsa-include has no effect without HSA domains; add --hsa-trace");
     }
-    if matches!(request.targets, Targets::Node) && request.others.program.is_some() {
+    if matches!(request.targets, Targets::Node) && request.extra.program.is_some() {
         say("--functions needs a program (`gputrace --functions REGEX -- ./app`) or a process (-p PID)");
         return Ok(Done::with(exit::USAGE));
     }
@@ -138,9 +140,9 @@ fn request(args: &RecordArgs) -> Request {
     };
     let (directory, name) = place(&args.output);
     let kokkos = args.domains.get(KOKKOS_TRACE) == Some(true);
-    let others = Others {
+    let extra = ExtraFunctions {
         kokkos,
-        ..args.functions.others()
+        ..args.functions.extra()
     };
     let mut output = export::request(&args.output, directory, name);
     // As rocprofv3 has it: what Kokkos calls its kernels says more than their own names.
@@ -158,11 +160,11 @@ fn request(args: &RecordArgs) -> Request {
         follow_forks: args.follow_forks,
         domains: domains
             .into_iter()
-            .chain(others.domains())
+            .chain(extra.domains())
             .chain(tracepoints)
             .chain(args.counters.map(|_| Domain::Counter))
             .collect(),
-        others,
+        extra,
         functions: FunctionFilter {
             include: args.include.clone(),
             exclude: args.exclude.clone(),

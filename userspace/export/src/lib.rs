@@ -48,8 +48,6 @@
     allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
 )]
 
-mod ahead;
-mod behind;
 pub mod classes;
 pub mod costs;
 mod counters;
@@ -79,6 +77,7 @@ pub mod ndjson;
 pub mod node;
 mod observed;
 pub mod output;
+mod prefetch;
 mod run;
 mod shared;
 pub mod summary;
@@ -89,14 +88,15 @@ pub mod synthetic;
 pub mod testing;
 pub mod text;
 pub mod wall_clock;
+mod writer_thread;
 
-pub use ahead::Ahead;
-pub use behind::Behind;
 pub use exporter::{ExportError, Exporter, Output};
 pub use filter::{Filter, FilterOptions};
 pub use functions::Functions;
 pub use kernels::KernelOptions;
 pub use output::{FileOwner, OutputDir, OutputError, OutputFile, Staging, abandon};
+pub use prefetch::Prefetch;
 pub use run::{Progress, Report, Source, Stages, run, run_with};
 pub use shared::SharedText;
 pub use summary::report;
+pub use writer_thread::WriterThread;

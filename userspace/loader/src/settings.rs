@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gputrace_abi::{config::ProbeConfig, counters::HEAT_WINDOW_SHIFT, record::LONG_SPAN_SIZE};
+use gputrace_abi::{config::ProbeConfig, counters::RATE_WINDOW_SHIFT, record::LONG_SPAN_SIZE};
 use gputrace_files::own;
 use libbpf_rs::OpenObject;
 use zerocopy::IntoBytes as _;
@@ -63,7 +63,7 @@ impl CallLimit {
         let Some(rate) = self.calls_per_second else {
             return u64::MAX;
         };
-        let calls = (u128::from(rate) << HEAT_WINDOW_SHIFT) / 1_000_000_000;
+        let calls = (u128::from(rate) << RATE_WINDOW_SHIFT) / 1_000_000_000;
         u64::try_from(calls).unwrap_or(u64::MAX).max(1)
     }
 }
@@ -120,7 +120,7 @@ pub(crate) fn configure(
         let name = map.name().to_string_lossy().into_owned();
         let result = match name.as_str() {
             "RINGS" | "COUNTERS" => map.set_max_entries(cpus),
-            "HEAT" => map.set_max_entries(options.limit.map_or(1, |limit| limit.functions.max(1))),
+            "CALL_RATES" => map.set_max_entries(options.limit.map_or(1, |limit| limit.functions.max(1))),
             // Threads without calls must not take the place of those with some.
             "THREADS" => {
                 map.set_max_entries(options.max_threads.max(1).saturating_add(options.idle_threads()))

@@ -7,7 +7,7 @@ use std::{
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::{ClockSnapshot, Notice};
-use gputrace_export::{Behind, ExportError, Exporter, Output, OutputDir, OutputError, OutputFile};
+use gputrace_export::{ExportError, Exporter, Output, OutputDir, OutputError, OutputFile, WriterThread};
 use gputrace_timeline::event::Event;
 
 use crate::{
@@ -198,7 +198,7 @@ impl<W: Write> TraceWriter<W> {
 /// [`Exporter`] of Perfetto traces.
 #[derive(Debug)]
 pub struct PerfettoExporter {
-    trace: TraceWriter<Behind<OutputFile>>,
+    trace: TraceWriter<WriterThread<OutputFile>>,
 }
 
 impl PerfettoExporter {
@@ -221,7 +221,7 @@ impl PerfettoExporter {
     ) -> Result<Self, OutputError> {
         let file = directory.file(file_name)?;
         Ok(Self {
-            trace: TraceWriter::with_options(Behind::new(file), options)?,
+            trace: TraceWriter::with_options(WriterThread::new(file), options)?,
         })
     }
 }

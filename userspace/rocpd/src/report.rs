@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     exporter::{Context, int},
-    names::{Process, Thread},
+    referenced::{Process, Thread},
     schema::VERSION,
 };
 

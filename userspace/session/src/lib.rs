@@ -34,11 +34,12 @@ mod targets;
 
 pub use error::SessionError;
 pub use outputs::{
-    Outputs, config::output_config, export, export_from, formats::Format, names::Names, place::split,
+    Outputs, config::output_config, export, export_from, formats::Format, location::split,
+    placeholders::Names,
 };
 pub use probing::{
     chosen::plan,
-    extra::{Others, ProgramFunctions},
+    extra::{ExtraFunctions, ProgramFunctions},
     named::LibraryName,
 };
 pub use recorder::{Finished, Say, periods::Period, record};

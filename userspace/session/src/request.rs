@@ -8,7 +8,7 @@ use gputrace_loader::{attach::Scope, calls::BackendChoice, ioctls::Place};
 use gputrace_perfetto::GpuGrouping;
 use regex::Regex;
 
-use crate::{outputs::formats::Format, probing::extra::Others, recorder::periods::Period};
+use crate::{outputs::formats::Format, probing::extra::ExtraFunctions, recorder::periods::Period};
 
 /// A recording to be made.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct Request {
     /// Which of their functions.
     pub functions: FunctionFilter,
     /// Functions besides ROCm's.
-    pub others: Others,
+    pub extra: ExtraFunctions,
     /// Whether a launched program's environment asks HIP to have every kernel stamped by the GPU.
     pub queue_profiling: bool,
     /// When to record at all; always without any.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use gputrace_session::{LibraryName, Others, ProgramFunctions};
+use gputrace_session::{ExtraFunctions, LibraryName, ProgramFunctions};
 use regex::Regex;
 
 /// Functions besides ROCm's.
@@ -50,8 +50,8 @@ pub(crate) struct FunctionArgs {
 
 impl FunctionArgs {
     /// What they ask for.
-    pub(crate) fn others(&self) -> Others {
-        Others {
+    pub(crate) fn extra(&self) -> ExtraFunctions {
+        ExtraFunctions {
             libraries: self.library.iter().cloned().map(LibraryName::new).collect(),
             program: self.functions.clone().map(|include| ProgramFunctions {
                 include,
@@ -78,15 +78,15 @@ mod tests {
     fn they_make_domains() {
         let parse = |args: &[&str]| {
             let all = ["gputrace"].iter().chain(args).chain(&["-p", "1"]);
-            Cli::try_parse_from(all).map(|cli| cli.record.functions.others())
+            Cli::try_parse_from(all).map(|cli| cli.record.functions.extra())
         };
         assert_eq!(parse(&[]).unwrap().domains(), []);
-        let others = parse(&["--library", "librocblas.so", "--library", "/x/y.so"]).unwrap();
+        let extra = parse(&["--library", "librocblas.so", "--library", "/x/y.so"]).unwrap();
         assert_eq!(
-            (others.domains(), others.libraries.len()),
+            (extra.domains(), extra.libraries.len()),
             (vec![Domain::Library], 2)
         );
-        let others = parse(&[
+        let extra = parse(&[
             "--functions",
             "^fib",
             "--min-instructions",
@@ -95,10 +95,10 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(
-            (others.domains(), others.max_call_rate),
+            (extra.domains(), extra.max_call_rate),
             (vec![Domain::Function], None)
         );
-        assert_eq!(others.program.unwrap().min_instructions, 8);
+        assert_eq!(extra.program.unwrap().min_instructions, 8);
         assert!(parse(&["--exclude-functions", "x"]).is_err());
         assert!(parse(&["--functions", "("]).is_err());
     }

@@ -12,7 +12,7 @@ mod summary;
 use std::{ops::ControlFlow, path::Path};
 
 use anyhow::{Context as _, Result};
-use gputrace_export::{Ahead, Exporter, Filter, Report, Stages, kernels::AgentLabels, run_with};
+use gputrace_export::{Exporter, Filter, Prefetch, Report, Stages, kernels::AgentLabels, run_with};
 use gputrace_timeline::Timeline;
 
 pub(crate) use self::{
@@ -49,7 +49,7 @@ fn pass(
     };
     let timeline = Timeline::open(capture).with_context(context)?;
     let bar = progress_bar();
-    let report = run_with(Ahead::new(timeline), exporters, stages, &mut |progress| {
+    let report = run_with(Prefetch::new(timeline), exporters, stages, &mut |progress| {
         show(&bar, progress);
         ControlFlow::Continue(())
     });

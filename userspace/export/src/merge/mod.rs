@@ -12,7 +12,7 @@
 //! Captures that lack what is needed are refused.
 
 mod clock;
-mod names;
+mod ids;
 
 use std::{
     fs::File,
@@ -31,7 +31,7 @@ use gputrace_timeline::{Tally, Timeline, event::Event, extent::Extent};
 use crate::run::Source;
 pub use clock::Alignment;
 use clock::Clock;
-use names::{Counters, Names};
+use ids::{Counters, Names};
 
 /// Added to process and thread ids, once for each host before. Linux has no ids above 2^22.
 pub const HOST_IDS: u32 = 10_000_000;
@@ -476,7 +476,7 @@ impl<R: Read + Seek> Merged<R> {
             Event::Ledger(ledger) => {
                 self.accounts += 1;
                 match &mut self.ledger {
-                    Some(sum) => names::add(sum, &ledger),
+                    Some(sum) => ids::add(sum, &ledger),
                     None => self.ledger = Some(*ledger),
                 }
                 None

@@ -5,7 +5,7 @@ use std::os::fd::AsFd as _;
 use aya::maps::{Map, MapData};
 use gputrace_abi::{
     config::{EVERY_PROCESS, state},
-    counters::{CpuCounters, Heat},
+    counters::{CallRate, CpuCounters},
     frame::Thread,
     linker::key,
     values::ReadPlan,
@@ -231,15 +231,15 @@ impl Calls {
     /// # Errors
     ///
     /// [`ProbeError`] when the map cannot be read.
-    pub fn heat(&self, functions: u32) -> Result<Vec<(u32, Heat)>, ProbeError> {
-        let map = self.map("HEAT")?;
+    pub fn call_rates(&self, functions: u32) -> Result<Vec<(u32, CallRate)>, ProbeError> {
+        let map = self.map("CALL_RATES")?;
         let mut found = Vec::new();
         for function in 0..self.limited.min(functions) {
             let value = map
                 .lookup(function.as_bytes(), MapFlags::ANY)
                 .map_err(|error| refused("read how often functions were called", &error))?;
-            let heat = value.and_then(|bytes| Heat::read_from_bytes(&bytes).ok());
-            found.extend(heat.filter(|heat| heat.calls != 0).map(|heat| (function, heat)));
+            let rate = value.and_then(|bytes| CallRate::read_from_bytes(&bytes).ok());
+            found.extend(rate.filter(|rate| rate.calls != 0).map(|rate| (function, rate)));
         }
         Ok(found)
     }

@@ -1,11 +1,11 @@
 //! Making outputs of a capture, at the end of a recording or later.
 
+mod artifacts;
 pub(crate) mod config;
 pub(crate) mod formats;
 pub(crate) mod live;
-pub(crate) mod names;
-pub(crate) mod place;
-mod written;
+pub(crate) mod location;
+pub(crate) mod placeholders;
 
 use std::{
     io::{self, BufWriter, Write},
@@ -14,7 +14,7 @@ use std::{
 };
 
 use gputrace_export::{
-    Ahead, ExportError, Exporter, Filter, Output, OutputDir, OutputError, Progress, Report, SharedText,
+    ExportError, Exporter, Filter, Output, OutputDir, OutputError, Prefetch, Progress, Report, SharedText,
     Source, Stages,
     costs::CostExporter,
     ndjson::NdjsonWriter,
@@ -109,7 +109,7 @@ pub fn export_from(
             Err(error) => failures.push((format.name(), error)),
         }
     }
-    let mut report = run_with(Ahead::new(source), exporters, stages, progress);
+    let mut report = run_with(Prefetch::new(source), exporters, stages, progress);
     // Nobody may be reading any more (`gputrace export … -o - | head`).
     report
         .failures

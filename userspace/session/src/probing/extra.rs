@@ -22,7 +22,7 @@ const NAMED: usize = 5;
 
 /// Functions besides ROCm's that are traced.
 #[derive(Clone, Debug)]
-pub struct Others {
+pub struct ExtraFunctions {
     /// Libraries whose exported functions are traced.
     pub libraries: Vec<LibraryName>,
     /// Functions of the traced programs.
@@ -38,14 +38,14 @@ pub struct Others {
     pub max_probe_time: Option<u32>,
 }
 
-impl Others {
+impl ExtraFunctions {
     /// Whether anything limits how often functions are called.
     pub(crate) fn is_limited(&self) -> bool {
         self.max_call_rate.is_some() || self.max_probe_time.is_some()
     }
 }
 
-impl Default for Others {
+impl Default for ExtraFunctions {
     fn default() -> Self {
         Self {
             libraries: Vec::new(),
@@ -93,7 +93,7 @@ impl Role {
     }
 }
 
-impl Others {
+impl ExtraFunctions {
     /// Whether there is anything.
     pub(crate) fn is_empty(&self) -> bool {
         self.libraries.is_empty() && self.program.is_none() && !self.kokkos

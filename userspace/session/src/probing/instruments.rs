@@ -17,10 +17,10 @@ use gputrace_tracee::{
 };
 
 use super::{
-    extra::{Executable, Others, Reach, Role},
+    extra::{Executable, ExtraFunctions, Reach, Role},
     files::{Files, OfFile, Users},
     kokkos::KokkosTools,
-    limiter::{self, Hot, Own},
+    limiter::{self, Own, ProbeLimiter},
     named::{Answer, LibraryName, NamedLibraries},
     report::{AttachReport, LeftOut},
     tools::Tools,
@@ -113,7 +113,7 @@ pub(crate) struct Instruments {
     calls: Arc<Calls>,
     domains: Vec<Domain>,
     functions: FunctionFilter,
-    others: Others,
+    extra: ExtraFunctions,
     tools: Tools,
     kokkos: KokkosTools,
     named: NamedLibraries,
@@ -121,7 +121,7 @@ pub(crate) struct Instruments {
     /// Whether libraries that nobody uses any more are let go: in a recording of the whole node.
     releases: bool,
     /// Functions that are limited in how often they may be called.
-    hot: Hot,
+    limiter: ProbeLimiter,
     /// Whether a file had functions of the others that were asked for.
     matched: bool,
     /// Why other files had none.
@@ -142,11 +142,11 @@ impl Instruments {
             calls,
             domains: request.domains.clone(),
             functions: request.functions.clone(),
-            others: request.others.clone(),
+            extra: request.extra.clone(),
             tools: Tools::default(),
             kokkos: KokkosTools::default(),
-            named: NamedLibraries::new(request.others.libraries.clone()),
-            hot: Hot::default(),
+            named: NamedLibraries::new(request.extra.libraries.clone()),
+            limiter: ProbeLimiter::default(),
             matched: false,
             unmatched: Vec::new(),
             found: BTreeSet::new(),
@@ -183,15 +183,15 @@ impl Instruments {
         for text in self.tools.news(pid, &mapped) {
             remark(&mut self.said, text, collector);
         }
-        if !self.others.is_empty() {
+        if !self.extra.is_empty() {
             let executable = Executable::of(pid);
             for mapped in &mapped {
-                let reach = self.others.reach(&executable, mapped);
+                let reach = self.extra.reach(&executable, mapped);
                 let role = Role {
                     library: self.is_named(pid, mapped, collector),
                     program: reach.is_some(),
                 };
-                if role.any() || self.others.kokkos && self.kokkos.is_one(pid, mapped) {
+                if role.any() || self.extra.kokkos && self.kokkos.is_one(pid, mapped) {
                     let scope = match reach {
                         Some(Reach::Process) if !role.library => Scope::Process(pid),
                         _ => scope,
@@ -256,7 +256,7 @@ impl Instruments {
     ///
     /// [`SessionError::NoLibrary`] for the first of them.
     pub(crate) fn check_libraries(&mut self, pid: u32) -> Result<(), SessionError> {
-        if self.others.libraries.is_empty() {
+        if self.extra.libraries.is_empty() {
             return Ok(());
         }
         let mut found = Answer::default();
@@ -309,7 +309,7 @@ impl Instruments {
 
     /// At the end: what was asked for and is in none of the programs that were traced.
     pub(crate) fn never_found(&self) -> Vec<String> {
-        let libraries = self.others.libraries.iter().map(LibraryName::given);
+        let libraries = self.extra.libraries.iter().map(LibraryName::given);
         let mut told: Vec<String> = libraries
             .filter(|library| !self.found.contains(*library))
             .map(|library| {
@@ -320,7 +320,7 @@ impl Instruments {
                 )
             })
             .collect();
-        if self.others.kokkos && !self.kokkos.any() {
+        if self.extra.kokkos && !self.kokkos.any() {
             told.push(
                 "--kokkos-trace: no program that was traced had a tool library of Kokkos, and \
                  Kokkos reports only to such a library. Set KOKKOS_TOOLS_LIBS (before Kokkos 4: \
@@ -337,12 +337,12 @@ impl Instruments {
     ///
     /// [`SessionError::Probe`].
     pub(crate) fn cool(&mut self) -> Result<Vec<String>, SessionError> {
-        let most = self.others.max_probe_time.filter(|_| self.hot.any());
+        let most = self.extra.max_probe_time.filter(|_| self.limiter.any());
         let Some(most) = most else {
             return Ok(Vec::new());
         };
-        let heat = self.calls.heat(self.next_function)?;
-        Ok(self.hot.cool(&heat, most, Instant::now()))
+        let rates = self.calls.call_rates(self.next_function)?;
+        Ok(self.limiter.cool(&rates, most, Instant::now()))
     }
 
     /// Says of which functions calls were lost because there were too many.
@@ -351,8 +351,10 @@ impl Instruments {
     ///
     /// [`SessionError::Probe`].
     pub(crate) fn too_often(&self) -> Result<Vec<String>, SessionError> {
-        let rate = self.others.max_call_rate.unwrap_or_default();
-        Ok(self.hot.told(&self.calls.heat(self.next_function)?, rate))
+        let rate = self.extra.max_call_rate.unwrap_or_default();
+        Ok(self
+            .limiter
+            .told(&self.calls.call_rates(self.next_function)?, rate))
     }
 
     /// Whether any domain of the recording can be in this file.
@@ -386,7 +388,7 @@ impl Instruments {
             library: true,
             program: false,
         };
-        let names = self.others.libraries.clone();
+        let names = self.extra.libraries.clone();
         for path in names.iter().filter_map(LibraryName::path) {
             let outcome = LibraryFile::open(path)
                 .map_err(SessionError::from)
@@ -409,7 +411,7 @@ impl Instruments {
             let path = library.file.path().display();
             tracing::info!("nobody uses {path} any more: its probes are taken off");
             probes.append(&mut library.probes);
-            probes.append(&mut self.hot.release(&library.own));
+            probes.append(&mut self.limiter.release(&library.own));
         }
         limiter::withdraw(probes);
     }
@@ -474,7 +476,7 @@ impl Instruments {
             let probes = self.calls.watch(*hook, &path, scope, &[point])?;
             library.probes.push(probes);
         }
-        let mut failures = self.hot.attach(&self.calls, &path, scope, &library.own)?;
+        let mut failures = self.limiter.attach(&self.calls, &path, scope, &library.own)?;
         if !library.entries.is_empty() {
             let mut probes = self
                 .calls
@@ -518,7 +520,7 @@ impl Instruments {
         let libraries = self.libraries.into_values();
         libraries
             .flat_map(|library| library.probes)
-            .chain(self.hot.into_probes())
+            .chain(self.limiter.into_probes())
     }
 }
 

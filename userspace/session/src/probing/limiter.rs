@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gputrace_abi::{cookie::Cookie, counters::Heat, domain::Domain};
+use gputrace_abi::{cookie::Cookie, counters::CallRate, domain::Domain};
 use gputrace_capture::meta::Function;
 use gputrace_export::costs;
 use gputrace_loader::{
@@ -57,7 +57,7 @@ impl Own {
 
 /// All functions that are limited.
 #[derive(Debug, Default)]
-pub(crate) struct Hot {
+pub(crate) struct ProbeLimiter {
     functions: HashMap<u32, Limited>,
     /// How many have links of their own.
     own: usize,
@@ -65,7 +65,7 @@ pub(crate) struct Hot {
     looked: Option<Instant>,
 }
 
-impl Hot {
+impl ProbeLimiter {
     /// Whether any function has links of its own.
     pub(crate) fn any(&self) -> bool {
         self.own > 0
@@ -152,18 +152,18 @@ impl Hot {
 
     /// Takes away the probes of functions that have taken more than `most` percent of a CPU for too long: to be called about
     /// once a second, with how often which functions were called. Returns what there is to say.
-    pub(crate) fn cool(&mut self, heat: &[(u32, Heat)], most: u32, now: Instant) -> Vec<String> {
+    pub(crate) fn cool(&mut self, rates: &[(u32, CallRate)], most: u32, now: Instant) -> Vec<String> {
         let since = self.looked.replace(now);
         let Some(passed) = since.map(|before| now.duration_since(before)) else {
             return Vec::new();
         };
         let mut told = Vec::new();
         let mut removed = Vec::new();
-        for (function, heat) in heat {
+        for (function, called) in rates {
             let Some(limited) = self.functions.get_mut(function) else {
                 continue;
             };
-            let Some(percent) = limited.too_much(heat.calls, most, passed) else {
+            let Some(percent) = limited.too_much(called.calls, most, passed) else {
                 continue;
             };
             if limited.probes.is_empty() {
@@ -193,12 +193,12 @@ impl Hot {
     }
 
     /// At the end: of which functions calls were lost because there were more than `rate` in a second.
-    pub(crate) fn told(&self, heat: &[(u32, Heat)], rate: u64) -> Vec<String> {
-        let lost = heat.iter().filter(|(_, heat)| heat.dropped > 0);
-        lost.map(|(function, heat)| {
+    pub(crate) fn told(&self, rates: &[(u32, CallRate)], rate: u64) -> Vec<String> {
+        let lost = rates.iter().filter(|(_, rate)| rate.dropped > 0);
+        lost.map(|(function, called)| {
             let name = self.functions.get(function);
             let name = name.map_or("a function", |limited| &limited.name);
-            let lost = heat.dropped;
+            let lost = called.dropped;
             format!(
                 "{name} was called more than {rate} times a second; {lost} of its calls are not recorded. Leave it out \
                  with --exclude-functions, or allow more with --max-call-rate"
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn limited_functions_are_taken_with_their_exits() {
-        let mut hot = Hot::default();
+        let mut limiter = ProbeLimiter::default();
         let mut points = vec![point(1, 0x10, false), point(2, 0x20, true)];
         let mut entries = vec![point(3, 0x30, true), point(4, 0x40, false)];
         let tail = Point {
@@ -265,7 +265,7 @@ mod tests {
             ..point(3, 0x38, true)
         };
         let mut exits = vec![point(3, 0x34, true), point(4, 0x44, false), tail];
-        let own = hot.take(&mut points, &mut entries, &mut exits);
+        let own = limiter.take(&mut points, &mut entries, &mut exits);
         assert_eq!(points, [point(1, 0x10, false)]);
         assert_eq!(entries, [point(4, 0x40, false)]);
         assert_eq!(exits, [point(4, 0x44, false)]);
@@ -276,21 +276,21 @@ mod tests {
         assert_eq!(own.0, expected);
         // Too many stay together.
         let mut many: Vec<_> = (0..=MOST as u32).map(|id| point(id, id.into(), true)).collect();
-        let own = hot.take(&mut many, &mut Vec::new(), &mut Vec::new());
+        let own = limiter.take(&mut many, &mut Vec::new(), &mut Vec::new());
         assert_eq!((own.len(), many.len()), (0, MOST + 1));
     }
 
     #[test]
     fn a_burst_is_no_reason() {
-        let mut hot = Hot::default();
-        hot.limit(&Function {
+        let mut limiter = ProbeLimiter::default();
+        limiter.limit(&Function {
             id: 7,
             name: "busy".to_owned(),
             domain: Domain::Library.id(),
             probe_cost: ProbeCost::Emulated,
             ..Function::default()
         });
-        let limited = hot.functions.get_mut(&7).unwrap();
+        let limited = limiter.functions.get_mut(&7).unwrap();
         let cost = limited.cost;
         assert!(cost > 0);
         // Calls that take 60 % of a second; of two.
@@ -311,30 +311,30 @@ mod tests {
         }
         // Nothing to take away, as with too many functions.
         let now = Instant::now();
-        let heat = |calls| {
+        let rates = |calls| {
             let dropped = calls / 2;
             [(
                 7,
-                Heat {
+                CallRate {
                     calls,
                     dropped,
-                    ..Heat::default()
+                    ..CallRate::default()
                 },
             )]
         };
         for number in 1..5u32 {
-            let told = hot.cool(
-                &heat(calls + u64::from(number) * 10 * busy),
+            let told = limiter.cool(
+                &rates(calls + u64::from(number) * 10 * busy),
                 50,
                 now + number * second,
             );
             assert_eq!(told, Vec::<String>::new());
         }
-        let told = hot.told(&heat(40), 100);
+        let told = limiter.told(&rates(40), 100);
         assert!(
             told[0].contains("busy") && told[0].contains("20 of its calls"),
             "{told:?}"
         );
-        assert_eq!(hot.told(&heat(1), 100), Vec::<String>::new());
+        assert_eq!(limiter.told(&rates(1), 100), Vec::<String>::new());
     }
 }

@@ -86,7 +86,7 @@ impl Recorder<'_> {
 
     /// Has all processes looked at. The rest follows then: [`Self::node_surveyed`].
     fn begin_node(&mut self) -> Result<(), SessionError> {
-        let interest = if self.request.others.is_empty() {
+        let interest = if self.request.extra.is_empty() {
             Interest::Rocm
         } else {
             // Others than ROCm's users may have the libraries.

@@ -39,7 +39,7 @@ impl Recorder<'_> {
             task_op::NEW_IMAGE => {
                 // It may have mapped libraries while nobody watched its linker, or be of interest itself.
                 let is_new = self.targets.linkers.watch_process(task.pid, scope);
-                if is_new || !self.request.others.is_empty() {
+                if is_new || !self.request.extra.is_empty() {
                     found = self.try_process(task.pid, scope, None);
                 }
             }

@@ -23,7 +23,7 @@ use super::{Finished, Recorder, Say, Told, ending::Stops, gpus::Gpus, periods::C
 use crate::{
     SessionError,
     inbox::{Inbox, Message},
-    outputs::{live::Live, names::Names, place::Place},
+    outputs::{live::Live, location::OutputLocation, placeholders::Names},
     probing::{
         instruments::{Instruments, LIMITED_FUNCTIONS},
         linkers::{self, Linkers},
@@ -54,7 +54,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
     let user = User::behind_sudo();
     let owner = user.as_ref().map(User::owner);
     let names = Names::of_targets(&request.targets);
-    let place = Place::find(&request.output, &names, owner)?;
+    let place = OutputLocation::find(&request.output, &names, owner)?;
 
     let Loaded {
         calls,
@@ -86,7 +86,7 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
             || {
                 // Its name has the process in it.
                 let names = names.with_process(main_pid.unwrap_or_default());
-                Place::find(&request.output, &names, owner)?.ok_or(SessionError::NoTarget)
+                OutputLocation::find(&request.output, &names, owner)?.ok_or(SessionError::NoTarget)
             },
             Ok,
         )?;
@@ -153,9 +153,9 @@ impl Loaded {
             max_threads: request.max_threads,
             max_processes: Options::MAX_PROCESSES,
             follow_forks,
-            every_library: !request.others.is_empty(),
-            limit: request.others.is_limited().then_some(CallLimit {
-                calls_per_second: request.others.max_call_rate,
+            every_library: !request.extra.is_empty(),
+            limit: request.extra.is_limited().then_some(CallLimit {
+                calls_per_second: request.extra.max_call_rate,
                 functions: LIMITED_FUNCTIONS,
             }),
         })?);
@@ -239,7 +239,7 @@ struct Opened {
 impl Opened {
     fn new(
         request: &Request,
-        place: Place,
+        place: OutputLocation,
         calls: &Calls,
         main_pid: Option<u32>,
     ) -> Result<Self, SessionError> {
@@ -317,7 +317,7 @@ impl Recorder<'_> {
 
 /// Says what is wrong with the targets before anything is loaded.
 fn check_targets(request: &Request) -> Result<(), SessionError> {
-    let others = &request.others;
+    let extra = &request.extra;
     match &request.targets {
         Targets::Launch { command, .. } => check_command(command),
         Targets::Attach { pids, wait } => {
@@ -326,7 +326,7 @@ fn check_targets(request: &Request) -> Result<(), SessionError> {
                     Err(ProcessError::NoRocmLibraries { .. }) if *wait => {}
                     // Told later if there is nothing else either.
                     Err(ProcessError::NoRocmLibraries { .. } | ProcessError::StaticRuntime { .. })
-                        if !others.is_empty() => {}
+                        if !extra.is_empty() => {}
                     Err(error) => return Err(error.into()),
                     Ok(_) => {}
                 }

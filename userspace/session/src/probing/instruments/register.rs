@@ -55,7 +55,7 @@ impl Instruments {
             .zip(&plan.probes)
             .map(|(id, probe)| describe(id, probe, hip))
             .collect();
-        let is_limited = self.others.is_limited();
+        let is_limited = self.extra.is_limited();
         let Points {
             mut points,
             mut entries,
@@ -103,7 +103,7 @@ impl Instruments {
         for text in untraced(&file, &plan, &self.domains).into_iter().chain(remarks) {
             collector.send(Command::Meta(Box::new(notice(text))));
         }
-        let own = self.hot.take(&mut points, &mut entries, &mut exits);
+        let own = self.limiter.take(&mut points, &mut entries, &mut exits);
         let elf = file.elf();
         let chosen = role.library.then(|| {
             format!(
@@ -137,7 +137,7 @@ impl Instruments {
             let mut cookie = cookie(function, &self.domains);
             if is_limited && matches!(probe.domain, Domain::Library | Domain::Function) {
                 cookie = cookie.limited();
-                self.hot.limit(function);
+                self.limiter.limit(function);
             }
             let point = Point {
                 offset: function.probe_offset,
@@ -168,7 +168,7 @@ impl Instruments {
         if !role.any() {
             return Ok((rocm.map_err(ProcessError::from)?, Vec::new()));
         }
-        let (mut chosen, remarks) = match self.others.plan(file, role, &self.functions) {
+        let (mut chosen, remarks) = match self.extra.plan(file, role, &self.functions) {
             Ok(chosen) => chosen,
             Err(error @ (SessionError::NoFunction { .. } | SessionError::TooManyFunctions { .. })) => {
                 let rocm = rocm.unwrap_or_default();

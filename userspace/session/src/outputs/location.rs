@@ -8,8 +8,8 @@ use std::{
 use gputrace_export::{FileOwner, OutputDir, OutputError, output::Existing};
 
 use super::{
-    names::{Names, constant_part},
-    written,
+    artifacts,
+    placeholders::{Names, constant_part},
 };
 use crate::request::OutputRequest;
 
@@ -18,7 +18,7 @@ const ATTEMPTS: u32 = 1000;
 
 /// A directory, and how the files in it begin.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct OutputLocation {
     pub(crate) directory: OutputDir,
     /// `None`: the process id.
     name: Option<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Place {
     nameless: bool,
 }
 
-impl Place {
+impl OutputLocation {
     /// The place that `request` asks for; `None` if that is known only once the process is there. What can be found wrong
     /// before is found now.
     pub(crate) fn find(
@@ -95,11 +95,11 @@ impl Place {
     }
 
     fn create_as(&self, name: &str) -> Result<(File, PathBuf, String), OutputError> {
-        let file = written::capture(name);
+        let file = artifacts::capture(name);
         let path = self.directory.path().join(&file);
         let capture = if self.force {
             let capture = self.directory.file_in_place(&file, Existing::Replace)?;
-            written::remove(&self.directory, name, self.summary_file.as_deref())?;
+            artifacts::remove(&self.directory, name, self.summary_file.as_deref())?;
             capture
         } else {
             self.must_be_free(name)?;
@@ -109,7 +109,7 @@ impl Place {
     }
 
     fn must_be_free(&self, name: &str) -> Result<(), OutputError> {
-        written::must_not_be(&self.directory, name, self.summary_file.as_deref())
+        artifacts::must_not_be(&self.directory, name, self.summary_file.as_deref())
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let names = Names::of_targets(&Targets::Node);
         let mut asked = request(temporary.path(), Some("a/run"));
-        let find = |asked: &OutputRequest| Place::find(asked, &names, None).map(Option::unwrap);
+        let find = |asked: &OutputRequest| OutputLocation::find(asked, &names, None).map(Option::unwrap);
         let (_, path, name) = find(&asked).unwrap().create("7").unwrap();
         assert_eq!(
             (path, name.as_str()),
@@ -187,7 +187,7 @@ mod tests {
         let names = Names::of_targets(&Targets::Node);
         let file = temporary.path().join("run_results.db");
         fs::write(&file, "of rocprofv3").unwrap();
-        let found = Place::find(&request(temporary.path(), Some("run")), &names, None);
+        let found = OutputLocation::find(&request(temporary.path(), Some("run")), &names, None);
         assert!(
             matches!(&found, Err(OutputError::Exists { path }) if *path == file),
             "{found:?}"
@@ -200,7 +200,7 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let names = Names::of_targets(&Targets::Node);
         for name in ["", ".", "..", "a/", "a/.", "/", "%pid%/"] {
-            let found = Place::find(&request(temporary.path(), Some(name)), &names, None);
+            let found = OutputLocation::find(&request(temporary.path(), Some(name)), &names, None);
             assert!(
                 matches!(found, Err(OutputError::Name { .. })),
                 "{name}: {found:?}"
@@ -220,7 +220,7 @@ mod tests {
         let names = Names::of_targets(&Targets::Node);
         let asked = request(temporary.path(), None);
         for expected in ["7", "7-2", "7-3"] {
-            let place = Place::find(&asked, &names, None).unwrap().unwrap();
+            let place = OutputLocation::find(&asked, &names, None).unwrap().unwrap();
             assert_eq!(place.create("7").unwrap().2, expected);
         }
     }
@@ -231,9 +231,9 @@ mod tests {
         let command = vec!["app".into()];
         let names = Names::of_targets(&Targets::Launch { command, hold: true });
         let asked = request(&temporary.path().join("out/%pid%"), Some("x"));
-        assert!(Place::find(&asked, &names, None).unwrap().is_none());
+        assert!(OutputLocation::find(&asked, &names, None).unwrap().is_none());
         assert!(temporary.path().join("out").is_dir());
-        let place = Place::find(&asked, &names.with_process(7), None)
+        let place = OutputLocation::find(&asked, &names.with_process(7), None)
             .unwrap()
             .unwrap();
         assert_eq!(
@@ -246,6 +246,6 @@ mod tests {
             command: vec!["app".into()],
             hold: true,
         });
-        assert!(Place::find(&asked, &unknown, None).is_err());
+        assert!(OutputLocation::find(&asked, &unknown, None).is_err());
     }
 }

@@ -17,10 +17,10 @@ const PIECES: usize = 4;
 
 /// An output that is written in a thread of its own. Meant for pieces of many KiB: each is handed over by itself.
 ///
-/// An error of the output is returned by a later [`Write::write`], or by [`Behind::finish`]. When it is dropped, nothing
+/// An error of the output is returned by a later [`Write::write`], or by [`WriterThread::finish`]. When it is dropped, nothing
 /// is being written any more.
 #[derive(Debug)]
-pub struct Behind<W>(State<W>);
+pub struct WriterThread<W>(State<W>);
 
 #[derive(Debug)]
 enum State<W> {
@@ -35,7 +35,7 @@ enum State<W> {
     Here(Option<W>),
 }
 
-impl<W: Write + Send + 'static> Behind<W> {
+impl<W: Write + Send + 'static> WriterThread<W> {
     /// Writes to `output`. If the system has no thread for that, it is written to at once.
     #[must_use]
     pub fn new(output: W) -> Self {
@@ -107,7 +107,7 @@ impl<W> State<W> {
     }
 }
 
-impl<W: Write> Write for Behind<W> {
+impl<W: Write> Write for WriterThread<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.0 {
             State::Here(Some(output)) => return output.write(bytes),
@@ -125,13 +125,13 @@ impl<W: Write> Write for Behind<W> {
         Err(failed.unwrap_or_else(gone))
     }
 
-    /// Does nothing: only [`Behind::finish`] waits.
+    /// Does nothing: only [`WriterThread::finish`] waits.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-impl<W> Drop for Behind<W> {
+impl<W> Drop for WriterThread<W> {
     fn drop(&mut self) {
         drop(self.0.join());
     }
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn everything_is_written_in_order() {
-        let mut behind = Behind::new(Vec::new());
+        let mut behind = WriterThread::new(Vec::new());
         let mut expected = Vec::new();
         for number in 0..1000_u32 {
             let piece = number.to_le_bytes().repeat(number as usize % 50 + 1);
@@ -173,13 +173,13 @@ mod tests {
 
     #[test]
     fn an_error_is_returned_once_and_nothing_more_is_taken() {
-        let mut behind = Behind::new(Full(100));
+        let mut behind = WriterThread::new(Full(100));
         let failed = (0..).find_map(|_| behind.write_all(&[0; 10]).err()).unwrap();
         assert_eq!(failed.kind(), io::ErrorKind::StorageFull);
         assert!(behind.write_all(&[0; 10]).is_err());
         assert!(behind.finish().is_err());
 
-        let mut behind = Behind::new(Full(15));
+        let mut behind = WriterThread::new(Full(15));
         behind.write_all(&[0; 10]).unwrap();
         behind.write_all(&[0; 10]).unwrap();
         assert_eq!(behind.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
@@ -198,7 +198,7 @@ mod tests {
                 Ok(())
             }
         }
-        let mut behind = Behind::new(Held(Arc::clone(&output)));
+        let mut behind = WriterThread::new(Held(Arc::clone(&output)));
         behind.write_all(&[0; 10]).unwrap();
         drop(behind);
         assert_eq!(Arc::strong_count(&output), 1);

@@ -42,7 +42,7 @@ struct Batch {
 
 /// A source that is read in a thread of its own. Position, truncation and tally are those of what has been taken.
 #[derive(Debug)]
-pub struct Ahead<S> {
+pub struct Prefetch<S> {
     reader: Reader<S>,
     size: u64,
     current: Batch,
@@ -64,7 +64,7 @@ enum Reader<S> {
     Here(Option<S>),
 }
 
-impl<S: Source + Send + 'static> Ahead<S> {
+impl<S: Source + Send + 'static> Prefetch<S> {
     /// Begins to read `source`. If the system has no thread for that, it is read when events are asked for.
     #[must_use]
     pub fn new(source: S) -> Self {
@@ -136,13 +136,13 @@ impl<S> Reader<S> {
     }
 }
 
-impl<S> Drop for Ahead<S> {
+impl<S> Drop for Prefetch<S> {
     fn drop(&mut self) {
         self.reader.join();
     }
 }
 
-impl<S: Source> Iterator for Ahead<S> {
+impl<S: Source> Iterator for Prefetch<S> {
     type Item = Item;
 
     fn next(&mut self) -> Option<Item> {
@@ -171,7 +171,7 @@ impl<S: Source> Iterator for Ahead<S> {
     }
 }
 
-impl<S: Source> Source for Ahead<S> {
+impl<S: Source> Source for Prefetch<S> {
     fn position(&self) -> u64 {
         match &self.reader {
             Reader::Here(Some(source)) => source.position(),
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn everything_comes_in_order_and_then_the_tally() {
         for end in [0, 1, 255, 256, 257, 10_000] {
-            let mut ahead = Ahead::new(numbers(0, end));
+            let mut ahead = Prefetch::new(numbers(0, end));
             assert_eq!(ahead.size(), end);
             for number in 1..=end {
                 assert_eq!(ahead.next().unwrap().unwrap(), notice(number));
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_reader_of_which_nothing_more_is_wanted_ends() {
-        let mut ahead = Ahead::new(numbers(0, u64::MAX));
+        let mut ahead = Prefetch::new(numbers(0, u64::MAX));
         assert!(ahead.by_ref().take(1000).all(|event| event.is_ok()));
         drop(ahead);
     }
@@ -289,6 +289,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "as a defect")]
     fn a_reader_that_panics_is_not_taken_for_an_end() {
-        Ahead::new(numbers(3_333_000, u64::MAX)).for_each(drop);
+        Prefetch::new(numbers(3_333_000, u64::MAX)).for_each(drop);
     }
 }

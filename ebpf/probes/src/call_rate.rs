@@ -4,9 +4,9 @@
 //! regular expression can be called millions of times a second.
 
 use aya_ebpf::helpers::generated::bpf_ktime_get_boot_ns;
-use gputrace_abi::{config::ProbeConfig, counters::HEAT_WINDOW_SHIFT};
+use gputrace_abi::{config::ProbeConfig, counters::RATE_WINDOW_SHIFT};
 
-use crate::maps::{HEAT, config, fetch_add};
+use crate::maps::{CALL_RATES, config, fetch_add};
 
 /// Whether one more call of `function` is to be recorded. Counts it if not.
 ///
@@ -15,22 +15,22 @@ use crate::maps::{HEAT, config, fetch_add};
 #[inline(always)]
 pub(crate) fn admits(function: u32) -> bool {
     let ProbeConfig { calls_per_window, .. } = config();
-    let Some(heat) = HEAT.get_ptr_mut(function) else {
+    let Some(rate) = CALL_RATES.get_ptr_mut(function) else {
         return true;
     };
     // SAFETY: a helper without arguments.
-    let window = unsafe { bpf_ktime_get_boot_ns() } >> HEAT_WINDOW_SHIFT;
+    let window = unsafe { bpf_ktime_get_boot_ns() } >> RATE_WINDOW_SHIFT;
     // SAFETY: a live, 8-byte aligned map element; the counters are changed atomically, or set when a window begins.
     unsafe {
-        if (&raw const (*heat).window).read_volatile() != window {
-            (&raw mut (*heat).window).write_volatile(window);
-            (&raw mut (*heat).before).write_volatile((&raw const (*heat).calls).read_volatile());
+        if (&raw const (*rate).window).read_volatile() != window {
+            (&raw mut (*rate).window).write_volatile(window);
+            (&raw mut (*rate).before).write_volatile((&raw const (*rate).calls).read_volatile());
         }
-        let before = (&raw const (*heat).before).read_volatile();
-        if fetch_add(&raw mut (*heat).calls, 1).wrapping_sub(before) < calls_per_window {
+        let before = (&raw const (*rate).before).read_volatile();
+        if fetch_add(&raw mut (*rate).calls, 1).wrapping_sub(before) < calls_per_window {
             return true;
         }
-        fetch_add(&raw mut (*heat).dropped, 1);
+        fetch_add(&raw mut (*rate).dropped, 1);
     }
     false
 }
