@@ -7,14 +7,15 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use gputrace_capture::{Block, CaptureReader, Meta, meta::Recording};
-use gputrace_export::{OutputDir, Progress, Report, kernels::AgentLabels};
+use gputrace_export::{OutputDir, Report, kernels::AgentLabels};
 use gputrace_perfetto::GpuGrouping;
 use gputrace_session::{Format, Formats, LiveFormat, Names, OutputRequest, Outputs, User, export, split};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{
     args::{AgentIndex, ExportArgs, OutputArgs},
-    exit, say,
+    exit,
+    progress::ProgressView,
+    say,
 };
 
 /// Makes outputs of an earlier recording.
@@ -35,13 +36,13 @@ pub(crate) fn run(args: &ExportArgs) -> Result<u8> {
         Err(refused) => return Ok(refused),
     };
     formats.filter = args.filter.options();
-    let bar = progress_bar();
+    let view = ProgressView::new();
     let outputs = export(capture, &directory, &name, &formats, &mut |progress| {
-        show(&bar, progress);
+        view.show(progress);
         ControlFlow::Continue(())
     })
     .with_context(context)?;
-    bar.finish_and_clear();
+    view.finish();
     report(&outputs, &args.output);
     Ok(status(&outputs.report))
 }
@@ -264,19 +265,4 @@ pub(crate) fn status(report: &Report) -> u8 {
     } else {
         0
     })
-}
-
-pub(crate) fn progress_bar() -> ProgressBar {
-    // Drawn on stderr, and only if that is a terminal.
-    let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {msg} {eta}") {
-        bar.set_style(style);
-    }
-    bar
-}
-
-pub(crate) fn show(bar: &ProgressBar, progress: Progress) {
-    bar.set_length(progress.total);
-    bar.set_position(progress.bytes);
-    bar.set_message(format!("{} events", progress.events));
 }

@@ -21,6 +21,7 @@ mod jobs;
 mod kernels;
 mod list;
 mod post;
+mod progress;
 mod record;
 mod rocprofv3;
 mod shell;

@@ -15,7 +15,9 @@ use crate::{
     args::{Backend, Cli, KfdProbes, LogLevel, OutputArgs, RecordArgs},
     domains,
     effective::{self, Options},
-    exit, export, say,
+    exit, export,
+    progress::ProgressView,
+    say,
 };
 
 /// Records, and reports what came of it.
@@ -60,11 +62,11 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
         return Ok(Done::with(exit::USAGE));
     }
     export::tell_useless(&args.output);
-    let bar = export::progress_bar();
-    let shown = bar.clone();
-    request.output.watcher = Watcher::new(move |progress| export::show(&shown, progress));
+    let view = ProgressView::new();
+    let shown = view.clone();
+    request.output.watcher = Watcher::new(move |progress| shown.show(progress));
     let finished = record(&request, &|line| say(line.as_str()));
-    bar.finish_and_clear();
+    view.finish();
     let finished = finished?;
     report(&finished, &args.output);
     if args.output.output_config {

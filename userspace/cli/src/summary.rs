@@ -35,6 +35,10 @@ pub(crate) struct SummaryArgs {
           value_delimiter = ',', default_missing_values = ["50", "95", "99"])]
     pub(crate) percentiles: Vec<f64>,
 
+    /// Print names as long as they are, also where lines do not fit the terminal. In files and pipes they always are.
+    #[arg(long)]
+    pub(crate) wide: bool,
+
     /// Write the summary and the tables to the file NAME_FILE.txt; 'stdout' and 'stderr' print them.
     #[arg(long, value_name = "FILE", value_parser = file, default_value = "stderr")]
     pub(crate) summary_output_file: String,
@@ -76,6 +80,17 @@ impl SummaryArgs {
             units: self.summary_units.into(),
             percentiles: self.percentiles.clone(),
             remarks: !self.summary,
+            columns: self.columns(),
+        }
+    }
+
+    /// How many columns the texts may take.
+    fn columns(&self) -> Option<usize> {
+        match self.summary_output_file.as_str() {
+            _ if self.wide => None,
+            "stdout" => terminal::columns(&terminal::stdout()),
+            "stderr" => terminal::columns(&terminal::stderr()),
+            _ => None,
         }
     }
 

@@ -262,6 +262,7 @@ fn tables_say_how_sure_they_are() {
         units: Units::Usec,
         percentiles: Vec::new(),
         remarks: true,
+        columns: None,
     };
     let exporter = TablesExporter::new(options, fs::File::create(&path).unwrap());
     give(&synthetic::estimates(), Box::new(exporter));

@@ -35,6 +35,7 @@ fn export(events: &[Event], directory: &Path) {
         units: Units::Usec,
         percentiles: Vec::new(),
         remarks: true,
+        columns: None,
     };
     let tables_file = fs::File::create(directory.join("gpu_summary_tables.txt")).unwrap();
     let mut exporters: [Box<dyn Exporter>; 3] = [

@@ -80,12 +80,27 @@ impl From<fmt::Arguments<'_>> for Line {
 /// # Ok::<(), std::fmt::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Page<W>(W);
+pub struct Page<W> {
+    out: W,
+    columns: Option<usize>,
+}
 
 impl<W: Write> Page<W> {
     /// Lines go to `out`.
     pub fn new(out: W) -> Self {
-        Self(out)
+        Self { out, columns: None }
+    }
+
+    /// Tables should fit into this many columns; `None` if lines can be of any length.
+    #[must_use]
+    pub fn within(self, columns: Option<usize>) -> Self {
+        Self { columns, ..self }
+    }
+
+    /// The columns that tables should fit into, if there is a limit.
+    #[must_use]
+    pub const fn columns(&self) -> Option<usize> {
+        self.columns
     }
 
     /// Adds a line.
@@ -111,7 +126,7 @@ impl<W: Write> Page<W> {
     /// # Errors
     /// As [`Page::line`].
     pub fn part(&mut self, text: fmt::Arguments<'_>) -> fmt::Result {
-        Escaping(&mut self.0).write_fmt(text)
+        Escaping(&mut self.out).write_fmt(text)
     }
 
     /// Ends a line that has parts, or adds an empty one.
@@ -119,12 +134,12 @@ impl<W: Write> Page<W> {
     /// # Errors
     /// As [`Page::line`].
     pub fn blank(&mut self) -> fmt::Result {
-        self.0.write_char('\n')
+        self.out.write_char('\n')
     }
 
     /// What was written to.
     pub fn into_inner(self) -> W {
-        self.0
+        self.out
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     fmt::Write as _,
     io::{self, IsTerminal as _, Stderr, Stdout, Write},
+    os::fd::AsFd,
 };
 
 use crate::{Escaping, Line};
@@ -19,6 +20,13 @@ pub fn stdout() -> Stdout {
 #[expect(clippy::disallowed_methods, reason = "the one place")]
 pub fn stderr() -> Stderr {
     io::stderr()
+}
+
+/// How many columns the terminal has that `stream` is; `None` if it is no terminal.
+#[must_use]
+pub fn columns(stream: &impl AsFd) -> Option<usize> {
+    let (terminal_size::Width(columns), _) = terminal_size::terminal_size_of(stream)?;
+    Some(usize::from(columns))
 }
 
 /// Shows a line on standard error. Nobody may be reading any more.

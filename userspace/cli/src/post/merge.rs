@@ -13,7 +13,8 @@ use gputrace_session::export_from;
 use super::FilterArgs;
 use crate::{
     args::OutputArgs,
-    export::{Destination, destination, progress_bar, report, show, status},
+    export::{Destination, destination, report, status},
+    progress::ProgressView,
     say,
 };
 
@@ -73,7 +74,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<u8> {
         kernels: formats.kernels.clone(),
         filter,
     };
-    let bar = progress_bar();
+    let view = ProgressView::new();
     let outputs = export_from(
         plan.open()?,
         stages,
@@ -81,11 +82,11 @@ pub(crate) fn run(args: &MergeArgs) -> Result<u8> {
         &name,
         &formats,
         &mut |progress| {
-            show(&bar, progress);
+            view.show(progress);
             ControlFlow::Continue(())
         },
     )?;
-    bar.finish_and_clear();
+    view.finish();
     report(&outputs, &args.output);
     Ok(status(&outputs.report))
 }

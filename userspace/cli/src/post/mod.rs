@@ -25,8 +25,9 @@ pub(crate) use self::{
     summary::{SummaryCommand, run as summary},
 };
 use crate::{
-    export::{complain, progress_bar, show, status},
+    export::{complain, status},
     kernels::KernelArgs,
+    progress::ProgressView,
     say,
 };
 
@@ -48,12 +49,12 @@ fn pass(
         filter,
     };
     let timeline = Timeline::open(capture).with_context(context)?;
-    let bar = progress_bar();
+    let view = ProgressView::new();
     let report = run_with(Prefetch::new(timeline), exporters, stages, &mut |progress| {
-        show(&bar, progress);
+        view.show(progress);
         ControlFlow::Continue(())
     });
-    bar.finish_and_clear();
+    view.finish();
     Ok(report)
 }
 

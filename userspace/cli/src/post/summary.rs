@@ -46,6 +46,11 @@ pub(crate) struct SummaryCommand {
           value_parser = crate::summary::percentile, default_missing_values = ["50", "95", "99"])]
     pub(crate) percentiles: Vec<f64>,
 
+    /// Print names as long as they are, also where lines do not fit the terminal. In files and pipes
+    /// they always are.
+    #[arg(long)]
+    pub(crate) wide: bool,
+
     /// Part of the recording.
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
@@ -68,11 +73,16 @@ pub(crate) fn run(args: &SummaryCommand) -> Result<u8> {
         units: Units::from(args.summary_units),
         percentiles: args.percentiles.clone(),
         remarks: !overview,
+        columns: (!args.wide)
+            .then(|| terminal::columns(&terminal::stdout()))
+            .flatten(),
     };
     let text = SharedText::default();
     let mut exporters: Vec<Box<dyn Exporter>> = Vec::new();
     if overview {
-        exporters.push(Box::new(SummaryExporter::to_stream(text.clone())));
+        exporters.push(Box::new(
+            SummaryExporter::to_stream(text.clone()).within(tables.columns),
+        ));
     }
     exporters.push(Box::new(TablesExporter::new(tables, text.clone())));
     let report = pass(&args.capture, &args.filter, &args.kernels, exporters)?;

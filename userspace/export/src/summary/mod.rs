@@ -169,9 +169,12 @@ impl Summary {
     }
 }
 
+/// As text. A width, as in `{summary:100}`, is the number of columns that lines of tables may have: longer names are clipped in
+/// the middle.
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        render::render(self, &mut Page::new(f))
+        let columns = f.width();
+        render::render(self, &mut Page::new(f).within(columns))
     }
 }
 
@@ -179,6 +182,7 @@ impl fmt::Display for Summary {
 pub struct SummaryExporter {
     summary: Summary,
     to: Destination,
+    columns: Option<usize>,
 }
 
 enum Destination {
@@ -192,6 +196,7 @@ impl SummaryExporter {
         Self {
             summary: Summary::default(),
             to: Destination::Stream(Box::new(stream)),
+            columns: None,
         }
     }
 
@@ -201,7 +206,14 @@ impl SummaryExporter {
         Self {
             summary: Summary::default(),
             to: Destination::File(file),
+            columns: None,
         }
+    }
+
+    /// Lines of tables fit into so many columns, as far as names can be clipped; `None` if they can be of any length.
+    #[must_use]
+    pub fn within(self, columns: Option<usize>) -> Self {
+        Self { columns, ..self }
     }
 }
 
@@ -217,14 +229,19 @@ impl Exporter for SummaryExporter {
 
     fn finish(mut self: Box<Self>) -> Result<Vec<Output>, ExportError> {
         self.summary.finish();
+        let summary = &self.summary;
+        let text = match self.columns {
+            Some(columns) => format!("{summary:columns$}"),
+            None => summary.to_string(),
+        };
         match self.to {
             Destination::Stream(mut stream) => {
-                write!(stream, "{}", self.summary)?;
+                stream.write_all(text.as_bytes())?;
                 stream.flush()?;
                 Ok(Vec::new())
             }
             Destination::File(mut file) => {
-                write!(file, "{}", self.summary)?;
+                file.write_all(text.as_bytes())?;
                 Ok(vec![file.finish("summary")?])
             }
         }

@@ -352,7 +352,8 @@ fn remedy(total: &LedgerRow) -> &'static str {
             " Functions were called more often than allowed: leave them out (--exclude-functions), or raise --max-call-rate."
         }
         Some(DropReason::LostReturn) => {
-            " Their returns were never seen: longjmp, exceptions or switched stacks."
+            " gputrace saw these calls begin and not return: the program left them by longjmp, by an exception or by \
+             switching stacks."
         }
         Some(DropReason::MemoryUnreadable) => " Memory of the traced process could not be read in time.",
         Some(DropReason::CaptureWrite) => " The capture could not be written: see to the space on its disk.",

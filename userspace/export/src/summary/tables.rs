@@ -17,7 +17,11 @@ use gputrace_timeline::{
 };
 use regex::Regex;
 
-use super::{LISTED_NOTICES, stats::Durations};
+use super::{
+    LISTED_NOTICES,
+    stats::Durations,
+    text::{clipped, fit},
+};
 use crate::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, group},
@@ -126,6 +130,8 @@ pub struct TableOptions {
     pub percentiles: Vec<f64>,
     /// Whether the recording's remarks follow; a summary beside the tables has them already.
     pub remarks: bool,
+    /// How many columns lines may have: longer names are clipped in the middle. `None` if lines can be of any length.
+    pub columns: Option<usize>,
 }
 
 impl TableOptions {
@@ -334,7 +340,7 @@ impl DomainUse {
 
 impl fmt::Display for Tables {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let f = &mut Page::new(f);
+        let f = &mut Page::new(f).within(self.options.columns);
         let groups: Vec<&'static str> = self.domains.keys().copied().collect();
         if self.options.per_domain {
             for group in &groups {
@@ -403,10 +409,14 @@ fn grid(rows: &[Vec<String>], f: &mut Page<impl fmt::Write>) -> fmt::Result {
         let cells = rows.iter().filter_map(|row: &Vec<String>| row.get(column));
         cells.map(|cell: &String| cell.chars().count()).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
+    let mut widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
+    // A bar before each column and behind the last one, and a blank on both sides of each cell.
+    let between = 3 * widths.len() + 1;
+    fit(&mut widths, |column| column == 0, between, f.columns());
     for (number, row) in rows.iter().enumerate() {
         f.part(format_args!("|"))?;
         for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            let cell = clipped(cell, width);
             if column < 2 {
                 f.part(format_args!(" {cell:<width$} |"))?;
             } else {

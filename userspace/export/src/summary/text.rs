@@ -1,6 +1,9 @@
 //! Numbers and tables as text for people.
 
-use std::fmt::{self, Write};
+use std::{
+    borrow::Cow,
+    fmt::{self, Write},
+};
 
 use gputrace_text::{Line, Page};
 
@@ -81,7 +84,45 @@ pub(crate) enum Align {
     Right,
 }
 
-/// Rows of cells, each column as wide as its widest cell. The first row is the heading.
+/// Names are not made shorter than this, whatever the width of the terminal.
+const SHORTEST_NAME: usize = 32;
+
+/// Makes the widest of the columns `names` narrower, so that a line of all `widths` and `between` characters fits into
+/// `columns`, as far as names stay readable.
+pub(crate) fn fit(
+    widths: &mut [usize],
+    names: impl Fn(usize) -> bool,
+    between: usize,
+    columns: Option<usize>,
+) {
+    let all = widths.iter().sum::<usize>() + between;
+    let excess = columns.map_or(0, |columns| all.saturating_sub(columns));
+    let own = widths.iter_mut().enumerate().filter(|(column, _)| names(*column));
+    if let Some((_, widest)) = own.max_by_key(|(_, width)| **width) {
+        *widest = widest.saturating_sub(excess).max(SHORTEST_NAME.min(*widest));
+    }
+}
+
+/// `text`, or as much of its beginning and its end as fits into `width` characters: what tells the names of kernels apart
+/// is at both.
+pub(crate) fn clipped(text: &str, width: usize) -> Cow<'_, str> {
+    let length = text.chars().count();
+    if length <= width || width == 0 {
+        return Cow::Borrowed(text);
+    }
+    let begin = width / 2;
+    let end = width - begin - 1;
+    let characters = text.chars();
+    let clipped = characters
+        .clone()
+        .take(begin)
+        .chain(['…'])
+        .chain(characters.skip(length - end));
+    Cow::Owned(clipped.collect())
+}
+
+/// Rows of cells, each column as wide as its widest cell. The first row is the heading. Names are clipped where lines would
+/// be longer than the page allows.
 pub(crate) fn table(out: &mut Page<impl Write>, align: &[Align], rows: &[Vec<String>]) -> fmt::Result {
     let escaped = |row: &Vec<String>| row.iter().map(Line::from).collect();
     let rows: Vec<Vec<Line>> = rows.iter().map(escaped).collect();
@@ -92,10 +133,17 @@ pub(crate) fn table(out: &mut Page<impl Write>, align: &[Align], rows: &[Vec<Str
             .max()
             .unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..align.len()).map(width).collect();
+    let mut widths: Vec<usize> = (0..align.len()).map(width).collect();
+    let is_name = |column| {
+        align
+            .get(column)
+            .is_some_and(|align| matches!(align, Align::Left))
+    };
+    fit(&mut widths, is_name, 2 * align.len(), out.columns());
     for row in &rows {
         let mut line = String::new();
         for ((cell, width), align) in row.iter().zip(&widths).zip(align) {
+            let cell = clipped(cell.as_str(), *width);
             match align {
                 Align::Left => write!(line, "  {cell:<width$}")?,
                 Align::Right => write!(line, "  {cell:>width$}")?,
@@ -137,6 +185,45 @@ mod tests {
             (123_456e9, "123456 s"),
         ] {
             assert_eq!(duration(ns), text, "{ns}");
+        }
+    }
+
+    #[test]
+    fn names_are_clipped_in_the_middle_where_lines_would_not_fit() {
+        let name = format!("void {}<float, 128>", "matmul".repeat(10));
+        let rows = [
+            vec!["Kernel".to_owned(), "Total".to_owned()],
+            vec![name.clone(), "1.23 ms".to_owned()],
+        ];
+        let shown = |columns| {
+            let mut page = Page::new(String::new()).within(columns);
+            table(&mut page, &[Align::Left, Align::Right], &rows).unwrap();
+            page.into_inner()
+        };
+        assert!(shown(None).contains(&name));
+        assert_eq!(shown(Some(200)), shown(None));
+        for columns in [50, 60] {
+            let text = shown(Some(columns));
+            let widths: Vec<usize> = text.lines().map(|line| line.chars().count()).collect();
+            assert_eq!(widths, [columns, columns], "{text}");
+            assert!(
+                text.contains("void matmul") && text.contains("<float, 128>"),
+                "{text}"
+            );
+        }
+        // Nothing is left of a name in ten columns, so lines are longer.
+        assert!(shown(Some(10)).contains("void matmul"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn clipped_text_has_its_beginning_and_its_end(text in ".{0,40}", width in 1_usize..50) {
+            let shown = clipped(&text, width);
+            let length = text.chars().count();
+            proptest::prop_assert_eq!(shown.chars().count(), length.min(width));
+            proptest::prop_assert!(length <= width || shown.contains('…'));
+            let ends = |text: &str| (text.chars().next(), text.chars().last());
+            proptest::prop_assert!(width < 3 || ends(&shown) == ends(&text));
         }
     }
 

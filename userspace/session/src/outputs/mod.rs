@@ -154,7 +154,9 @@ impl Summaries {
     pub(crate) fn new(formats: &Formats, exporters: &mut Vec<Box<dyn Exporter>>) -> Self {
         let text = SharedText::default();
         if formats.summary {
-            exporters.push(Box::new(SummaryExporter::to_stream(text.clone())));
+            exporters.push(Box::new(
+                SummaryExporter::to_stream(text.clone()).within(formats.tables.columns),
+            ));
         }
         if !formats.tables.is_empty() {
             let tables = TablesExporter::new(formats.tables.clone(), text.clone());

@@ -301,10 +301,12 @@ impl Instruments {
         std::mem::take(&mut self.untold)
     }
 
-    /// Why none of the others that were asked for has been found: an error if nothing at all was.
+    /// Why functions that were asked for are not traced. That a file has none of them matters only if no other file has
+    /// any; that a file has too many always does.
     pub(crate) fn take_unmatched(&mut self) -> Vec<SessionError> {
-        let unmatched = std::mem::take(&mut self.unmatched);
-        if self.matched { Vec::new() } else { unmatched }
+        let mut unmatched = std::mem::take(&mut self.unmatched);
+        unmatched.retain(|error| !self.matched || matches!(error, SessionError::TooManyFunctions { .. }));
+        unmatched
     }
 
     /// At the end: what was asked for and is in none of the programs that were traced.
