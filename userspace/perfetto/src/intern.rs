@@ -6,15 +6,38 @@ use foldhash::fast::RandomState;
 
 use crate::wire::{Encoder, graphics_context, interned};
 
-/// The tables of `InternedData` in use. The number is that of the field.
+/// The tables of `InternedData` in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Table {
-    Categories = 1,
-    EventNames = 2,
-    AnnotationNames = 3,
-    /// Names of the queues and stages of the GPU's native events.
-    GpuSpecifications = 24,
-    AnnotationStrings = 29,
+    Categories,
+    EventNames,
+    AnnotationNames,
+    /// Names of the queues of the GPU's native events, and of copies.
+    GpuSpecifications,
+    /// Names of kernels, in the same field.
+    ComputeStages,
+    AnnotationStrings,
+}
+
+impl Table {
+    /// The field's number.
+    const fn field(self) -> u32 {
+        match self {
+            Self::Categories => 1,
+            Self::EventNames => 2,
+            Self::AnnotationNames => 3,
+            Self::GpuSpecifications | Self::ComputeStages => 24,
+            Self::AnnotationStrings => 29,
+        }
+    }
+
+    /// What is added to numbers, so that tables of the same field have no number in common.
+    const fn from(self) -> u64 {
+        match self {
+            Self::ComputeStages => 1 << 32,
+            _ => 0,
+        }
+    }
 }
 
 /// Places in [`Fixed`]: some times as many as there are such texts.
@@ -96,7 +119,7 @@ impl Fixed {
 /// start again. Whoever keeps a number compares [`Interner::epoch`].
 #[derive(Debug)]
 pub(crate) struct Interner {
-    tables: [HashMap<Box<str>, u64, RandomState>; 5],
+    tables: [HashMap<Box<str>, u64, RandomState>; 6],
     fixed: Fixed,
     /// Processes that are graphics contexts; each is its own number.
     contexts: HashSet<u32>,
@@ -124,23 +147,27 @@ impl Interner {
 
     /// The number of `text` in `table`, from 1.
     pub(crate) fn number(&mut self, table: Table, text: &str) -> u64 {
-        let [categories, names, annotations, strings, specifications] = &mut self.tables;
+        let [categories, names, annotations, strings, specifications, stages] = &mut self.tables;
         let known = match table {
             Table::Categories => categories,
             Table::EventNames => names,
             Table::AnnotationNames => annotations,
             Table::AnnotationStrings => strings,
             Table::GpuSpecifications => specifications,
+            Table::ComputeStages => stages,
         };
         if let Some(number) = known.get(text) {
             return *number;
         }
-        let number = known.len() as u64 + 1;
+        let number = table.from() + known.len() as u64 + 1;
         known.insert(text.into(), number);
         self.size += text.len();
-        self.pending.message(table as u32, |entry| {
+        self.pending.message(table.field(), |entry| {
             entry.uint(interned::IID, number);
             entry.bytes(interned::TEXT, text.as_bytes());
+            if table == Table::ComputeStages {
+                entry.uint(interned::STAGE_CATEGORY, interned::STAGE_COMPUTE);
+            }
         });
         number
     }

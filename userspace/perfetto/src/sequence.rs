@@ -48,8 +48,46 @@ pub(crate) struct NativeEvent {
     pub(crate) pid: u32,
     /// Number in [`Table::GpuSpecifications`] of the name of the track.
     pub(crate) queue: u64,
-    /// Number there of the name of the slice.
+    /// Number of the name of the slice, there or in [`Table::ComputeStages`].
     pub(crate) stage: u64,
+    /// How it was launched, if it is a kernel.
+    pub(crate) launch: Option<NativeLaunch>,
+}
+
+/// How a kernel was launched (`GpuRenderStageEvent.ComputeKernelLaunch`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NativeLaunch {
+    /// Workgroups.
+    pub(crate) grid: [u32; 3],
+    /// Work-items of a workgroup.
+    pub(crate) workgroup: [u32; 3],
+    /// Work-items in all.
+    pub(crate) threads: u64,
+    /// Registers and bytes, by Perfetto's names, if the kernel is known.
+    pub(crate) resources: Option<[(&'static str, u64); 3]>,
+}
+
+impl NativeLaunch {
+    fn encode(&self, encoder: &mut Encoder) {
+        for (field, sizes) in [
+            (render_stage::GRID_SIZE, self.grid),
+            (render_stage::WORKGROUP_SIZE, self.workgroup),
+        ] {
+            encoder.message(field, |encoder| {
+                // Fields x, y and z.
+                for (axis, size) in (1..).zip(sizes) {
+                    encoder.uint(axis, size.into());
+                }
+            });
+        }
+        let resources = self.resources.iter().flatten().copied();
+        for (name, value) in resources.chain([("thread_count", self.threads)]) {
+            encoder.message(render_stage::LAUNCH_ARGS, |encoder| {
+                encoder.bytes(render_stage::ARG_NAME, name.as_bytes());
+                encoder.uint(render_stage::ARG_UINT_VALUE, value);
+            });
+        }
+    }
 }
 
 /// Writes packets. Holds no more than one batch of them.
@@ -163,7 +201,7 @@ impl<W: Write> Sequence<W> {
 
     /// Appends a `GpuRenderStageEvent`.
     pub(crate) fn native(&mut self, event: &NativeEvent) -> io::Result<()> {
-        self.timed::<false>(
+        self.timed::<true>(
             event.begin,
             packet::GPU_RENDER_STAGE_EVENT,
             |encoder, interner| {
@@ -173,6 +211,9 @@ impl<W: Write> Sequence<W> {
                 encoder.int32(render_stage::GPU_ID, event.gpu);
                 encoder.uint(render_stage::HW_QUEUE_IID, event.queue);
                 encoder.uint(render_stage::STAGE_IID, event.stage);
+                if let Some(launch) = &event.launch {
+                    encoder.long_message(render_stage::LAUNCH, |encoder| launch.encode(encoder));
+                }
             },
         )
     }

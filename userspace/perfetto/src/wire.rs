@@ -117,6 +117,16 @@ pub(crate) mod render_stage {
     pub(crate) const GPU_ID: u32 = 11;
     pub(crate) const HW_QUEUE_IID: u32 = 13;
     pub(crate) const STAGE_IID: u32 = 14;
+    pub(crate) const LAUNCH: u32 = 21;
+
+    /// Of `ComputeKernelLaunch`.
+    pub(crate) const GRID_SIZE: u32 = 1;
+    pub(crate) const WORKGROUP_SIZE: u32 = 2;
+    pub(crate) const LAUNCH_ARGS: u32 = 3;
+
+    /// Of `ExtraComputeArg`.
+    pub(crate) const ARG_NAME: u32 = 2;
+    pub(crate) const ARG_UINT_VALUE: u32 = 4;
 }
 
 /// Numbers of `InternedGraphicsContext`'s fields, and of it in `InternedData`.
@@ -145,6 +155,10 @@ pub(crate) mod annotation {
 pub(crate) mod interned {
     pub(crate) const IID: u32 = 1;
     pub(crate) const TEXT: u32 = 2;
+
+    /// Of `InternedGpuRenderStageSpecification` alone (`RenderStageCategory`).
+    pub(crate) const STAGE_CATEGORY: u32 = 4;
+    pub(crate) const STAGE_COMPUTE: u64 = 2;
 }
 
 const WIRE_VARINT: u64 = 0;

@@ -40,7 +40,7 @@ use gputrace_timeline::{
     observation::{FieldValue, Observation},
 };
 
-use crate::sequence::{Annotations, EventType, NativeEvent, Sequence, Value};
+use crate::sequence::{Annotations, EventType, NativeEvent, NativeLaunch, Sequence, Value};
 use notes::Title;
 use rows::{HeldBytes, Part, Place, RowKey, Rows, Work};
 
@@ -92,6 +92,8 @@ struct Span<'a> {
     part: Part,
     /// Number among native events, if it becomes one.
     native: Option<u64>,
+    /// How it was launched, if it becomes one and is a kernel.
+    launch: Option<NativeLaunch>,
     origin: &'a Origin,
     time: &'a GpuTime,
     /// Kernels or bytes that are in flight meanwhile.
@@ -241,6 +243,7 @@ impl GpuWork {
                 GpuGrouping::Streams => stream(&dispatch.origin),
             },
             native: native.then_some(dispatch.id.wrapping_mul(2)),
+            launch: native.then(|| notes::native_launch(gpus, dispatch)),
             origin: &dispatch.origin,
             time: &dispatch.time,
             amount: 1,
@@ -272,6 +275,7 @@ impl GpuWork {
                 GpuGrouping::Streams => stream(&copy.origin),
             },
             native: native.then_some(copy.id.wrapping_mul(2).wrapping_add(1)),
+            launch: None,
             origin: &copy.origin,
             time: &copy.time,
             amount: i64::try_from(copy.bytes).unwrap_or(i64::MAX),
@@ -350,6 +354,7 @@ fn draw<W: Write>(
             pid: span.origin.pid,
             queue,
             stage: span.title.stage,
+            launch: span.launch,
         })?;
     }
     Ok(())

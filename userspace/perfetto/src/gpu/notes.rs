@@ -15,7 +15,7 @@ use gputrace_timeline::{
 
 use crate::{
     intern::{Interner, Table},
-    sequence::{Annotations, Value},
+    sequence::{Annotations, NativeLaunch, Value},
 };
 
 /// Different launches whose annotations are remembered.
@@ -39,23 +39,23 @@ pub(super) struct Known {
 pub(super) struct Title {
     /// In [`Table::EventNames`].
     pub(super) event: u64,
-    /// In [`Table::GpuSpecifications`]; 0 if it was not asked for.
+    /// In [`Table::ComputeStages`] for kernels, in [`Table::GpuSpecifications`] for copies; 0 if it was not asked for.
     pub(super) stage: u64,
 }
 
 impl Title {
-    /// The numbers of `name`, with that for native events if `native`.
+    /// The numbers of a kernel's name, with that for native events if `native`.
     pub(super) fn new(interner: &mut Interner, name: &str, native: bool) -> Self {
         Self {
             event: interner.number(Table::EventNames, name),
             stage: match native {
-                true => interner.number(Table::GpuSpecifications, name),
+                true => interner.number(Table::ComputeStages, name),
                 false => 0,
             },
         }
     }
 
-    /// As [`Title::new`], of a name that is part of this program.
+    /// The numbers of what copies are called, which is part of this program.
     pub(super) fn fixed(interner: &mut Interner, name: &'static str, native: bool) -> Self {
         Self {
             event: interner.fixed(Table::EventNames, name),
@@ -240,6 +240,32 @@ pub(super) fn dispatch(
     known.launch(annotations, gpus, dispatch);
 }
 
+/// What a dispatch takes of the GPU, by Perfetto's names. What a kernel declares of LDS is part of what a dispatch has.
+fn resources(info: &KernelInfo, dispatch: &Dispatch) -> [(&'static str, u64); 3] {
+    let kernel = &info.kernel;
+    let registers = kernel.arch_vgpr_count.saturating_add(kernel.accum_vgpr_count);
+    let dynamic = dispatch.group_size.saturating_sub(kernel.group_size);
+    [
+        ("registers_per_thread", registers.into()),
+        ("shared_mem_static", kernel.group_size.into()),
+        ("shared_mem_dynamic", dynamic.into()),
+    ]
+}
+
+/// How a kernel was launched, for a native event: as Perfetto counts, a grid has workgroups.
+pub(super) fn native_launch(gpus: &Gpus, dispatch: &Dispatch) -> NativeLaunch {
+    let pairs = dispatch.grid.iter().zip(dispatch.workgroup);
+    let mut grid = pairs.map(|(items, workgroup)| items.div_ceil(workgroup.max(1)));
+    let mut next = || grid.next().unwrap_or(1);
+    let threads = dispatch.grid.iter().map(|size| u64::from(*size));
+    NativeLaunch {
+        grid: [next(), next(), next()],
+        workgroup: dispatch.workgroup,
+        threads: threads.fold(1, u64::saturating_mul),
+        resources: gpus.kernel(dispatch).map(|info| resources(info, dispatch)),
+    }
+}
+
 /// What is in [`Launch`], and what follows from it.
 fn launched(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch) {
     annotations.named_text("kind", Domain::KernelDispatch.name());
@@ -273,19 +299,10 @@ fn launched(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch)
     }
     if let Some(info) = gpus.kernel(dispatch) {
         kernel(annotations, info);
-        // By the names that Perfetto has for launches; its plugins read them of GPU events only. What a kernel declares of LDS is part of what a dispatch has.
-        let declared = info.kernel.group_size;
-        for (name, value) in [
-            (
-                "registers_per_thread",
-                info.kernel
-                    .arch_vgpr_count
-                    .saturating_add(info.kernel.accum_vgpr_count),
-            ),
-            ("shared_mem_static", declared),
-            ("shared_mem_dynamic", dispatch.group_size.saturating_sub(declared)),
-        ] {
-            annotations.named(name, Value::Uint(value.into()));
+        // By the names that Perfetto has for launches; its plugins read them of
+        // GPU events only, where [`launch`] writes them.
+        for (name, value) in resources(info, dispatch) {
+            annotations.named(name, Value::Uint(value));
         }
     }
     if let Some(queue) = gpus.queue(dispatch.queue) {

@@ -13,7 +13,11 @@ use gputrace_timeline::{
 };
 use proptest::prelude::*;
 
-use super::{Decoded, Shown, protos::Data, trace, trace_with, trace_with_limit};
+use super::{
+    Decoded, Shown,
+    protos::{ComputeKernelLaunch, Data, Dim3},
+    trace, trace_with, trace_with_limit,
+};
 use crate::{GpuGrouping, PerfettoOptions};
 
 fn gpu_slices(decoded: &Decoded) -> Vec<&Shown> {
@@ -389,6 +393,27 @@ fn streams_in_place_of_queues() {
     by_stream.track("COPY to Agent 1 STREAM 2 of process 100 GPU");
 }
 
+/// Of a grid of 1024 x 4 x 1 work-items in workgroups of 64.
+fn assert_launch(launch: &ComputeKernelLaunch) {
+    let sizes = |dim: &Option<Dim3>| {
+        let dim = dim.clone().unwrap();
+        [dim.x(), dim.y(), dim.z()]
+    };
+    assert_eq!(sizes(&launch.grid_size), [16, 4, 1]);
+    assert_eq!(sizes(&launch.workgroup_size), [64, 1, 1]);
+    let args: BTreeMap<&str, u64> = launch
+        .args
+        .iter()
+        .map(|arg| (arg.name(), arg.uint_value()))
+        .collect();
+    assert_eq!(args["thread_count"], 4096);
+    // VGPRs and accumulation VGPRs, if the kernel is known; and group memory, of which it declares a part.
+    if args.len() > 1 {
+        assert_eq!(args["registers_per_thread"], 8 + 4);
+        assert_eq!(args["shared_mem_static"] + args["shared_mem_dynamic"], 600);
+    }
+}
+
 #[test]
 fn native_events_hold_the_same_spans() {
     let with = PerfettoOptions {
@@ -397,17 +422,32 @@ fn native_events_hold_the_same_spans() {
     };
     let decoded = trace_with(&events(), with);
     let (mut names, mut contexts) = (BTreeMap::new(), BTreeMap::new());
+    let mut computes = BTreeSet::new();
     let mut found = BTreeSet::new();
     for packet in &decoded.packets {
         let interned = packet.interned_data.clone().unwrap_or_default();
         for entry in &interned.gpu_specifications {
-            names.insert(entry.iid(), entry.name().to_owned());
+            let known = names.insert(entry.iid(), entry.name().to_owned());
+            assert!(known.is_none_or(|known| known == entry.name()));
+            if entry.category() == 2 {
+                computes.insert(entry.iid());
+            }
         }
         for entry in &interned.graphics_contexts {
             contexts.insert(entry.iid(), entry.pid());
         }
         if let Some(Data::GpuRenderStageEvent(event)) = &packet.data {
             assert_eq!(contexts[&event.context()], 100);
+            let row = &names[&event.hw_queue_iid()];
+            assert_eq!(
+                computes.contains(&event.stage_iid()),
+                row.starts_with("COMPUTE"),
+                "{row}"
+            );
+            assert_eq!(event.launch.is_some(), row.starts_with("COMPUTE"), "{row}");
+            if let Some(launch) = &event.launch {
+                assert_launch(launch);
+            }
             found.insert((
                 packet.timestamp(),
                 event.duration(),

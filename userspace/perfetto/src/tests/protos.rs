@@ -63,13 +63,23 @@ pub(super) struct InternedData {
     #[prost(message, repeated, tag = "23")]
     pub(super) graphics_contexts: Vec<InternedGraphicsContext>,
     #[prost(message, repeated, tag = "24")]
-    pub(super) gpu_specifications: Vec<Named>,
+    pub(super) gpu_specifications: Vec<GpuSpecification>,
     #[prost(message, repeated, tag = "29")]
     pub(super) debug_annotation_string_values: Vec<InternedString>,
 }
 
-/// `EventCategory`, `EventName`, `DebugAnnotationName` and `InternedGpuRenderStageSpecification`, which
-/// agree in these.
+/// `InternedGpuRenderStageSpecification`.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct GpuSpecification {
+    #[prost(uint64, optional, tag = "1")]
+    pub(super) iid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    pub(super) name: Option<String>,
+    #[prost(uint32, optional, tag = "4")]
+    pub(super) category: Option<u32>,
+}
+
+/// `EventCategory`, `EventName` and `DebugAnnotationName`, which agree in these.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Named {
     #[prost(uint64, optional, tag = "1")]
@@ -183,6 +193,36 @@ pub(super) struct GpuRenderStageEvent {
     pub(super) hw_queue_iid: Option<u64>,
     #[prost(uint64, optional, tag = "14")]
     pub(super) stage_iid: Option<u64>,
+    #[prost(message, optional, tag = "21")]
+    pub(super) launch: Option<ComputeKernelLaunch>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ComputeKernelLaunch {
+    #[prost(message, optional, tag = "1")]
+    pub(super) grid_size: Option<Dim3>,
+    #[prost(message, optional, tag = "2")]
+    pub(super) workgroup_size: Option<Dim3>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) args: Vec<ExtraComputeArg>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Dim3 {
+    #[prost(uint32, optional, tag = "1")]
+    pub(super) x: Option<u32>,
+    #[prost(uint32, optional, tag = "2")]
+    pub(super) y: Option<u32>,
+    #[prost(uint32, optional, tag = "3")]
+    pub(super) z: Option<u32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ExtraComputeArg {
+    #[prost(string, optional, tag = "2")]
+    pub(super) name: Option<String>,
+    #[prost(uint64, optional, tag = "4")]
+    pub(super) uint_value: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
