@@ -14,8 +14,8 @@ use gputrace_capture::{
 use gputrace_text::json::to_writer;
 use gputrace_timeline::{
     args::{self, ArgValue},
-    event::{Call, Event, FunctionInfo, Lifetime, LifetimeChange},
-    gpu::{Copy, Dispatch, RuntimeKernel},
+    event::{Call, Event, FunctionInfo, Lifetime, LifetimeChange, ProcessInfo},
+    gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelInfo, QueueInfo, RuntimeKernel},
     observation::Observation,
 };
 use serde::{Serialize, Serializer};
@@ -196,74 +196,15 @@ impl<W: Write> NdjsonWriter<W> {
                 self.functions.learn(info);
                 self.value(&function_line(info))
             }
-            Event::Process(info) => self.value(&json!({
-                "type": "process",
-                "pid": info.pid,
-                "parent": info.parent,
-                "name": info.name,
-                "executable": info.executable,
-                "command": info.command,
-                "start": info.start,
-            })),
+            Event::Process(info) => self.value(&process_line(info)),
             Event::Thread(info) => self.value(&json!({
                 "type": "thread", "pid": info.pid, "tid": info.tid, "name": info.name,
             })),
             Event::Lifetime(lifetime) => self.value(&lifetime_line(lifetime)),
-            Event::Agent(info) => {
-                let numbers = info.agent.info.iter();
-                let numbers: Map<String, Value> = numbers
-                    .map(|(name, value)| (name.to_lowercase(), (*value).into()))
-                    .collect();
-                self.value(&json!({
-                    "type": "agent",
-                    "node_id": info.agent.node_id,
-                    "gpu_id": info.agent.gpu_id,
-                    "kind": match info.agent.kind {
-                        AgentKind::Cpu => "cpu",
-                        AgentKind::Gpu => "gpu",
-                    },
-                    "name": info.agent.name,
-                    "absolute_index": info.absolute_index,
-                    "type_index": info.type_index,
-                    "info": numbers,
-                }))
-            }
-            Event::Queue(info) => self.value(&json!({
-                "type": "queue",
-                "queue": queue_id(info.number),
-                "pid": info.pid,
-                "hsa_queue_id": info.id,
-                "agent": info.node_id,
-                "packets": info.packets,
-                "kfd_queue_id": info.kfd_id,
-                "before_recording": info.is_older,
-            })),
-            Event::CodeObject(info) => self.value(&json!({
-                "type": "code_object",
-                "code_object_id": info.id,
-                "pid": info.code_object.pid,
-                "uri": info.code_object.uri,
-                "target": info.code_object.target,
-                "load_base": info.code_object.load_base,
-                "load_size": info.code_object.load_size,
-                "load_delta": info.code_object.load_delta,
-            })),
-            Event::Kernel(info) => self.value(&json!({
-                "type": "kernel",
-                "kernel_id": info.id,
-                "code_object_id": info.code_object,
-                "pid": info.pid,
-                "name": info.shown,
-                "demangled_name": info.demangled,
-                "mangled_name": info.kernel.name,
-                "kernel_object": info.kernel.object,
-                "group_size": info.kernel.group_size,
-                "private_size": info.kernel.private_size,
-                "sgpr_count": info.kernel.sgpr_count,
-                "arch_vgpr_count": info.kernel.arch_vgpr_count,
-                "accum_vgpr_count": info.kernel.accum_vgpr_count,
-                "runtime": info.runtime.map(RuntimeKernel::name),
-            })),
+            Event::Agent(info) => self.value(&agent_line(info)),
+            Event::Queue(info) => self.value(&queue_line(info)),
+            Event::CodeObject(info) => self.value(&code_object_line(info)),
+            Event::Kernel(info) => self.value(&kernel_line(info)),
             Event::KernelClass(class) => {
                 let name = self.gpus.class_name(class);
                 let line = ClassLine {
@@ -377,6 +318,83 @@ fn write_line(out: &mut impl Write, buffer: &mut Vec<u8>, line: &impl Serialize)
     to_writer(&mut *buffer, line)?;
     buffer.push(b'\n');
     out.write_all(buffer)
+}
+
+fn process_line(info: &ProcessInfo) -> Value {
+    json!({
+        "type": "process",
+        "pid": info.pid,
+        "parent": info.parent,
+        "name": info.name,
+        "executable": info.executable,
+        "command": info.command,
+        "start": info.start,
+    })
+}
+
+fn agent_line(info: &AgentInfo) -> Value {
+    let numbers = info.agent.info.iter();
+    let numbers: Map<String, Value> = numbers
+        .map(|(name, value)| (name.to_lowercase(), (*value).into()))
+        .collect();
+    json!({
+        "type": "agent",
+        "node_id": info.agent.node_id,
+        "gpu_id": info.agent.gpu_id,
+        "kind": match info.agent.kind {
+            AgentKind::Cpu => "cpu",
+            AgentKind::Gpu => "gpu",
+        },
+        "name": info.agent.name,
+        "absolute_index": info.absolute_index,
+        "type_index": info.type_index,
+        "info": numbers,
+    })
+}
+
+fn queue_line(info: &QueueInfo) -> Value {
+    json!({
+        "type": "queue",
+        "queue": queue_id(info.number),
+        "pid": info.pid,
+        "hsa_queue_id": info.id,
+        "agent": info.node_id,
+        "packets": info.packets,
+        "kfd_queue_id": info.kfd_id,
+        "before_recording": info.is_older,
+    })
+}
+
+fn code_object_line(info: &CodeObjectInfo) -> Value {
+    json!({
+        "type": "code_object",
+        "code_object_id": info.id,
+        "pid": info.code_object.pid,
+        "uri": info.code_object.uri,
+        "target": info.code_object.target,
+        "load_base": info.code_object.load_base,
+        "load_size": info.code_object.load_size,
+        "load_delta": info.code_object.load_delta,
+    })
+}
+
+fn kernel_line(info: &KernelInfo) -> Value {
+    json!({
+        "type": "kernel",
+        "kernel_id": info.id,
+        "code_object_id": info.code_object,
+        "pid": info.pid,
+        "name": info.shown,
+        "demangled_name": info.demangled,
+        "mangled_name": info.kernel.name,
+        "kernel_object": info.kernel.object,
+        "group_size": info.kernel.group_size,
+        "private_size": info.kernel.private_size,
+        "sgpr_count": info.kernel.sgpr_count,
+        "arch_vgpr_count": info.kernel.arch_vgpr_count,
+        "accum_vgpr_count": info.kernel.accum_vgpr_count,
+        "runtime": info.runtime.map(RuntimeKernel::name),
+    })
 }
 
 fn recording_line(recording: &Recording) -> Value {

@@ -4,9 +4,13 @@ use gputrace_capture::meta::Mode;
 use gputrace_timeline::gpu::Quality;
 use serde::Serialize;
 
-use super::super::{Summary, gpu::WorkUse, stats::Durations};
+use super::super::{
+    Summary,
+    gpu::{GpuUse, WorkUse},
+    stats::Durations,
+};
 use super::{
-    lanes::{Overview, kind},
+    lanes::{Lane, Overview, Place, kind},
     memory::MemoryUse,
 };
 use crate::functions::group_title;
@@ -137,7 +141,6 @@ impl<'a> Page<'a> {
     pub(super) fn new(title: &str, summary: &'a Summary, overview: &Overview, memory: &MemoryUse) -> Self {
         let gpu = &summary.gpu;
         let begin = summary.recording.clocks.boottime;
-        let length = summary.recorded().max(1);
         let mut places: Vec<_> = overview.lanes.iter().collect();
         let lanes_left_out = places.len().saturating_sub(LANES);
         if lanes_left_out > 0 {
@@ -158,118 +161,143 @@ impl<'a> Page<'a> {
             .collect();
         let lanes = places
             .iter()
-            .map(|(place, lane)| {
-                let (group, title) = overview.title(**place);
-                let share = |busy: &u64| {
-                    let share = u128::from(*busy) * 1000 / u128::from(overview.step);
-                    // Something that took any time is not nothing.
-                    u16::try_from(share.min(1000))
-                        .unwrap_or(1000)
-                        .max(u16::from(*busy > 0))
-                };
-                let mut busy: Vec<u16> = lane.busy.iter().map(share).collect();
-                let used = busy
-                    .iter()
-                    .rposition(|share| *share > 0)
-                    .map_or(0, |last| last + 1);
-                busy.truncate(used);
-                LaneData {
-                    kind: kind(**place),
-                    group: short(&group),
-                    title: short(&title),
-                    count: lane.count,
-                    total: lane.total,
-                    busy,
-                }
-            })
-            .collect();
-        let qualities = [
-            Quality::Exact,
-            Quality::Sampled,
-            Quality::Bounded,
-            Quality::Submitted,
-        ];
+            .map(|(place, lane)| lane_data(overview, **place, lane));
         Self {
             title: short(title),
             facts: facts(summary),
-            length,
+            length: summary.recorded().max(1),
             step: overview.step,
-            lanes,
+            lanes: lanes.collect(),
             names: overview.names().into_iter().map(short).collect(),
             spans,
             spans_left_out: overview.left_out,
             lanes_left_out,
             tables: tables(summary),
-            agents: gpu
-                .agents
-                .iter()
-                .map(|(node, busy)| AgentData {
-                    title: short(&gpu.gpus.agent_title(*node)),
-                    busy: busy.busy(),
-                    range: busy.range(),
-                    kernels: busy.kernels,
-                    untimed: busy.untimed,
-                    gaps: row("Gaps between kernels", &busy.gaps.durations),
-                    longest: busy
-                        .gaps
-                        .longest
-                        .iter()
-                        .map(|(from, to)| (from.saturating_sub(begin), to - from))
-                        .collect(),
-                })
-                .collect(),
-            memory: memory
-                .nodes
-                .iter()
-                .map(|(node, curve)| MemoryData {
-                    title: short(&gpu.gpus.agent_title(Some(*node))),
-                    peak: curve.peak,
-                    points: curve
-                        .points
-                        .iter()
-                        .map(|(time, bytes)| (time.saturating_sub(begin), *bytes))
-                        .collect(),
-                })
-                .collect(),
-            latencies: [
-                (
-                    "From the begin of the call to that of the kernel",
-                    &gpu.since_call,
-                ),
-                (
-                    "From the submission to the begin of the kernel",
-                    &gpu.since_submission,
-                ),
-            ]
-            .into_iter()
-            .filter(|(_, durations)| durations.calls > 0)
-            .map(|(name, durations)| row(name, durations))
-            .collect(),
-            qualities: qualities
-                .map(|quality| {
-                    (
-                        quality.name(),
-                        gpu.kernel_qualities.of(quality),
-                        gpu.copy_qualities.of(quality),
-                    )
-                })
-                .to_vec(),
+            agents: agents(gpu, begin),
+            memory: memory_curves(gpu, memory, begin),
+            latencies: latencies(gpu),
+            qualities: qualities(gpu),
             losses: losses(summary),
             complete: summary.ledger.as_ref().map(|ledger| ledger.complete),
-            unfinished: summary
-                .unfinished
-                .iter()
-                .map(|call| {
-                    let name = short(summary.functions.name(call.function));
-                    (name, call.pid, call.tid, call.end.saturating_sub(call.begin))
-                })
-                .collect(),
+            unfinished: unfinished(summary),
             unfinished_calls: summary.unfinished_calls,
             estimates: summary.gpu.remark(),
             notices: &summary.notices,
             more_notices: summary.more_notices,
         }
     }
+}
+
+/// A lane of the timeline, with how busy it was in each step, in thousandths.
+fn lane_data(overview: &Overview, place: Place, lane: &Lane) -> LaneData {
+    let (group, title) = overview.title(place);
+    let share = |busy: &u64| {
+        let share = u128::from(*busy) * 1000 / u128::from(overview.step);
+        // Something that took any time is not nothing.
+        u16::try_from(share.min(1000))
+            .unwrap_or(1000)
+            .max(u16::from(*busy > 0))
+    };
+    let mut busy: Vec<u16> = lane.busy.iter().map(share).collect();
+    let used = busy
+        .iter()
+        .rposition(|share| *share > 0)
+        .map_or(0, |last| last + 1);
+    busy.truncate(used);
+    LaneData {
+        kind: kind(place),
+        group: short(&group),
+        title: short(&title),
+        count: lane.count,
+        total: lane.total,
+        busy,
+    }
+}
+
+/// What each agent did; `begin` is when the recording began, ns.
+fn agents(gpu: &GpuUse, begin: u64) -> Vec<AgentData> {
+    gpu.agents
+        .iter()
+        .map(|(node, busy)| AgentData {
+            title: short(&gpu.gpus.agent_title(*node)),
+            busy: busy.busy(),
+            range: busy.range(),
+            kernels: busy.kernels,
+            untimed: busy.untimed,
+            gaps: row("Gaps between kernels", &busy.gaps.durations),
+            longest: busy
+                .gaps
+                .longest
+                .iter()
+                .map(|(from, to)| (from.saturating_sub(begin), to - from))
+                .collect(),
+        })
+        .collect()
+}
+
+/// Memory of each agent over time; `begin` is when the recording began, ns.
+fn memory_curves(gpu: &GpuUse, memory: &MemoryUse, begin: u64) -> Vec<MemoryData> {
+    memory
+        .nodes
+        .iter()
+        .map(|(node, curve)| MemoryData {
+            title: short(&gpu.gpus.agent_title(Some(*node))),
+            peak: curve.peak,
+            points: curve
+                .points
+                .iter()
+                .map(|(time, bytes)| (time.saturating_sub(begin), *bytes))
+                .collect(),
+        })
+        .collect()
+}
+
+/// How long kernels waited.
+fn latencies(gpu: &GpuUse) -> Vec<Row> {
+    [
+        (
+            "From the begin of the call to that of the kernel",
+            &gpu.since_call,
+        ),
+        (
+            "From the submission to the begin of the kernel",
+            &gpu.since_submission,
+        ),
+    ]
+    .into_iter()
+    .filter(|(_, durations)| durations.calls > 0)
+    .map(|(name, durations)| row(name, durations))
+    .collect()
+}
+
+/// How many kernels and copies have times of each quality.
+fn qualities(gpu: &GpuUse) -> Vec<(&'static str, u64, u64)> {
+    [
+        Quality::Exact,
+        Quality::Sampled,
+        Quality::Bounded,
+        Quality::Submitted,
+    ]
+    .map(|quality| {
+        (
+            quality.name(),
+            gpu.kernel_qualities.of(quality),
+            gpu.copy_qualities.of(quality),
+        )
+    })
+    .to_vec()
+}
+
+/// Calls that had not returned: function, process, thread and age, ns.
+fn unfinished(summary: &Summary) -> Vec<(String, u32, u32, u64)> {
+    summary
+        .unfinished
+        .iter()
+        .map(|call| {
+            let name = short(summary.functions.name(call.function));
+            (name, call.pid, call.tid, call.end.saturating_sub(call.begin))
+        })
+        .collect()
 }
 
 fn is_zero(number: &f64) -> bool {
