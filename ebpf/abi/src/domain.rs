@@ -5,7 +5,7 @@ pub const DOMAINS: usize = 32;
 
 /// What the records of a domain are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+enum Kind {
     /// Calls of functions, or of the driver.
     Call,
     /// The GPU's work.
@@ -29,7 +29,7 @@ pub enum Selected {
 
 /// What there is to know about a domain. The row of a domain says what differs from [`Row::new`].
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+struct Row {
     name: &'static str,
     option: &'static str,
     csv_stem: &'static str,
