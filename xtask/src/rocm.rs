@@ -1,6 +1,6 @@
 //! `cargo xtask rocm`: real ROCm libraries of four generations, each beside the others and none installed.
 //!
-//! gputrace must understand every ROCm in use, and a machine has one at most. So each release of [`releases::RELEASES`]
+//! gputrace must understand every ROCm in use, and a machine has one at most. So each release of [`RELEASES`]
 //! is fetched from the Debian suite that carries it, with all that it depends on down to glibc, into a root directory
 //! of its own in the user's cache:
 //!
@@ -17,16 +17,15 @@
 
 mod enter;
 mod fetch;
-mod releases;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::builder::PossibleValuesParser;
+use gputrace_releases::{RELEASES, Release};
 
 use self::fetch::Wanted;
-use self::releases::{RELEASES, Release};
 use crate::progress;
 use crate::workspace::Workspace;
 
@@ -154,7 +153,7 @@ pub(crate) fn newest(workspace: &Workspace) -> Option<(&'static str, PathBuf)> {
 }
 
 /// Where a root directory has its libraries.
-pub(crate) const LIBRARIES: &str = releases::LIBRARY_DIRECTORY;
+pub(crate) const LIBRARIES: &str = gputrace_releases::LIBRARY_DIRECTORY;
 
 /// Where releases are kept.
 struct Cache {
@@ -238,7 +237,7 @@ mod tests {
         let cache = Cache {
             directory: directory.path().to_owned(),
         };
-        for release in &RELEASES {
+        for release in RELEASES {
             let missing = cache.require(release).unwrap_err().to_string();
             for needed in release
                 .packages()
@@ -260,7 +259,7 @@ mod tests {
             // As without a network, but at once.
             mirror: Some("file:///nonexistent/debian"),
         };
-        let [_, release, ..] = &RELEASES;
+        let release = &RELEASES[1];
         let failed = fetch::ensure(&cache, release, &wanted).unwrap_err().to_string();
         for needed in release.packages().chain(["librocblas0"]) {
             assert!(failed.contains(needed), "{needed} is not in: {failed}");

@@ -11,7 +11,7 @@ use gputrace_fidelity::{
     run::measure,
     scenario::Scenario,
 };
-use gputrace_harness::rocm::NAMES;
+use gputrace_harness::rocm;
 
 /// Compare recordings with what the software GPU really did.
 #[derive(Parser)]
@@ -68,12 +68,12 @@ impl Arguments {
     /// The names of the releases to run on: those asked for; else all, or with `--quick` the oldest and the newest real one
     /// and the stand-ins.
     fn releases(&self) -> Vec<&'static str> {
-        let ends = [NAMES.first(), NAMES.last()];
+        let ends = [rocm::names().next(), rocm::names().next_back()];
         let is_wanted = |name: &&'static str| match self.release.as_slice() {
-            [] => !self.quick || !NAMES.contains(name) || ends.contains(&Some(name)),
+            [] => !self.quick || !rocm::names().any(|real| real == *name) || ends.contains(&Some(*name)),
             wanted => wanted.iter().any(|wanted| wanted == name),
         };
-        let all = NAMES.into_iter().chain([SIMROCM, SIMROCM_NEWER]);
+        let all = rocm::names().chain([SIMROCM, SIMROCM_NEWER]);
         all.filter(is_wanted).collect()
     }
 
@@ -152,7 +152,7 @@ mod tests {
             Arguments::parse_from(words).releases()
         };
         let stand_ins = [SIMROCM, SIMROCM_NEWER];
-        assert_eq!(releases(&[]), [&NAMES[..], &stand_ins].concat());
+        assert_eq!(releases(&[]), rocm::names().chain(stand_ins).collect::<Vec<_>>());
         assert_eq!(
             releases(&["--quick"]),
             [&["5.2.3", "7.2.4"], &stand_ins[..]].concat()

@@ -41,22 +41,4 @@ fn on(name: &str) {
     assert!(said.len() > 20, "only {} arguments", said.len());
 }
 
-#[test]
-fn on_rocm_5_2_3() {
-    on("5.2.3");
-}
-
-#[test]
-fn on_rocm_5_7_1() {
-    on("5.7.1");
-}
-
-#[test]
-fn on_rocm_6_4_3() {
-    on("6.4.3");
-}
-
-#[test]
-fn on_rocm_7_2_4() {
-    on("7.2.4");
-}
+gputrace_releases::on_each_release!(on);

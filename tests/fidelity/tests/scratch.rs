@@ -147,25 +147,7 @@ fn on(name: &str) {
     assert!(rows.iter().all(|row| row["agent_type"] == "GPU"), "{rows:?}");
 }
 
-#[test]
-fn on_rocm_5_2_3() {
-    on("5.2.3");
-}
-
-#[test]
-fn on_rocm_5_7_1() {
-    on("5.7.1");
-}
-
-#[test]
-fn on_rocm_6_4_3() {
-    on("6.4.3");
-}
-
-#[test]
-fn on_rocm_7_2_4() {
-    on("7.2.4");
-}
+gputrace_releases::on_each_release!(on);
 
 #[test]
 fn alone_it_shows_no_kernels() {

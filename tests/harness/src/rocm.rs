@@ -4,8 +4,11 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Releases that `cargo xtask rocm` knows, oldest first.
-pub const NAMES: [&str; 4] = ["5.2.3", "5.7.1", "6.4.3", "7.2.4"];
+/// Names of the releases that `cargo xtask rocm` knows, oldest first.
+#[must_use]
+pub fn names() -> impl DoubleEndedIterator<Item = &'static str> {
+    gputrace_releases::RELEASES.iter().map(|release| release.name)
+}
 
 /// Where Debian has libraries, seen from a root.
 pub const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";

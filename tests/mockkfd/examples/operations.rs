@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gputrace_harness::rocm::NAMES;
+use gputrace_harness::rocm;
 use gputrace_harness::said::{self, Said};
 use gputrace_softgpu::truth::{Record, read_directory};
 use serde::Deserialize;
@@ -96,7 +96,7 @@ const OF_A_PACKET: [&str; 4] = [
 ];
 
 fn main() {
-    let releases: Vec<Release> = NAMES.into_iter().filter_map(release).collect();
+    let releases: Vec<Release> = rocm::names().filter_map(release).collect();
     let measure_all = |profiling| -> Vec<Measured> {
         let measured = releases.iter().map(|release| measure(release, profiling));
         measured.collect()

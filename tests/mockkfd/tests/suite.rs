@@ -285,22 +285,4 @@ fn whole_release(name: &'static str) {
     assert!(failed.is_empty(), "on ROCm {name} failed: {failed:#?}");
 }
 
-#[test]
-fn on_rocm_5_2_3() {
-    whole_release("5.2.3");
-}
-
-#[test]
-fn on_rocm_5_7_1() {
-    whole_release("5.7.1");
-}
-
-#[test]
-fn on_rocm_6_4_3() {
-    whole_release("6.4.3");
-}
-
-#[test]
-fn on_rocm_7_2_4() {
-    whole_release("7.2.4");
-}
+gputrace_releases::on_each_release!(whole_release);

@@ -22,11 +22,11 @@ use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use gputrace_releases::Release;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::process::{getegid, geteuid};
 use rustix::thread::UnshareFlags;
 
-use super::releases::Release;
 use crate::workspace::Workspace;
 
 /// The top directories that are the release's.
@@ -233,8 +233,8 @@ fn mirror(source: &Path, place: &Path) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::releases::RELEASES;
     use super::*;
+    use gputrace_releases::RELEASES;
 
     #[test]
     fn only_the_releases_directories_hide_the_machines() {

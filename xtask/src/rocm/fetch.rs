@@ -8,13 +8,24 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
+use gputrace_releases::{LIBRARY_DIRECTORY, Release};
 
 use super::Cache;
-use super::releases::{LIBRARY_DIRECTORY, Release};
-use crate::apt::{self, Apt, Package};
+use crate::apt::{self, Apt, Base, Package, Sources};
 use crate::cache::{lock, remedied, remove};
 use crate::exec;
 use crate::progress::{self, long_step};
+
+/// Where a release's packages are.
+fn sources(release: &Release) -> Sources<'static> {
+    Sources {
+        suite: release.suite,
+        base: release.base.map(|suite| Base {
+            suite,
+            but_version: release.name,
+        }),
+    }
+}
 
 /// What the user asked for beyond the release itself.
 pub(super) struct Wanted<'a> {
@@ -87,7 +98,7 @@ pub(super) fn ensure(cache: &Cache, release: &Release, wanted: &Wanted<'_>) -> R
     let again = format!("`{}` goes on from here", wanted.command(release));
     long_step(&format!("fetch {release}"), &format!("{named} of {from}"), || {
         let cannot_list = format!("the package list of {from} cannot be had, so neither {named}");
-        let apt = Apt::new(directory.join("apt"), &release.sources(), &mirror);
+        let apt = Apt::new(directory.join("apt"), &sources(release), &mirror);
         let apt = remedied(apt, &cannot_list, &again)?;
         progress::note(format_args!("reading the package list of {} ...", release.suite));
         remedied(apt.update(), &cannot_list, &again)?;
@@ -277,8 +288,8 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
-    use super::super::releases::RELEASES;
     use super::*;
+    use gputrace_releases::RELEASES;
 
     #[test]
     fn a_record_says_what_is_there() {

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use gputrace_harness::Run;
-use gputrace_harness::rocm::{self, LIBRARIES, NAMES};
+use gputrace_harness::rocm::{self, LIBRARIES};
 use gputrace_softgpu::truth::Record;
 
 use super::{run_until, target_tmpdir};
@@ -51,7 +51,7 @@ pub fn say(line: &str) {
 
 /// Runs a test on each release that is there.
 pub fn on_each_release(test: impl Fn(&Release)) {
-    for release in NAMES.into_iter().filter_map(release) {
+    for release in rocm::names().filter_map(release) {
         // Shown with the failure of a test.
         eprintln!("on ROCm {}:", release.name);
         test(&release);
@@ -68,7 +68,7 @@ fn build() {
     static BUILT: OnceLock<()> = OnceLock::new();
     BUILT.get_or_init(|| {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/gpu/build.sh");
-        for release in NAMES.into_iter().filter_map(release) {
+        for release in rocm::names().filter_map(release) {
             let status = Command::new(&script)
                 .arg(built().join(release.name))
                 .arg(&release.root)

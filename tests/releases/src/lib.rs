@@ -1,53 +1,81 @@
-//! The releases: one row each.
+//! The releases of ROCm that gputrace is tested on: one row each.
+//!
+//! `cargo xtask rocm` fetches them, and tests run on each:
+//!
+//! ```
+//! fn on(release: &str) {
+//!     assert!(gputrace_releases::RELEASES.iter().any(|row| row.name == release));
+//! }
+//!
+//! gputrace_releases::on_each_release!(on);
+//! ```
 
-use std::fmt;
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use crate::apt::{Base, Sources};
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+};
 
 /// A generation of ROCm as one Debian suite packages it.
 #[derive(Debug)]
-pub(super) struct Release {
+pub struct Release {
     /// What it is called here: the version of HIP.
-    pub(super) name: &'static str,
+    pub name: &'static str,
     /// The Debian suite that carries it.
-    pub(super) suite: &'static str,
+    pub suite: &'static str,
     /// The suite that the rest is taken from, where `suite` is no whole distribution.
-    pub(super) base: Option<&'static str>,
+    pub base: Option<&'static str>,
     /// The suite, for people.
-    pub(super) distribution: &'static str,
+    pub distribution: &'static str,
     /// The libraries that gputrace traces.
-    pub(super) libraries: [Library; 2],
+    pub libraries: [Library; 2],
     /// Packages of what earlier releases have in those libraries.
-    split: &'static [&'static str],
+    pub split: &'static [&'static str],
 }
 
 /// A library that gputrace traces.
 #[derive(Debug)]
-pub(super) struct Library {
+pub struct Library {
     /// What it implements.
-    api: &'static str,
-    pub(super) package: &'static str,
+    pub api: &'static str,
+    /// The package that has it.
+    pub package: &'static str,
     /// The upstream version that the suite is expected to have.
-    pub(super) version: &'static str,
+    pub version: &'static str,
     /// The name that programs load it by.
-    pub(super) soname: &'static str,
+    pub soname: &'static str,
 }
 
 /// What every root has besides the libraries: rocminfo, a shell and the small tools, `/etc/os-release`.
 const COMMON: [&str; 6] = ["base-files", "coreutils", "dash", "grep", "libc-bin", "rocminfo"];
 
 /// Where Debian has libraries, seen from a root.
-pub(super) const LIBRARY_DIRECTORY: &str = "usr/lib/x86_64-linux-gnu";
+pub const LIBRARY_DIRECTORY: &str = "usr/lib/x86_64-linux-gnu";
 
-/// All releases, oldest first.
-///
-/// Testing (forky) and experimental move on. When one has another version than its row says, fetching fails and says so:
-/// then add a row for the new one, and get the old one from a snapshot of the archive with `--mirror`.
-pub(super) const RELEASES: [Release; 4] = [
-    Release {
-        name: "5.2.3",
+macro_rules! releases {
+    (($d:tt) $($test:ident = $name:literal { $($row:tt)* })*) => {
+        /// All releases, oldest first.
+        ///
+        /// Testing (forky) and experimental move on. When one has another version than its row says, fetching fails and says so:
+        /// then add a row for the new one, and get the old one from a snapshot of the archive with `--mirror`.
+        pub const RELEASES: &[Release] = &[$(Release { name: $name, $($row)* },)*];
+
+        /// A test on each release, oldest first: calls the function with the release's name.
+        #[macro_export]
+        macro_rules! on_each_release {
+            ($d test:path) => {
+                $(
+                    #[test]
+                    fn $test() {
+                        $d test($name);
+                    }
+                )*
+            };
+        }
+    };
+}
+
+releases! { ($)
+    on_rocm_5_2_3 = "5.2.3" {
         suite: "bookworm",
         base: None,
         distribution: "Debian 12 (bookworm)",
@@ -66,9 +94,8 @@ pub(super) const RELEASES: [Release; 4] = [
             },
         ],
         split: &[],
-    },
-    Release {
-        name: "5.7.1",
+    }
+    on_rocm_5_7_1 = "5.7.1" {
         suite: "trixie",
         base: None,
         distribution: "Debian 13 (trixie)",
@@ -87,9 +114,8 @@ pub(super) const RELEASES: [Release; 4] = [
             },
         ],
         split: &[],
-    },
-    Release {
-        name: "6.4.3",
+    }
+    on_rocm_6_4_3 = "6.4.3" {
         suite: "forky",
         base: None,
         distribution: "Debian testing (forky)",
@@ -108,9 +134,8 @@ pub(super) const RELEASES: [Release; 4] = [
             },
         ],
         split: &[],
-    },
-    Release {
-        name: "7.2.4",
+    }
+    on_rocm_7_2_4 = "7.2.4" {
         suite: "experimental",
         base: Some("forky"),
         distribution: "Debian experimental, on testing (forky)",
@@ -130,18 +155,19 @@ pub(super) const RELEASES: [Release; 4] = [
         ],
         // The compiler at run time.
         split: &["libhiprtc7"],
-    },
-];
+    }
+}
 
 impl Release {
     /// The packages that must be asked for; apt adds what they depend on.
-    pub(super) fn packages(&self) -> impl Iterator<Item = &'static str> {
+    pub fn packages(&self) -> impl Iterator<Item = &'static str> {
         let libraries = self.libraries.iter().map(|library| library.package);
         libraries.chain(self.split.iter().copied()).chain(COMMON)
     }
 
     /// `HIP 5.7.1, HSA 6.1.2 of Debian 13 (trixie)`.
-    pub(super) fn contents(&self) -> String {
+    #[must_use]
+    pub fn contents(&self) -> String {
         let [hip, hsa] = &self.libraries;
         format!(
             "{} {}, {} {} of {}",
@@ -149,19 +175,9 @@ impl Release {
         )
     }
 
-    /// Where its packages are.
-    pub(super) fn sources(&self) -> Sources<'static> {
-        Sources {
-            suite: self.suite,
-            base: self.base.map(|suite| Base {
-                suite,
-                but_version: self.name,
-            }),
-        }
-    }
-
     /// The command that fetches it.
-    pub(super) fn fetch_command(&self) -> String {
+    #[must_use]
+    pub fn fetch_command(&self) -> String {
         format!("cargo xtask rocm --release {} --fetch", self.name)
     }
 }
@@ -174,7 +190,8 @@ impl fmt::Display for Release {
 
 impl Library {
     /// The file that its soname stands for in `root`, if it is there.
-    pub(super) fn file(&self, root: &Path) -> Option<PathBuf> {
+    #[must_use]
+    pub fn file(&self, root: &Path) -> Option<PathBuf> {
         // Links between libraries are relative, so that this stays in the root; if not, it is not the root's file.
         let path = fs::canonicalize(root.join(LIBRARY_DIRECTORY).join(self.soname)).ok()?;
         let root = fs::canonicalize(root).ok()?;
@@ -190,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_release_is_called_after_its_hip() {
-        for release in &RELEASES {
+        for release in RELEASES {
             assert_eq!(release.libraries[0].version, release.name);
         }
         assert_eq!(
