@@ -218,7 +218,23 @@ fn account(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
             " (NOT FINAL: the recorder could not write a later one)"
         }
     ))?;
+    equations(ledger, out)?;
+    let total = ledger.total();
     let noun = loss::noun(ledger);
+    balance(ledger, &total, noun, out)?;
+    if total.lost() > 0 {
+        out.line(format_args!(
+            "  LOST: {} missing in every output.{}",
+            count(total.lost(), noun),
+            remedy(&total)
+        ))?;
+    }
+    beside(ledger, out)?;
+    ledger.looks.map_or(Ok(()), |looks| looked(&looks, out))
+}
+
+/// A line for each domain, and one for all if there are several.
+fn equations(ledger: &Ledger, out: &mut Page<impl Write>) -> fmt::Result {
     let domains = ledger.by_domain();
     let width = domains
         .iter()
@@ -232,10 +248,15 @@ fn account(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
             equation(row)
         ))?;
     }
-    let total = ledger.total();
     if domains.len() != 1 {
-        out.line(format_args!("  {:<width$}  {}", "all", equation(&total)))?;
+        let total = equation(&ledger.total());
+        out.line(format_args!("  {:<width$}  {total}", "all"))?;
     }
+    Ok(())
+}
+
+/// Whether the account balances, or what was still open when it was written.
+fn balance(ledger: &Ledger, total: &LedgerRow, noun: &str, out: &mut Page<impl Write>) -> fmt::Result {
     if ledger.complete {
         // Per CPU and domain: errors in two of them must not cancel out.
         let wrong: Vec<&LedgerRow> = ledger.rows.iter().filter(|row| row.imbalance() != 0).collect();
@@ -254,13 +275,11 @@ fn account(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
             count(total.imbalance().unsigned_abs(), noun)
         ))?;
     }
-    if total.lost() > 0 {
-        out.line(format_args!(
-            "  LOST: {} missing in every output.{}",
-            count(total.lost(), noun),
-            remedy(&total)
-        ))?;
-    }
+    Ok(())
+}
+
+/// What is missing and was never in the account.
+fn beside(ledger: &Ledger, out: &mut Page<impl Write>) -> fmt::Result {
     for (number, one, rest) in [
         (
             ledger.unmatched_returns,
@@ -287,7 +306,7 @@ fn account(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
             out.line(format_args!("  {} {rest}.", count(number, one)))?;
         }
     }
-    ledger.looks.map_or(Ok(()), |looks| looked(&looks, out))
+    Ok(())
 }
 
 /// What looking at read indices came to.
@@ -353,7 +372,7 @@ fn remedy(total: &LedgerRow) -> &'static str {
         }
         Some(DropReason::LostReturn) => {
             " gputrace saw these calls begin and not return: the program left them by longjmp, by an exception or by \
-             switching stacks."
+             switching stacks. `gputrace export CAPTURE -f csv` lists their domains in NAME_loss.csv."
         }
         Some(DropReason::MemoryUnreadable) => " Memory of the traced process could not be read in time.",
         Some(DropReason::CaptureWrite) => " The capture could not be written: see to the space on its disk.",

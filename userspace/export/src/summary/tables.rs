@@ -222,32 +222,34 @@ impl Tables {
     }
 
     fn table(&self, title: &str, groups: &[&'static str], f: &mut Page<impl fmt::Write>) -> fmt::Result {
-        let units = self.options.units;
+        let known: Vec<(&'static str, &DomainUse)> = groups
+            .iter()
+            .filter_map(|group| Some((*group, self.domains.get(group)?)))
+            .collect();
         let mut rows: Vec<(&str, String, &NameUse)> = Vec::new();
-        let (mut at_most, mut not_counted) = (0, 0);
-        let mut sum = Sum::default();
-        for group in groups {
-            let Some(known) = self.domains.get(group) else {
-                continue;
-            };
-            sum.merge(&known.sum);
-            at_most += known.at_most;
-            not_counted += known.not_counted;
-            rows.extend(
-                known
-                    .names
-                    .iter()
-                    .map(|(name, used)| (name.as_str(), domain(group), used)),
-            );
+        for (group, known) in &known {
+            let names = known.names.iter();
+            rows.extend(names.map(|(name, used)| (name.as_str(), domain(group), used)));
         }
         rows.sort_by(|(a, _, left), (b, _, right)| {
             let (left, right) = (left.moments.total, right.moments.total);
             right.cmp(&left).then_with(|| a.cmp(b))
         });
         let all: u128 = rows.iter().map(|(_, _, used)| used.moments.total).sum();
-        let unit = units.name();
-        let percentiles = self.options.percentiles.iter();
-        let mut cells = vec![vec![
+        let mut cells = vec![self.heading()];
+        cells.extend(
+            rows.into_iter()
+                .map(|(name, domain, used)| self.cells(name, domain, used, all)),
+        );
+        f.paragraph(format_args!("ROCPROFV3 {title}:"))?;
+        f.blank()?;
+        grid(&cells, f)?;
+        self.remarks(groups, &known, f)
+    }
+
+    fn heading(&self) -> Vec<String> {
+        let unit = self.options.units.name();
+        let mut heading = vec![
             "NAME".to_owned(),
             "DOMAIN".to_owned(),
             "CALLS".to_owned(),
@@ -257,43 +259,60 @@ impl Tables {
             format!("MIN ({unit})"),
             format!("MAX ({unit})"),
             "STDDEV".to_owned(),
-        ]];
-        if let Some(heading) = cells.first_mut() {
-            heading.extend(percentiles.clone().map(|percent| format!("P{percent} ({unit})")));
+        ];
+        let percentiles = self.options.percentiles.iter();
+        heading.extend(percentiles.map(|percent| format!("P{percent} ({unit})")));
+        heading
+    }
+
+    /// The row of a name; `all` is the duration of all rows together, ns.
+    fn cells(&self, name: &str, domain: String, used: &NameUse, all: u128) -> Vec<String> {
+        let units = self.options.units;
+        let moments = &used.moments;
+        let share = if all == 0 {
+            0.0
+        } else {
+            moments.total as f64 * 100.0 / all as f64
+        };
+        let mut row = vec![
+            outside(name).terminal(),
+            domain,
+            moments.calls.to_string(),
+            units.exact(moments.total),
+            scientific(units.of(moments.average())),
+            format!("{share:.6}"),
+            units.exact(moments.min.into()),
+            units.exact(moments.max.into()),
+            scientific(units.of(moments.deviation())),
+        ];
+        let durations = used.durations.as_ref();
+        row.extend(self.options.percentiles.iter().map(|percent| {
+            let value = durations.map_or(0, |durations| durations.percentile(*percent));
+            units.exact(value.into())
+        }));
+        row
+    }
+
+    /// What there is to know about the durations of a table, and what is not in it.
+    fn remarks(
+        &self,
+        groups: &[&'static str],
+        known: &[(&'static str, &DomainUse)],
+        f: &mut Page<impl fmt::Write>,
+    ) -> fmt::Result {
+        let units = self.options.units;
+        let mut sum = Sum::default();
+        for (_, known) in known {
+            sum.merge(&known.sum);
         }
-        for (name, domain, used) in rows {
-            let moments = &used.moments;
-            let share = if all == 0 {
-                0.0
-            } else {
-                moments.total as f64 * 100.0 / all as f64
-            };
-            let mut row = vec![
-                outside(name).terminal(),
-                domain,
-                moments.calls.to_string(),
-                units.exact(moments.total),
-                scientific(units.of(moments.average())),
-                format!("{share:.6}"),
-                units.exact(moments.min.into()),
-                units.exact(moments.max.into()),
-                scientific(units.of(moments.deviation())),
-            ];
-            let durations = used.durations.as_ref();
-            row.extend(percentiles.clone().map(|percent| {
-                let value = durations.map_or(0, |durations| durations.percentile(*percent));
-                units.exact(value.into())
-            }));
-            cells.push(row);
-        }
-        f.paragraph(format_args!("ROCPROFV3 {title}:"))?;
-        f.blank()?;
-        grid(&cells, f)?;
+        let at_most: u64 = known.iter().map(|(_, known)| known.at_most).sum();
+        let not_counted: u64 = known.iter().map(|(_, known)| known.not_counted).sum();
         if sum.estimated() > 0 {
             f.line(format_args!(
-                "Estimates: {} of the durations. The standard error of their sum is {} {unit}.",
+                "Estimates: {} of the durations. The standard error of their sum is {} {}.",
                 sum.estimated(),
                 units.exact(sum.error().ceil() as u128),
+                units.name(),
             ))?;
         }
         if at_most > 0 {
