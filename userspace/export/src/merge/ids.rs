@@ -4,8 +4,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use gputrace_capture::{counter::Counter, gpu::AgentKind, ledger::Ledger};
 use gputrace_timeline::{
-    event::{Event, LifetimeChange},
-    gpu::{GpuTime, Origin, Window},
+    event::{Call, Event, Lifetime, LifetimeChange},
+    gpu::{Dispatch, GpuTime, Origin, Window},
+    observation::Observation,
 };
 
 use super::{Alignment, HOST_IDS, HOST_NODES};
@@ -94,17 +95,7 @@ impl Names {
                 info.pid = self.task(info.pid);
                 info.tid = self.task(info.tid);
             }
-            Event::Call(call) => {
-                call.function = number(&mut self.functions, call.function, &mut counters.functions);
-                call.pid = self.task(call.pid);
-                call.tid = self.task(call.tid);
-                call.begin = clock.apply(call.begin);
-                call.end = clock.apply(call.end).max(call.begin);
-                call.correlation = self.correlation(call.correlation);
-                call.parent = self.correlation(call.parent);
-                call.range = self.correlation(call.range);
-                call.cpu = call.cpu.saturating_add(self.first_cpu);
-            }
+            Event::Call(call) => self.call(call, clock, counters),
             Event::Agent(info) => {
                 let (absolute, of_kind) = counters.agent(self.host, info.agent.node_id, info.agent.kind);
                 info.absolute_index = absolute;
@@ -127,21 +118,7 @@ impl Names {
                 info.code_object = self.code_object(info.code_object, counters);
                 info.pid = self.task(info.pid);
             }
-            Event::Dispatch(dispatch) => {
-                counters.dispatches += 1;
-                dispatch.id = counters.dispatches;
-                dispatch.queue = number(&mut self.queues, dispatch.queue, &mut counters.queues);
-                dispatch.node_id = dispatch.node_id.map(|node| self.node(node));
-                dispatch.kernel = dispatch.kernel.map(|kernel| self.kernel(kernel, counters));
-                self.origin(&mut dispatch.origin, clock);
-                times(&mut dispatch.time, clock);
-                if let Some(estimate) = &mut dispatch.time.estimate {
-                    estimate.class = number(&mut self.classes, estimate.class, &mut counters.classes);
-                }
-                for reading in &mut dispatch.readings {
-                    self.counter(&mut reading.counter);
-                }
-            }
+            Event::Dispatch(dispatch) => self.dispatch(dispatch, clock, counters),
             Event::KernelClass(class) => {
                 class.number = number(&mut self.classes, class.number, &mut counters.classes);
                 class.pid = self.task(class.pid);
@@ -156,32 +133,12 @@ impl Names {
                 self.origin(&mut copy.origin, clock);
                 times(&mut copy.time, clock);
             }
-            Event::Observation(one) => {
-                one.begin = clock.apply(one.begin);
-                one.end = clock.apply(one.end).max(one.begin);
-                if one.whose.pid != 0 {
-                    one.whose.pid = self.task(one.whose.pid);
-                }
-                if one.whose.tid != 0 {
-                    one.whose.tid = self.task(one.whose.tid);
-                }
-            }
+            Event::Observation(one) => self.observation(one, clock),
             Event::Counter(sample) => {
                 sample.time = clock.apply(sample.time);
                 self.counter(&mut sample.counter);
             }
-            Event::Lifetime(lifetime) => {
-                lifetime.time = clock.apply(lifetime.time);
-                lifetime.pid = self.task(lifetime.pid);
-                lifetime.tid = self.task(lifetime.tid);
-                match &mut lifetime.what {
-                    LifetimeChange::ProcessStarted { parent } => *parent = self.task(*parent),
-                    LifetimeChange::ThreadStarted { creator } => *creator = self.task(*creator),
-                    LifetimeChange::Executed { .. }
-                    | LifetimeChange::Renamed { .. }
-                    | LifetimeChange::Exited => {}
-                }
-            }
+            Event::Lifetime(lifetime) => self.lifetime(lifetime, clock),
             Event::Notice(notice) => notice.time = clock.apply(notice.time),
             Event::Ledger(ledger) => {
                 ledger.time = clock.apply(ledger.time);
@@ -192,6 +149,56 @@ impl Names {
             Event::End(end) => end.time = clock.apply(end.time),
         }
         event
+    }
+
+    fn call(&mut self, call: &mut Call, clock: &Alignment, counters: &mut Counters) {
+        call.function = number(&mut self.functions, call.function, &mut counters.functions);
+        call.pid = self.task(call.pid);
+        call.tid = self.task(call.tid);
+        call.begin = clock.apply(call.begin);
+        call.end = clock.apply(call.end).max(call.begin);
+        call.correlation = self.correlation(call.correlation);
+        call.parent = self.correlation(call.parent);
+        call.range = self.correlation(call.range);
+        call.cpu = call.cpu.saturating_add(self.first_cpu);
+    }
+
+    fn dispatch(&mut self, dispatch: &mut Dispatch, clock: &Alignment, counters: &mut Counters) {
+        counters.dispatches += 1;
+        dispatch.id = counters.dispatches;
+        dispatch.queue = number(&mut self.queues, dispatch.queue, &mut counters.queues);
+        dispatch.node_id = dispatch.node_id.map(|node| self.node(node));
+        dispatch.kernel = dispatch.kernel.map(|kernel| self.kernel(kernel, counters));
+        self.origin(&mut dispatch.origin, clock);
+        times(&mut dispatch.time, clock);
+        if let Some(estimate) = &mut dispatch.time.estimate {
+            estimate.class = number(&mut self.classes, estimate.class, &mut counters.classes);
+        }
+        for reading in &mut dispatch.readings {
+            self.counter(&mut reading.counter);
+        }
+    }
+
+    fn observation(&self, one: &mut Observation, clock: &Alignment) {
+        one.begin = clock.apply(one.begin);
+        one.end = clock.apply(one.end).max(one.begin);
+        if one.whose.pid != 0 {
+            one.whose.pid = self.task(one.whose.pid);
+        }
+        if one.whose.tid != 0 {
+            one.whose.tid = self.task(one.whose.tid);
+        }
+    }
+
+    fn lifetime(&self, lifetime: &mut Lifetime, clock: &Alignment) {
+        lifetime.time = clock.apply(lifetime.time);
+        lifetime.pid = self.task(lifetime.pid);
+        lifetime.tid = self.task(lifetime.tid);
+        match &mut lifetime.what {
+            LifetimeChange::ProcessStarted { parent } => *parent = self.task(*parent),
+            LifetimeChange::ThreadStarted { creator } => *creator = self.task(*creator),
+            LifetimeChange::Executed { .. } | LifetimeChange::Renamed { .. } | LifetimeChange::Exited => {}
+        }
     }
 
     /// Ids of processes and threads; 0 stays nobody.
