@@ -2,8 +2,9 @@
 
 use std::{io, path::Path};
 
-use gputrace_capture::{gpu::AgentKind, ledger::Ledger};
+use gputrace_capture::{counter::Counter, gpu::AgentKind, ledger::Ledger};
 use gputrace_export::{ExportError, OutputError, functions::group_title, gpu::Gpus, json};
+use gputrace_timeline::event::ProcessInfo;
 
 use crate::{
     FORMAT,
@@ -264,6 +265,47 @@ fn properties(archive: &Archive<'_>, content: &Content) -> Result<(), ArchiveErr
     archive.property("GPUTRACE::NOTICES", &notices)
 }
 
+/// Processes that have locations of their own.
+fn pids_of(written: &[Written]) -> Vec<u32> {
+    written
+        .iter()
+        .map(|written| &written.location)
+        .filter(|location| location.pid != 0 || !matches!(location.place, Place::Counters { .. }))
+        .map(|location| location.pid)
+        .collect()
+}
+
+/// What a process is called: by the program that was started, if that is known.
+fn process_title(pid: u32, info: Option<&ProcessInfo>) -> String {
+    let name = info.map_or("", |info| match info.command.first() {
+        Some(program) if !program.is_empty() => program,
+        _ if !info.executable.is_empty() => &info.executable,
+        _ => &info.name,
+    });
+    if pid == 0 {
+        "kernel".to_owned()
+    } else if name.is_empty() {
+        format!("process {pid}")
+    } else {
+        format!("{name} ({pid})")
+    }
+}
+
+/// A counter's unit, and whether its values add up.
+fn unit_and_mode(counter: &Counter) -> (&str, u8) {
+    let mode = if counter.cumulative {
+        METRIC_SUM
+    } else {
+        METRIC_VALUE
+    };
+    let unit = if counter.unit.is_empty() {
+        "#"
+    } else {
+        &counter.unit
+    };
+    (unit, mode)
+}
+
 fn definitions(
     archive: &Archive<'_>,
     content: &mut Content,
@@ -288,31 +330,14 @@ fn definitions(
     global.clock(first, last.saturating_sub(first).saturating_add(1), realtime)?;
 
     // Groups: processes, then agents, then one for agents that are not known.
-    let mut pids: Vec<u32> = written
-        .iter()
-        .map(|written| &written.location)
-        .filter(|location| location.pid != 0 || !matches!(location.place, Place::Counters { .. }))
-        .map(|location| location.pid)
-        .collect();
+    let mut pids = pids_of(written);
     pids.extend(processes.keys());
     pids.sort_unstable();
     pids.dedup();
-    let mut groups = Vec::new();
-    for pid in &pids {
-        let name = processes.get(pid).map_or("", |info| match info.command.first() {
-            Some(program) if !program.is_empty() => program,
-            _ if !info.executable.is_empty() => &info.executable,
-            _ => &info.name,
-        });
-        let name = if *pid == 0 {
-            "kernel".to_owned()
-        } else if name.is_empty() {
-            format!("process {pid}")
-        } else {
-            format!("{name} ({pid})")
-        };
-        groups.push((definitions.string(&name), GROUP_PROCESS));
-    }
+    let titles = pids.iter().map(|pid| process_title(*pid, processes.get(pid)));
+    let mut groups: Vec<(u32, u8)> = titles
+        .map(|title| (definitions.string(&title), GROUP_PROCESS))
+        .collect();
     let nodes: Vec<u32> = gpus.agents().iter().map(|info| info.agent.node_id).collect();
     for info in gpus.agents() {
         groups.push((definitions.string(&info.agent.name), GROUP_ACCELERATOR));
@@ -332,16 +357,7 @@ fn definitions(
     let metrics: Vec<(u32, u32, u8)> = counters
         .iter()
         .map(|counter| {
-            let mode = if counter.cumulative {
-                METRIC_SUM
-            } else {
-                METRIC_VALUE
-            };
-            let unit = if counter.unit.is_empty() {
-                "#"
-            } else {
-                &counter.unit
-            };
+            let (unit, mode) = unit_and_mode(counter);
             (definitions.string(&counter.name), definitions.string(unit), mode)
         })
         .collect();
