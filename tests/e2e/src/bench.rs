@@ -139,8 +139,8 @@ impl Bench {
         outputs
     }
 
-    /// Records calls of `threads` threads for which the rings are too small: nobody reads them while the calls are made,
-    /// however fast the recorder is. Gives what gputrace, which has ended, said.
+    /// Records calls of `threads` threads with rings that are too small for them. The recorder is stopped while the calls
+    /// are made, so the rings fill up however fast it is. Returns what gputrace wrote to standard error.
     ///
     /// # Panics
     /// If gputrace fails.

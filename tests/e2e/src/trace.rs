@@ -10,7 +10,7 @@ use gputrace_capture::{
 };
 use gputrace_timeline::{
     Timeline, args,
-    event::{Call, Event, FunctionInfo, Lifetime, ProcessInfo, ThreadInfo},
+    event::{Call, CallEnd, Event, FunctionInfo, Lifetime, ProcessInfo, ThreadInfo},
     gpu::{AgentInfo, CodeObjectInfo, Copy, Dispatch, KernelClass, KernelInfo, QueueInfo},
     observation::Observation,
 };
@@ -153,6 +153,22 @@ impl Trace {
         self.calls.iter().filter(move |call| self.is_call_of(call, name))
     }
 
+    /// Name, domain and result of each call, all of which must have returned.
+    ///
+    /// # Panics
+    /// If one has not.
+    #[must_use]
+    pub fn returned(&self) -> Vec<(&str, u8, u64)> {
+        let mut calls = Vec::new();
+        for call in &self.calls {
+            let CallEnd::Returned(result) = call.how else {
+                panic!("{call:?}")
+            };
+            calls.push((self.name(call), call.domain, result));
+        }
+        calls
+    }
+
     /// Calls by thread, those of a thread ordered by begin, outer before inner.
     #[must_use]
     pub fn by_thread(&self) -> BTreeMap<ThreadId, Vec<&Call>> {
@@ -254,7 +270,7 @@ impl Trace {
 /// Whether a call returned.
 #[must_use]
 pub fn is_finished(call: &Call) -> bool {
-    matches!(call.how, gputrace_timeline::event::CallEnd::Returned(_))
+    matches!(call.how, CallEnd::Returned(_))
 }
 
 /// The name inside a mangled name of a C++ function outside any namespace; other names unchanged.

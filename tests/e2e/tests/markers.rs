@@ -400,14 +400,9 @@ fn decoders_are_traced_by_their_names() {
     let trace = outputs.trace();
     trace.assert_lossless();
     let calls: Vec<_> = trace
-        .calls
-        .iter()
-        .map(|call| {
-            let CallEnd::Returned(result) = call.how else {
-                panic!("{call:?}")
-            };
-            (trace.name(call), call.domain, result as i32)
-        })
+        .returned()
+        .into_iter()
+        .map(|(name, domain, result)| (name, domain, result as i32))
         .collect();
     let (video, jpeg) = (Domain::RocDecode.id(), Domain::RocJpeg.id());
     assert_eq!(

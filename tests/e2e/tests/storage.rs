@@ -4,7 +4,6 @@
 
 use gputrace_abi::domain::Domain;
 use gputrace_e2e::Bench;
-use gputrace_timeline::event::CallEnd;
 
 #[test]
 fn hipfile_and_rocshmem_are_traced_by_their_names() {
@@ -16,16 +15,7 @@ fn hipfile_and_rocshmem_are_traced_by_their_names() {
     outputs.assert_formats_agree();
     let trace = outputs.trace();
     trace.assert_lossless();
-    let calls: Vec<_> = trace
-        .calls
-        .iter()
-        .map(|call| {
-            let CallEnd::Returned(result) = call.how else {
-                panic!("{call:?}")
-            };
-            (trace.name(call), call.domain, result)
-        })
-        .collect();
+    let calls = trace.returned();
     let (file, shmem) = (Domain::HipFile.id(), Domain::RocShmem.id());
     let names: Vec<_> = calls.iter().map(|(name, domain, _)| (*name, *domain)).collect();
     assert_eq!(
