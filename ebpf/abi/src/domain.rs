@@ -105,8 +105,8 @@ macro_rules! domains {
                 match id { $($id => Some(Self::$variant),)* _ => None }
             }
 
-            const fn row(self) -> Row {
-                match self { $(Self::$variant => const { $row },)* }
+            const fn row(self) -> &'static Row {
+                match self { $(Self::$variant => const { &$row },)* }
             }
         }
     };

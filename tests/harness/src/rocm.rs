@@ -10,8 +10,7 @@ pub fn names() -> impl DoubleEndedIterator<Item = &'static str> {
     gputrace_releases::RELEASES.iter().map(|release| release.name)
 }
 
-/// Where Debian has libraries, seen from a root.
-pub const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+pub use gputrace_releases::LIBRARY_DIRECTORY as LIBRARIES;
 
 /// Where this project keeps what it has fetched, by the XDG rules; `None` if neither `XDG_CACHE_HOME` nor `HOME` says.
 #[must_use]

@@ -58,46 +58,136 @@ impl DomainOption {
     /// Whether it is about `domain`.
     #[must_use]
     pub fn is_about(&self, domain: Domain) -> bool {
-        let selected = domain.selected();
-        match self.covers {
-            Own => selected != Selected::WithOthers && domain.option() == self.long,
-            Also(option) => selected != Selected::WithOthers && domain.option() == option,
-            Group(options) => selected != Selected::WithOthers && options.contains(&domain.option()),
-            Aggregate(ways) => ways.contains(&selected),
-        }
+        let (selected, own) = (domain.selected(), domain.option());
+        selected != Selected::WithOthers
+            && match self.covers {
+                Own => own == self.long,
+                Also(option) => own == option,
+                Group(options) => options.contains(&own),
+                Aggregate(ways) => ways.contains(&selected),
+            }
     }
 }
 
-/// The option after which the ranges of Kokkos are traced and kernels are called.
+/// The option that traces what Kokkos reports, and names kernels by it.
 pub const KOKKOS_TRACE: &str = "kokkos-trace";
 
 /// Every option that chooses domains, in the order of the help text.
 pub const DOMAIN_OPTIONS: &[DomainOption] = &[
-    option("hip-trace", Group(&["hip-runtime-trace", "hip-compiler-trace"]), "HIP runtime and compiler API"),
+    option(
+        "hip-trace",
+        Group(&["hip-runtime-trace", "hip-compiler-trace"]),
+        "HIP runtime and compiler API",
+    ),
     option("hip-runtime-trace", Own, "HIP runtime API: hip*"),
     option("hip-compiler-trace", Own, "HIP compiler API: __hip*"),
-    option("hsa-trace", Group(&["hsa-core-trace", "hsa-amd-trace", "hsa-image-trace", "hsa-finalizer-trace"]), "HSA core, AMD extension, image and finalizer API"),
+    option(
+        "hsa-trace",
+        Group(&[
+            "hsa-core-trace",
+            "hsa-amd-trace",
+            "hsa-image-trace",
+            "hsa-finalizer-trace",
+        ]),
+        "HSA core, AMD extension, image and finalizer API",
+    ),
     option("hsa-core-trace", Own, "HSA core API: hsa_*"),
     option("hsa-amd-trace", Own, "HSA AMD extension: hsa_amd_*"),
-    option("hsa-image-trace", Own, "HSA image extension: hsa_ext_image_*, hsa_ext_sampler_*"),
-    option("hsa-finalizer-trace", Own, "HSA finalizer extension: hsa_ext_program_*").aliases(&["hsa-finalize-trace"]),
-    option("kernel-trace", Own, "Kernel dispatches: what ran on which GPU and queue, when, and who asked for it"),
+    option(
+        "hsa-image-trace",
+        Own,
+        "HSA image extension: hsa_ext_image_*, hsa_ext_sampler_*",
+    ),
+    option(
+        "hsa-finalizer-trace",
+        Own,
+        "HSA finalizer extension: hsa_ext_program_*",
+    )
+    .aliases(&["hsa-finalize-trace"]),
+    option(
+        "kernel-trace",
+        Own,
+        "Kernel dispatches: what ran on which GPU and queue, when, and who asked for it",
+    ),
     option("memory-copy-trace", Own, "Copies done by a GPU's engines"),
-    option("kfd-trace", Own, "Requests to the driver: every ioctl on /dev/kfd with its arguments and result. Not part of -s"),
-    option("kfd-events", Own, "What the driver reports, for all processes: queues evicted and restored, migrations, page faults, resets, throttling. Not part of -s").aliases(&["kfd-page-migration-trace", "kfd-page-mapping-trace", "kfd-queue-trace", "kfd-dropped-events-trace"]),
-    option("driver-trace", Own, "The driver's tracepoints, for all processes: buffers created, moved and mapped, interrupts, jobs. Not part of -s"),
-    option("sched", Own, "When traced threads had no CPU: asleep, or waiting for one. Not part of -s"),
-    option("marker-trace", Own, "Markers and ranges of ROCTx and of rocprofiler-systems' user API"),
-    option("kokkos-trace", Also("marker-trace"), "Kernels, regions, copies and fences that Kokkos reports to its tool library (KOKKOS_TOOLS_LIBS). Includes markers, and names kernels by them"),
-    option("memory-allocation-trace", Own, "Memory that HSA allocates and frees, and what programs ask HIP for: agent, address, bytes, and what was never freed"),
-    option("scratch-memory-trace", Own, "Scratch memory of queues, as it comes and goes: private memory of kernels that does not fit into registers"),
+    option(
+        "kfd-trace",
+        Own,
+        "Requests to the driver: every ioctl on /dev/kfd with its arguments and result. Not \
+         part of -s",
+    ),
+    option(
+        "kfd-events",
+        Own,
+        "What the driver reports, for all processes: queues evicted and restored, migrations, \
+         page faults, resets, throttling. Not part of -s",
+    )
+    .aliases(&[
+        "kfd-page-migration-trace",
+        "kfd-page-mapping-trace",
+        "kfd-queue-trace",
+        "kfd-dropped-events-trace",
+    ]),
+    option(
+        "driver-trace",
+        Own,
+        "The driver's tracepoints, for all processes: buffers created, moved and mapped, \
+         interrupts, jobs. Not part of -s",
+    ),
+    option(
+        "sched",
+        Own,
+        "When traced threads had no CPU: asleep, or waiting for one. Not part of -s",
+    ),
+    option(
+        "marker-trace",
+        Own,
+        "Markers and ranges of ROCTx and of rocprofiler-systems' user API",
+    ),
+    option(
+        KOKKOS_TRACE,
+        Also("marker-trace"),
+        "Kernels, regions, copies and fences that Kokkos reports to its tool library \
+         (KOKKOS_TOOLS_LIBS). Includes markers, and names kernels by them",
+    ),
+    option(
+        "memory-allocation-trace",
+        Own,
+        "Memory that HSA allocates and frees, and what programs ask HIP for: agent, address, \
+         bytes, and what was never freed",
+    ),
+    option(
+        "scratch-memory-trace",
+        Own,
+        "Scratch memory of queues, as it comes and goes: private memory of kernels that does \
+         not fit into registers",
+    ),
     option("rccl-trace", Own, "RCCL, the collectives: nccl*"),
     option("rocdecode-trace", Own, "Video decoding: rocDec*"),
     option("rocjpeg-trace", Own, "JPEG decoding: rocJpeg*"),
-    option("rocshmem-trace", Own, "rocSHMEM, memory that the GPUs of several processes share: rocshmem_*"),
-    option("hipfile-trace", Own, "hipFile, files read into a GPU's memory and written from there: hipFile*"),
-    option("runtime-trace", Aggregate(&[Selected::ByRuntime]), "What applications call, and the work that follows: the HIP runtime API, kernels, copies, memory, markers, collectives (the default)").short('r'),
-    option("sys-trace", Aggregate(&[Selected::ByRuntime, Selected::BySystem]), "Everything: HIP, HSA, kernels, copies, memory, markers, collectives").short('s'),
+    option(
+        "rocshmem-trace",
+        Own,
+        "rocSHMEM, memory that the GPUs of several processes share: rocshmem_*",
+    ),
+    option(
+        "hipfile-trace",
+        Own,
+        "hipFile, files read into a GPU's memory and written from there: hipFile*",
+    ),
+    option(
+        "runtime-trace",
+        Aggregate(&[Selected::ByRuntime]),
+        "What applications call, and the work that follows: the HIP runtime API, kernels, \
+         copies, memory, markers, collectives (the default)",
+    )
+    .short('r'),
+    option(
+        "sys-trace",
+        Aggregate(&[Selected::ByRuntime, Selected::BySystem]),
+        "Everything: HIP, HSA, kernels, copies, memory, markers, collectives",
+    )
+    .short('s'),
 ];
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl ProgressView {
     }
 }
 
-/// What is said of a long export where nobody can draw a bar.
+/// Progress lines of a long export, for output that is no terminal.
 #[derive(Default)]
 struct ProgressLines {
     /// When the last line was said, or the export began.

@@ -24,6 +24,7 @@ pub mod accounts;
 pub mod clocks;
 mod collector;
 mod constants;
+mod header;
 mod late;
 mod limits;
 mod looks;

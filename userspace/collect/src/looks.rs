@@ -10,12 +10,15 @@
 //! While packets are short, half of the budget is for spells: looks without pauses for a ms or so, which see packets begin
 //! and end. To wake up costs as much as ten looks that do not need it.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use gputrace_capture::ledger::Looks;
 
 /// Between two looks, ns: the least, and the most while something is expected.
 pub(crate) const FASTEST: u64 = 100_000;
+/// How often everything but read indices is looked after.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(25);
+
 pub(crate) const SLOWEST: u64 = 1_000_000;
 
 /// The sliding window of the budget, ns, and the steps in which it slides.

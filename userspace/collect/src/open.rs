@@ -16,7 +16,7 @@ use gputrace_abi::{
 use gputrace_codeobj::memory::Memory;
 use zerocopy::FromBytes as _;
 
-use crate::watch::header;
+use crate::header::header;
 
 /// A signal that is open for longer is looked at from time to time.
 const OPEN_FOR: Duration = Duration::from_millis(50);

@@ -9,9 +9,9 @@ use gputrace_abi::{
 use gputrace_reader::Look;
 
 use crate::{
-    looks::{FASTEST, SLOWEST},
+    header::header,
+    looks::{FASTEST, LOOK_EVERY, SLOWEST},
     scratch::Scratch,
-    watch::{LOOK_EVERY, header},
 };
 
 /// For how long after its last packet without a signal, or the last step of its read index, a queue with packets counts

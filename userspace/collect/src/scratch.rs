@@ -15,7 +15,7 @@ use gputrace_abi::{
 use gputrace_codeobj::memory::Memory;
 use zerocopy::FromBytes as _;
 
-use crate::{clocks, watch::header};
+use crate::{clocks, header::header};
 
 /// How often a queue is looked at while a kernel that may need scratch memory is under way: 10 kHz, because the runtime takes
 /// large memory back as soon as the kernel has ended.

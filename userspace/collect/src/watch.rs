@@ -12,10 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gputrace_abi::{
-    gpu::{POLL_SPREAD, QUEUE_READ_INDEX, QUEUE_WRITE_INDEX},
-    record::RecordHeader,
-};
+use gputrace_abi::gpu::{POLL_SPREAD, QUEUE_READ_INDEX, QUEUE_WRITE_INDEX};
 use gputrace_capture::{Meta, ledger::Looks, meta::Notice};
 use gputrace_codeobj::memory::{ProcessMemory, look_at};
 use rustix::time::{ClockId, clock_gettime};
@@ -23,7 +20,7 @@ use zerocopy::IntoBytes as _;
 
 use crate::{
     clocks,
-    looks::{Plan, SLOWEST, Schedule},
+    looks::{LOOK_EVERY, Plan, SLOWEST, Schedule},
     open::{self, OpenSignals},
     queue::Queue,
     sampling::{GpuClocks, Sampling},
@@ -43,9 +40,6 @@ const RUN: Duration = Duration::from_millis(8);
 
 /// So often queues are looked at when the recording ends: one look may have been too slow to be of use.
 const LAST_LOOKS: usize = 3;
-
-/// How often everything else is looked after.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(25);
 
 /// From one index of a queue to the other.
 const BETWEEN: u32 = (QUEUE_READ_INDEX - QUEUE_WRITE_INDEX) as u32;
@@ -467,17 +461,6 @@ impl State {
                 records.extend_from_slice(completion.as_bytes());
             });
         }
-    }
-}
-
-/// These records are the collector's own: they count as made on CPU 0.
-pub(crate) fn header(size: usize, kind: u8, domain: u8) -> RecordHeader {
-    RecordHeader {
-        // Sizes of records are asserted to be small.
-        size: size as u16,
-        kind,
-        domain,
-        cpu: 0,
     }
 }
 

@@ -34,6 +34,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     io::{self, Write},
+    sync::LazyLock,
 };
 
 use gputrace_abi::{counters::DropReason, domain::Domain};
@@ -75,7 +76,7 @@ const FORMAT: &str = "json";
 
 /// The arrays of `buffer_records` that every release of rocprofv3 has, in its order; those of calls are called as their CSV
 /// files.
-const ARRAYS: &[&str] = &[
+const OLD_ARRAYS: &[&str] = &[
     "kernel_dispatch",
     "hip_api",
     "hsa_api",
@@ -91,15 +92,15 @@ const ARRAYS: &[&str] = &[
 ];
 
 /// All arrays of `buffer_records`: behind those of every release one for each newer domain of rocprofv3.
-fn arrays() -> impl Iterator<Item = &'static str> {
+static ARRAYS: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let newer = Domain::ALL
         .iter()
         .filter(|domain| domain.is_api() && domain.config().is_some());
     let newer = newer
         .map(|domain| domain.csv_stem())
-        .filter(|stem| !ARRAYS.contains(stem));
-    ARRAYS.iter().copied().chain(newer)
-}
+        .filter(|stem| !OLD_ARRAYS.contains(stem));
+    OLD_ARRAYS.iter().copied().chain(newer).collect()
+});
 
 /// Arrays of a process's `gputrace.untimed`, by the names under which they wait.
 const UNTIMED: &[(&str, &str)] = &[
@@ -284,7 +285,7 @@ impl JsonExporter {
             },
         };
         let array = group(call.domain);
-        let array = arrays().find(|known| *known == array).unwrap_or(OTHER);
+        let array = ARRAYS.iter().find(|known| **known == array).unwrap_or(&OTHER);
         Ok(self.records.push((call.pid, array), &record)?)
     }
 
@@ -345,7 +346,7 @@ impl JsonExporter {
             arrays_of(file, records, *pid, [(COLLECTION, COLLECTION)].into_iter())?;
             file.write_all(b",\n")?;
             file.write_all(b"\"buffer_records\": ")?;
-            arrays_of(file, records, *pid, arrays().map(|name| (name, name)))?;
+            arrays_of(file, records, *pid, ARRAYS.iter().map(|name| (*name, *name)))?;
             file.write_all(b",\n\"gputrace\": {")?;
             if index == 0 {
                 member(file, "document", &document)?;

@@ -1,4 +1,4 @@
-//! Options about what is traced: as many as the catalogue has rows.
+//! Options that choose what is traced, made from the rows of the catalogue.
 
 use std::collections::BTreeMap;
 

@@ -65,11 +65,18 @@ fn help(arg: &Arg) -> String {
     sentence(&words.join(" "))
 }
 
-/// With a capital letter and a full stop.
+/// With a capital letter and a full stop. A name that has capitals elsewhere (`hipFile`) stays as it is.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|letter| letter.to_uppercase().to_string());
-    let text = format!("{}{}", first.unwrap_or_default(), letters.as_str());
+    let is_name = text
+        .split(' ')
+        .next()
+        .is_some_and(|word| word.contains(char::is_uppercase));
+    let text = match first {
+        Some(first) if !is_name => format!("{first}{}", letters.as_str()),
+        _ => text.to_owned(),
+    };
     if text.is_empty() || text.ends_with('.') {
         text
     } else {

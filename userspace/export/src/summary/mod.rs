@@ -18,7 +18,7 @@ pub mod text;
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    io::Write,
+    io::{self, Write},
 };
 
 use gputrace_capture::{
@@ -169,12 +169,9 @@ impl Summary {
     }
 }
 
-/// As text. A width, as in `{summary:100}`, is the number of columns that lines of tables may have: longer names are clipped in
-/// the middle.
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = f.width();
-        render::render(self, &mut Page::new(f).within(columns))
+        render::render(self, &mut Page::new(f))
     }
 }
 
@@ -229,11 +226,9 @@ impl Exporter for SummaryExporter {
 
     fn finish(mut self: Box<Self>) -> Result<Vec<Output>, ExportError> {
         self.summary.finish();
-        let summary = &self.summary;
-        let text = match self.columns {
-            Some(columns) => format!("{summary:columns$}"),
-            None => summary.to_string(),
-        };
+        let mut page = Page::new(String::new()).within(self.columns);
+        render::render(&self.summary, &mut page).map_err(io::Error::other)?;
+        let text = page.into_inner();
         match self.to {
             Destination::Stream(mut stream) => {
                 stream.write_all(text.as_bytes())?;

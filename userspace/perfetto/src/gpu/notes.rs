@@ -252,16 +252,22 @@ fn resources(info: &KernelInfo, dispatch: &Dispatch) -> [(&'static str, u64); 3]
     ]
 }
 
+/// What sizes in three dimensions come to.
+fn product(sizes: [u32; 3]) -> u64 {
+    sizes
+        .iter()
+        .map(|size| u64::from(*size))
+        .fold(1, u64::saturating_mul)
+}
+
 /// How a kernel was launched, for a native event: as Perfetto counts, a grid has workgroups.
 pub(super) fn native_launch(gpus: &Gpus, dispatch: &Dispatch) -> NativeLaunch {
-    let pairs = dispatch.grid.iter().zip(dispatch.workgroup);
-    let mut grid = pairs.map(|(items, workgroup)| items.div_ceil(workgroup.max(1)));
-    let mut next = || grid.next().unwrap_or(1);
-    let threads = dispatch.grid.iter().map(|size| u64::from(*size));
+    let ([x, y, z], [wide, high, deep]) = (dispatch.grid, dispatch.workgroup);
+    let groups = |items: u32, workgroup: u32| items.div_ceil(workgroup.max(1));
     NativeLaunch {
-        grid: [next(), next(), next()],
+        grid: [groups(x, wide), groups(y, high), groups(z, deep)],
         workgroup: dispatch.workgroup,
-        threads: threads.fold(1, u64::saturating_mul),
+        threads: product(dispatch.grid),
         resources: gpus.kernel(dispatch).map(|info| resources(info, dispatch)),
     }
 }
@@ -270,12 +276,6 @@ pub(super) fn native_launch(gpus: &Gpus, dispatch: &Dispatch) -> NativeLaunch {
 fn launched(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch) {
     annotations.named_text("kind", Domain::KernelDispatch.name());
     text(annotations, "agent", &gpus.agent_title(gpus.node_of(dispatch)));
-    let product = |sizes: [u32; 3]| {
-        sizes
-            .iter()
-            .map(|size| u64::from(*size))
-            .fold(1, u64::saturating_mul)
-    };
     for (name, value) in [
         ("queue", queue_id(dispatch.queue)),
         ("Scratch_Size", dispatch.private_size.into()),
