@@ -366,11 +366,10 @@ impl Collector {
     fn round(&mut self) -> usize {
         // Every record made before this moment is in a ring now, so the round will get it.
         let time = clocks::now();
-        let mut bytes = 0;
         let before = self.sink.records;
-        for ring in &mut self.rings {
-            let cpu = ring.cpu;
-            bytes += ring.drain(|record| self.sink.take(cpu, record));
+        let mut bytes = self.drain();
+        if self.sink.gpu.as_ref().is_some_and(GpuTracker::is_behind) {
+            bytes += self.drain();
         }
         self.sink.late(false);
         self.sink.give_up(false);
@@ -385,6 +384,17 @@ impl Collector {
             logger.flush();
         }
         bytes
+    }
+
+    /// Takes what is in the rings; returns the bytes.
+    fn drain(&mut self) -> usize {
+        let rings = self.rings.iter_mut();
+        rings
+            .map(|ring| {
+                let cpu = ring.cpu;
+                ring.drain(|record| self.sink.take(cpu, record))
+            })
+            .sum()
     }
 
     fn periodic(&mut self) -> Result<(), ProbeError> {

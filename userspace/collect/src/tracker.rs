@@ -55,6 +55,8 @@ pub(crate) struct GpuTracker {
     gone: usize,
     /// Packets, of any process, that were missing and are not looked for, since the last round.
     refused: u64,
+    /// Whether packets of a whole doorbell and more have gone missing since the last round.
+    is_behind: bool,
     /// For the watcher, handed over once per round.
     changes: Vec<(u32, Change)>,
     /// Which structures of a runtime were not as they are known.
@@ -140,6 +142,9 @@ struct Queue {
     private: bool,
     /// Whether packets may have been passed over on purpose since the last one.
     passed_over: bool,
+    /// Rounds since the queue or its process ended; `None` while it lives. Packets from before that may be in the ring of
+    /// another processor, which is read later.
+    ended: Option<u32>,
 }
 
 /// Packets that no program has read.
@@ -172,6 +177,7 @@ impl GpuTracker {
             limits: Limits::default(),
             gone: 0,
             refused: 0,
+            is_behind: false,
             changes: Vec::new(),
             unknown: BTreeSet::new(),
             remarks: Vec::new(),
@@ -239,8 +245,10 @@ impl GpuTracker {
                 if let Ok(state) = QueueState::read_from_bytes(bytes)
                     && state.reason == queue_reason::DESTROY
                 {
-                    if let Some(queue) = self.queues.remove(&(state.pid, state.queue)) {
-                        self.gone += queue.missing.len();
+                    if let Some(queue) = self.queues.get_mut(&(state.pid, state.queue))
+                        && queue.ended.is_none()
+                    {
+                        queue.ended = Some(0);
                         self.limits.give_back(state.pid, What::Queues, 1);
                     }
                     self.changes.push((state.pid, Change::QueueGone(state.queue)));
@@ -271,6 +279,7 @@ impl GpuTracker {
                     unsignalled: false,
                     private: false,
                     passed_over: false,
+                    ended: None,
                 },
             );
             self.gone += before.map_or(0, |queue| queue.missing.len());
@@ -283,29 +292,28 @@ impl GpuTracker {
                 queue.next = queue.next.max(packet.index);
             }
             if packet.index >= queue.next {
-                // The ring holds no more; those before have been overwritten.
-                let ring = u64::from(packet.ring_packets);
+                // Also those that the queue's ring holds no longer: their records may be in a ring that is read later.
                 let gap = packet.index - queue.next;
-                let missing = gap.min(ring.saturating_sub(1));
-                self.gone += (gap.min(MOST_MISSING) - missing.min(MOST_MISSING)) as usize;
+                let missing = gap.min(MOST_MISSING);
                 let granted = self.limits.take_some(packet.pid, What::LatePackets, missing, now);
                 self.refused = self.refused.saturating_add(missing - granted);
                 // So many are not those of other threads whose doorbells are about to ring.
                 let is_cut = gap >= PACKETS_PER_DOORBELL as u64;
+                self.is_behind |= is_cut;
                 let rounds = if is_cut { PATIENCE } else { 0 };
                 for index in packet.index - granted..packet.index {
                     queue.missing.insert(index, (*packet, rounds));
                 }
                 queue.next = packet.index.saturating_add(1);
-            } else {
-                queue.missing.remove(&packet.index);
+            } else if queue.missing.remove(&packet.index).is_some() {
+                self.limits.give_back(packet.pid, What::LatePackets, 1);
             }
-            if signal == 0 && is_kernel && !queue.unsignalled {
+            if signal == 0 && is_kernel && !queue.unsignalled && queue.ended.is_none() {
                 queue.unsignalled = true;
                 self.changes.push((packet.pid, Change::Unsignalled(packet.queue)));
             }
             // `private_segment_size` is the low half.
-            if self.scratch && is_kernel && sizes as u32 != 0 && !queue.private {
+            if self.scratch && is_kernel && sizes as u32 != 0 && !queue.private && queue.ended.is_none() {
                 queue.private = true;
                 self.changes.push((packet.pid, Change::Private(packet.queue)));
             }
@@ -380,6 +388,16 @@ impl GpuTracker {
             refused: std::mem::take(&mut self.refused),
             due: Vec::new(),
         };
+        self.is_behind = false;
+        let over = self.queues.extract_if(|_, queue| match &mut queue.ended {
+            Some(rounds) => {
+                *rounds += 1;
+                *rounds > 1 || all
+            }
+            None => false,
+        });
+        // They can be read by nobody any more.
+        missing.gone += over.map(|(_, queue)| queue.missing.len()).sum::<usize>();
         for ((pid, _), queue) in &mut self.queues {
             queue.unsignalled = false;
             queue.private = false;
@@ -390,10 +408,16 @@ impl GpuTracker {
             queue.missing.retain(|index, (behind, rounds)| {
                 *rounds += 1;
                 let waits = *rounds <= PATIENCE && !all;
-                if !waits {
+                if waits {
+                    return true;
+                }
+                // What was written to its place is known already.
+                if index.saturating_add(behind.ring_packets.into()) <= behind.index {
+                    missing.gone += 1;
+                } else {
                     due.push((*index, *behind));
                 }
-                waits
+                false
             });
             if !due.is_empty() {
                 missing.due.push((*pid, due));
@@ -415,10 +439,16 @@ impl GpuTracker {
         }
     }
 
-    /// Forgets a process that has ended. Packets that are still missing can be read by nobody any more.
+    /// Whether the rings are to be read once more before the next round: the packets that are missing may be in one that
+    /// was read before the one that went past them.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// Forgets a process that has ended, its queues with the round after the next.
     pub(crate) fn ended(&mut self, pid: u32) {
-        let ended = self.queues.extract_if(|(owner, _), _| *owner == pid);
-        self.gone += ended.map(|(_, queue)| queue.missing.len()).sum::<usize>();
+        let own = self.queues.iter_mut().filter(|((owner, _), _)| *owner == pid);
+        own.for_each(|(_, queue)| queue.ended = queue.ended.or(Some(0)));
         self.kernels.retain(|(owner, _)| *owner != pid);
         self.limits.ended(pid);
     }

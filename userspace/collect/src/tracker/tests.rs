@@ -192,6 +192,32 @@ fn packets_that_have_been_overwritten_are_gone() {
     assert!(late.iter().all(|late| matches!(late, Late::Gone)));
 }
 
+/// A program that goes from one processor to another leaves records in the rings of both, which are read one after the
+/// other.
+#[test]
+fn packets_in_a_ring_that_is_read_later_are_not_gone() {
+    let mut tracker = tracker(Vec::new());
+    take(&mut tracker, &packet(10, 0));
+    take(&mut tracker, &packet(2_000, 0));
+    assert!(tracker.is_behind(), "rings are read once more");
+    for index in 11..2_000 {
+        take(&mut tracker, &packet(index, 0));
+    }
+    assert!(round(&mut tracker, false).is_empty());
+    assert!(!tracker.is_behind());
+    // The same with the end of the process, which one ring tells before the other one tells of its packets.
+    take(&mut tracker, &packet(2_003, 0));
+    tracker.ended(std::process::id());
+    take(&mut tracker, &packet(2_001, 0));
+    assert!(round(&mut tracker, false).is_empty());
+    assert_eq!(
+        round(&mut tracker, false),
+        [Late::Gone],
+        "the one that nobody tells of"
+    );
+    assert!(tracker.queues.is_empty());
+}
+
 #[test]
 fn a_queue_that_lies_costs_little() {
     let mut tracker = tracker(Vec::new());
