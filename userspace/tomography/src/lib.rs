@@ -7,8 +7,8 @@
 //! # Model
 //!
 //! Packets of a queue with the barrier bit run one after the other. Packet *i* begins at *b*(*i*), the later of *b*(*i* - 1) +
-//! *d*(class of *i* - 1) + *gap* and *submitted*(*i*) + *latency*. Unknown are the means *d* of the classes, the gap, the latency,
-//! and how much single durations differ from their means.
+//! *d*(class of *i* - 1) + *gap* and *submitted*(*i*) + *latency*. Unknown are the means *d* of the classes, the gap, the gap
+//! behind packets with stamps, which is longer, the latency, and how much single durations differ from their means.
 //!
 //! * While a queue is not empty, begins follow each other: a *chain*. Its phase (when the present packet began) is
 //!   a linear function of the unknowns, and a random walk, because durations differ from their means.
@@ -56,8 +56,10 @@ mod column {
     pub(crate) const LATENCY: usize = 1;
     /// What a packet takes that does nothing but be processed.
     pub(crate) const BARRIER: usize = 2;
+    /// The gap behind a packet that the GPU stamped: it writes the stamps and the signal before it goes on.
+    pub(crate) const STAMPED_GAP: usize = 3;
     /// The first class's.
-    pub(crate) const CLASSES: usize = 3;
+    pub(crate) const CLASSES: usize = 4;
 }
 
 /// What a packet does.

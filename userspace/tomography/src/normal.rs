@@ -9,6 +9,7 @@ const AT_ONCE: usize = 4;
 const GAP: (f64, f64) = (4.0, 2.5);
 const LATENCY: (f64, f64) = (20.0, 60.0);
 const BARRIER: (f64, f64) = (2.0, 10.0);
+const STAMPED_GAP: (f64, f64) = (6.0, 10.0);
 
 /// Of a class: nothing but that it is no year. It keeps the equations solvable.
 const CLASS: (f64, f64) = (0.0, 20_000.0);
@@ -324,6 +325,7 @@ impl Normal {
             column::GAP => gap,
             column::LATENCY => LATENCY,
             column::BARRIER => BARRIER,
+            column::STAMPED_GAP => STAMPED_GAP,
             _ => CLASS,
         };
         let mut matrix = self.matrix.clone();
@@ -367,10 +369,11 @@ impl Normal {
         for step in &mut steps {
             *step = (step.max(0.0) * scale).sqrt();
         }
-        if let Some(step) = steps.get_mut(column::LATENCY) {
-            *step = errors
-                .get(column::LATENCY)
-                .map_or(0.0, |error| (error * scale).sqrt());
+        // No gap follows these.
+        for at in [column::LATENCY, column::STAMPED_GAP] {
+            if let Some(step) = steps.get_mut(at) {
+                *step = errors.get(at).map_or(0.0, |error| (error * scale).sqrt());
+            }
         }
         if let Some(step) = steps.get_mut(column::GAP) {
             *step = 0.0;
@@ -433,11 +436,11 @@ impl Solution {
     /// Nothing known.
     pub(crate) fn unknown(size: usize) -> Self {
         let mut solution = Self {
-            values: vec![GAP.0, LATENCY.0, BARRIER.0],
-            errors: vec![GAP.1, LATENCY.1, BARRIER.1],
-            steps: vec![0.0, LATENCY.1, BARRIER.1],
-            alone: vec![f64::INFINITY; 3],
-            stated: vec![GAP.1, LATENCY.1, BARRIER.1],
+            values: vec![GAP.0, LATENCY.0, BARRIER.0, STAMPED_GAP.0],
+            errors: vec![GAP.1, LATENCY.1, BARRIER.1, STAMPED_GAP.1],
+            steps: vec![0.0, LATENCY.1, BARRIER.1, STAMPED_GAP.1],
+            alone: vec![f64::INFINITY; column::CLASSES],
+            stated: vec![GAP.1, LATENCY.1, BARRIER.1, STAMPED_GAP.1],
         };
         solution.grow(size);
         solution
@@ -538,11 +541,12 @@ mod tests {
     fn what_is_only_seen_together_is_mixed() {
         let mut normal = Normal::new(column::CLASSES + 3);
         for at in 0..1_000 {
-            normal.add([(3, 1.0), (4, 1.0)].into_iter(), 300.0 + f64::from(at % 3), 4.0);
+            let pair = [(column::CLASSES, 1.0), (column::CLASSES + 1, 1.0)];
+            normal.add(pair.into_iter(), 300.0 + f64::from(at % 3), 4.0);
         }
         let solution = normal.solve(1.0);
-        assert_eq!(solution.told(3, 0.2), Told::Mixed);
-        assert_eq!(solution.told(4, 0.2), Told::Mixed);
-        assert_eq!(solution.told(5, 0.2), Told::Unseen);
+        assert_eq!(solution.told(column::CLASSES, 0.2), Told::Mixed);
+        assert_eq!(solution.told(column::CLASSES + 1, 0.2), Told::Mixed);
+        assert_eq!(solution.told(column::CLASSES + 2, 0.2), Told::Unseen);
     }
 }

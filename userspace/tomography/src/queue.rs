@@ -31,6 +31,9 @@ const LATE: f64 = 30.0;
 /// Standard deviations that make a queue clearly empty or not.
 const CLEARLY: f64 = 3.0;
 
+/// The difference of two stamps of a packet is known at least so well, us: a tick of the slowest clock is 40 ns.
+const STAMPS: f64 = 0.1;
+
 /// A packet that was not passed yet. Times in us since the queue's origin.
 #[derive(Debug)]
 struct Pending {
@@ -253,7 +256,7 @@ impl Queue {
                 return Link::Busy;
             }
             return clearly(
-                end + model.solution.value(column::GAP),
+                end + model.solution.value(column::STAMPED_GAP),
                 uncertainty * uncertainty + 1.0,
             );
         }
@@ -320,7 +323,8 @@ impl Queue {
             let (own, _) = model
                 .noise
                 .variance(column, model.solution.known(column).filter(|mean| *mean > 0.0));
-            let variance = own + 2.0 * uncertainty * uncertainty;
+            // The clocks' uncertainty is the same for both stamps, so little of it is in their difference.
+            let variance = own + (2.0 * uncertainty * uncertainty).min(STAMPS * STAMPS);
             model
                 .normal
                 .add([(column, 1.0)].into_iter(), end - begin, variance);
@@ -332,9 +336,11 @@ impl Queue {
         let next = self.packets.front().map_or(0.0, |next| next.submitted);
         self.chain = match (link, packet.exact, packet.column, self.chain.take()) {
             (Link::Idle, ..) => Some(Chain::at(next, Some(column::LATENCY), model.noise.latency())),
-            (Link::Busy, Some((_, end, uncertainty)), ..) => {
-                Some(Chain::at(end, Some(column::GAP), uncertainty * uncertainty + 0.1))
-            }
+            (Link::Busy, Some((_, end, uncertainty)), ..) => Some(Chain::at(
+                end,
+                Some(column::STAMPED_GAP),
+                uncertainty * uncertainty + 0.1,
+            )),
             (Link::Busy, None, Some(column), Some(mut chain)) => {
                 chain.advance([column, column::GAP], model);
                 Some(chain)
