@@ -175,12 +175,22 @@ impl Aql {
     /// Ends a kernel: ticks, log, signal, in this order.
     fn complete(&mut self, agent: &Agent, running: Running) -> BusResult<()> {
         let Running {
-            dispatch,
+            mut dispatch,
+            completes_ns,
             scratch_once,
             kernarg,
             clock,
-            ..
         } = running;
+        let queue = &self.shared.config.queue;
+        if let Some(end) = &mut dispatch.end
+            && queue.punctual
+            && completes_ns == Some(end.ns)
+        {
+            let now = agent.now();
+            if now.ns.saturating_sub(end.ns) > LATE_NS {
+                *end = now;
+            }
+        }
         self.shared.host.kernel_ended(&dispatch.kernel, kernarg);
         if let Some(end) = dispatch.end {
             if clock != 0 {
@@ -531,6 +541,8 @@ impl Aql {
     }
 }
 
+/// A kernel that is found to have ended by more than this after its time was longer: this thread had no processor.
+const LATE_NS: u64 = 5_000;
 /// The longest time between two looks at what the packet at the head waits for.
 const HEAD_LOOK_NS: u64 = 200_000;
 /// Inactive signal: the next kernel needs more scratch.

@@ -127,7 +127,8 @@ pub struct QueueConfig {
     /// The longest sleep (ns) between two looks at an idle doorbell.
     pub idle_sleep_ns: u64,
     /// Whether the processor spins for the last part of a kernel's time, so that it never sleeps longer than the kernel
-    /// takes. The log has an end as begin plus duration; without this the next packet may begin up to 40 us after that end.
+    /// takes, and logs the end when it came: a kernel takes longer if the processor was taken away. Without this an end
+    /// is begin plus duration, and the next packet may begin up to 40 us after that end, or much later on a busy machine.
     pub punctual: bool,
     /// Whether the processors' threads ask for SCHED_RR, so that spinning host threads cannot delay them.
     pub realtime: bool,
