@@ -169,6 +169,17 @@ fn scenarios(seed: u64) -> Vec<(Scenario, Asked)> {
         },
         Asked::Told(0.05),
     );
+    add(
+        Scenario {
+            name: "stamps that take time",
+            exact: 50,
+            stamps: (12.0, 2.7),
+            gap: (5.0, 3.0),
+            classes: [10.0, 60.0, 400.0].map(Duration::Fixed).to_vec(),
+            ..Scenario::default()
+        },
+        Asked::Told(0.05),
+    );
     all
 }
 

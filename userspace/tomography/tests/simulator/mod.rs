@@ -113,6 +113,8 @@ pub struct Scenario {
     pub doorbells: bool,
     /// Of so many packets one has exact times; 0 for none.
     pub exact: u64,
+    /// How much longer the gap behind such a packet is, and how well its times are known, us.
+    pub stamps: (f64, f64),
 }
 
 impl Default for Scenario {
@@ -131,6 +133,7 @@ impl Default for Scenario {
             spell: (0.0, 3.0, 60_000.0),
             doorbells: true,
             exact: 0,
+            stamps: (0.0, 0.3),
         }
     }
 }
@@ -311,7 +314,10 @@ fn seen(scenario: &Scenario, seed: u64) -> (Vec<(u64, Given)>, Truth) {
                 Order::Random => random.below(scenario.classes.len()),
                 Order::Periodic(classes) => classes[place % classes.len()],
             };
-            let gap = scenario.gap.0 + random.exponential(scenario.gap.1);
+            let is_exact = |place: usize| scenario.exact != 0 && (place as u64).is_multiple_of(scenario.exact);
+            let is_behind = place.checked_sub(1).is_some_and(is_exact);
+            let stamps = if is_behind { scenario.stamps.0 } else { 0.0 };
+            let gap = scenario.gap.0 + stamps + random.exponential(scenario.gap.1);
             let latency = scenario.latency.0 + random.exponential(scenario.latency.1);
             let begin = (end + gap).max(submitted + latency);
             if begin > stop {
@@ -324,16 +330,15 @@ fn seen(scenario: &Scenario, seed: u64) -> (Vec<(u64, Given)>, Truth) {
             truth[class].1 += duration;
             begins.push(begin);
             submissions.push(submitted);
-            let exact = scenario.exact != 0 && (place as u64).is_multiple_of(scenario.exact);
             let packet = Packet {
                 index: first + place as u64,
                 submitted: ns(submitted),
                 task: Task::Class(class as u32),
                 waits: true,
-                exact: exact.then(|| Exact {
+                exact: is_exact(place).then(|| Exact {
                     begin: ns(begin),
                     end: ns(end),
-                    uncertainty: 300,
+                    uncertainty: ns(scenario.stamps.1),
                 }),
                 ended_by: None,
             };
