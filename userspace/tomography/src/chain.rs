@@ -5,8 +5,8 @@
 //! the unknowns. So what the observation says of the unknowns can be put into the normal equations.
 
 use crate::{
-    Model,
     interval::Chance,
+    model::Model,
     noise::Score,
     normal::Solution,
     observe::{Bounds, LONGEST, Point},

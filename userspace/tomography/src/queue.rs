@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 
 use crate::{
-    Exact, Look, Model, Packet,
+    Exact, Look, Packet,
     chain::Chain,
     column,
+    model::Model,
     noise::Noise,
     normal::Solution,
     observe::{Bounds, Point, Sum},

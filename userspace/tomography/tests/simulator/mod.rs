@@ -314,7 +314,8 @@ fn seen(scenario: &Scenario, seed: u64) -> (Vec<(u64, Given)>, Truth) {
                 Order::Random => random.below(scenario.classes.len()),
                 Order::Periodic(classes) => classes[place % classes.len()],
             };
-            let is_exact = |place: usize| scenario.exact != 0 && (place as u64).is_multiple_of(scenario.exact);
+            let is_exact =
+                |place: usize| scenario.exact != 0 && (place as u64).is_multiple_of(scenario.exact);
             let is_behind = place.checked_sub(1).is_some_and(is_exact);
             let stamps = if is_behind { scenario.stamps.0 } else { 0.0 };
             let gap = scenario.gap.0 + stamps + random.exponential(scenario.gap.1);

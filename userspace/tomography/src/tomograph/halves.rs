@@ -3,7 +3,8 @@
 //! What looks say depends on means that are not known yet, so there may be several solutions of which each agrees with itself. Where
 //! two sets of looks lead to different means, these are not known, whatever the equations say.
 
-use crate::{Given, Look, Tomograph};
+use super::{Given, Tomograph};
+use crate::Look;
 
 /// Standard errors by which what comes out may differ by chance.
 const CHANCE: f64 = 2.0;

@@ -1,0 +1,469 @@
+//! The way of packets and looks through the queues, and when the equations are solved.
+
+mod halves;
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use crate::{
+    Class, Look, MOST_CLASSES, Mean, Packet, Task, Told, column,
+    doorbell::Doorbells,
+    model::Model,
+    noise::Noise,
+    normal::{Normal, Solution},
+    queue::Queue,
+};
+
+/// Nothing is told before so much time was looked at, ns: in a simulation with 1,000 looks a second, means after 200 ms were
+/// wrong by up to 44 %, and their errors did not say so.
+const SHORTEST: u64 = 1_000_000_000;
+
+/// Time constant of what is remembered, ns of the looks' time: clocks change, and with them durations.
+const MEMORY: f64 = 30e9;
+
+/// So long before its time a doorbell reads the index at the earliest, ns.
+const READ_BEFORE: u64 = 500;
+
+/// Parts of the time that is gone through again whose equations are told apart.
+const BLOCKS: u64 = 32;
+
+/// Otherwise so much time is one part, ns.
+const BLOCK: u64 = 1_000_000_000;
+
+/// How often the equations are solved, ns of the looks' time.
+const SOLVE_EVERY: u64 = 500_000_000;
+
+/// When all that was seen is gone through again with the means known by then, ns of the looks' time: first after so long,
+/// then each time after twice as long, as long as it is remembered.
+const REFINE_FIRST: u64 = 75_000_000;
+
+/// Times that it is gone through then, and at the end.
+const PASSES: usize = 2;
+const LAST_PASSES: usize = 4;
+
+/// Equations for each class that make it worth the while.
+const ENOUGH: usize = 4;
+
+/// Cells of the equations that are worked on for each us of a recording that goes on, if each shall cost about a third of a ns.
+const CELLS: f64 = 8.0;
+
+/// Packets and looks that are remembered for that, at most.
+const MOST_REMEMBERED: usize = 1 << 17;
+
+/// Estimates the mean durations of the classes of the queues of one agent.
+#[derive(Debug)]
+pub struct Tomograph {
+    /// Column of each class by the caller's number.
+    columns: HashMap<u32, usize, RandomState>,
+    /// Classes by column, from the first one's on.
+    classes: Vec<Known>,
+    core: Core,
+    /// By queue: when it was looked at last, ns, and its read index then.
+    seen: HashMap<u32, (u64, u64), RandomState>,
+    /// By queue.
+    doorbells: HashMap<u32, Doorbells, RandomState>,
+    /// All that came; `None` if that was too much to be remembered.
+    remembered: Option<Vec<Given>>,
+    /// Times of the first look, of the newest one, and of the last solution, ns.
+    began: u64,
+    now: u64,
+    solved: u64,
+    /// When the present block of time began, ns.
+    block: u64,
+    is_half: bool,
+    /// How long after the first look all is gone through again, ns.
+    refine_after: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    number: u32,
+    count: u64,
+}
+
+/// What comes in.
+#[derive(Clone, Copy, Debug)]
+enum Given {
+    Packet(u32, Packet, Option<usize>),
+    Look(u32, Look),
+    End(u32),
+}
+
+/// Queues and what is found out of them.
+#[derive(Debug)]
+struct Core {
+    queues: HashMap<u32, Queue, RandomState>,
+    model: Model,
+}
+
+impl Core {
+    fn give(&mut self, given: &Given) {
+        let Self { queues, model } = self;
+        match given {
+            Given::Packet(queue, packet, column) => {
+                queues.entry(*queue).or_default().packet(packet, *column, model);
+            }
+            Given::Look(queue, look) => queues.entry(*queue).or_default().look(look, model),
+            Given::End(queue) => {
+                if let Some(mut queue) = queues.remove(queue) {
+                    queue.flush(model);
+                }
+            }
+        }
+    }
+}
+
+impl Default for Tomograph {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tomograph {
+    /// Knows nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            columns: HashMap::default(),
+            classes: Vec::new(),
+            core: Core {
+                queues: HashMap::default(),
+                model: Model {
+                    normal: Normal::new(column::CLASSES),
+                    solution: Solution::unknown(column::CLASSES),
+                    noise: Noise::default(),
+                    is_mature: false,
+                    quiet: Vec::new(),
+                    limit: None,
+                    left: 0.0,
+                    counted: 0.0,
+                    passed: Vec::new(),
+                },
+            },
+            seen: HashMap::default(),
+            doorbells: HashMap::default(),
+            remembered: Some(Vec::new()),
+            began: 0,
+            now: 0,
+            solved: 0,
+            block: 0,
+            is_half: false,
+            refine_after: REFINE_FIRST,
+        }
+    }
+
+    /// Makes use of so many looks only that they cost less than 1 % of a processor: for a recording that goes on, while the
+    /// program runs. All packets are still followed.
+    #[must_use]
+    pub fn frugal(mut self) -> Self {
+        self.core.model.limit = Some(CELLS);
+        self
+    }
+
+    /// Takes a packet of a queue, in the order of indices.
+    pub fn packet(&mut self, queue: u32, packet: &Packet) {
+        let column = match packet.task {
+            Task::Class(number) => self.column(number),
+            Task::Nothing => Some(column::BARRIER),
+            Task::Unknown => None,
+        };
+        if let Some(class) = column
+            .and_then(|column| column.checked_sub(column::CLASSES))
+            .and_then(|class| self.classes.get_mut(class))
+        {
+            class.count += 1;
+        }
+        self.take(Given::Packet(queue, *packet, column));
+    }
+
+    /// Takes what the doorbell of the packet at `index` saw of its queue's read index, in the order of time with looks.
+    /// `time` is when the doorbell was about to ring, ns; the read index was read just before.
+    pub fn doorbell(&mut self, queue: u32, time: u64, read_index: u64, index: u64) {
+        let left = index.saturating_sub(read_index);
+        if !self.doorbells.entry(queue).or_default().ring(left) {
+            return;
+        }
+        self.look_between(
+            queue,
+            Look {
+                time,
+                read_index,
+                write_index: index,
+                before: self.seen.get(&queue).map_or(0, |(seen, _)| *seen),
+            },
+            time.saturating_sub(READ_BEFORE),
+        );
+    }
+
+    /// Takes a look at a queue, in the order of time.
+    pub fn look(&mut self, queue: u32, look: &Look) {
+        self.look_between(queue, *look, look.time);
+    }
+
+    /// A look that still saw the index at `at`, ns.
+    fn look_between(&mut self, queue: u32, mut look: Look, at: u64) {
+        if let Some((time, index)) = self.seen.get_mut(&queue) {
+            if look.read_index < *index {
+                return;
+            }
+            if look.read_index == *index {
+                *time = at.max(*time);
+                return;
+            }
+            if look.before > 0 {
+                // Looks and doorbells know of their own kind only.
+                look.before = look.before.max(*time).min(look.time);
+            }
+        }
+        self.seen.insert(queue, (at, look.read_index));
+        self.take(Given::Look(queue, look));
+        self.now = self.now.max(look.time);
+        if self.began == 0 {
+            self.began = self.now;
+            self.solved = self.now;
+        }
+        let is_due = self.now - self.began >= self.refine_after;
+        if is_due && self.remembered.is_some() {
+            let (growth, passes) = if self.core.model.limit.is_some() {
+                (4, 1)
+            } else {
+                (2, PASSES)
+            };
+            self.refine_after = self.refine_after.saturating_mul(growth);
+            self.refine(passes);
+        }
+        // A solution takes the cube of the number of classes.
+        let every = SOLVE_EVERY * (1 + self.classes.len() as u64 / 128);
+        if self.now - self.solved >= every {
+            self.solve();
+        }
+    }
+
+    /// Nothing more will come of a queue.
+    pub fn end(&mut self, queue: u32) {
+        self.seen.remove(&queue);
+        self.doorbells.remove(&queue);
+        self.take(Given::End(queue));
+    }
+
+    /// Nothing more will come: takes what was held back into account.
+    pub fn finish(&mut self) {
+        if self.remembered.is_some() {
+            self.refine(LAST_PASSES);
+        }
+        // Before looks that nothing follows are used.
+        let halves = match &self.remembered {
+            Some(remembered)
+                if !self.is_half && self.core.model.limit.is_none() && self.core.model.is_mature =>
+            {
+                Some(halves::estimates(remembered))
+            }
+            _ => None,
+        };
+        for queue in self.core.queues.values_mut() {
+            queue.flush(&mut self.core.model);
+        }
+        self.solve();
+        if let Some(halves) = halves {
+            self.core.model.solution.doubt(|column| {
+                let [one, other] = halves
+                    .each_ref()
+                    .map(|half| half.core.model.solution.mean(column));
+                halves::doubt([(one.value, one.error), (other.value, other.error)])
+            });
+        }
+        self.remembered = None;
+    }
+
+    /// Has half of the looks, and does not ask halves of its own.
+    fn half(mut self) -> Self {
+        self.is_half = true;
+        self
+    }
+
+    fn take(&mut self, given: Given) {
+        self.core.give(&given);
+        if let Some(remembered) = &mut self.remembered {
+            remembered.push(given);
+            let (most, passes) = match self.core.model.limit {
+                Some(_) => (MOST_REMEMBERED / 2, 1),
+                None => (MOST_REMEMBERED, PASSES),
+            };
+            if remembered.len() > most {
+                self.refine(passes);
+                self.remembered = None;
+            }
+        }
+    }
+
+    /// Goes through all that was seen again, with the means as they are known now: what an observation says of them depends on
+    /// what they are.
+    fn refine(&mut self, passes: usize) {
+        self.solve();
+        if self.core.model.normal.rows() < ENOUGH * (20 + self.classes.len()) {
+            return;
+        }
+        let Some(remembered) = self.remembered.take() else {
+            return;
+        };
+        for _ in 0..passes {
+            let model = &mut self.core.model;
+            model.is_mature = true;
+            model.passed.clear();
+            (model.left, model.counted) = (0.0, 0.0);
+            model.normal = Normal::new(column::CLASSES + self.classes.len());
+            self.core.queues.clear();
+            let length = (self.now.saturating_sub(self.began) / BLOCKS).max(1);
+            let mut next = 0;
+            for given in &remembered {
+                if let Given::Look(_, look) = given
+                    && look.time >= next
+                {
+                    let model = &mut self.core.model;
+                    model.normal.begin_block(&model.solution);
+                    next = look.time.saturating_add(length);
+                }
+                self.core.give(given);
+            }
+            self.solve();
+        }
+        self.remembered = Some(remembered);
+    }
+
+    /// Brings the means up to date; otherwise that is done each half second of the looks' time.
+    pub fn solve(&mut self) {
+        let elapsed = self.now.saturating_sub(self.solved) as f64;
+        let model = &mut self.core.model;
+        model.noise.settle();
+        model.solution = model.normal.solve(model.noise.scale());
+        if model.normal.is_fresh() || self.now.saturating_sub(self.block) >= BLOCK {
+            model.normal.begin_block(&model.solution);
+            self.block = self.now;
+        }
+        if self.remembered.is_none() {
+            model.normal.forget((-elapsed / MEMORY).exp());
+        }
+        self.solved = self.now;
+    }
+
+    /// What is known of a class, by the last solution.
+    #[must_use]
+    pub fn told(&self, number: u32) -> Told {
+        match self.columns.get(&number) {
+            Some(&column) => self.told_at(column),
+            None => Told::Unseen,
+        }
+    }
+
+    fn told_at(&self, column: usize) -> Told {
+        if self.now - self.began < SHORTEST {
+            return Told::Unseen;
+        }
+        self.core.model.told(column)
+    }
+
+    /// The gap between a packet's end and the begin of the next one that waits for it, by the last solution; by assumption
+    /// (4 ± 2.5 us), where nothing says more.
+    #[must_use]
+    pub fn gap(&self) -> Mean {
+        self.core.model.solution.mean(column::GAP)
+    }
+
+    /// From a submission into an empty queue to the begin, by the last solution.
+    #[must_use]
+    pub fn latency(&self) -> Mean {
+        self.core.model.solution.mean(column::LATENCY)
+    }
+
+    /// In which steps a queue's read index is reported; `None` while that is not known.
+    #[must_use]
+    pub fn step(&self, queue: u32) -> Option<u64> {
+        self.core.queues.get(&queue)?.step()
+    }
+
+    /// By how much single durations differ from their class's mean, as a fraction of it.
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        self.core.model.noise.spread()
+    }
+
+    /// All classes, in the order in which they were first seen. Those beyond [`MOST_CLASSES`] are not among them.
+    pub fn classes(&self) -> impl Iterator<Item = Class> {
+        self.classes
+            .iter()
+            .zip(column::CLASSES..)
+            .map(|(class, column)| Class {
+                number: class.number,
+                count: class.count,
+                told: self.told_at(column),
+            })
+    }
+
+    fn column(&mut self, number: u32) -> Option<usize> {
+        if let Some(&column) = self.columns.get(&number) {
+            return Some(column);
+        }
+        if self.classes.len() >= MOST_CLASSES {
+            return None;
+        }
+        let column = column::CLASSES + self.classes.len();
+        self.columns.insert(number, column);
+        self.classes.push(Known { number, count: 0 });
+        self.core.model.normal.grow(column + 1);
+        self.core.model.solution.grow(column + 1);
+        Some(column)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks that were made use of: each index with the last time before at which it was not reached.
+    fn used(tomograph: &Tomograph) -> Vec<(u64, u64, u64)> {
+        let given = tomograph.remembered.iter().flatten();
+        let looks = given.filter_map(|given| match given {
+            Given::Look(_, look) => Some((look.time, look.read_index, look.before)),
+            _ => None,
+        });
+        looks.collect()
+    }
+
+    #[test]
+    fn doorbells_and_looks_know_of_each_other() {
+        let mut tomograph = Tomograph::new();
+        let look = |time, read_index, before| Look {
+            time,
+            read_index,
+            write_index: 20,
+            before,
+        };
+        // So many are judged before one counts.
+        for time in 0..64 {
+            tomograph.doorbell(0, time, 4, 5 + time);
+            tomograph.doorbell(1, time, 2, 5 + time);
+        }
+        tomograph.look(0, &look(10_000, 4, 0));
+        tomograph.doorbell(0, 20_000, 4, 10);
+        tomograph.look(0, &look(30_000, 6, 10_000));
+        tomograph.doorbell(0, 40_000, 7, 11);
+        // Read before, written down later.
+        tomograph.doorbell(0, 41_000, 6, 12);
+        tomograph.doorbell(0, 50_000, 7, 13);
+        tomograph.look(0, &look(60_000, 7, 30_000));
+        tomograph.doorbell(0, 70_000, 9, 14);
+        tomograph.doorbell(1, 80_000, 3, 5);
+        assert_eq!(
+            used(&tomograph),
+            [
+                (10_000, 4, 0),
+                // The doorbell read the index up to half a us earlier.
+                (30_000, 6, 19_500),
+                (40_000, 7, 30_000),
+                (70_000, 9, 60_000),
+                (80_000, 3, 0),
+            ]
+        );
+    }
+}
