@@ -27,7 +27,7 @@ use crate::{
     functions::Functions,
     gpu::{Gpus, queue_id},
     json::loss,
-    json_records::Knowledge,
+    json::records::Knowledge,
     lines::line_exporters,
     observed::ObservationRecord,
     output::{OutputDir, OutputError, OutputFile},

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::{
     gpu::Gpus,
-    json_metadata::{code_object, host_function, kernel},
+    json::metadata::{code_object, host_function, kernel},
 };
 
 /// The function that registers host functions.

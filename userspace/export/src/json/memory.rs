@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     gpu::queue_id,
-    json_records::{Correlation, Handle, agent_id, kind},
+    json::records::{Correlation, Handle, agent_id, kind},
 };
 
 /// Operations of allocations, by number (`rocprofiler_memory_allocation_operation_t`).

@@ -31,6 +31,14 @@
 //!
 //! Nothing but metadata is kept in memory: records wait in a nameless file until their array's turn comes.
 
+mod counters;
+mod memory;
+mod metadata;
+pub(crate) mod records;
+mod spill;
+mod summary;
+mod symbols;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     io::{self, Write},
@@ -56,21 +64,24 @@ use crate::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, UNKNOWN_FUNCTION, group},
     gpu::Gpus,
-    json_counters::{CollectionRecord, CounterIds},
-    json_memory::{ALLOCATIONS, AllocationRecord, SCRATCH},
-    json_metadata::{agent, metadata},
-    json_records::{
-        Argument, CALL_SIZE, CallNotes, CallRecord, CopyRecord, Correlation, DIRECTIONS, DISPATCH_OPERATIONS,
-        DispatchInfo, DispatchRecord, KINDS, MarkerText, Returned, kind,
-    },
-    json_spill::Spill,
-    json_summary::Summaries,
-    json_symbols::Symbols,
     observed::ObservationRecord,
     output::{OutputDir, OutputFile},
 };
 
-pub use crate::json_metadata::traces;
+use self::{
+    counters::{CollectionRecord, CounterIds},
+    memory::{ALLOCATIONS, AllocationRecord, SCRATCH},
+    metadata::{agent, metadata},
+    records::{
+        Argument, CALL_SIZE, CallNotes, CallRecord, CopyRecord, Correlation, DIRECTIONS, DISPATCH_OPERATIONS,
+        DispatchInfo, DispatchRecord, KINDS, MarkerText, Returned, kind,
+    },
+    spill::Spill,
+    summary::Summaries,
+    symbols::Symbols,
+};
+
+pub use self::metadata::traces;
 
 const FORMAT: &str = "json";
 

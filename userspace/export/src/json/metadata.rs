@@ -15,8 +15,8 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     gpu::Gpus,
-    json_records::agent_id,
-    json_symbols::Registered,
+    json::records::agent_id,
+    json::symbols::Registered,
     node::{node_hash, node_number},
 };
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     gpu::Gpus,
-    json_records::{Correlation, DispatchInfo, Handle, agent_id},
+    json::records::{Correlation, DispatchInfo, Handle, agent_id},
 };
 
 /// Bytes of rocprofiler-sdk's `rocprofiler_dispatch_counting_service_data_t`.
