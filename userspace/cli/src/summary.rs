@@ -1,7 +1,7 @@
 //! Options about summaries.
 
 use clap::{ArgAction, Args, ValueEnum};
-use gputrace_export::summary::tables::{DomainGroup, TableOptions, Units};
+use gputrace_analysis::summary::tables::{DomainGroup, TableOptions, Units};
 use gputrace_text::terminal;
 
 use crate::args::boolean;

@@ -6,25 +6,24 @@
 //!
 //! * [`csv::CsvExporter`]: the files that rocprofv3 writes, what it cannot say of the GPU's times, and the
 //!   account of losses ([`loss`]);
-//! * [`summary::SummaryExporter`]: text for people;
-//! * [`report::ReportExporter`]: one page of HTML with pictures;
 //! * [`json::JsonExporter`]: all records in one document, in rocprofv3's shape;
-//! * [`wall_clock::WallClockExporter`]: the time by caller and callee, as text and JSON;
 //! * [`ndjson::NdjsonExporter`]: one JSON object per line, gputrace's own format;
-//! * [`diff`]: two recordings compared;
-//! * other formats live in crates of their own (`gputrace-otf2`, `gputrace-perfetto`, `gputrace-rocpd`).
+//! * [`text::TextWriter`]: one line for each event, for people;
+//! * other formats live in crates of their own (`gputrace-otf2`, `gputrace-parquet`, `gputrace-perfetto`,
+//!   `gputrace-rocpd`), and so does what says something about a recording: summary, report, wall clock, differences
+//!   (`gputrace-analysis`).
 //!
 //! What the user asked of kernels (which of them, and how they are called) is applied to the events on their
 //! way, once for all formats: [`kernels`]. So is the part of the recording that they asked to see: [`filter`]. Several captures are one [`Source`] after [`merge`].
 //!
 //! What several formats need to name and measure the GPU's work is here too: [`gpu`], [`intervals`],
-//! [`levels`].
+//! [`lengths`], [`levels`], [`moments`].
 //!
 //! Files are made through [`OutputDir`], which makes them appear whole or not at all.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;
-//! use gputrace_export::{OutputDir, csv::CsvExporter, run, summary::SummaryExporter};
+//! use gputrace_export::{OutputDir, csv::CsvExporter, json::JsonExporter, run};
 //! use gputrace_timeline::Timeline;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -32,8 +31,8 @@
 //! let report = run(
 //!     Timeline::open("app.gtcap".as_ref())?,
 //!     vec![
+//!         Box::new(JsonExporter::new(&directory, "app")?),
 //!         Box::new(CsvExporter::new(directory, "app")),
-//!         Box::new(SummaryExporter::to_stream(std::io::stderr())),
 //!     ],
 //!     &mut |_| ControlFlow::Continue(()),
 //! );
@@ -49,10 +48,8 @@
 )]
 
 pub mod classes;
-pub mod costs;
 mod counters;
 pub mod csv;
-pub mod diff;
 pub mod exporter;
 pub mod filter;
 pub mod functions;
@@ -65,22 +62,20 @@ pub mod levels;
 mod lines;
 pub mod loss;
 pub mod merge;
-mod moments;
+pub mod moments;
 pub mod ndjson;
 pub mod node;
-mod observed;
+pub mod observed;
 pub mod output;
 mod prefetch;
 mod run;
 mod shared;
-pub mod summary;
 mod sums;
 #[cfg(any(test, feature = "synthetic"))]
 pub mod synthetic;
 #[cfg(any(test, feature = "synthetic"))]
 pub mod testing;
 pub mod text;
-pub mod wall_clock;
 mod writer_thread;
 
 pub use exporter::{ExportError, Exporter, Output};
@@ -91,5 +86,4 @@ pub use output::{FileOwner, OutputDir, OutputError, OutputFile, Staging, abandon
 pub use prefetch::Prefetch;
 pub use run::{Progress, Report, Source, Stages, run, run_with};
 pub use shared::SharedText;
-pub use summary::report;
 pub use writer_thread::WriterThread;

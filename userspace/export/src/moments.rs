@@ -2,16 +2,21 @@
 
 /// Durations of one name, ns.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Moments {
-    pub(crate) calls: u64,
-    pub(crate) total: u128,
+pub struct Moments {
+    /// How many.
+    pub calls: u64,
+    /// Their sum.
+    pub total: u128,
     squares: f64,
-    pub(crate) min: u64,
-    pub(crate) max: u64,
+    /// The shortest; 0 without any.
+    pub min: u64,
+    /// The longest; 0 without any.
+    pub max: u64,
 }
 
 impl Moments {
-    pub(crate) fn add(&mut self, ns: u64) {
+    /// Adds a duration, ns.
+    pub fn add(&mut self, ns: u64) {
         self.min = if self.calls == 0 { ns } else { self.min.min(ns) };
         self.max = self.max.max(ns);
         self.calls += 1;
@@ -19,7 +24,8 @@ impl Moments {
         self.squares += (ns as f64).powi(2);
     }
 
-    pub(crate) fn merge(&mut self, other: &Self) {
+    /// Adds those of another one.
+    pub fn merge(&mut self, other: &Self) {
         self.min = if self.calls == 0 {
             other.min
         } else {
@@ -32,21 +38,26 @@ impl Moments {
     }
 
     /// The sum of the squares, ns².
-    pub(crate) fn squares(&self) -> f64 {
+    #[must_use]
+    pub fn squares(&self) -> f64 {
         self.squares
     }
 
-    pub(crate) fn average(&self) -> f64 {
+    /// Their mean, ns; 0 without any.
+    #[must_use]
+    pub fn average(&self) -> f64 {
         self.total as f64 / (self.calls.max(1)) as f64
     }
 
     /// Of a sample, as rocprofv3 computes it; 0 for a single one.
-    pub(crate) fn deviation(&self) -> f64 {
+    #[must_use]
+    pub fn deviation(&self) -> f64 {
         self.variance().sqrt()
     }
 
     /// The square of [`Moments::deviation`], ns².
-    pub(crate) fn variance(&self) -> f64 {
+    #[must_use]
+    pub fn variance(&self) -> f64 {
         if self.calls < 2 {
             return 0.0;
         }
@@ -57,7 +68,8 @@ impl Moments {
 }
 
 /// What rocprofv3 calls a group of domains (see [`crate::functions::group`]) in its statistics.
-pub(crate) fn domain(group: &str) -> String {
+#[must_use]
+pub fn domain(group: &str) -> String {
     match group {
         "kernel" => "KERNEL_DISPATCH".to_owned(),
         _ => group.to_uppercase(),

@@ -9,7 +9,8 @@ use serde::{Serialize, Serializer};
 
 /// The domain of an observation that statistics count as rocprofv3's do: allocations that HSA was asked for, and scratch
 /// memory. What HIP was asked for is no domain of rocprofv3's, and reaches HSA if it takes memory.
-pub(crate) fn memory_domain(one: &Observation) -> Option<Domain> {
+#[must_use]
+pub fn memory_domain(one: &Observation) -> Option<Domain> {
     Domain::from_id(one.domain)
         .filter(|domain| matches!(domain, Domain::MemoryAllocation | Domain::ScratchMemory))
 }

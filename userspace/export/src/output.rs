@@ -306,7 +306,8 @@ impl OutputDir {
 
     /// The first bytes, `most` at most, of the file called `name`; `None` if there is none that can be read. Links are not
     /// followed.
-    pub(crate) fn head(&self, name: &str, most: u64) -> Option<Vec<u8>> {
+    #[must_use]
+    pub fn head(&self, name: &str, most: u64) -> Option<Vec<u8>> {
         // What is no file after all must not be waited for.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&*self.descriptor, name, flags, Mode::empty()).ok()?;

@@ -5,12 +5,12 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
+use gputrace_analysis::summary::tables::{TableOptions, TablesExporter, Units};
 use gputrace_export::{
     Exporter, OutputDir,
     csv::{CsvExporter, CsvOptions},
     json::JsonExporter,
     ndjson::NdjsonWriter,
-    summary::tables::{TableOptions, TablesExporter, Units},
     synthetic::{self, CLASSES, dispatch, estimated},
 };
 use gputrace_timeline::event::Event;

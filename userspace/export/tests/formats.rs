@@ -14,6 +14,7 @@ use std::{
 };
 
 use gputrace_abi::{domain::Domain, record::task_op};
+use gputrace_analysis::summary::SummaryExporter;
 use gputrace_capture::{
     CaptureReader,
     ledger::{Ledger, LedgerRow},
@@ -26,7 +27,6 @@ use gputrace_export::{
     ExportError, Exporter, Output, OutputDir, Report,
     csv::{CsvExporter, CsvOptions},
     run,
-    summary::SummaryExporter,
 };
 use gputrace_timeline::{
     Timeline,

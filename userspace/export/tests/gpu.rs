@@ -11,13 +11,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gputrace_analysis::summary::{
+    SummaryExporter,
+    tables::{DomainGroup, TableOptions, TablesExporter, Units},
+};
 use gputrace_export::{
     Exporter, OutputDir,
     csv::{CsvExporter, CsvOptions},
-    summary::{
-        SummaryExporter,
-        tables::{DomainGroup, TableOptions, TablesExporter, Units},
-    },
     synthetic::events,
 };
 use gputrace_timeline::event::Event;

@@ -3,7 +3,8 @@
 use std::{ffi::OsString, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use gputrace_abi::domain::Domain;
-use gputrace_export::{FilterOptions, KernelOptions, Progress, summary::tables::TableOptions};
+use gputrace_analysis::summary::tables::TableOptions;
+use gputrace_export::{FilterOptions, KernelOptions, Progress};
 use gputrace_loader::{attach::Scope, calls::BackendChoice, ioctls::Place};
 use gputrace_perfetto::GpuGrouping;
 use regex::Regex;

@@ -11,6 +11,7 @@
 //! * [`Page`] is text of many lines for people. It grows by lines that are escaped;
 //! * [`terminal`] has the functions that write to standard output and standard error. Clippy refuses others
 //!   (`clippy.toml`);
+//! * [`tables`] has numbers with units and tables for people, in lines that are escaped;
 //! * [`json`] writes JSON with the exact text in which no character acts on a terminal.
 //!
 //! Formats that are read by programs alone (protobuf, SQLite, OTF2, captures) keep the exact text.
@@ -36,6 +37,7 @@
 pub mod json;
 mod line;
 mod outside;
+pub mod tables;
 pub mod terminal;
 
 pub use line::{Line, Page};

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Result;
 use clap::Args;
-use gputrace_export::diff::{Difference, Side, SideExporter};
+use gputrace_analysis::diff::{Difference, Side, SideExporter};
 use gputrace_text::terminal;
 
 use super::{FilterArgs, complaints, pass, tell_left_out};

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
+use gputrace_analysis::report::ReportExporter;
 use gputrace_capture::{CaptureReader, ReadError};
-use gputrace_export::{OutputDir, OutputError, report::ReportExporter};
+use gputrace_export::{OutputDir, OutputError};
 use gputrace_files::own;
 use gputrace_session::User;
 

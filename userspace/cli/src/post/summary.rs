@@ -4,13 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use gputrace_export::{
-    Exporter, SharedText,
-    summary::{
-        SummaryExporter,
-        tables::{DomainGroup, TableOptions, TablesExporter, Units},
-    },
+use gputrace_analysis::summary::{
+    SummaryExporter,
+    tables::{DomainGroup, TableOptions, TablesExporter, Units},
 };
+use gputrace_export::{Exporter, SharedText};
 use gputrace_text::terminal;
 
 use super::{FilterArgs, complaints, pass};

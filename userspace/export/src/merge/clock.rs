@@ -4,7 +4,7 @@ use std::fmt;
 
 use gputrace_capture::meta::{ClockSnapshot, Recording};
 
-use crate::summary::text::duration;
+use gputrace_text::tables::duration;
 
 /// Captures of older versions do not name their boot: it is taken for the same if the host's name is and the time of
 /// day at boot differs by less than this, ns. NTP moves that by seconds at most; a reboot takes longer.

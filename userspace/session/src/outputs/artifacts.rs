@@ -2,7 +2,8 @@
 //! the old one if that is asked for.
 
 use gputrace_abi::domain::Domain;
-use gputrace_export::{OutputDir, OutputError, report};
+use gputrace_analysis::report;
+use gputrace_export::{OutputDir, OutputError};
 
 use super::formats::Format;
 
@@ -90,7 +91,8 @@ pub(crate) fn remove(
 mod tests {
     use std::fs;
 
-    use gputrace_export::{synthetic, testing::names, wall_clock::WallClockExporter};
+    use gputrace_analysis::wall_clock::WallClockExporter;
+    use gputrace_export::{synthetic, testing::names};
 
     use super::*;
     use crate::request::Formats;

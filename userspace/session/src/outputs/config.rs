@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use gputrace_export::{kernels::KernelNames, summary::tables::DomainGroup};
+use gputrace_analysis::summary::tables::DomainGroup;
+use gputrace_export::kernels::KernelNames;
 use gputrace_perfetto::GpuGrouping;
 use serde_json::{Map, Value, json};
 
@@ -54,7 +55,8 @@ pub fn output_config(formats: &Formats, directory: &Path, name: &str) -> Map<Str
 
 #[cfg(test)]
 mod tests {
-    use gputrace_export::{kernels::KernelOptions, summary::tables::TableOptions};
+    use gputrace_analysis::summary::tables::TableOptions;
+    use gputrace_export::kernels::KernelOptions;
 
     use super::*;
 

@@ -13,15 +13,14 @@ use std::{
     path::Path,
 };
 
+use gputrace_analysis::{
+    costs::CostExporter,
+    summary::{SummaryExporter, tables::TablesExporter},
+    wall_clock::WallClockExporter,
+};
 use gputrace_export::{
     ExportError, Exporter, Filter, Output, OutputDir, OutputError, Prefetch, Progress, Report, SharedText,
-    Source, Stages,
-    costs::CostExporter,
-    ndjson::NdjsonWriter,
-    run_with,
-    summary::{SummaryExporter, tables::TablesExporter},
-    text::TextWriter,
-    wall_clock::WallClockExporter,
+    Source, Stages, ndjson::NdjsonWriter, run_with, text::TextWriter,
 };
 use gputrace_text::terminal;
 use gputrace_timeline::Timeline;

@@ -12,8 +12,8 @@ use std::{
 };
 
 use gputrace_abi::{cookie::Cookie, counters::CallRate, domain::Domain};
+use gputrace_analysis::costs;
 use gputrace_capture::meta::Function;
-use gputrace_export::costs;
 use gputrace_loader::{
     ProbeError,
     attach::{Failure, Point, Scope},

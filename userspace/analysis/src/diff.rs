@@ -12,19 +12,17 @@ use std::{
 };
 
 use gputrace_abi::domain::Domain;
+use gputrace_text::tables::{Align, duration, table, with_error};
 use gputrace_text::{Page, json, outside};
 use gputrace_timeline::event::{CallEnd, Event};
 use serde::Serialize;
 
-use crate::{
+use crate::summary::stats::Durations;
+use gputrace_export::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, group},
     gpu::Gpus,
     lengths::{Length, Sum},
-    summary::{
-        stats::Durations,
-        text::{Align, duration, table, with_error},
-    },
 };
 
 /// Standard errors within which a change is none.
@@ -448,7 +446,7 @@ fn cells_of(row: &Row) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{START, dispatch, estimated, events};
+    use gputrace_export::synthetic::{START, dispatch, estimated, events};
 
     fn side(change: impl Fn(Event) -> Option<Event>) -> Side {
         let mut side = Side::default();

@@ -18,10 +18,10 @@ use gputrace_text::{json, outside};
 use gputrace_timeline::event::Event;
 use sha2::{Digest as _, Sha256};
 
-use crate::{
+use crate::summary::Summary;
+use gputrace_export::{
     exporter::{ExportError, Exporter, Output},
     output::{OutputDir, OutputError, OutputFile},
-    summary::Summary,
 };
 use lanes::Overview;
 use memory::MemoryUse;

@@ -13,7 +13,7 @@ use super::{
     lanes::{Lane, Overview, Place, kind},
     memory::MemoryUse,
 };
-use crate::functions::group_title;
+use gputrace_export::functions::group_title;
 
 /// Longest text that is shown of a name.
 const LONGEST: usize = 400;
@@ -449,7 +449,7 @@ fn short(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{estimated, events};
+    use gputrace_export::synthetic::{estimated, events};
     use gputrace_timeline::event::Event;
 
     #[test]

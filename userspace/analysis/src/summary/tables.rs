@@ -10,6 +10,7 @@ use std::{
 };
 
 use gputrace_abi::domain::Domain;
+use gputrace_text::tables::{clipped, fit};
 use gputrace_text::{Page, outside};
 use gputrace_timeline::{
     event::{CallEnd, Event},
@@ -17,12 +18,8 @@ use gputrace_timeline::{
 };
 use regex::Regex;
 
-use super::{
-    LISTED_NOTICES,
-    stats::Durations,
-    text::{clipped, fit},
-};
-use crate::{
+use super::{LISTED_NOTICES, stats::Durations};
+use gputrace_export::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, group},
     gpu::Gpus,
@@ -168,7 +165,7 @@ pub struct Tables {
     options: TableOptions,
     functions: Functions,
     gpus: Gpus,
-    /// By group, see [`crate::functions::group`].
+    /// By group, see [`gputrace_export::functions::group`].
     domains: BTreeMap<&'static str, DomainUse>,
     notices: Vec<String>,
 }

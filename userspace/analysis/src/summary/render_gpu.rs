@@ -5,18 +5,20 @@ use std::{
     fmt::{self, Write},
 };
 
-use gputrace_text::Page;
+use gputrace_text::{
+    Page,
+    tables::{
+        Align::{self, Left, Right},
+        bytes, count, duration, table, with_error, with_range,
+    },
+};
 
 use super::{
     Summary,
     gpu::{BEST_FIRST, GpuUse, Qualities, WorkUse},
     stats::Durations,
-    text::{
-        Align::{self, Left, Right},
-        bytes, count, duration, table, with_error, with_range,
-    },
 };
-use crate::{gpu::queue_id, lengths::Sum};
+use gputrace_export::{gpu::queue_id, lengths::Sum};
 
 /// Kernels and queues that are listed: those with most time or work.
 const LISTED: usize = 20;
@@ -446,7 +448,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::synthetic::{START, dispatch, estimated, events, submitted};
+    use gputrace_export::synthetic::{START, dispatch, estimated, events, submitted};
 
     /// The first line that begins with `begin`, but for spaces; empty if there is none.
     fn line<'a>(text: &'a str, begin: &str) -> &'a str {

@@ -10,7 +10,7 @@ use gputrace_capture::counter::Counter;
 use gputrace_text::Page;
 use gputrace_timeline::event::CounterSample;
 
-use super::text::{
+use gputrace_text::tables::{
     Align::{Left, Right},
     count, table,
 };

@@ -5,12 +5,13 @@ use std::{
     fmt::{self, Write},
 };
 
-use gputrace_text::{Line, Page};
+use crate::{Line, Page};
 
 const UNITS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
 
 /// A duration given in ns, with a unit that leaves one to three digits before the point, e.g. `1.23 ms`.
-pub(crate) fn duration(ns: f64) -> String {
+#[must_use]
+pub fn duration(ns: f64) -> String {
     let (value, unit) = UNITS
         .iter()
         // What would be rounded up to 1000 of a unit is shown as 1 of the next.
@@ -27,7 +28,8 @@ pub(crate) fn duration(ns: f64) -> String {
 
 /// As [`duration`], with a standard error in the same unit: `10.4 us +-0.3`. Neither has digits that the error does not
 /// leave; without an error it is the duration alone. The error of what is to be shown as 0 is in the error's own unit.
-pub(crate) fn with_error(ns: f64, error: f64) -> String {
+#[must_use]
+pub fn with_error(ns: f64, error: f64) -> String {
     if error <= 0.0 || !error.is_finite() {
         return duration(ns);
     }
@@ -58,7 +60,8 @@ pub(crate) fn with_error(ns: f64, error: f64) -> String {
 }
 
 /// `0.4 (0.3-0.9)`, or one number where the range says nothing else.
-pub(crate) fn with_range(value: f64, (least, most): (f64, f64), decimals: usize) -> String {
+#[must_use]
+pub fn with_range(value: f64, (least, most): (f64, f64), decimals: usize) -> String {
     let [shown, least, most] = [value, least, most].map(|number| format!("{number:.decimals$}"));
     if least == shown && most == shown {
         shown
@@ -68,7 +71,8 @@ pub(crate) fn with_range(value: f64, (least, most): (f64, f64), decimals: usize)
 }
 
 /// A number of bytes with a decimal unit, e.g. `1.05 MB`.
-pub(crate) fn bytes(count: u64) -> String {
+#[must_use]
+pub fn bytes(count: u64) -> String {
     const UNITS: [(f64, &str); 4] = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     let count = count as f64;
     match UNITS.iter().find(|(size, _)| count >= size * 0.9995) {
@@ -79,8 +83,10 @@ pub(crate) fn bytes(count: u64) -> String {
 
 /// How a column is aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
+    /// At its left edge: names.
     Left,
+    /// At its right edge: numbers.
     Right,
 }
 
@@ -89,12 +95,7 @@ const SHORTEST_NAME: usize = 32;
 
 /// Makes the widest of the columns `names` narrower, so that a line of all `widths` and `between` characters fits into
 /// `columns`, as far as names stay readable.
-pub(crate) fn fit(
-    widths: &mut [usize],
-    names: impl Fn(usize) -> bool,
-    between: usize,
-    columns: Option<usize>,
-) {
+pub fn fit(widths: &mut [usize], names: impl Fn(usize) -> bool, between: usize, columns: Option<usize>) {
     let all = widths.iter().sum::<usize>() + between;
     let excess = columns.map_or(0, |columns| all.saturating_sub(columns));
     let own = widths.iter_mut().enumerate().filter(|(column, _)| names(*column));
@@ -105,7 +106,8 @@ pub(crate) fn fit(
 
 /// `text`, or as much of its beginning and its end as fits into `width` characters: what tells the names of kernels apart
 /// is at both.
-pub(crate) fn clipped(text: &str, width: usize) -> Cow<'_, str> {
+#[must_use]
+pub fn clipped(text: &str, width: usize) -> Cow<'_, str> {
     let length = text.chars().count();
     if length <= width || width == 0 {
         return Cow::Borrowed(text);
@@ -123,7 +125,10 @@ pub(crate) fn clipped(text: &str, width: usize) -> Cow<'_, str> {
 
 /// Rows of cells, each column as wide as its widest cell. The first row is the heading. Names are clipped where lines would
 /// be longer than the page allows.
-pub(crate) fn table(out: &mut Page<impl Write>, align: &[Align], rows: &[Vec<String>]) -> fmt::Result {
+///
+/// # Errors
+/// If `out` refuses the text.
+pub fn table(out: &mut Page<impl Write>, align: &[Align], rows: &[Vec<String>]) -> fmt::Result {
     let escaped = |row: &Vec<String>| row.iter().map(Line::from).collect();
     let rows: Vec<Vec<Line>> = rows.iter().map(escaped).collect();
     let width = |column: usize| {
@@ -155,7 +160,8 @@ pub(crate) fn table(out: &mut Page<impl Write>, align: &[Align], rows: &[Vec<Str
 }
 
 /// `1 call`, `2 calls`.
-pub(crate) fn count(number: u64, one: &str) -> String {
+#[must_use]
+pub fn count(number: u64, one: &str) -> String {
     if number == 1 {
         format!("1 {one}")
     } else {

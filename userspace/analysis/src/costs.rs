@@ -8,9 +8,9 @@ use gputrace_capture::meta::ProbeCost;
 use gputrace_files::kernel;
 use gputrace_timeline::event::{Call, Event, FunctionInfo};
 
-use crate::{
+use gputrace_export::{
+    SharedText,
     exporter::{ExportError, Exporter, Output},
-    shared::SharedText,
 };
 
 /// From this part of the threads' time on, it is told.

@@ -12,7 +12,7 @@ use gputrace_timeline::{
     observation::{Observation, RUNNABLE, Whose},
 };
 
-use super::text::{
+use gputrace_text::tables::{
     Align::{Left, Right},
     count, duration, table,
 };

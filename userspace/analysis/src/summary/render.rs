@@ -10,17 +10,17 @@ use gputrace_capture::{
     ledger::{Ledger, LedgerRow, Looks},
     meta::{EndReason, Mode},
 };
-use gputrace_text::Page;
-use gputrace_timeline::event::CallEnd;
-
-use super::{
-    Durations, Summary, render_gpu,
-    text::{
+use gputrace_text::{
+    Page,
+    tables::{
         Align::{Left, Right},
         count, duration, table,
     },
 };
-use crate::{functions::group_title, loss};
+use gputrace_timeline::event::CallEnd;
+
+use super::{Durations, Summary, render_gpu};
+use gputrace_export::{functions::group_title, loss};
 
 /// Processes that are listed: those with the most calls.
 const LISTED_PROCESSES: usize = 20;

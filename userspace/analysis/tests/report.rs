@@ -12,7 +12,8 @@ use std::{
 };
 
 use gputrace_abi::domain::Domain;
-use gputrace_export::{Exporter, OutputDir, report::ReportExporter, synthetic};
+use gputrace_analysis::report::ReportExporter;
+use gputrace_export::{Exporter, OutputDir, synthetic};
 use gputrace_timeline::{
     event::Event,
     observation::{FieldValue, Observation, ObservedField, Whose},

@@ -6,10 +6,10 @@
 use std::{fs, path::Path};
 
 use gputrace_abi::domain::Domain;
+use gputrace_analysis::summary::tables::{DomainGroup, TableOptions, Tables};
 use gputrace_export::{
     Exporter, OutputDir,
     csv::{CsvExporter, CsvOptions},
-    summary::tables::{DomainGroup, TableOptions, Tables},
     testing::names,
 };
 use gputrace_timeline::{

@@ -3,7 +3,7 @@
 use gputrace_timeline::gpu::{GpuTime, Quality};
 
 use super::stats::Durations;
-use crate::{intervals::Intervals, lengths::Length};
+use gputrace_export::{intervals::Intervals, lengths::Length};
 
 /// Intervals that are kept open for what comes late.
 const OPEN_INTERVALS: usize = 1 << 14;
@@ -239,7 +239,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::synthetic::{between, estimated, exact, submitted};
+    use gputrace_export::synthetic::{between, estimated, exact, submitted};
 
     fn busy(times: &[GpuTime]) -> Busy {
         let mut busy = Busy::default();

@@ -11,7 +11,7 @@ use gputrace_timeline::{
     gpu::{Copy, Direction, GpuTime, Quality},
 };
 
-use crate::{
+use gputrace_export::{
     functions::Functions,
     gpu::{Gpus, copy_node, queue_id},
 };
@@ -274,7 +274,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::synthetic::events;
+    use gputrace_export::synthetic::events;
 
     #[test]
     fn rows_are_queues_copies_and_threads() {

@@ -22,7 +22,7 @@ use gputrace_abi::domain::Domain;
 use gputrace_capture::ledger::Ledger;
 use gputrace_timeline::event::{Call, CallEnd, Event, RangeKind};
 
-use crate::{
+use gputrace_export::{
     exporter::{ExportError, Exporter, Output},
     functions::Functions,
     output::OutputDir,
@@ -32,7 +32,7 @@ use tree::{Stats, Thread, Tree};
 /// One row of a report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The function, or [`crate::functions::UNKNOWN_FUNCTION`].
+    /// The function, or [`gputrace_export::functions::UNKNOWN_FUNCTION`].
     pub label: String,
     /// Calls around it in the report.
     pub depth: usize,

@@ -17,10 +17,10 @@ use super::{
     busy::{Busy, Reach},
     stats::Durations,
 };
-use crate::{
+use gputrace_export::levels::Levels;
+use gputrace_export::{
     gpu::{Gpus, in_flight},
     lengths::{Classes, Length, Sum},
-    levels::Levels,
 };
 
 /// Unfinished work that is listed one by one, if there is not more of it.
@@ -414,7 +414,7 @@ impl GpuUse {
             .or_default()
             .add(&copy.time, copy.bytes);
         if copy.time.unfinished {
-            let node = crate::gpu::copy_node(copy);
+            let node = gputrace_export::gpu::copy_node(copy);
             let work = Unfinished {
                 name: copy.direction.name().to_owned(),
                 origin: copy.origin,

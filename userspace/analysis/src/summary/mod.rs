@@ -13,7 +13,6 @@ mod render_gpu;
 pub mod report;
 pub(crate) mod stats;
 pub mod tables;
-pub mod text;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -31,7 +30,7 @@ use gputrace_timeline::{
     event::{Call, CallEnd, Event},
 };
 
-use crate::{
+use gputrace_export::{
     exporter::{ExportError, Exporter, Output},
     functions::{Functions, group},
     output::OutputFile,
@@ -49,7 +48,7 @@ const LISTED_NOTICES: usize = 20;
 pub struct Summary {
     recording: Recording,
     functions: Functions,
-    /// Per group (see [`crate::functions::group`]) and function name.
+    /// Per group (see [`gputrace_export::functions::group`]) and function name.
     groups: BTreeMap<&'static str, HashMap<String, Durations>>,
     processes: BTreeMap<u32, ProcessUse>,
     /// The unfinished calls open longest, longest first.

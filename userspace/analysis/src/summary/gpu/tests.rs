@@ -1,7 +1,7 @@
 use gputrace_timeline::{gpu::QueueInfo, synthetic::call};
 
 use super::*;
-use crate::synthetic::{START, dispatch, exact, submitted};
+use gputrace_export::synthetic::{START, dispatch, exact, submitted};
 
 fn used(spans: &[(u64, u64)]) -> GpuUse {
     let mut gpu = GpuUse::default();
