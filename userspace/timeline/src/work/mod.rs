@@ -18,8 +18,10 @@
 //! Besides the metadata, at most [`MAX_HELD`] records wait for their time, and at most [`MAX_OPEN`] packets
 //! and copies for being better known. With more, the oldest are given out with what is known of them.
 
+mod arrivals;
 mod completions;
 mod copies;
+mod departures;
 mod evidence;
 mod gaps;
 mod kernels;
@@ -38,7 +40,7 @@ mod slots;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use foldhash::fast::RandomState;
-use gputrace_abi::gpu::{self, QueueState, packet_flags, queue_reason};
+use gputrace_abi::gpu;
 use gputrace_capture::gpu::CodeObject;
 use gputrace_kfd::clock::Unresolved;
 
@@ -47,10 +49,9 @@ use self::{
     evidence::{Evidence, Exact},
     kernels::Kernels,
     knowledge::{Collected, Knowledge, Losses},
-    means::{Key, Means},
-    packet::{Aql, Kind},
+    means::Means,
     place::Placed,
-    queue::{Inserted, LAST_LOOK, Queue, Settle, Settled},
+    queue::{LAST_LOOK, Queue, Settle},
     records::{Due, Records},
     scratch::{Followed, Scratch},
     signal::{Signal, Use, User},
@@ -59,11 +60,7 @@ pub(crate) use self::{
     records::{Item, KfdQueue, Ring},
     scout::Scout,
 };
-use crate::{
-    before::OldQueues,
-    event::Event,
-    gpu::{Dispatch, GpuTime, Origin, QueueInfo},
-};
+use crate::{before::OldQueues, event::Event, gpu::Dispatch};
 
 /// How late in the capture a record may stand, ns: the recorder's rounds are up to 100 ms apart, and it
 /// waits for two before it reads a packet itself.
@@ -319,104 +316,6 @@ impl Work {
         self.queues.get_mut(number as usize)
     }
 
-    /// The queue that a packet went to; a new one if there is none, or another has taken its place.
-    fn queue_of(&mut self, packet: &gpu::Packet, events: &mut VecDeque<Event>) -> u32 {
-        let process = self.processes.entry(packet.pid).or_default();
-        let key = (packet.queue, packet.queue_id);
-        if let Some(number) = process.queues.get(&key)
-            && let Some(queue) = self.queues.get(*number as usize)
-            && queue.retired.is_none_or(|retired| packet.time <= retired)
-        {
-            return *number;
-        }
-        let number = self.queues.len() as u32;
-        process.queues.insert(key, number);
-        let of_driver = process.rings.get(&packet.ring).copied();
-        let replaced = process.current.insert(packet.queue, number);
-        let reuses = !process.addresses.insert(packet.queue);
-        if let Some(replaced) = replaced.and_then(|number| self.queues.get_mut(number as usize)) {
-            replaced.retired.get_or_insert(packet.time);
-        }
-        self.changed.extend(replaced);
-        let known = self
-            .knowledge
-            .queue(packet.pid, packet.queue, packet.queue_id, packet.time);
-        let of_driver = of_driver.map(|queue| (queue.id, self.knowledge.node_of_gpu(queue.gpu_id)));
-        let lost = self.knowledge.losses(0, packet.time) > Losses::None;
-        // What comes first may be among what was lost.
-        let from_first = lost || is_from_first(packet);
-        let info = QueueInfo {
-            number,
-            pid: packet.pid,
-            id: packet.queue_id,
-            node_id: known
-                .and_then(|known| known.node_id)
-                .or(of_driver.and_then(|(_, node)| node)),
-            packets: packet.ring_packets,
-            kfd_id: of_driver.map(|(id, _)| id),
-            is_older: !from_first,
-        };
-        let mut queue = Queue::new(info, packet.time, reuses);
-        queue.from_first = from_first;
-        self.queues.push(queue);
-        events.push_back(Event::Queue(info));
-        number
-    }
-
-    /// The last queue with packets at an address counts.
-    fn ring(&mut self, ring: &Ring) {
-        let process = self.processes.entry(ring.pid).or_default();
-        process.rings.insert(ring.address, ring.queue);
-    }
-
-    fn packet(&mut self, packet: &gpu::Packet, events: &mut VecDeque<Event>) {
-        let number = self.queue_of(packet, events);
-        let Some(queue) = self.queues.get_mut(number as usize) else {
-            return;
-        };
-        self.changed.insert(number);
-        // Another thread's doorbell for a later packet may have rung before that of the first.
-        queue.from_first |= is_from_first(packet);
-        let origin = Origin {
-            pid: packet.pid,
-            tid: packet.tid,
-            time: packet.time,
-            innermost: packet.innermost,
-            outermost: packet.outermost,
-            stream: (packet.flags & packet_flags::STREAM != 0).then_some(packet.stream),
-            deferred: false,
-            range: None,
-            external: None,
-        };
-        let losses = self.knowledge.losses(packet.time, packet.time) > Losses::None;
-        let inserted = queue.insert(packet, origin, losses);
-        queue.sample(packet.read_index, packet.time, 0);
-        // Those with signals have exact times, or none for good reasons.
-        if Aql(packet.packet).signal() == 0 {
-            self.means.doorbell(&queue.info, packet);
-        }
-        if inserted == Inserted::Known {
-            self.duplicates += 1;
-            return;
-        }
-        self.packets += 1;
-        let Some(slot) = queue.slot_mut(packet.index) else {
-            return;
-        };
-        if slot.kind != Kind::Other {
-            self.dispatches += 1;
-            slot.dispatch = self.dispatches;
-        }
-        let signal = slot.aql.signal();
-        let user = User::Packet {
-            queue: number,
-            index: packet.index,
-        };
-        if signal != 0 {
-            self.use_signal(packet.pid, signal, user, packet.time, events);
-        }
-    }
-
     fn use_signal(&mut self, pid: u32, address: u64, user: User, time: u64, events: &mut VecDeque<Event>) {
         let process = self.processes.entry(pid).or_default();
         if process.signals.len() >= MAX_SIGNALS {
@@ -440,33 +339,6 @@ impl Work {
             self.close(user, events);
         }
         self.over = over;
-    }
-
-    fn queue_state(&mut self, state: &QueueState, events: &mut VecDeque<Event>) {
-        let Some(process) = self.processes.get_mut(&state.pid) else {
-            return;
-        };
-        let Some(&number) = process.current.get(&state.queue) else {
-            return;
-        };
-        let is_end = state.reason == queue_reason::DESTROY;
-        if is_end {
-            process.current.remove(&state.queue);
-            self.scratch.queue_ended(number, state.time, events);
-        }
-        let Some(queue) = self.queue_mut(number) else {
-            return;
-        };
-        if is_end {
-            queue.sample(state.read_index, state.time, state.looked);
-            queue.retired.get_or_insert(state.time);
-        } else {
-            if queue.look(state.read_index, state.time, state.looked) {
-                let info = queue.info;
-                self.means.look(&info, state);
-            }
-        }
-        self.changed.insert(number);
     }
 
     /// What has changed in the scratch memory of a queue.
@@ -578,120 +450,4 @@ impl Work {
             signal.uses.retain(|used| used.user != user);
         }
     }
-
-    fn settle(&mut self, number: u32, how: Settle, events: &mut VecDeque<Event>) {
-        let mut settled = Vec::new();
-        let now = self.latest;
-        let Some(queue) = self.queue_mut(number) else {
-            return;
-        };
-        queue.settle(now, how, &mut settled);
-        let info = queue.info;
-        self.packets -= settled.len();
-        let times = self.times(&info, &settled, events);
-        for (settled, (kernel, time)) in settled.into_iter().zip(times) {
-            let Settled {
-                index, silent, slot, ..
-            } = settled;
-            let signal = slot.aql.signal();
-            if slot.open {
-                self.forget_use(slot.origin.pid, signal, User::Packet { queue: number, index });
-            }
-            if slot.dispatch == 0 {
-                continue;
-            }
-            let (mut origin, aql) = (slot.origin, slot.aql);
-            // Another thread's or call's doorbell may be among what was lost.
-            if silent.is_some_and(|(from, to)| self.knowledge.losses(from, to) > Losses::None) {
-                origin = Origin {
-                    pid: origin.pid,
-                    time: origin.time,
-                    ..Origin::default()
-                };
-            }
-            let kernel_object = aql.kernel_object();
-            let dispatch = Dispatch {
-                id: slot.dispatch,
-                origin,
-                queue: number,
-                node_id: info.node_id,
-                index,
-                kernel,
-                kernel_object,
-                workgroup: aql.workgroup(),
-                grid: aql.grid(slot.kind),
-                private_size: aql.private_size(),
-                group_size: aql.group_size(),
-                kernarg: aql.kernarg(),
-                signal,
-                barrier: slot.barrier,
-                read_later: slot.read_later,
-                time,
-                readings: Vec::new(),
-            };
-            let dispatch = match self.spare.pop() {
-                Some(mut spare) => {
-                    *spare = dispatch;
-                    spare
-                }
-                None => Box::new(dispatch),
-            };
-            events.push_back(Event::Dispatch(dispatch));
-            if let Some(queue) = self.queue_mut(number) {
-                queue.recycle(slot);
-            }
-        }
-    }
-
-    /// Kernels and times of packets that leave their queue.
-    fn times(
-        &mut self,
-        queue: &QueueInfo,
-        settled: &[Settled],
-        events: &mut VecDeque<Event>,
-    ) -> Vec<(Option<u32>, GpuTime)> {
-        let mut kernels = Vec::with_capacity(settled.len());
-        let mut classes = Vec::with_capacity(settled.len());
-        for one in settled {
-            let slot = &one.slot;
-            let is_dispatch = slot.dispatch != 0;
-            let (pid, object) = (slot.origin.pid, slot.aql.kernel_object());
-            let kernel = is_dispatch
-                .then(|| self.kernels.id(pid, object, slot.origin.time, events))
-                .flatten();
-            let key = is_dispatch.then(|| Key {
-                pid,
-                node_id: queue.node_id,
-                kernel,
-                kernel_object: object,
-                grid: slot.aql.grid(slot.kind),
-                workgroup: slot.aql.workgroup(),
-            });
-            kernels.push(kernel);
-            classes.push(self.means.packet(queue, one, key));
-        }
-        if self.placed.len() <= queue.number as usize {
-            self.placed.resize(queue.number as usize + 1, Placed::default());
-        }
-        let known: Vec<_> = classes.iter().map(|class| self.means.known((*class)?)).collect();
-        let pace = self.means.pace(queue);
-        let Some(placed) = self.placed.get_mut(queue.number as usize) else {
-            return Vec::new();
-        };
-        let rest = (0..).map(|at| {
-            (
-                settled.get(at..).unwrap_or_default(),
-                known.get(at..).unwrap_or_default(),
-            )
-        });
-        let times = rest
-            .zip(kernels)
-            .map(|((settled, known), kernel)| (kernel, placed.place(settled, known, pace)));
-        times.collect()
-    }
-}
-
-/// Whether it is the first packet of its queue, or the queue was made while the recording ran.
-fn is_from_first(packet: &gpu::Packet) -> bool {
-    packet.index == 0 || packet.flags & packet_flags::SINCE_CREATION != 0
 }
