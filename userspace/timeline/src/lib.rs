@@ -7,6 +7,9 @@
 //! dispatches and copies ([`gpu`]), whose times say how well they are known. Memory use does not grow with the
 //! capture's records, only with its metadata.
 //!
+//! `model` has the events and their parts, `decode` makes them of records one by one, `derive` adds what follows from many
+//! of them, and [`timeline`] drives these. Each uses only those before it.
+//!
 //! ```no_run
 //! use gputrace_timeline::{Timeline, event::Event};
 //!
@@ -24,34 +27,13 @@
     allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
 )]
 
-pub mod args;
-mod before;
-mod collective;
-mod communicators;
-mod counter;
 mod decode;
-mod deferred;
-pub mod driver;
-pub mod event;
-pub mod extent;
-pub mod gpu;
-mod group;
-pub mod ioctl;
-mod memory;
-pub mod observation;
-mod pasids;
-mod processes;
-mod ranges;
-mod readings;
-pub mod status;
+mod derive;
+mod model;
 #[cfg(feature = "synthetic")]
 pub mod synthetic;
-pub mod tally;
 pub mod timeline;
-mod tracepoint;
-pub mod values;
-mod work;
 
-pub use ranges::NOTHING_SELECTED;
-pub use tally::Tally;
+pub use derive::{args, driver, ranges::NOTHING_SELECTED, status};
+pub use model::{event, extent, gpu, observation, request, tally, tally::Tally, values};
 pub use timeline::Timeline;

@@ -22,7 +22,7 @@ use gputrace_capture::{
 };
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::event::{Call, CallEnd};
+use crate::model::event::{Call, CallEnd};
 
 /// A capture in the making.
 #[derive(Debug)]

@@ -39,29 +39,32 @@ use gputrace_capture::{
 };
 
 use crate::{
-    before::Before,
-    communicators::Communicators,
-    counter::Counters,
-    deferred::Deferred,
-    driver::DriverEvents,
-    event::{CallEnd, Event, FunctionInfo},
-    gpu::Dispatch,
-    group::{Collection, Due, Group},
-    ioctl,
-    memory::Memory,
-    pasids::Pasids,
-    processes::Processes,
-    ranges::Ranges,
-    tally::Tally,
-    tracepoint::Formats,
-    work::{Scout, Work, knowledge::Collected},
+    decode::{ioctl, tracepoint::Formats},
+    derive::{
+        before::Before,
+        communicators::Communicators,
+        counter::Counters,
+        deferred::Deferred,
+        driver::DriverEvents,
+        group::{Collection, Due, Group},
+        memory::Memory,
+        pasids::Pasids,
+        processes::Processes,
+        ranges::Ranges,
+        work::{Scout, Work, knowledge::Collected},
+    },
+    model::{
+        event::{CallEnd, Event, FunctionInfo},
+        gpu::Dispatch,
+        tally::Tally,
+    },
 };
 
 /// Bytes of records that are collected before they are released without waiting for the end of the
 /// round.
 pub const MAX_GROUP: usize = 128 << 20;
 
-/// The events of a capture, in the order described in [`crate::event::Event`].
+/// The events of a capture, in the order described in [`crate::model::event::Event`].
 ///
 /// An error ([`ReadError::Io`]) is returned once and ends the timeline. A capture that merely ends too
 /// early is no error: a [`Notice`] says so, the account follows, and [`Timeline::truncation`] has the

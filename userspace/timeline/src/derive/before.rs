@@ -1,0 +1,169 @@
+//! What was there before the recording: queues and streams of processes that were attached to.
+//!
+//! A queue is found when work for it rings its doorbell, a stream when a call or work names it. Both have what can be read of
+//! them then; what calls said when they were made, nobody heard.
+
+use std::collections::{BTreeSet, HashSet};
+
+use foldhash::fast::RandomState;
+
+use crate::model::event::{Call, CallEnd, Event, FunctionInfo};
+
+/// Handles of HIP's that stand for streams that nobody makes.
+const NULL_STREAMS: [u64; 3] = [0, 1, 2];
+
+/// Streams that are remembered, at most.
+const MOST_STREAMS: usize = 1 << 16;
+
+/// Functions that store a new stream where their first argument points to.
+const MAKERS: [&str; 4] = [
+    "hipStreamCreate",
+    "hipStreamCreateWithFlags",
+    "hipStreamCreateWithPriority",
+    "hipExtStreamCreateWithCUMask",
+];
+
+/// Queues that are older than the recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OldQueues {
+    /// All that were found.
+    pub(crate) found: u64,
+    /// Those whose GPU is known.
+    pub(crate) with_gpu: u64,
+}
+
+/// Follows which streams were made while recording.
+#[derive(Debug, Default)]
+pub(crate) struct Before {
+    makers: HashSet<u32, RandomState>,
+    made: HashSet<(u32, u64), RandomState>,
+    /// Streams with work that nobody was seen to make.
+    old: BTreeSet<(u32, u64)>,
+}
+
+impl Before {
+    /// Learns a function.
+    pub(crate) fn function(&mut self, info: &FunctionInfo) {
+        if MAKERS.contains(&info.function.name.as_str()) {
+            self.makers.insert(info.function.id);
+        }
+    }
+
+    /// Takes note of a call.
+    pub(crate) fn call(&mut self, call: &Call) {
+        if self.makers.contains(&call.function)
+            && matches!(call.how, CallEnd::Returned(status) if status as u32 == 0)
+            && let Some(handle) = call.stored(0)
+            && self.made.len() < MOST_STREAMS
+        {
+            let stream = (call.pid, handle);
+            self.made.insert(stream);
+            // Its calls end after the first work for it may have been given out, never the other way round for another.
+            self.old.remove(&stream);
+        }
+    }
+
+    /// Takes note of work.
+    pub(crate) fn seen(&mut self, event: &Event) {
+        let origin = match event {
+            Event::Dispatch(dispatch) => &dispatch.origin,
+            Event::Copy(copy) => &copy.origin,
+            _ => return,
+        };
+        if let Some(handle) = origin.stream.filter(|handle| !NULL_STREAMS.contains(handle)) {
+            let stream = (origin.pid, handle);
+            if !self.made.contains(&stream) && self.old.len() < MOST_STREAMS {
+                self.old.insert(stream);
+            }
+        }
+    }
+
+    /// What there is to say, if a queue is older than the recording.
+    pub(crate) fn remark(&self, queues: OldQueues) -> Option<String> {
+        let OldQueues { found, with_gpu } = queues;
+        (found > 0).then(|| {
+            format!(
+                "{found} queues were in use before the recording, or this part of it, began. They \
+                 were found when their doorbells rang; the GPU of {with_gpu} of them is known. {} \
+                 streams with work are older, or were made by calls that are not recorded: only \
+                 their handles are known, not their flags and priority. Older queues and streams \
+                 without work in the recording are not found.",
+                self.old.len()
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::{
+            gpu::{Dispatch, Origin},
+            values::{Pointee, PointeeData},
+        },
+        synthetic,
+    };
+
+    fn work(pid: u32, stream: Option<u64>) -> Event {
+        Event::Dispatch(Box::new(Dispatch {
+            origin: Origin {
+                pid,
+                stream,
+                ..Origin::default()
+            },
+            ..Dispatch::default()
+        }))
+    }
+
+    fn made(function: u32, status: u64, handle: u64) -> Call {
+        Call {
+            function,
+            how: CallEnd::Returned(status),
+            pointees: vec![Pointee {
+                word: 0,
+                at_return: true,
+                data: PointeeData::Bytes(handle.to_le_bytes().to_vec()),
+            }],
+            ..synthetic::call(1, 10, 20)
+        }
+    }
+
+    #[test]
+    fn streams_that_nobody_was_seen_to_make_are_older() {
+        let mut before = Before::default();
+        before.function(&FunctionInfo::named(3, "hipStreamCreateWithFlags", None));
+        before.function(&FunctionInfo::named(4, "hipStreamDestroy", None));
+        let call = made(3, 0, 0xa0);
+        before.call(&call);
+        before.call(&made(3, 1, 0xb0));
+        before.call(&made(4, 0, 0xc0));
+        let pid = call.pid;
+        for stream in [
+            None,
+            Some(0),
+            Some(2),
+            Some(0xa0),
+            Some(0xb0),
+            Some(0xb0),
+            Some(0xc0),
+        ] {
+            before.seen(&work(pid, stream));
+        }
+        // Another process's.
+        before.seen(&work(pid + 1, Some(0xa0)));
+        assert_eq!(before.remark(OldQueues::default()), None);
+        let remark = before.remark(OldQueues {
+            found: 5,
+            with_gpu: 4,
+        });
+        let remark = remark.unwrap();
+        for part in [
+            "5 queues were in use before",
+            " 4 of them is known",
+            " 3 streams with work",
+        ] {
+            assert!(remark.contains(part), "{part} is not in: {remark}");
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! Memory that applications ask HIP for: every allocation and what frees it, also of pools, whose memory HIP has already.
+//!
+//! Calls come in the order of their beginnings, those of HSA within a call of HIP after it. So what HIP's calls do waits until
+//! the calls of their group have been seen. Then they are taken in an order in which they can have happened:
+//! memory is there at the latest when the call that allocates it returns, and until the call that frees it begins at
+//! the earliest.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use foldhash::fast::RandomState;
+use gputrace_abi::domain::Domain;
+use gputrace_catalog::hip_memory::{HipAllocation, Kind, format_bytes, hip_allocation};
+
+use crate::model::{
+    event::{Call, CallEnd, Event, FunctionInfo},
+    observation::{FieldValue, Observation, ObservedField, Whose},
+    values::PointeeData,
+};
+
+/// Memory that has not been freed.
+#[derive(Debug)]
+struct Live {
+    kind: Kind,
+    /// 0 if it is not known.
+    bytes: u64,
+    node: Option<u32>,
+    function: u32,
+    /// When the call returned that allocated it.
+    since: u64,
+}
+
+/// What was allocated of a kind.
+#[derive(Debug, Default)]
+struct Total {
+    live: u64,
+    peak: u64,
+    /// What was never freed: bytes and number, by function.
+    left: BTreeMap<u32, (u64, u64)>,
+}
+
+/// What a call did, and when at the latest or at the earliest.
+#[derive(Debug)]
+struct Done {
+    time: u64,
+    what: What,
+    /// The agent that has the memory.
+    node: Option<u32>,
+    function: u32,
+    whose: (u32, u32),
+    begin: u64,
+    end: u64,
+    correlation: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Allocated { kind: Kind, address: u64, bytes: u64 },
+    Freed { address: u64 },
+    Reset,
+}
+
+/// Follows HIP's allocations.
+#[derive(Debug, Default)]
+pub(super) struct HipMemory {
+    functions: HashMap<u32, (HipAllocation, String), RandomState>,
+    waiting: Vec<Done>,
+    live: BTreeMap<(u32, u64), Live>,
+    kinds: BTreeMap<Kind, Total>,
+    /// Bytes by topology node.
+    nodes: BTreeMap<u32, u64>,
+    /// Calls that freed what nobody was seen to allocate.
+    freed_unseen: u64,
+}
+
+impl HipMemory {
+    pub(super) fn function(&mut self, info: &FunctionInfo) {
+        let function = &info.function;
+        if let Some(allocation) = hip_allocation(&function.name) {
+            self.functions
+                .insert(function.id, (allocation, function.name.clone()));
+        }
+    }
+
+    /// Takes note of a call. Whether it is one of these functions. `node` finds the agent of which HSA has allocated what is at an
+    /// address.
+    pub(super) fn call(&mut self, call: &Call, node: impl Fn(u64) -> Option<u32>) -> bool {
+        let Some((allocation, _)) = self.functions.get(&call.function) else {
+            return false;
+        };
+        if matches!(call.how, CallEnd::Returned(status) if status as u32 == 0)
+            && let Some(what) = done(call, *allocation)
+        {
+            let (time, node) = match what {
+                What::Allocated { kind, address, .. } => {
+                    (call.end, node(address).filter(|_| kind != Kind::Registered))
+                }
+                What::Freed { .. } | What::Reset => (call.begin, None),
+            };
+            self.waiting.push(Done {
+                time,
+                what,
+                node,
+                function: call.function,
+                whose: (call.pid, call.tid),
+                begin: call.begin,
+                end: call.end,
+                correlation: call.correlation,
+            });
+        }
+        true
+    }
+
+    /// Whether anything waits.
+    pub(super) fn waits(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// HSA has allocated memory: within a call that waits, if that gave out an address of it.
+    pub(super) fn placed(&mut self, pid: u32, (begin, bytes): (u64, u64), of: Option<u32>) {
+        for done in self.waiting.iter_mut().filter(|done| done.whose.0 == pid) {
+            if let What::Allocated { kind, address, .. } = done.what
+                && kind != Kind::Registered
+                && address.checked_sub(begin).is_some_and(|offset| offset < bytes)
+            {
+                done.node = of;
+            }
+        }
+    }
+
+    /// Makes events of what waits. `gpu` finds KFD's number of an agent.
+    pub(super) fn settle(&mut self, gpu: impl Fn(u32) -> Option<u32>, ready: &mut impl Extend<Event>) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        // What begins at the end of another call comes behind it.
+        waiting.sort_by_key(|done| (done.time, matches!(done.what, What::Freed { .. } | What::Reset)));
+        for done in waiting {
+            let pid = done.whose.0;
+            let (kind, address, bytes, of) = match done.what {
+                What::Allocated { kind, address, bytes } => {
+                    let node = done.node;
+                    // Memory whose end was not seen, if there was some.
+                    self.take((pid, address));
+                    let total = self.kinds.entry(kind).or_default();
+                    total.live = total.live.saturating_add(bytes);
+                    total.peak = total.peak.max(total.live);
+                    if let Some(node) = node {
+                        let live = self.nodes.entry(node).or_default();
+                        *live = live.saturating_add(bytes);
+                    }
+                    self.live.insert(
+                        (pid, address),
+                        Live {
+                            kind,
+                            bytes,
+                            node,
+                            function: done.function,
+                            since: done.end,
+                        },
+                    );
+                    (Some(kind), address, bytes, node)
+                }
+                What::Freed { address } => {
+                    // Memory that was allocated there since is not meant.
+                    let is_meant = |live: &Live| live.since <= done.end;
+                    let live = match self.live.get(&(pid, address)) {
+                        Some(live) if is_meant(live) => self.take((pid, address)),
+                        Some(_) => None,
+                        None => {
+                            self.freed_unseen += 1;
+                            None
+                        }
+                    };
+                    let kind = live.as_ref().map(|live| live.kind);
+                    let (bytes, node) = live.map_or((0, None), |live| (live.bytes, live.node));
+                    (kind, address, bytes, node)
+                }
+                What::Reset => {
+                    self.reset(pid);
+                    continue;
+                }
+            };
+            let Some((_, name)) = self.functions.get(&done.function) else {
+                continue;
+            };
+            let mut fields = vec![
+                ObservedField::new("bytes", FieldValue::Number(bytes)),
+                ObservedField::new("address", FieldValue::Hex(address)),
+                ObservedField::new("correlation_id", FieldValue::Number(done.correlation)),
+            ];
+            if let Some(kind) = kind {
+                fields.push(ObservedField::new("memory", FieldValue::Text(kind.name().into())));
+            }
+            if let Some(node) = of {
+                let live = self.nodes.get(&node).copied().unwrap_or(0);
+                fields.push(ObservedField::new("node", FieldValue::Number(node.into())));
+                fields.push(ObservedField::new("live_hip_bytes", FieldValue::Number(live)));
+            }
+            ready.extend([Event::Observation(Box::new(Observation {
+                domain: Domain::HipMemory.id(),
+                name: name.clone().into(),
+                whose: Whose {
+                    pid,
+                    tid: done.whose.1,
+                    gpu_id: of.and_then(&gpu).unwrap_or(0),
+                },
+                begin: done.begin,
+                end: done.end,
+                is_open: false,
+                fields,
+            }))]);
+        }
+    }
+
+    /// The current GPU of a process was reset. Which one that is, the call does not tell: it is known if there is only one.
+    fn reset(&mut self, pid: u32) {
+        let of_gpu = |live: &Live| !matches!(live.kind, Kind::Host | Kind::Registered);
+        let places = self.live.range((pid, 0)..=(pid, u64::MAX));
+        let (places, nodes): (Vec<(u32, u64)>, BTreeSet<Option<u32>>) = places
+            .filter(|(_, live)| of_gpu(live))
+            .map(|(place, live)| (*place, live.node))
+            .unzip();
+        if nodes.len() == 1 {
+            for place in places {
+                self.take(place);
+            }
+        }
+    }
+
+    fn take(&mut self, place: (u32, u64)) -> Option<Live> {
+        let live = self.live.remove(&place)?;
+        if let Some(total) = self.kinds.get_mut(&live.kind) {
+            total.live = total.live.saturating_sub(live.bytes);
+        }
+        if let Some(bytes) = live.node.and_then(|node| self.nodes.get_mut(&node)) {
+            *bytes = bytes.saturating_sub(live.bytes);
+        }
+        Some(live)
+    }
+
+    /// A process has ended, or executed another program: what it had was not freed by it.
+    pub(super) fn ended(&mut self, pid: u32) {
+        let places = self.live.range((pid, 0)..=(pid, u64::MAX));
+        let places: Vec<(u32, u64)> = places.map(|(place, _)| *place).collect();
+        for place in places {
+            self.left(place);
+        }
+    }
+
+    fn left(&mut self, place: (u32, u64)) {
+        if let Some(live) = self.take(place)
+            && let Some(total) = self.kinds.get_mut(&live.kind)
+        {
+            let (bytes, count) = total.left.entry(live.function).or_default();
+            *bytes = bytes.saturating_add(live.bytes);
+            *count += 1;
+        }
+    }
+
+    /// What there is to say at the end.
+    pub(super) fn remarks(&mut self) -> Vec<String> {
+        let places: Vec<(u32, u64)> = self.live.keys().copied().collect();
+        for place in places {
+            self.left(place);
+        }
+        let mut remarks = Vec::new();
+        for (kind, total) in &self.kinds {
+            let mut text = format!(
+                "Memory that HIP was asked for while recording ({}): at most {} bytes at once.",
+                kind.name(),
+                total.peak
+            );
+            for (function, (bytes, count)) in &total.left {
+                let by = self.functions.get(function);
+                let by = by.map_or("another function", |(_, name)| name.as_str());
+                text.push_str(&format!(
+                    " Not freed by its end: {bytes} bytes in {count} allocations by {by}."
+                ));
+            }
+            remarks.push(text);
+        }
+        remarks.extend(super::freed_unseen(self.freed_unseen, "HIP"));
+        remarks
+    }
+}
+
+/// What a successful call has done; `None` if that is not known, or nothing.
+fn done(call: &Call, allocation: HipAllocation) -> Option<What> {
+    let [first, second, third, fourth, ..] = call.args;
+    let [width, height, depth, ..] = call.stack;
+    let (address, bytes) = match allocation {
+        HipAllocation::Allocate(_) => (call.stored(0)?, second),
+        HipAllocation::AllocatePitched => (call.stored(0)?, call.stored(1)?.saturating_mul(fourth)),
+        HipAllocation::AllocateExtent => {
+            let pitch = word(call, 0, 8)?;
+            let rows = height.max(1).saturating_mul(depth.max(1));
+            let is_known = call.stack_readable;
+            (
+                call.stored(0)?,
+                if is_known { pitch.saturating_mul(rows) } else { 0 },
+            )
+        }
+        HipAllocation::AllocateArray => {
+            let elements = third.saturating_mul(fourth.max(1));
+            (call.stored(0)?, elements.saturating_mul(element(call)))
+        }
+        HipAllocation::AllocateArray3D => {
+            let elements = width.saturating_mul(height.max(1)).saturating_mul(depth.max(1));
+            let bytes = elements.saturating_mul(element(call));
+            (call.stored(0)?, if call.stack_readable { bytes } else { 0 })
+        }
+        HipAllocation::CreateArray => (call.stored(0)?, described(call).unwrap_or(0)),
+        HipAllocation::AllocateUnsized => (call.stored(0)?, 0),
+        HipAllocation::Register => (first, second),
+        // Nothing is freed.
+        HipAllocation::Free if first == 0 => return None,
+        HipAllocation::Free => return Some(What::Freed { address: first }),
+        HipAllocation::Reset => return Some(What::Reset),
+    };
+    // Of nothing there is nothing.
+    let kind = allocation.kind().filter(|_| address != 0)?;
+    Some(What::Allocated { kind, address, bytes })
+}
+
+/// The bytes that were read at the return of what an argument points to.
+fn bytes(call: &Call, argument: u8) -> Option<&[u8]> {
+    let mut read = call.pointees.iter();
+    let read = read.find(|pointee| pointee.word == argument && pointee.at_return)?;
+    match &read.data {
+        PointeeData::Bytes(bytes) => Some(bytes),
+        PointeeData::Text { .. } | PointeeData::Annotation(_) | PointeeData::Unreadable => None,
+    }
+}
+
+fn word(call: &Call, argument: u8, at: usize) -> Option<u64> {
+    let bytes = bytes(call, argument)?.get(at..)?;
+    bytes.first_chunk().copied().map(u64::from_le_bytes)
+}
+
+fn half(call: &Call, argument: u8, at: usize) -> Option<u32> {
+    let bytes = bytes(call, argument)?.get(at..)?;
+    bytes.first_chunk().copied().map(u32::from_le_bytes)
+}
+
+/// Bytes of an element by a `hipChannelFormatDesc`; 0 if it could not be read.
+fn element(call: &Call) -> u64 {
+    let bits = [0, 4, 8, 12].iter().filter_map(|at| half(call, 1, *at));
+    bits.map(u64::from).sum::<u64>() / 8
+}
+
+/// Bytes of an array by a `HIP_ARRAY_DESCRIPTOR`.
+fn described(call: &Call) -> Option<u64> {
+    let (width, height) = (word(call, 1, 0)?, word(call, 1, 8)?);
+    let (format, channels) = (half(call, 1, 16)?, half(call, 1, 20)?);
+    let element = format_bytes(format)?.saturating_mul(channels.into());
+    Some(width.saturating_mul(height.max(1)).saturating_mul(element))
+}
+
+#[cfg(test)]
+mod tests;

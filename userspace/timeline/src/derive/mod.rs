@@ -1,0 +1,17 @@
+//! What follows from records: dispatches and copies with their times, ranges, memory in use, names of arguments.
+
+pub mod args;
+pub(crate) mod before;
+pub(crate) mod collective;
+pub(crate) mod communicators;
+pub(crate) mod counter;
+pub(crate) mod deferred;
+pub mod driver;
+pub(crate) mod group;
+pub(crate) mod memory;
+pub(crate) mod pasids;
+pub(crate) mod processes;
+pub(crate) mod ranges;
+pub(crate) mod readings;
+pub mod status;
+pub(crate) mod work;

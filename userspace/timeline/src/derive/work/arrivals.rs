@@ -1,0 +1,152 @@
+//! What records of packets and queues change.
+
+use std::collections::VecDeque;
+
+use gputrace_abi::gpu::{self, QueueState, packet_flags, queue_reason};
+
+use super::{
+    Work,
+    knowledge::Losses,
+    packet::{Aql, Kind},
+    queue::{Inserted, Queue},
+    signal::User,
+};
+use crate::model::{
+    event::Event,
+    gpu::{Origin, QueueInfo},
+    item::Ring,
+};
+
+impl Work {
+    /// The queue that a packet went to; a new one if there is none, or another has taken its place.
+    fn queue_of(&mut self, packet: &gpu::Packet, events: &mut VecDeque<Event>) -> u32 {
+        let process = self.processes.entry(packet.pid).or_default();
+        let key = (packet.queue, packet.queue_id);
+        if let Some(number) = process.queues.get(&key)
+            && let Some(queue) = self.queues.get(*number as usize)
+            && queue.retired.is_none_or(|retired| packet.time <= retired)
+        {
+            return *number;
+        }
+        let number = self.queues.len() as u32;
+        process.queues.insert(key, number);
+        let of_driver = process.rings.get(&packet.ring).copied();
+        let replaced = process.current.insert(packet.queue, number);
+        let reuses = !process.addresses.insert(packet.queue);
+        if let Some(replaced) = replaced.and_then(|number| self.queues.get_mut(number as usize)) {
+            replaced.retired.get_or_insert(packet.time);
+        }
+        self.changed.extend(replaced);
+        let known = self
+            .knowledge
+            .queue(packet.pid, packet.queue, packet.queue_id, packet.time);
+        let of_driver = of_driver.map(|queue| (queue.id, self.knowledge.node_of_gpu(queue.gpu_id)));
+        let lost = self.knowledge.losses(0, packet.time) > Losses::None;
+        // What comes first may be among what was lost.
+        let from_first = lost || is_from_first(packet);
+        let info = QueueInfo {
+            number,
+            pid: packet.pid,
+            id: packet.queue_id,
+            node_id: known
+                .and_then(|known| known.node_id)
+                .or(of_driver.and_then(|(_, node)| node)),
+            packets: packet.ring_packets,
+            kfd_id: of_driver.map(|(id, _)| id),
+            is_older: !from_first,
+        };
+        let mut queue = Queue::new(info, packet.time, reuses);
+        queue.from_first = from_first;
+        self.queues.push(queue);
+        events.push_back(Event::Queue(info));
+        number
+    }
+
+    /// The last queue with packets at an address counts.
+    pub(super) fn ring(&mut self, ring: &Ring) {
+        let process = self.processes.entry(ring.pid).or_default();
+        process.rings.insert(ring.address, ring.queue);
+    }
+
+    /// A packet: it goes to its place in its queue.
+    pub(super) fn packet(&mut self, packet: &gpu::Packet, events: &mut VecDeque<Event>) {
+        let number = self.queue_of(packet, events);
+        let Some(queue) = self.queues.get_mut(number as usize) else {
+            return;
+        };
+        self.changed.insert(number);
+        // Another thread's doorbell for a later packet may have rung before that of the first.
+        queue.from_first |= is_from_first(packet);
+        let origin = Origin {
+            pid: packet.pid,
+            tid: packet.tid,
+            time: packet.time,
+            innermost: packet.innermost,
+            outermost: packet.outermost,
+            stream: (packet.flags & packet_flags::STREAM != 0).then_some(packet.stream),
+            deferred: false,
+            range: None,
+            external: None,
+        };
+        let losses = self.knowledge.losses(packet.time, packet.time) > Losses::None;
+        let inserted = queue.insert(packet, origin, losses);
+        queue.sample(packet.read_index, packet.time, 0);
+        // Those with signals have exact times, or none for good reasons.
+        if Aql(packet.packet).signal() == 0 {
+            self.means.doorbell(&queue.info, packet);
+        }
+        if inserted == Inserted::Known {
+            self.duplicates += 1;
+            return;
+        }
+        self.packets += 1;
+        let Some(slot) = queue.slot_mut(packet.index) else {
+            return;
+        };
+        if slot.kind != Kind::Other {
+            self.dispatches += 1;
+            slot.dispatch = self.dispatches;
+        }
+        let signal = slot.aql.signal();
+        let user = User::Packet {
+            queue: number,
+            index: packet.index,
+        };
+        if signal != 0 {
+            self.use_signal(packet.pid, signal, user, packet.time, events);
+        }
+    }
+
+    /// A look at a queue, or its end.
+    pub(super) fn queue_state(&mut self, state: &QueueState, events: &mut VecDeque<Event>) {
+        let Some(process) = self.processes.get_mut(&state.pid) else {
+            return;
+        };
+        let Some(&number) = process.current.get(&state.queue) else {
+            return;
+        };
+        let is_end = state.reason == queue_reason::DESTROY;
+        if is_end {
+            process.current.remove(&state.queue);
+            self.scratch.queue_ended(number, state.time, events);
+        }
+        let Some(queue) = self.queue_mut(number) else {
+            return;
+        };
+        if is_end {
+            queue.sample(state.read_index, state.time, state.looked);
+            queue.retired.get_or_insert(state.time);
+        } else {
+            if queue.look(state.read_index, state.time, state.looked) {
+                let info = queue.info;
+                self.means.look(&info, state);
+            }
+        }
+        self.changed.insert(number);
+    }
+}
+
+/// Whether it is the first packet of its queue, or the queue was made while the recording ran.
+fn is_from_first(packet: &gpu::Packet) -> bool {
+    packet.index == 0 || packet.flags & packet_flags::SINCE_CREATION != 0
+}

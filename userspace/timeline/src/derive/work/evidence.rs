@@ -1,0 +1,279 @@
+//! What is proven about when the GPU worked on something, and what times follow from it.
+
+use crate::model::gpu::{GpuTime, Quality, Window};
+
+/// A stamp of the GPU on the host's clock, ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) time: u64,
+    /// It is at most so far from the truth.
+    pub(crate) uncertainty: u64,
+}
+
+impl Stamp {
+    /// Not before this.
+    pub(crate) fn low(self) -> u64 {
+        self.time.saturating_sub(self.uncertainty)
+    }
+
+    /// Not after this.
+    pub(crate) fn high(self) -> u64 {
+        self.time.saturating_add(self.uncertainty)
+    }
+}
+
+/// Begin and end as the GPU stamped them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exact {
+    pub(crate) begin: Stamp,
+    pub(crate) end: Stamp,
+}
+
+/// A moment by which something had happened, and whether a read index told so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bound {
+    pub(crate) time: u64,
+    pub(crate) sampled: bool,
+}
+
+impl Bound {
+    /// By an exact time or a completed signal.
+    pub(crate) fn told(time: u64) -> Self {
+        Self { time, sampled: false }
+    }
+
+    /// By a read index.
+    pub(crate) fn sampled(time: u64) -> Self {
+        Self { time, sampled: true }
+    }
+
+    /// The earlier of two, which is what both prove.
+    pub(crate) fn earlier(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        match (one, other) {
+            (Some(one), Some(other)) if other.time < one.time => Some(other),
+            (Some(one), _) => Some(one),
+            (None, other) => other,
+        }
+    }
+}
+
+/// What is known about one packet or copy by itself. All times in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Evidence {
+    /// It did not begin before this: nobody had told the GPU.
+    pub(crate) earliest: u64,
+    /// The first time that the queue's read index was seen beyond it: it had begun.
+    pub(crate) consumed: Option<u64>,
+    /// When it began by the pace of the read index: no proof.
+    pub(crate) estimate: Option<u64>,
+    /// When the recorder looked last before the read index was seen beyond it, and what the index was then.
+    pub(crate) looked: Option<(u64, u64)>,
+    /// The first time that its signal was seen complete.
+    pub(crate) ended_by: Option<u64>,
+    /// Its stamps.
+    pub(crate) exact: Option<Exact>,
+    /// Whether it is known not to have ended at the end of the recording.
+    pub(crate) unfinished: bool,
+}
+
+impl Evidence {
+    /// The earliest proof that it had ended, given when something that waits for its end had `followed`.
+    pub(crate) fn ended(&self, followed: Option<Bound>) -> Option<Bound> {
+        let exact = self.exact.map(|exact| Bound::told(exact.end.high()));
+        Bound::earlier(exact, Bound::earlier(self.ended_by.map(Bound::told), followed))
+    }
+
+    /// The earliest proof that it had begun. `is_kernel` says whether its begin stamp is that of its work: for
+    /// barriers nobody promises that it lies behind the wait for the packets before them, so their end
+    /// stands in.
+    pub(crate) fn begun(&self, is_kernel: bool, followed: Option<Bound>) -> Option<Bound> {
+        let stamped = self.exact.filter(|_| is_kernel);
+        let begin = stamped.map(|exact| Bound::told(exact.begin.high()));
+        let consumed = self.consumed.map(Bound::sampled);
+        Bound::earlier(Bound::earlier(begin, self.ended(followed)), consumed)
+    }
+
+    /// The earliest that it can have ended if it did not begin before `earliest`.
+    pub(crate) fn ends_after(&self, earliest: u64) -> u64 {
+        self.exact.map_or(earliest, |exact| exact.end.low().max(earliest))
+    }
+
+    /// Its times, if it did not begin before `earliest` and something that waits for its end had `followed`.
+    pub(crate) fn time(&self, earliest: u64, followed: Option<Bound>) -> GpuTime {
+        if let Some(Exact { begin, end }) = self.exact {
+            // What the queue proves may be sharper than the clock; it cannot contradict it.
+            let earliest = begin.low().max(earliest.min(begin.high()));
+            let from = begin.time.max(earliest);
+            let to = end.time.max(from);
+            return GpuTime {
+                quality: Quality::Exact,
+                begin: from,
+                end: to,
+                begin_window: Window {
+                    earliest,
+                    latest: Some(begin.high()),
+                },
+                end_window: Window {
+                    earliest: end.low().max(earliest),
+                    latest: Some(end.high().max(to)),
+                },
+                unfinished: false,
+                estimate: None,
+            };
+        }
+        let not_before = |bound: Bound| Bound {
+            time: bound.time.max(earliest),
+            ..bound
+        };
+        let ended = self.ended(followed).map(not_before);
+        let begun = Bound::earlier(ended, self.consumed.map(Bound::sampled)).map(not_before);
+        let is_sampled = [ended, begun].into_iter().flatten().any(|bound| bound.sampled);
+        GpuTime {
+            quality: match ended {
+                None => Quality::Submitted,
+                Some(_) if is_sampled => Quality::Sampled,
+                Some(_) => Quality::Bounded,
+            },
+            begin: earliest,
+            end: ended.map_or(earliest, |bound| bound.time),
+            begin_window: Window {
+                earliest,
+                latest: begun.map(|bound| bound.time),
+            },
+            end_window: Window {
+                earliest,
+                latest: ended.map(|bound| bound.time),
+            },
+            unfinished: self.unfinished && ended.is_none(),
+            estimate: None,
+        }
+    }
+}
+
+/// Puts estimates in the place of the bounds of a sampled time: `begin`, and for the end when the next packet
+/// began that waited for it.
+pub(crate) fn estimated(time: GpuTime, begin: Option<u64>, next: Option<u64>) -> GpuTime {
+    let (Quality::Sampled, Some(begin)) = (time.quality, begin) else {
+        return time;
+    };
+    let within = |estimate: u64, window: Window| {
+        let latest = window.latest.unwrap_or(u64::MAX);
+        estimate.clamp(window.earliest.min(latest), latest)
+    };
+    let begin = within(begin, time.begin_window);
+    let end = within(next.unwrap_or(time.end), time.end_window);
+    GpuTime {
+        begin,
+        end: end.max(begin),
+        ..time
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exact(begin: u64, end: u64, uncertainty: u64) -> Evidence {
+        let stamp = |time| Stamp { time, uncertainty };
+        Evidence {
+            exact: Some(Exact {
+                begin: stamp(begin),
+                end: stamp(end),
+            }),
+            ..Evidence::default()
+        }
+    }
+
+    #[test]
+    fn exact_times_carry_the_clock_s_uncertainty() {
+        let time = exact(1000, 2000, 10).time(500, None);
+        assert_eq!((time.quality, time.begin, time.end), (Quality::Exact, 1000, 2000));
+        assert_eq!(
+            (time.begin_window.earliest, time.begin_window.latest),
+            (990, Some(1010))
+        );
+        assert_eq!(
+            (time.end_window.earliest, time.end_window.latest),
+            (1990, Some(2010))
+        );
+        // The doorbell rang when the clock, by its uncertainty, would have the kernel running.
+        let time = exact(1000, 1002, 10).time(1005, None);
+        assert_eq!((time.begin, time.end), (1005, 1005));
+        assert_eq!(time.begin_window.earliest, 1005);
+    }
+
+    #[test]
+    fn quality_says_what_was_proven_by_what() {
+        let evidence = Evidence {
+            earliest: 100,
+            ..Evidence::default()
+        };
+        let time = evidence.time(100, None);
+        assert_eq!(
+            (time.quality, time.begin, time.end),
+            (Quality::Submitted, 100, 100)
+        );
+        assert_eq!(
+            evidence.time(100, Some(Bound::told(200))).quality,
+            Quality::Bounded
+        );
+        assert_eq!(
+            evidence.time(100, Some(Bound::sampled(200))).quality,
+            Quality::Sampled
+        );
+
+        let consumed = Evidence {
+            consumed: Some(150),
+            ..evidence
+        };
+        let time = consumed.time(100, None);
+        assert_eq!(
+            time.quality,
+            Quality::Submitted,
+            "begun, but who knows until when"
+        );
+        assert_eq!(
+            (time.begin_window.latest, time.end_window.latest),
+            (Some(150), None)
+        );
+        let time = consumed.time(120, Some(Bound::told(200)));
+        assert_eq!((time.quality, time.begin, time.end), (Quality::Sampled, 120, 200));
+        let time = consumed.time(120, Some(Bound::told(140)));
+        assert_eq!(time.quality, Quality::Bounded, "the sample says nothing more");
+        assert_eq!(time.begin_window.latest, Some(140));
+    }
+
+    #[test]
+    fn estimates_stay_within_what_is_proven() {
+        let evidence = Evidence {
+            consumed: Some(150),
+            ..Evidence::default()
+        };
+        let time = evidence.time(100, Some(Bound::sampled(200)));
+        let both = |time: GpuTime| (time.begin, time.end);
+        assert_eq!(both(time), (100, 200));
+        assert_eq!(both(estimated(time, Some(140), Some(160))), (140, 160));
+        assert_eq!(both(estimated(time, Some(90), Some(300))), (100, 200));
+        assert_eq!(both(estimated(time, Some(170), Some(120))), (150, 150));
+        assert_eq!(both(estimated(time, Some(140), None)), (140, 200));
+        assert_eq!(both(estimated(time, None, Some(160))), (100, 200));
+        let exact = exact(110, 120, 1).time(100, None);
+        assert_eq!(estimated(exact, Some(140), Some(160)), exact);
+    }
+
+    #[test]
+    fn a_barrier_s_begin_proves_nothing() {
+        assert_eq!(exact(10, 20, 1).begun(true, None), Some(Bound::told(11)));
+        assert_eq!(exact(10, 20, 1).begun(false, None), Some(Bound::told(21)));
+    }
+
+    #[test]
+    fn what_is_proven_to_have_ended_is_not_unfinished() {
+        let evidence = Evidence {
+            unfinished: true,
+            ..Evidence::default()
+        };
+        assert!(evidence.time(0, None).unfinished);
+        assert!(!evidence.time(0, Some(Bound::told(5))).unfinished);
+    }
+}

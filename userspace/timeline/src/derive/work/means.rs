@@ -1,0 +1,270 @@
+//! How long classes of dispatches take: what is fed to `gputrace_tomography`, and what it tells.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use gputrace_abi::gpu::{self, QueueState, queue_reason};
+use gputrace_tomography::{Exact, Look, Packet, Task, Tomograph};
+
+use super::{
+    packet::Kind,
+    queue::{Settled, Slot},
+};
+use crate::model::gpu::{KernelClass, Mean, QueueInfo, Told};
+
+/// Classes that are counted, at most. Dispatches of further ones are of none.
+const MOST_CLASSES: usize = 1 << 16;
+
+/// What dispatches have in common that are expected to take about the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) pid: u32,
+    pub(crate) node_id: Option<u32>,
+    pub(crate) kernel: Option<u32>,
+    pub(crate) kernel_object: u64,
+    pub(crate) grid: [u32; 3],
+    pub(crate) workgroup: [u32; 3],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    key: Key,
+    count: u64,
+    /// The shortest time in which one of them is proven to have run, ns.
+    shortest: Option<u64>,
+    told: gputrace_tomography::Told,
+}
+
+/// What is known of a dispatch's class.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) class: u32,
+    pub(crate) mean: Option<gputrace_tomography::Mean>,
+    /// The shortest time in which one of them is proven to have run, ns.
+    pub(crate) shortest: Option<u64>,
+}
+
+/// What a queue is like, ns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    /// Between the end of a packet and the begin of the next one that waits for it.
+    pub(crate) gap: u64,
+    /// Between the submission into an empty queue and the begin.
+    pub(crate) latency: u64,
+    /// In which steps the read index is reported, if that is known.
+    pub(crate) step: Option<u64>,
+}
+
+/// Classes and their means.
+#[derive(Debug, Default)]
+pub(crate) struct Means {
+    numbers: HashMap<Key, u32, RandomState>,
+    classes: Vec<Class>,
+    /// By process and node.
+    tomographs: HashMap<(u32, Option<u32>), Tomograph, RandomState>,
+    /// By queue, when all has been seen.
+    paces: HashMap<u32, Pace, RandomState>,
+    /// Whether a dispatch has no exact times.
+    has_inexact: bool,
+    /// Whether the first pass is over. The second pass brings the same evidence again, which is not used twice.
+    is_complete: bool,
+    /// Whether the recording goes on, so that what this costs is taken from the programs that run.
+    is_live: bool,
+}
+
+impl Means {
+    /// Those of a recording that goes on.
+    pub(crate) fn live() -> Self {
+        Self {
+            is_live: true,
+            ..Self::default()
+        }
+    }
+
+    /// Takes note of a look at a queue.
+    pub(crate) fn look(&mut self, queue: &QueueInfo, state: &QueueState) {
+        if self.is_complete || state.reason != queue_reason::SAMPLE {
+            return;
+        }
+        let look = Look {
+            time: state.time,
+            read_index: state.read_index,
+            write_index: state.write_index,
+            before: state.looked,
+        };
+        self.tomograph(queue).look(queue.number, &look);
+    }
+
+    /// Takes note of what a packet's doorbell saw of the queue.
+    pub(crate) fn doorbell(&mut self, queue: &QueueInfo, packet: &gpu::Packet) {
+        if !self.is_complete {
+            let tomograph = self.tomograph(queue);
+            tomograph.doorbell(queue.number, packet.time, packet.read_index, packet.index);
+        }
+    }
+
+    /// Takes note of a packet of which all is known that ever will be; its class, if it is a dispatch.
+    pub(crate) fn packet(&mut self, queue: &QueueInfo, settled: &Settled, key: Option<Key>) -> Option<u32> {
+        let class = key.and_then(|key| self.number(key));
+        if self.is_complete {
+            return class;
+        }
+        let slot = &settled.slot;
+        let evidence = &slot.evidence;
+        if let Some(known) = class.and_then(|class| self.classes.get_mut(class as usize)) {
+            known.count += 1;
+            let (begin, end) = (settled.time.begin_window, settled.time.end_window);
+            let within = end.latest.map(|latest| latest.saturating_sub(begin.earliest));
+            known.shortest = known.shortest.into_iter().chain(within).min();
+            self.has_inexact |= evidence.exact.is_none();
+        }
+        let packet = Packet {
+            index: settled.index,
+            submitted: evidence.earliest,
+            task: task(slot, class),
+            waits: slot.barrier,
+            exact: evidence
+                .exact
+                .filter(|_| slot.kind != Kind::Other)
+                .map(|exact| Exact {
+                    begin: exact.begin.time,
+                    end: exact.end.time,
+                    uncertainty: exact.begin.uncertainty.max(exact.end.uncertainty),
+                }),
+            ended_by: evidence.ended(None).map(|bound| bound.time),
+        };
+        self.tomograph(queue).packet(queue.number, &packet);
+        class
+    }
+
+    /// What is known of a class.
+    pub(crate) fn known(&self, class: u32) -> Option<Known> {
+        let known = self.classes.get(class as usize)?;
+        let told = if self.is_complete {
+            known.told
+        } else {
+            let key = (known.key.pid, known.key.node_id);
+            self.tomographs
+                .get(&key)
+                .map_or(known.told, |tomograph| tomograph.told(class))
+        };
+        let mean = match told {
+            gputrace_tomography::Told::Apart(mean) => Some(mean),
+            _ => None,
+        };
+        Some(Known {
+            class,
+            mean,
+            shortest: known.shortest,
+        })
+    }
+
+    /// What a queue is like.
+    pub(crate) fn pace(&self, queue: &QueueInfo) -> Pace {
+        if let Some(pace) = self.paces.get(&queue.number) {
+            return *pace;
+        }
+        let Some(tomograph) = self.tomographs.get(&(queue.pid, queue.node_id)) else {
+            return Pace::default();
+        };
+        Pace {
+            gap: tomograph.gap().value as u64,
+            latency: tomograph.latency().value as u64,
+            step: tomograph.step(queue.number),
+        }
+    }
+
+    /// Nothing more will come.
+    pub(crate) fn finish<'a>(&mut self, queues: impl Iterator<Item = &'a QueueInfo>) {
+        if self.is_complete {
+            return;
+        }
+        for tomograph in self.tomographs.values_mut() {
+            tomograph.finish();
+        }
+        for queue in queues {
+            self.paces.insert(queue.number, self.pace(queue));
+        }
+        for (class, number) in self.classes.iter_mut().zip(0..) {
+            let key = (class.key.pid, class.key.node_id);
+            if let Some(tomograph) = self.tomographs.get(&key) {
+                class.told = tomograph.told(number);
+            }
+        }
+        self.is_complete = true;
+        self.tomographs = HashMap::default();
+    }
+
+    /// The classes, for those who want to know them; none if all times are exact.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = KernelClass> {
+        let classes = if self.has_inexact {
+            self.classes.as_slice()
+        } else {
+            &[]
+        };
+        classes.iter().zip(0..).map(|(class, number)| {
+            let (told, mean) = match class.told {
+                gputrace_tomography::Told::Apart(mean) => {
+                    let mean = Mean {
+                        value: mean.value,
+                        error: mean.error,
+                    };
+                    (Told::Apart, Some(mean))
+                }
+                gputrace_tomography::Told::Mixed => (Told::Mixed, None),
+                gputrace_tomography::Told::Unseen => (Told::Unseen, None),
+            };
+            let key = &class.key;
+            KernelClass {
+                number,
+                pid: key.pid,
+                node_id: key.node_id,
+                kernel: key.kernel,
+                kernel_object: key.kernel_object,
+                grid: key.grid,
+                workgroup: key.workgroup,
+                count: class.count,
+                mean,
+                told,
+            }
+        })
+    }
+
+    fn tomograph(&mut self, queue: &QueueInfo) -> &mut Tomograph {
+        let is_live = self.is_live;
+        let tomographs = self.tomographs.entry((queue.pid, queue.node_id));
+        tomographs.or_insert_with(|| {
+            if is_live {
+                Tomograph::new().frugal()
+            } else {
+                Tomograph::new()
+            }
+        })
+    }
+
+    fn number(&mut self, key: Key) -> Option<u32> {
+        if let Some(number) = self.numbers.get(&key) {
+            return Some(*number);
+        }
+        if self.classes.len() >= MOST_CLASSES {
+            return None;
+        }
+        let number = self.classes.len() as u32;
+        self.numbers.insert(key, number);
+        self.classes.push(Class {
+            key,
+            count: 0,
+            shortest: None,
+            told: gputrace_tomography::Told::Unseen,
+        });
+        Some(number)
+    }
+}
+
+fn task(slot: &Slot, class: Option<u32>) -> Task {
+    match class {
+        Some(class) => Task::Class(class),
+        None if slot.aql.only_waits() => Task::Nothing,
+        None => Task::Unknown,
+    }
+}

@@ -1,0 +1,457 @@
+//! From records about the GPU's work to dispatches and copies.
+//!
+//! # How it goes
+//!
+//! [`knowledge`] holds what the metadata says, all of it, from a first pass over the capture. [`Work`] then
+//! takes the records. Some of them lie later in the capture than others that were made after them: a packet
+//! that the collector read from the ring, a reading of the watcher's. So records are held back for [`LAG`] of
+//! the recording's time, and then used in order of time.
+//!
+//! * A packet goes to its [`queue`], where it stays until no later record can tell more about it.
+//! * If it has a completion signal, it is a use of that [`signal`], and so is a copy. A reading of the signal
+//!   tells about its uses: their stamps on the host's clock, or at least that they have ended.
+//! * Read indices tell which packets of a queue had begun.
+//! * [`evidence`] makes times of what is proven.
+//!
+//! # Memory
+//!
+//! Besides the metadata, at most [`MAX_HELD`] records wait for their time, and at most [`MAX_OPEN`] packets
+//! and copies for being better known. With more, the oldest are given out with what is known of them.
+
+mod arrivals;
+mod completions;
+mod copies;
+mod departures;
+mod evidence;
+mod gaps;
+mod kernels;
+pub(crate) mod knowledge;
+mod live;
+mod means;
+mod packet;
+mod place;
+mod queue;
+mod records;
+mod scout;
+mod scratch;
+mod signal;
+mod slots;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+
+use foldhash::fast::RandomState;
+use gputrace_abi::gpu;
+use gputrace_capture::gpu::CodeObject;
+use gputrace_kfd::clock::Unresolved;
+
+pub(crate) use self::scout::Scout;
+use self::{
+    copies::OpenCopy,
+    evidence::{Evidence, Exact},
+    kernels::Kernels,
+    knowledge::{Collected, Knowledge, Losses},
+    means::Means,
+    place::Placed,
+    queue::{LAST_LOOK, Queue, Settle},
+    records::{Due, Records},
+    scratch::{Followed, Scratch},
+    signal::{Signal, Use, User},
+};
+use crate::{
+    derive::before::OldQueues,
+    model::{
+        event::Event,
+        gpu::Dispatch,
+        item::{Item, KfdQueue},
+    },
+};
+
+/// How late in the capture a record may stand, ns: the recorder's rounds are up to 100 ms apart, and it
+/// waits for two before it reads a packet itself.
+pub(crate) const LAG: u64 = 500_000_000;
+
+/// Records that wait for their time, at most.
+const MAX_HELD: usize = 1 << 18;
+
+/// Packets and copies that wait for being better known, at most.
+const MAX_OPEN: usize = 1 << 19;
+
+/// Dispatches whose memory is kept.
+const MAX_SPARE: usize = 1 << 12;
+
+/// Signals of a process that are remembered while nothing uses them, at most.
+const MAX_SIGNALS: usize = 1 << 18;
+
+/// The GPU's work at the current point of the timeline.
+#[derive(Debug)]
+pub(crate) struct Work {
+    knowledge: Knowledge,
+    kernels: Kernels,
+    records: Records,
+    /// Empty; memory for the uses of a signal that a reading tells about, and for those that are over.
+    read: Vec<Use>,
+    over: Vec<User>,
+    processes: HashMap<u32, Process, RandomState>,
+    queues: Vec<Queue>,
+    /// Memory of dispatches that were given out, for those to come.
+    #[expect(clippy::vec_box, reason = "the boxes are what is kept")]
+    spare: Vec<Box<Dispatch>>,
+    /// Queues about which something new is known.
+    changed: BTreeSet<u32>,
+    /// Packets in all queues.
+    packets: usize,
+    copies: BTreeMap<u64, OpenCopy>,
+    dispatches: u64,
+    copies_seen: u64,
+    scratch: Scratch,
+    /// GPUs whose stamps could not be aligned, by node, and why.
+    unaligned: BTreeMap<Option<u32>, Unresolved>,
+    /// Records of packets that were known already.
+    duplicates: u64,
+    latest: u64,
+    /// How long classes of dispatches take, and by queue, where the last dispatch was placed.
+    means: Means,
+    placed: Vec<Placed>,
+    /// Of a recording that goes on: metadata that is to be taken into account.
+    learning: Option<Box<Collected>>,
+}
+
+/// What a process has.
+#[derive(Debug, Default)]
+struct Process {
+    signals: HashMap<u64, Signal, RandomState>,
+    /// By address and `hsa_queue_t::id`.
+    queues: HashMap<(u64, u64), u32, RandomState>,
+    /// The one that now is at an address.
+    current: HashMap<u64, u32, RandomState>,
+    /// Addresses at which a queue has been.
+    addresses: HashSet<u64>,
+    /// The driver's queues by the address of their packets.
+    rings: HashMap<u64, KfdQueue>,
+}
+
+impl Work {
+    /// Nothing done yet. Agents and code objects go to `events`.
+    pub(crate) fn new(collected: Collected, events: &mut VecDeque<Event>) -> Self {
+        let (knowledge, code_objects) = collected.finish();
+        Self::with(knowledge, code_objects, Means::default(), events)
+    }
+
+    fn with(
+        knowledge: Knowledge,
+        code_objects: Vec<CodeObject>,
+        means: Means,
+        events: &mut VecDeque<Event>,
+    ) -> Self {
+        let agents = knowledge.agents().iter();
+        events.extend(agents.map(|agent| Event::Agent(Box::new(agent.clone()))));
+        Self {
+            knowledge,
+            kernels: Kernels::new(code_objects, events),
+            records: Records::default(),
+            read: Vec::new(),
+            over: Vec::new(),
+            processes: HashMap::default(),
+            queues: Vec::new(),
+            spare: Vec::new(),
+            changed: BTreeSet::new(),
+            packets: 0,
+            copies: BTreeMap::new(),
+            dispatches: 0,
+            copies_seen: 0,
+            scratch: Scratch::default(),
+            unaligned: BTreeMap::new(),
+            duplicates: 0,
+            latest: 0,
+            means,
+            placed: Vec::new(),
+            learning: None,
+        }
+    }
+
+    /// Takes a record.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, item: Item) {
+        self.records.push(item);
+    }
+
+    /// KFD's number of the only GPU; `None` if there are others, or none is known.
+    pub(crate) fn only_gpu(&self) -> Option<u32> {
+        self.knowledge.only_gpu()
+    }
+
+    /// The node that executes a dispatch: its own, or else that of its queue.
+    pub(crate) fn node_of(&self, dispatch: &Dispatch) -> Option<u32> {
+        let of_queue = || self.queues.get(dispatch.queue as usize)?.info.node_id;
+        dispatch.node_id.or_else(of_queue)
+    }
+
+    /// Takes back the memory of a dispatch.
+    pub(crate) fn take_back(&mut self, dispatch: Box<Dispatch>) {
+        if self.spare.len() < MAX_SPARE {
+            self.spare.push(dispatch);
+        }
+    }
+
+    /// Whether so many records wait that some must be used now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.records.len() >= MAX_HELD
+    }
+
+    /// Queues that were there before the recording.
+    pub(crate) fn older_queues(&self) -> OldQueues {
+        let older = self.queues.iter().filter(|queue| !queue.from_first);
+        older.fold(OldQueues::default(), |sum, queue| OldQueues {
+            found: sum.found + 1,
+            with_gpu: sum.with_gpu + u64::from(queue.info.node_id.is_some()),
+        })
+    }
+
+    /// Records of packets that were known already.
+    pub(crate) fn duplicates(&self) -> u64 {
+        self.duplicates
+    }
+
+    /// Uses the records made up to `until`, except the very last ones.
+    pub(crate) fn advance(&mut self, until: u64, events: &mut VecDeque<Event>) {
+        self.use_until(until.saturating_sub(LAG), events);
+    }
+
+    /// Uses half of the records that wait, oldest first.
+    pub(crate) fn make_room(&mut self, events: &mut VecDeque<Event>) {
+        let mut left = MAX_HELD / 2;
+        while let Some(due) = self.records.oldest(left) {
+            left -= due.len();
+            self.use_records(due, events);
+        }
+        self.settle_changed(events);
+    }
+
+    /// Uses all records and gives out what is left.
+    pub(crate) fn finish(&mut self, events: &mut VecDeque<Event>) {
+        self.use_until(u64::MAX, events);
+        let since = self.latest.saturating_sub(LAST_LOOK);
+        let unfinished: Vec<User> = self
+            .processes
+            .values()
+            .flat_map(|process| process.signals.values())
+            .filter_map(|signal| signal.unfinished(since))
+            // The signal may stand for something whose record was lost.
+            .filter(|(_, from, to)| self.knowledge.losses(*from, *to) == Losses::None)
+            .map(|(user, ..)| user)
+            .collect();
+        for user in unfinished {
+            match user {
+                User::Packet { queue, index } => {
+                    if let Some(slot) = self.queue_mut(queue).and_then(|queue| queue.slot_mut(index)) {
+                        slot.evidence.unfinished = true;
+                    }
+                }
+                User::Copy(id) => {
+                    if let Some(copy) = self.copies.get_mut(&id) {
+                        copy.evidence.unfinished = true;
+                    }
+                }
+            }
+        }
+        for number in 0..self.queues.len() {
+            self.settle(number as u32, Settle::All(self.latest), events);
+        }
+        for copy in std::mem::take(&mut self.copies).into_values() {
+            events.push_back(copy.event());
+        }
+        self.means.finish(self.queues.iter().map(|queue| &queue.info));
+        let classes = self.means.classes();
+        events.extend(classes.map(|class| Event::KernelClass(Box::new(class))));
+    }
+
+    /// What readers should know about the times of some GPUs.
+    pub(crate) fn remarks(&self) -> impl Iterator<Item = String> {
+        let unaligned = self.unaligned.iter().map(|(node, why)| {
+            let whose = match node {
+                Some(node) => format!("the GPU of node {node}"),
+                None => "a GPU of unknown node".to_owned(),
+            };
+            format!(
+                "Times of {whose} are not aligned with the host's: {why}. Its dispatches and copies have no exact times."
+            )
+        });
+        unaligned.chain(self.scratch.remark())
+    }
+
+    fn use_until(&mut self, until: u64, events: &mut VecDeque<Event>) {
+        while let Some(due) = self.records.due(until) {
+            let is_part = due.is_part();
+            self.use_records(due, events);
+            if is_part {
+                break;
+            }
+        }
+        self.settle_changed(events);
+    }
+
+    fn use_records(&mut self, due: Due, events: &mut VecDeque<Event>) {
+        for item in due.iter() {
+            self.latest = self.latest.max(item.time());
+            match item {
+                Item::Packet(packet) => self.packet(packet, events),
+                Item::Completion(reading) => self.completion(reading, events),
+                Item::Copy(copy) => self.copy(copy, events),
+                Item::Queue(state) => self.queue_state(state, events),
+                Item::Scratch(state) => self.scratch_state(state, events),
+                Item::Ring(ring) => self.ring(ring),
+                Item::Restart { time, pid } => self.restart(*time, *pid, events),
+                Item::Exit { pid, .. } => self.exit(*pid),
+            }
+            if self.packets + self.copies.len() > MAX_OPEN {
+                self.give_up_oldest(events);
+            }
+        }
+        self.records.recycle(due);
+    }
+
+    fn settle_changed(&mut self, events: &mut VecDeque<Event>) {
+        for number in std::mem::take(&mut self.changed) {
+            self.settle(number, Settle::Ripe, events);
+        }
+    }
+
+    fn queue_mut(&mut self, number: u32) -> Option<&mut Queue> {
+        self.queues.get_mut(number as usize)
+    }
+
+    fn use_signal(&mut self, pid: u32, address: u64, user: User, time: u64, events: &mut VecDeque<Event>) {
+        let process = self.processes.entry(pid).or_default();
+        if process.signals.len() >= MAX_SIGNALS {
+            process.signals.retain(|_, signal| !signal.uses.is_empty());
+        }
+        let signal = process.signals.entry(address).or_default();
+        signal.add(user, time);
+        // It would not be used again if they had not ended; nothing more will be heard of them.
+        let over = signal.uses.extract_if(.., |used| used.ended);
+        self.over.extend(over.map(|used| used.user));
+        self.close_over(events);
+    }
+
+    /// Nothing more will be heard of the uses in `over`.
+    fn close_over(&mut self, events: &mut VecDeque<Event>) {
+        if self.over.is_empty() {
+            return;
+        }
+        let mut over = std::mem::take(&mut self.over);
+        for user in over.drain(..) {
+            self.close(user, events);
+        }
+        self.over = over;
+    }
+
+    /// What has changed in the scratch memory of a queue.
+    fn scratch_state(&mut self, state: &gpu::ScratchState, events: &mut VecDeque<Event>) {
+        let process = self.processes.get(&state.pid);
+        let number = process.and_then(|process| process.current.get(&state.queue));
+        let Some(queue) = number.and_then(|number| self.queues.get(*number as usize)) else {
+            return;
+        };
+        let gpu_id = queue
+            .info
+            .node_id
+            .and_then(|node| self.knowledge.gpu_of_node(node));
+        let followed = Followed {
+            since: queue.since,
+            from_first: queue.from_first,
+        };
+        self.scratch
+            .changed(state, &queue.info, gpu_id.unwrap_or(0), followed, events);
+    }
+
+    /// Process `pid` is another program from now on, or another process.
+    fn restart(&mut self, time: u64, pid: u32, events: &mut VecDeque<Event>) {
+        let Some(process) = self.processes.remove(&pid) else {
+            return;
+        };
+        for number in process.queues.into_values() {
+            self.scratch.forget(number);
+            if let Some(queue) = self.queue_mut(number) {
+                queue.abandon(time);
+                self.changed.insert(number);
+            }
+        }
+        let uses = process.signals.into_values().flat_map(|signal| signal.uses);
+        for used in uses {
+            if let User::Copy(_) = used.user {
+                self.close(used.user, events);
+            }
+        }
+    }
+
+    /// The main thread of process `pid` ended, and most likely the process with it.
+    fn exit(&mut self, pid: u32) {
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.signals.retain(|_, signal| !signal.uses.is_empty());
+            process.signals.shrink_to_fit();
+        }
+    }
+
+    /// What is known of a packet or copy, of which something new is about to be known.
+    fn evidence(&mut self, user: User) -> Option<&mut Evidence> {
+        match user {
+            User::Packet { queue, index } => {
+                self.changed.insert(queue);
+                let slot = self.queue_mut(queue).and_then(|queue| queue.slot_mut(index));
+                slot.map(|slot| &mut slot.evidence)
+            }
+            User::Copy(id) => self.copies.get_mut(&id).map(|copy| &mut copy.evidence),
+        }
+    }
+
+    fn ended_by(&mut self, user: User, time: u64) {
+        if let Some(evidence) = self.evidence(user) {
+            evidence.ended_by = Some(evidence.ended_by.map_or(time, |known| known.min(time)));
+        }
+    }
+
+    fn stamp(&mut self, user: User, exact: Exact) {
+        if let Some(evidence) = self.evidence(user) {
+            evidence.exact = Some(exact);
+        }
+    }
+
+    /// Nothing more will be heard of a use of a signal.
+    fn close(&mut self, user: User, events: &mut VecDeque<Event>) {
+        match user {
+            User::Packet { queue, index } => {
+                self.changed.insert(queue);
+                if let Some(slot) = self.queue_mut(queue).and_then(|queue| queue.slot_mut(index)) {
+                    slot.open = false;
+                }
+            }
+            User::Copy(id) => events.extend(self.copies.remove(&id).map(OpenCopy::event)),
+        }
+    }
+
+    /// Gives out half of what fills the memory.
+    fn give_up_oldest(&mut self, events: &mut VecDeque<Event>) {
+        for number in 0..self.queues.len() {
+            let packets = self.queues.get(number).map_or(0, Queue::len);
+            if packets > 0 {
+                self.settle(number as u32, Settle::AtLeast(packets.div_ceil(2)), events);
+            }
+        }
+        if self.copies.len() > MAX_OPEN / 2 {
+            for _ in 0..MAX_OPEN / 4 {
+                let Some((id, copy)) = self.copies.pop_first() else {
+                    break;
+                };
+                self.forget_use(copy.origin().pid, copy.signal(), User::Copy(id));
+                events.push_back(copy.event());
+            }
+        }
+    }
+
+    fn forget_use(&mut self, pid: u32, signal: u64, user: User) {
+        let signals = self.processes.get_mut(&pid).map(|process| &mut process.signals);
+        if let Some(signal) = signals.and_then(|signals| signals.get_mut(&signal)) {
+            signal.uses.retain(|used| used.user != user);
+        }
+    }
+}

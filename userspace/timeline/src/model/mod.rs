@@ -1,0 +1,13 @@
+//! What a recording is made of, once it is read: events and their parts. Nothing here reads records or draws
+//! conclusions.
+
+pub mod event;
+pub mod extent;
+pub mod gpu;
+pub(crate) mod item;
+pub mod observation;
+pub(crate) mod raw;
+pub mod request;
+pub mod tally;
+pub(crate) mod value;
+pub mod values;

@@ -1,0 +1,227 @@
+//! What the kernel did to or for a thread, a process or a GPU: events without a function and a caller.
+
+use std::{borrow::Cow, fmt};
+
+use gputrace_abi::{
+    domain::{DOMAINS, Domain},
+    record::kind,
+    sched::{OffCpu, STATE_WAITING},
+};
+use gputrace_capture::records::RawRecord;
+use zerocopy::FromBytes as _;
+
+use crate::model::raw::MAX_CPUS;
+
+/// Something that the kernel did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// Number of its [`Domain`].
+    pub domain: u8,
+    /// What it is, e.g. `sleeping`.
+    pub name: Cow<'static, str>,
+    /// Whom it belongs to.
+    pub whose: Whose,
+    /// ns, `CLOCK_BOOTTIME`.
+    pub begin: u64,
+    /// ns, `CLOCK_BOOTTIME`; equal to `begin` for what takes no time. Of one that is not over, the moment up to which
+    /// it is known to have lasted.
+    pub end: u64,
+    /// Whether it was not over when the recording stopped.
+    pub is_open: bool,
+    /// What else is known of it.
+    pub fields: Vec<ObservedField>,
+}
+
+impl Observation {
+    /// A field by name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&FieldValue> {
+        let field = self.fields.iter().find(|field| field.name == name)?;
+        Some(&field.value)
+    }
+
+    /// How long it took, ns.
+    #[must_use]
+    pub fn duration(&self) -> u64 {
+        self.end.saturating_sub(self.begin)
+    }
+}
+
+/// A field of an observation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedField {
+    /// Name.
+    pub name: Cow<'static, str>,
+    /// Value.
+    pub value: FieldValue,
+}
+
+impl ObservedField {
+    /// A field of this name and value.
+    #[must_use]
+    pub fn new(name: impl Into<Cow<'static, str>>, value: FieldValue) -> Self {
+        Self {
+            name: name.into(),
+            value,
+        }
+    }
+}
+
+/// Value of a field. `Display` gives the form for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldValue {
+    /// A number.
+    Number(u64),
+    /// A number that may be negative.
+    Signed(i64),
+    /// An address or bits.
+    Hex(u64),
+    /// Words.
+    Text(Cow<'static, str>),
+    /// It lies beyond what was copied.
+    Missing,
+}
+
+impl fmt::Display for FieldValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(value) => write!(f, "{value}"),
+            Self::Signed(value) => write!(f, "{value}"),
+            Self::Hex(value) => write!(f, "{value:#x}"),
+            Self::Text(text) => f.write_str(text),
+            Self::Missing => f.write_str("(not recorded)"),
+        }
+    }
+}
+
+/// Whom an observation belongs to. Numbers that are not known are 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Whose {
+    /// Process id, initial pid namespace.
+    pub pid: u32,
+    /// Thread id.
+    pub tid: u32,
+    /// KFD's id of a GPU.
+    pub gpu_id: u32,
+}
+
+/// Name of stretches in which a thread could run and had no processor.
+pub const RUNNABLE: &str = "waiting for a CPU";
+
+/// The observations of a record: a thread that slept, and then waited for a processor.
+pub(crate) fn off_cpu(off: &OffCpu) -> Vec<Observation> {
+    let is_open = off.header.kind == kind::OFF_CPU_OPEN;
+    let end = off.end.max(off.begin);
+    let whose = Whose {
+        pid: off.pid,
+        tid: off.tid,
+        gpu_id: 0,
+    };
+    let stretch = |name: &'static str, begin, end, is_open, fields| Observation {
+        domain: Domain::Sched.id(),
+        name: name.into(),
+        whose,
+        begin,
+        end,
+        is_open,
+        fields,
+    };
+    let woken = (off.woken != 0).then(|| off.woken.clamp(off.begin, end));
+    let mut stretches = Vec::new();
+    if woken != Some(off.begin) || off.state & STATE_WAITING != 0 {
+        let waker = (off.waker != 0).then(|| ObservedField {
+            name: "waker".into(),
+            value: FieldValue::Number(off.waker.into()),
+        });
+        let name = sleep(off.state);
+        let over = woken.unwrap_or(end);
+        stretches.push(stretch(
+            name,
+            off.begin,
+            over,
+            is_open && woken.is_none(),
+            waker.into_iter().collect(),
+        ));
+    }
+    if let Some(woken) = woken {
+        stretches.push(stretch(RUNNABLE, woken, end, is_open, Vec::new()));
+    }
+    stretches
+}
+
+/// What a thread in this state does: `TASK_…` of `linux/sched.h`.
+fn sleep(state: u32) -> &'static str {
+    match state & STATE_WAITING {
+        1 => "sleeping",
+        2 => "sleeping uninterruptibly",
+        4 => "stopped",
+        8 => "stopped by a debugger",
+        0 => "off the CPU",
+        _ => "waiting",
+    }
+}
+
+/// Reads a record; `None` if it makes no sense.
+pub(crate) fn read_off_cpu(raw: RawRecord<'_>) -> Option<OffCpu> {
+    let off = OffCpu::read_from_bytes(raw.bytes).ok()?;
+    (usize::from(off.header.domain) < DOMAINS && off.header.cpu < MAX_CPUS).then_some(off)
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::FromZeros as _;
+
+    use super::*;
+
+    fn off(state: u32, woken: u64) -> OffCpu {
+        let mut off = OffCpu::new_zeroed();
+        off.header.kind = kind::OFF_CPU;
+        (off.begin, off.woken, off.end) = (100, woken, 200);
+        (off.pid, off.tid, off.state) = (5, 6, state);
+        off
+    }
+
+    fn shown(off: &OffCpu) -> Vec<(String, u64, u64, bool)> {
+        off_cpu(off)
+            .into_iter()
+            .map(|one| (one.name.into_owned(), one.begin, one.end, one.is_open))
+            .collect()
+    }
+
+    #[test]
+    fn sleep_and_waiting_for_a_processor_are_told_apart() {
+        assert_eq!(
+            shown(&off(1, 150)),
+            [
+                ("sleeping".to_owned(), 100, 150, false),
+                (RUNNABLE.to_owned(), 150, 200, false)
+            ]
+        );
+        // Preempted: it could always run.
+        assert_eq!(shown(&off(0, 100)), [(RUNNABLE.to_owned(), 100, 200, false)]);
+        assert_eq!(shown(&off(0x100, 100)), [(RUNNABLE.to_owned(), 100, 200, false)]);
+        // Nobody was seen to wake it.
+        assert_eq!(
+            shown(&off(2, 0)),
+            [("sleeping uninterruptibly".to_owned(), 100, 200, false)]
+        );
+    }
+
+    #[test]
+    fn what_is_not_over_says_so() {
+        let mut open = off(1, 0);
+        open.header.kind = kind::OFF_CPU_OPEN;
+        assert_eq!(shown(&open), [("sleeping".to_owned(), 100, 200, true)]);
+        open.woken = 130;
+        assert_eq!(
+            shown(&open),
+            [
+                ("sleeping".to_owned(), 100, 130, false),
+                (RUNNABLE.to_owned(), 130, 200, true)
+            ]
+        );
+        // Clocks of different processors may disagree by some ns.
+        open.woken = 90;
+        assert_eq!(shown(&open)[0], ("sleeping".to_owned(), 100, 100, false));
+    }
+}

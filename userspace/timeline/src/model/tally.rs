@@ -1,0 +1,158 @@
+//! What a reader found in the capture, to be held against the recorder's account.
+
+use gputrace_abi::domain::DOMAINS;
+use gputrace_capture::ledger::Ledger;
+
+use crate::model::raw::MAX_CPUS;
+
+/// Calls of one domain that began on one CPU; for domains of the GPU's work, records that were made there, all
+/// of them finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallCount {
+    /// Finished calls.
+    pub finished: u64,
+    /// Calls that had not returned.
+    pub unfinished: u64,
+}
+
+/// Counts of everything read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Indexed by CPU, then domain.
+    calls: Vec<[CallCount; DOMAINS]>,
+    /// Process and thread events.
+    pub tasks: u64,
+    /// Records of a kind that this version does not know.
+    pub unknown_records: u64,
+    /// Records of a known kind with a size or content that it cannot have.
+    pub malformed_records: u64,
+    /// Blocks that this version does not know.
+    pub unknown_blocks: u64,
+    /// Calls whose recorded end lay before their beginning and was moved to it. The kernel's clock may
+    /// disagree by some nanoseconds between CPUs while it is being adjusted.
+    pub adjusted_ends: u64,
+    /// Records of packets that another record had told of: programs write a packet twice where two threads ring
+    /// the same doorbell. Known when the timeline has ended.
+    pub duplicate_packets: u64,
+    /// Texts, annotations and results that calls point to and that nobody could read.
+    pub unreadable_values: u64,
+    /// What to say if only what programs select is shown, and they have selected nothing. Known when the timeline has ended.
+    pub nothing_selected: Option<String>,
+}
+
+impl Tally {
+    /// Calls, or records, of `domain` on `cpu`.
+    #[must_use]
+    pub fn calls(&self, domain: u8, cpu: u32) -> CallCount {
+        let row = usize::try_from(cpu).ok().and_then(|cpu| self.calls.get(cpu));
+        row.and_then(|row| row.get(usize::from(domain)))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// All calls and records of the GPU's work.
+    #[must_use]
+    pub fn total(&self) -> CallCount {
+        let mut sum = CallCount::default();
+        for count in self.calls.iter().flatten() {
+            sum.finished += count.finished;
+            sum.unfinished += count.unfinished;
+        }
+        sum
+    }
+
+    /// Whether the capture holds exactly the calls and records that a complete `ledger` says were written.
+    #[must_use]
+    pub fn agrees(&self, ledger: &Ledger) -> bool {
+        let total = self.total();
+        let said = ledger.total();
+        let rows_agree = ledger.rows.iter().all(|row| {
+            self.calls(row.domain, row.cpu)
+                == CallCount {
+                    finished: row.written,
+                    unfinished: row.unfinished,
+                }
+        });
+        rows_agree && (total.finished, total.unfinished) == (said.written, said.unfinished)
+    }
+
+    /// Adds what was found in another capture, whose CPUs begin at `first_cpu` here.
+    pub fn absorb(&mut self, other: &Self, first_cpu: u32) {
+        for (cpu, row) in (first_cpu..MAX_CPUS).zip(&other.calls) {
+            if self.calls.len() <= cpu as usize {
+                self.calls
+                    .resize(cpu as usize + 1, [CallCount::default(); DOMAINS]);
+            }
+            let Some(sums) = self.calls.get_mut(cpu as usize) else {
+                continue;
+            };
+            for (sum, count) in sums.iter_mut().zip(row) {
+                sum.finished += count.finished;
+                sum.unfinished += count.unfinished;
+            }
+        }
+        self.tasks += other.tasks;
+        self.unknown_records += other.unknown_records;
+        self.malformed_records += other.malformed_records;
+        self.unknown_blocks += other.unknown_blocks;
+        self.adjusted_ends += other.adjusted_ends;
+        self.duplicate_packets += other.duplicate_packets;
+    }
+
+    pub(crate) fn count_call(&mut self, domain: u8, cpu: u32, finished: bool) {
+        let cpu = cpu.min(MAX_CPUS - 1) as usize;
+        if self.calls.len() <= cpu {
+            self.calls.resize(cpu + 1, [CallCount::default(); DOMAINS]);
+        }
+        if let Some(count) = self
+            .calls
+            .get_mut(cpu)
+            .and_then(|row| row.get_mut(usize::from(domain)))
+        {
+            if finished {
+                count.finished += 1;
+            } else {
+                count.unfinished += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gputrace_capture::ledger::LedgerRow;
+
+    use super::*;
+
+    #[test]
+    fn agreement_is_exact() {
+        let mut tally = Tally::default();
+        tally.count_call(2, 5, true);
+        tally.count_call(2, 5, false);
+        tally.count_call(0, 0, true);
+        let row = |domain, cpu, written, unfinished| LedgerRow {
+            domain,
+            cpu,
+            written,
+            unfinished,
+            ..LedgerRow::default()
+        };
+        let mut ledger = Ledger {
+            rows: vec![row(0, 0, 1, 0), row(2, 5, 1, 1)],
+            complete: true,
+            ..Ledger::default()
+        };
+        assert!(tally.agrees(&ledger));
+        ledger.rows.pop();
+        assert!(!tally.agrees(&ledger), "a call that the account does not have");
+        ledger.rows.push(row(2, 4, 1, 1));
+        assert!(!tally.agrees(&ledger), "the right number on the wrong CPU");
+        assert_eq!(
+            tally.total(),
+            CallCount {
+                finished: 2,
+                unfinished: 1
+            }
+        );
+    }
+}
