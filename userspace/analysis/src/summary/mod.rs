@@ -6,7 +6,7 @@
 
 mod busy;
 mod counters;
-mod gpu;
+mod gpu_use;
 mod observed;
 mod render;
 mod render_gpu;
@@ -60,7 +60,7 @@ pub struct Summary {
     end: Option<End>,
     /// Earliest begin and latest end of a call.
     span: Option<(u64, u64)>,
-    gpu: gpu::GpuUse,
+    gpu: gpu_use::GpuUse,
     observed: observed::Observed,
     counters: counters::Counters,
     /// Names of threads.

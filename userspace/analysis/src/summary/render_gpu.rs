@@ -15,7 +15,7 @@ use gputrace_text::{
 
 use super::{
     Summary,
-    gpu::{BEST_FIRST, GpuUse, Qualities, WorkUse},
+    gpu_use::{BEST_FIRST, GpuUse, Qualities, WorkUse},
     stats::Durations,
 };
 use gputrace_export::{gpu::queue_id, lengths::Sum};

@@ -3,8 +3,8 @@
 use gputrace_timeline::gpu::Dispatch;
 
 use super::{
-    gpu::{Column, Row, kernel},
     table::{Field, Table},
+    work::{Column, Row, kernel},
 };
 use crate::{
     exporter::ExportError,

@@ -57,11 +57,11 @@
 mod arguments;
 mod collection;
 mod counters;
-mod gpu;
 mod memory;
 mod observed;
 mod stats;
 mod table;
+mod work;
 
 use std::collections::BTreeMap;
 
@@ -80,10 +80,10 @@ use crate::{
     output::OutputDir,
 };
 use collection::Collection;
-use gpu::GpuTables;
 use observed::Observed;
 use stats::Stats;
 use table::{Field, Table};
+use work::GpuTables;
 
 const FORMAT: &str = "csv";
 

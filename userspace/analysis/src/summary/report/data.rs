@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::super::{
     Summary,
-    gpu::{GpuUse, WorkUse},
+    gpu_use::{GpuUse, WorkUse},
     stats::Durations,
 };
 use super::{
