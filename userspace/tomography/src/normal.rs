@@ -321,66 +321,14 @@ impl Normal {
 
     fn solve_with(&self, gap: (f64, f64), scale: f64) -> Solution {
         let size = self.matrix.size;
-        let prior = |column| match column {
-            column::GAP => gap,
-            column::LATENCY => LATENCY,
-            column::BARRIER => BARRIER,
-            column::STAMPED_GAP => STAMPED_GAP,
-            _ => CLASS,
-        };
-        let mut matrix = self.matrix.clone();
-        let mut right = self.right.clone();
-        for (column, right) in right.iter_mut().enumerate() {
-            let (mean, deviation) = prior(column);
-            // The prior's variance is not scaled with the innovations'.
-            let weight = scale / (deviation * deviation);
-            matrix.add_to_diagonal(column, weight);
-            *right += mean * weight;
-        }
-        let mut factor = matrix.factor();
-        let mut values = factor.solve(&right);
-        for _ in 0..ROUNDS {
-            let negative: Vec<usize> = (0..size)
-                .filter(|at| values.get(*at).is_some_and(|value| *value < 0.0))
-                .collect();
-            if negative.is_empty() {
-                break;
-            }
-            for at in negative {
-                matrix.add_to_diagonal(at, HELD * (1.0 + matrix.diagonal(at)));
-            }
-            let held = matrix.factor();
-            values = held.solve(&right);
-            factor = held;
-        }
+        let (mut values, factor) = self.not_negative(gap, scale);
         let free = &self.matrix;
         let mut errors = factor.inverse_diagonal();
-        let mut unit = vec![0.0; size];
-        if let Some(cell) = unit.get_mut(column::GAP) {
-            *cell = 1.0;
-        }
-        let with_gap = factor.solve(&unit);
-        let of_gap = with_gap.first().copied().unwrap_or(0.0);
-        let mut steps: Vec<f64> = errors
-            .iter()
-            .zip(&with_gap)
-            .map(|(own, both)| own + 2.0 * both + of_gap)
-            .collect();
-        for step in &mut steps {
-            *step = (step.max(0.0) * scale).sqrt();
-        }
-        // No gap follows these.
-        for at in [column::LATENCY, column::STAMPED_GAP] {
-            if let Some(step) = steps.get_mut(at) {
-                *step = errors.get(at).map_or(0.0, |error| (error * scale).sqrt());
-            }
-        }
-        if let Some(step) = steps.get_mut(column::GAP) {
-            *step = 0.0;
-        }
+        let steps = step_errors(&factor, &errors, scale);
         for (at, error) in errors.iter_mut().enumerate() {
             let is_held = values.get(at).is_none_or(|value| value.abs() < 1e-6);
-            let alone = 1.0 / (free.diagonal(at) + scale / (prior(at).1 * prior(at).1));
+            let (_, deviation) = prior(at, gap);
+            let alone = 1.0 / (free.diagonal(at) + scale / (deviation * deviation));
             *error = (if is_held { error.max(alone) } else { *error } * scale).sqrt();
         }
         let alone = (0..size).map(|at| (scale / free.diagonal(at)).sqrt()).collect();
@@ -406,17 +354,75 @@ impl Normal {
         for error in errors.iter_mut().chain(&mut stated) {
             *error = if error.is_finite() { *error } else { f64::MAX };
         }
-        for (step, error) in steps.iter_mut().zip(&errors) {
-            *step = if step.is_finite() { *step } else { *error };
-        }
+        let steps = steps.into_iter().zip(&errors);
+        let steps = steps.map(|(step, error)| if step.is_finite() { step } else { *error });
         Solution {
             values,
+            steps: steps.collect(),
             errors,
-            steps,
             alone,
             stated,
         }
     }
+
+    /// Solves the equations with what is assumed beforehand; means that would be negative are held at zero. With the factor
+    /// of the equations that were solved last.
+    fn not_negative(&self, gap: (f64, f64), scale: f64) -> (Vec<f64>, Lower) {
+        let mut matrix = self.matrix.clone();
+        let mut right = self.right.clone();
+        for (column, right) in right.iter_mut().enumerate() {
+            let (mean, deviation) = prior(column, gap);
+            // The prior's variance is not scaled with the innovations'.
+            let weight = scale / (deviation * deviation);
+            matrix.add_to_diagonal(column, weight);
+            *right += mean * weight;
+        }
+        let mut factor = matrix.factor();
+        let mut values = factor.solve(&right);
+        for _ in 0..ROUNDS {
+            let negative: Vec<usize> = (0..self.matrix.size)
+                .filter(|at| values.get(*at).is_some_and(|value| *value < 0.0))
+                .collect();
+            if negative.is_empty() {
+                break;
+            }
+            for at in negative {
+                matrix.add_to_diagonal(at, HELD * (1.0 + matrix.diagonal(at)));
+            }
+            factor = matrix.factor();
+            values = factor.solve(&right);
+        }
+        (values, factor)
+    }
+}
+
+/// What is assumed of an unknown before anything is seen, us: mean and standard deviation.
+fn prior(column: usize, gap: (f64, f64)) -> (f64, f64) {
+    match column {
+        column::GAP => gap,
+        column::LATENCY => LATENCY,
+        column::BARRIER => BARRIER,
+        column::STAMPED_GAP => STAMPED_GAP,
+        _ => CLASS,
+    }
+}
+
+/// Standard errors of packets with their gaps, us, by the factor of the equations and the diagonal of their inverse.
+fn step_errors(factor: &Lower, inverse: &[f64], scale: f64) -> Vec<f64> {
+    let mut unit = vec![0.0; inverse.len()];
+    if let Some(cell) = unit.get_mut(column::GAP) {
+        *cell = 1.0;
+    }
+    let with_gap = factor.solve(&unit);
+    let of_gap = with_gap.first().copied().unwrap_or(0.0);
+    let steps = inverse.iter().zip(&with_gap).enumerate();
+    let steps = steps.map(|(at, (own, both))| match at {
+        column::GAP => 0.0,
+        // No gap follows these.
+        column::LATENCY | column::STAMPED_GAP => (own * scale).sqrt(),
+        _ => ((own + 2.0 * both + of_gap).max(0.0) * scale).sqrt(),
+    });
+    steps.collect()
 }
 
 /// Values of the unknowns, us.
