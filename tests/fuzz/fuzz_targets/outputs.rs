@@ -8,12 +8,13 @@
 use std::io::{Cursor, sink};
 
 use gputrace_abi::{domain::Domain, gpu::completion_reason};
+use gputrace_analysis::summary::SummaryExporter;
 use gputrace_capture::{
     CaptureReader, Meta,
     gpu::Queue,
     meta::{Epoch, Function, Library, Recording},
 };
-use gputrace_export::{Exporter as _, ndjson::NdjsonWriter, summary::SummaryExporter, text::TextWriter};
+use gputrace_export::{Exporter as _, ndjson::NdjsonWriter, text::TextWriter};
 use gputrace_perfetto::TraceWriter;
 use gputrace_timeline::{
     Timeline,
