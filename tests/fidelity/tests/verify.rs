@@ -78,38 +78,28 @@ fn names_nobody(text: &str, place: &Path) {
 }
 
 impl Verified {
+    /// All rows, each behind the name of its section.
+    fn all(&self) -> impl Iterator<Item = (&Value, &Value)> {
+        let sections = self.report["sections"].as_array().expect("sections");
+        sections.iter().flat_map(|section| {
+            let rows = section["rows"].as_array().expect("rows");
+            rows.iter().map(|row| (&section["name"], row))
+        })
+    }
+
     /// Names of the rows with this status, each with how often.
     fn rows(&self, status: &str) -> BTreeMap<String, usize> {
         let mut names = BTreeMap::new();
-        for section in self.report["sections"].as_array().expect("sections") {
-            for row in section["rows"].as_array().expect("rows") {
-                if row["status"] == status {
-                    *names
-                        .entry(row["name"].as_str().expect("a name").to_owned())
-                        .or_default() += 1;
-                }
-            }
+        for (_, row) in self.all().filter(|(_, row)| row["status"] == status) {
+            let name = row["name"].as_str().expect("a name");
+            *names.entry(name.to_owned()).or_default() += 1;
         }
         names
     }
 
-    /// The rows that are wrong, each behind the name of its section.
-    fn wrong(&self) -> Vec<(&Value, &Value)> {
-        let sections = self.report["sections"].as_array().expect("sections");
-        let rows = sections.iter().flat_map(|section| {
-            let rows = section["rows"].as_array().expect("rows");
-            rows.iter().map(|row| (&section["name"], row))
-        });
-        rows.filter(|(_, row)| row["status"] == "wrong").collect()
-    }
-
     fn figure(&self, row: &str, figure: &str) -> f64 {
-        let sections = self.report["sections"].as_array().expect("sections");
-        let rows = sections
-            .iter()
-            .flat_map(|section| section["rows"].as_array().expect("rows"));
-        let mut rows = rows.filter(|one| one["name"] == row);
-        let row = rows.next().unwrap_or_else(|| panic!("no {row} in {}", self.text));
+        let found = self.all().find(|(_, one)| one["name"] == row);
+        let (_, row) = found.unwrap_or_else(|| panic!("no {row} in {}", self.text));
         row["figures"][figure]
             .as_f64()
             .unwrap_or_else(|| panic!("no {figure} in {row}"))
@@ -132,7 +122,8 @@ impl Verified {
     /// Nothing is wrong.
     fn assert_right(&self) {
         // What is wrong alone: the whole report is longer than what is kept of a test's output.
-        let wrong = self.wrong();
+        let wrong = self.all().filter(|(_, row)| row["status"] == "wrong");
+        let wrong: Vec<_> = wrong.collect();
         assert!(wrong.is_empty(), "{wrong:#?}");
         assert_eq!(self.output.status.code(), Some(0), "{:?}", self.output);
         assert_eq!(self.report["verdict"], "right");
