@@ -265,9 +265,9 @@ impl GpuTracker {
             .queues
             .get(&key)
             .is_none_or(|queue| queue.id != packet.queue_id);
-        // One that has taken the place of another is followed in its place.
-        let is_followed =
-            !is_new || self.queues.contains_key(&key) || self.limits.take(packet.pid, What::Queues, 1, now);
+        // One that takes the place of a queue that has not ended is followed in its place. What ended has given its share back.
+        let replaces = self.queues.get(&key).is_some_and(|queue| queue.ended.is_none());
+        let is_followed = !is_new || replaces || self.limits.take(packet.pid, What::Queues, 1, now);
         if is_new && is_followed {
             let since_creation = packet.flags & packet_flags::SINCE_CREATION != 0;
             let before = self.queues.insert(
@@ -411,7 +411,7 @@ impl GpuTracker {
                 if waits {
                     return true;
                 }
-                // What was written to its place is known already.
+                // A later packet has taken its place in the queue's ring.
                 if index.saturating_add(behind.ring_packets.into()) <= behind.index {
                     missing.gone += 1;
                 } else {
@@ -445,7 +445,7 @@ impl GpuTracker {
         self.is_behind
     }
 
-    /// Forgets a process that has ended, its queues with the round after the next.
+    /// Forgets a process that has ended. Its queues stay for one more round, in which its last packets may still come.
     pub(crate) fn ended(&mut self, pid: u32) {
         let own = self.queues.iter_mut().filter(|((owner, _), _)| *owner == pid);
         own.for_each(|(_, queue)| queue.ended = queue.ended.or(Some(0)));
