@@ -541,7 +541,7 @@ impl Aql {
     }
 }
 
-/// A kernel that is found to have ended by more than this after its time was longer: this thread had no processor.
+/// A kernel that is completed later than this (ns) after its nominal end took longer: this thread had no processor.
 const LATE_NS: u64 = 5_000;
 /// The longest time between two looks at what the packet at the head waits for.
 const HEAD_LOOK_NS: u64 = 200_000;

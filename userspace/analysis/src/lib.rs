@@ -1,4 +1,4 @@
-//! What gputrace says about recordings, for people and for scripts that compare them.
+//! Analyses of recordings: the summary, the report and the comparison, for people and for scripts.
 //!
 //! Each analysis is an [`Exporter`](gputrace_export::Exporter): it reads the events of a recording in one pass,
 //! as the writers of files in `gputrace-export` do, and keeps what it needs of them.

@@ -1,4 +1,4 @@
-//! What all that read records hold them against.
+//! A bound and a reader that all decoders of records share.
 
 /// CPUs that a record can name. Linux on x86-64 supports at most 8192; the bound keeps a damaged or
 /// hostile capture from making the tables per CPU grow without limit.
