@@ -326,16 +326,24 @@ mod tests {
             pauses: vec![0, 300_000, 700_000],
             spell: 0,
         };
-        let looks = run.look();
-        assert_eq!(looks.len(), 3);
-        for look in &looks {
-            assert!(look.before <= look.after);
-            assert_eq!(look.pairs, [Some([9, 4]), Some([9, 9]), None, None]);
-        }
-        // Late it may be, but never early.
-        for (pair, pause) in looks.windows(2).zip([300_000, 700_000]) {
-            assert!(pair[1].before > pair[0].before, "{looks:?}");
-            assert!(pair[1].before - looks[0].before >= pause, "{looks:?}");
+        // Where this thread has to wait for a processor for so long that the longest run is over, looks are left
+        // out. That is seldom; whatever happens, they are in order.
+        let deadline = std::time::Instant::now() + Duration::from_secs(120);
+        loop {
+            let looks = run.look();
+            for look in &looks {
+                assert!(look.before <= look.after);
+                assert_eq!(look.pairs, [Some([9, 4]), Some([9, 9]), None, None]);
+            }
+            // Late it may be, but never early.
+            for (pair, pause) in looks.windows(2).zip([300_000, 700_000]) {
+                assert!(pair[1].before > pair[0].before, "{looks:?}");
+                assert!(pair[1].before - looks[0].before >= pause, "{looks:?}");
+            }
+            if looks.len() == 3 {
+                break;
+            }
+            assert!(std::time::Instant::now() < deadline, "{looks:?}");
         }
         run.places.remove(0);
         assert_eq!(run.look().len(), 1, "nothing is to come");
