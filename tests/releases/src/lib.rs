@@ -48,6 +48,9 @@ pub struct Library {
 /// What every root has besides the libraries: rocminfo, a shell and the small tools, `/etc/os-release`.
 const COMMON: [&str; 6] = ["base-files", "coreutils", "dash", "grep", "libc-bin", "rocminfo"];
 
+/// Debian's archive on a day on which its suites had all of [`RELEASES`].
+pub const SNAPSHOT: &str = "http://snapshot.debian.org/archive/debian/20261125T000000Z/";
+
 /// Where Debian has libraries, seen from a root.
 pub const LIBRARY_DIRECTORY: &str = "usr/lib/x86_64-linux-gnu";
 
@@ -55,8 +58,8 @@ macro_rules! releases {
     (($d:tt) $($test:ident = $name:literal { $($row:tt)* })*) => {
         /// All releases, oldest first.
         ///
-        /// Testing (forky) and experimental move on. When one has another version than its row says, fetching fails and says so:
-        /// then add a row for the new one, and get the old one from a snapshot of the archive with `--mirror`.
+        /// Testing (forky) and experimental move on. What they no longer have is fetched from [`SNAPSHOT`]; then add a
+        /// row for the new one.
         pub const RELEASES: &[Release] = &[$(Release { name: $name, $($row)* },)*];
 
         /// A test on each release, oldest first: calls the function with the release's name.

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use gputrace_releases::{LIBRARY_DIRECTORY, Release};
+use gputrace_releases::{LIBRARY_DIRECTORY, Release, SNAPSHOT};
 
 use super::Cache;
 use crate::apt::{self, Apt, Base, Package, Sources};
@@ -88,17 +88,40 @@ pub(super) fn ensure(cache: &Cache, release: &Release, wanted: &Wanted<'_>) -> R
         return Ok(());
     }
 
-    let mirror = match wanted.mirror {
-        Some(url) => url.to_owned(),
-        None => apt::configured_mirror()?,
+    // Suites move on, which must fail nobody's change: then a snapshot still has what they had.
+    let (mirror, snapshot) = match wanted.mirror {
+        Some(url) => (url.to_owned(), None),
+        None => (apt::configured_mirror()?, Some(SNAPSHOT)),
     };
+    let fetched = fetch_from(cache, release, wanted, &asked, &mirror);
+    match (fetched, snapshot) {
+        (Err(error), Some(snapshot)) => {
+            progress::note(format_args!("{error:#}\n-> trying {snapshot}"));
+            fetch_from(cache, release, wanted, &asked, snapshot).map_err(|second| {
+                progress::note(format_args!("{second:#}"));
+                error
+            })
+        }
+        (fetched, _) => fetched,
+    }
+}
+
+/// Makes the root of `release` with the packages `asked` of the archive at `mirror`.
+fn fetch_from(
+    cache: &Cache,
+    release: &Release,
+    wanted: &Wanted<'_>,
+    asked: &BTreeSet<String>,
+    mirror: &str,
+) -> Result<()> {
+    let directory = cache.of_release(release);
     let packages: Vec<String> = asked.iter().cloned().collect();
     let named = packages.join(", ");
     let from = format!("{} at {mirror}", release.distribution);
     let again = format!("`{}` goes on from here", wanted.command(release));
     long_step(&format!("fetch {release}"), &format!("{named} of {from}"), || {
         let cannot_list = format!("the package list of {from} cannot be had, so neither {named}");
-        let apt = Apt::new(directory.join("apt"), &sources(release), &mirror);
+        let apt = Apt::new(directory.join("apt"), &sources(release), mirror);
         let apt = remedied(apt, &cannot_list, &again)?;
         progress::note(format_args!("reading the package list of {} ...", release.suite));
         remedied(apt.update(), &cannot_list, &again)?;
@@ -112,8 +135,8 @@ pub(super) fn ensure(cache: &Cache, release: &Release, wanted: &Wanted<'_>) -> R
         let new = directory.join("root.partial");
         unpack_all(&apt, &plan, &new)?;
         check_libraries(release, &new)?;
-        Record::new(asked, &plan).write(&new)?;
-        replace(&root, &new)?;
+        Record::new(asked.clone(), &plan).write(&new)?;
+        replace(&cache.root(release), &new)?;
         // Tens to hundreds of megabytes that nothing needs any more.
         remove(&directory.join("apt"))
     })
