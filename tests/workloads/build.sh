@@ -5,6 +5,11 @@
 #   apt-get install gcc g++ hipcc libamdhip64-dev libhsa-runtime-dev rocm-device-libs
 set -eu
 
+# `cargo xtask test` has built them once for all tests, each of which is a process of its own.
+if [ "${GPUTRACE_WORKLOADS_BUILT:-}" = 1 ]; then
+    exit 0
+fi
+
 out=${1:?usage: build.sh OUTDIR}
 cd "$(dirname "$0")"
 mkdir -p "$out/obj" "$out/synthetic"

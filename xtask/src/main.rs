@@ -66,9 +66,9 @@ commands! {
     BuildEbpf => ebpf,
     /// Build everything, eBPF included; the tool is then target/debug/gputrace, or target/release/gputrace
     Build => build,
-    /// Prepare the machine and run all tests
+    /// Prepare the machine and run the tests that every change must pass; with --full, all there are
     Test => test,
-    /// Formatting, clippy and rustdoc, each with warnings as errors
+    /// Formatting, clippy, rustdoc and more, each with warnings as errors
     Lint => lint,
     /// Trace a bundled GPU program, on a software GPU if there is no other, and say where to look at the result
     Demo => demo,

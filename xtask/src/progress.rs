@@ -3,9 +3,10 @@
 //! All of it goes to standard error; standard output belongs to the programs that xtask runs.
 
 use std::fmt;
+use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 /// A title above a group of steps.
 pub(crate) fn heading(text: fmt::Arguments<'_>) {
@@ -20,6 +21,15 @@ pub(crate) fn note(text: fmt::Arguments<'_>) {
 /// One finished line: `state`, what it is about, time taken.
 pub(crate) fn line(state: &str, text: fmt::Arguments<'_>, took: Duration) {
     eprint!("{}", line_text(state, text, took));
+}
+
+/// What the command was asked for: on standard output.
+///
+/// # Errors
+///
+/// When nobody reads it any more.
+pub(crate) fn result(text: fmt::Arguments<'_>) -> Result<()> {
+    writeln!(io::stdout(), "{text}").context("cannot print the result")
 }
 
 /// What [`heading`] prints.

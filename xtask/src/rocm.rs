@@ -115,8 +115,8 @@ pub(crate) struct ForTests {
     pub(crate) root: Result<PathBuf>,
 }
 
-/// Fetches every release that is not there yet, for tests.
-pub(crate) fn for_tests(workspace: &Workspace) -> Vec<ForTests> {
+/// Fetches the releases with these names, or all of them, for tests.
+pub(crate) fn for_tests(workspace: &Workspace, names: Option<&[String]>) -> Vec<ForTests> {
     let cache = Cache::of(workspace);
     let wanted = Wanted {
         more: &[],
@@ -126,7 +126,9 @@ pub(crate) fn for_tests(workspace: &Workspace) -> Vec<ForTests> {
         fetch::ensure(&cache, release, &wanted)?;
         cache.require(release)
     };
-    let releases = RELEASES.iter().map(|release| ForTests {
+    let wanted_names = |name: &str| names.is_none_or(|names| names.iter().any(|one| one == name));
+    let chosen = RELEASES.iter().filter(|release| wanted_names(release.name));
+    let releases = chosen.map(|release| ForTests {
         name: release.name,
         root: fetch(release),
     });

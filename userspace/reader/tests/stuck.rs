@@ -23,6 +23,13 @@ fn main() {
     if std::env::args().any(|argument| argument == TARGET) {
         return target();
     }
+    // What runs each test by itself wants to know which tests there are, and which are ignored.
+    if std::env::args().any(|argument| argument == "--list") {
+        if std::env::args().all(|argument| argument != "--ignored") {
+            println!("helpers: test");
+        }
+        return;
+    }
     own_memory_and_files();
     a_process_that_is_not_there();
     a_page_that_nobody_brings();

@@ -1,17 +1,15 @@
 //! The programs under test, where guests find them.
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 use crate::exec;
 use crate::progress::long_step;
-use crate::test::{build_tests, cargo_for_tests};
+use crate::test::{build_tests, cargo_for_tests, programs};
 use crate::workspace::Workspace;
 
 /// The end-to-end tests that run in guests.
@@ -46,41 +44,21 @@ impl Programs {
         // As `cargo xtask test` builds them, which then leaves nothing to do here: cargo chooses the features
         // of common dependencies by the packages that it is given, and builds for some of them anew.
         build_tests(workspace)?;
-        let mut built = BTreeMap::new();
-        long_step("find the end-to-end tests", "they run in guests, too", || {
-            // Human output has their paths, and says so in a stable way.
-            let mut cargo = cargo_for_tests(workspace, false);
-            cargo.args(["test", "--tests", "--no-run", "--color", "never"]);
-            let output = cargo
-                .output()
-                .with_context(|| format!("cannot start `{}`", exec::describe(&cargo)))?;
-            let printed = String::from_utf8_lossy(&output.stderr);
-            if !output.status.success() {
-                bail!("{}\n{printed}", exec::failure(&cargo, output.status));
-            }
-            built.extend(printed.lines().filter_map(executable));
-            Ok(())
+        let built = long_step("find the end-to-end tests", "they run in guests, too", || {
+            programs::all(workspace, cargo_for_tests(workspace, false))
         })?;
         let programs = Self::built(workspace);
         let debug = workspace.gputrace("debug");
         stripped(&debug, &programs.gputrace)?;
         stripped(&debug.with_file_name("gputrace-vm"), &programs.vm)?;
         for (name, to) in &programs.tests {
-            let path = built
-                .get(*name)
-                .with_context(|| format!("cargo names no test program {name}"))?;
-            stripped(&workspace.root.join(path), to)?;
+            let id = format!("gputrace-e2e::{name}");
+            let program = built.iter().find(|program| program.id == id);
+            let program = program.with_context(|| format!("cargo names no test program {id}"))?;
+            stripped(&program.file, to)?;
         }
         Ok(programs)
     }
-}
-
-/// Reads cargo's `  Executable tests/attach.rs (target/debug/deps/attach-0ea89876348a96be)`.
-fn executable(line: &str) -> Option<(String, PathBuf)> {
-    let (source, path) = line.trim().strip_prefix("Executable ")?.split_once(" (")?;
-    let source = source.split_whitespace().last()?;
-    let name = Path::new(source).file_stem().and_then(OsStr::to_str)?;
-    Some((name.to_owned(), PathBuf::from(path.strip_suffix(')')?)))
 }
 
 /// Copies the program at `from` to `to` without debug information. By renaming: a guest may be running the old one.
@@ -90,24 +68,4 @@ fn stripped(from: &Path, to: &Path) -> Result<()> {
     exec::capture(strip.arg("--strip-debug").arg("-o").arg(&new).arg(from))?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
     fs::rename(&new, to).with_context(|| format!("cannot write {}", to.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cargos_test_programs_are_found() {
-        let line = "  Executable tests/attach.rs (target/debug/deps/attach-0ea89876348a96be)";
-        assert_eq!(
-            executable(line),
-            Some((
-                "attach".to_owned(),
-                "target/debug/deps/attach-0ea89876348a96be".into()
-            ))
-        );
-        let unit = "  Executable unittests src/lib.rs (target/debug/deps/gputrace_e2e-0f)";
-        assert_eq!(executable(unit).unwrap().0, "lib");
-        assert_eq!(executable("   Compiling gputrace-e2e v0.1.0 (/x)"), None);
-    }
 }
