@@ -22,10 +22,12 @@ mod demo;
 mod ebpf;
 mod exec;
 mod fidelity;
+mod flaky;
 mod fuzz;
 mod gen_catalog;
 mod gen_objects;
 mod lint;
+mod measure;
 mod package;
 mod progress;
 mod rocm;
@@ -68,6 +70,10 @@ commands! {
     Build => build,
     /// Prepare the machine and run the tests that every change must pass; with --full, all there are
     Test => test,
+    /// Run tests again and again on a machine that is made slow, to find those that depend on luck
+    Flaky => flaky,
+    /// Print the figures of tests that no machine promises, beside those of earlier runs
+    Measure => measure,
     /// Formatting, clippy, rustdoc and more, each with warnings as errors
     Lint => lint,
     /// Trace a bundled GPU program, on a software GPU if there is no other, and say where to look at the result
