@@ -62,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT", requires = "suite")]
     only: Option<String>,
 
-    /// Only what CI runs: the verifier, the driver's side, and one end-to-end test of each kind
+    /// Only what the gate runs: the verifier, one launch of each kind, and the driver's requests
     #[arg(long, requires = "suite")]
     quick: bool,
 
