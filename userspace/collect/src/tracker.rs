@@ -5,7 +5,7 @@
 //! passed over (one doorbell may stand for hundreds); and to keep the watcher informed.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::mpsc::Sender,
     time::Instant,
 };
@@ -41,7 +41,7 @@ const PATIENCE: u32 = 2;
 
 /// What is known of queues, signals, kernels and agents.
 pub(crate) struct GpuTracker {
-    queues: HashMap<(u32, u64), Queue>,
+    queues: BTreeMap<(u32, u64), Queue>,
     kernels: HashSet<(u32, u64)>,
     agents: Vec<(u32, AgentKind)>,
     /// Whether the watcher reads the GPUs' clocks.
@@ -168,7 +168,7 @@ impl GpuTracker {
         watcher: Sender<Watch>,
     ) -> Self {
         Self {
-            queues: HashMap::new(),
+            queues: BTreeMap::new(),
             kernels: HashSet::new(),
             agents,
             has_clocks,
@@ -389,7 +389,7 @@ impl GpuTracker {
             due: Vec::new(),
         };
         self.is_behind = false;
-        let over = self.queues.extract_if(|_, queue| match &mut queue.ended {
+        let over = self.queues.extract_if(.., |_, queue| match &mut queue.ended {
             Some(rounds) => {
                 *rounds += 1;
                 *rounds > 1 || all

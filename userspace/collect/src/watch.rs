@@ -6,7 +6,7 @@
 //! goes to the collector as records. While nothing is under way it sleeps until there is news.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel},
     thread,
     time::{Duration, Instant},
@@ -101,7 +101,7 @@ impl Watcher {
             inbox,
             sampling,
             scratch,
-            processes: HashMap::new(),
+            processes: BTreeMap::new(),
             found: Found::default(),
             follows: budget > 0,
             // Differs from recording to recording, which is all that is asked of it.
@@ -130,7 +130,7 @@ struct State {
     sampling: Option<Sampling<GpuClocks>>,
     /// Whether the scratch memory of queues is looked at.
     scratch: bool,
-    processes: HashMap<u32, Process>,
+    processes: BTreeMap<u32, Process>,
     found: Found,
     /// Whether read indices are looked at while recording.
     follows: bool,
@@ -143,7 +143,7 @@ struct State {
 /// What is watched in a process.
 struct Process {
     memory: ProcessMemory,
-    queues: HashMap<u64, Queue>,
+    queues: BTreeMap<u64, Queue>,
     open: OpenSignals,
 }
 
@@ -390,7 +390,7 @@ impl State {
                     *pid,
                     Process {
                         memory,
-                        queues: HashMap::new(),
+                        queues: BTreeMap::new(),
                         open: OpenSignals::default(),
                     },
                 );

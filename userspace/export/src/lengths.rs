@@ -6,9 +6,8 @@
 //! kernel may have run for no time at all says nothing, however long the window is. What is left has no duration: it is
 //! counted, and sums say that they are sums of the rest.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
-use foldhash::fast::RandomState;
 use gputrace_timeline::{
     event::Event,
     gpu::{GpuTime, Quality, Told},
@@ -103,8 +102,9 @@ pub struct Sum {
     by_classes: u64,
     by_looks: u64,
     unknown: u64,
-    /// Sums of standard errors of the dispatches of each class, ns.
-    classes: HashMap<u32, f64, RandomState>,
+    /// Sums of standard errors of the dispatches of each class, ns. In order, so that sums over
+    /// them come out the same each time, to the last bit.
+    classes: BTreeMap<u32, f64>,
     /// Those of classes beyond [`CLASSES`].
     more_classes: f64,
     /// Those of durations between looks. The same looks part neighbours, so they are not independent: they add up.
@@ -280,6 +280,16 @@ mod tests {
             exact(3000, 3500),
         ]);
         assert_eq!((two.total(), two.error(), two.estimated()), (700, 5.0, 2));
+    }
+
+    #[test]
+    fn errors_are_the_same_each_time() {
+        let error = || {
+            let classes = (0..500).map(|class| estimated(1000, 9000, class, u64::from(1 + class % 89 * 7)));
+            sum(&classes.collect::<Vec<_>>()).error().to_bits()
+        };
+        let first = error();
+        assert!((0..8).all(|_| error() == first));
     }
 
     #[test]

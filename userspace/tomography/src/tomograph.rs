@@ -261,7 +261,11 @@ impl Tomograph {
             }
             _ => None,
         };
-        for queue in self.core.queues.values_mut() {
+        // In order: what a queue says depends on what the model was told before, and a map's own
+        // order is another one each time.
+        let mut queues: Vec<(&u32, &mut Queue)> = self.core.queues.iter_mut().collect();
+        queues.sort_unstable_by_key(|(number, _)| **number);
+        for (_, queue) in queues {
             queue.flush(&mut self.core.model);
         }
         self.solve();

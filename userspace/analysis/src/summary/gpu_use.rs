@@ -241,7 +241,7 @@ impl Launches {
 }
 
 /// Where work is done: what waits in one place waits for the oldest there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     /// A queue.
     Queue(u32),
@@ -296,7 +296,7 @@ pub(super) struct GpuUse {
     pub(super) since_call: Durations,
     /// From the submission.
     pub(super) since_submission: Durations,
-    unfinished: HashMap<Place, Waiting>,
+    unfinished: BTreeMap<Place, Waiting>,
     pub(super) unfinished_work: u64,
     /// When the recording began, ns `CLOCK_BOOTTIME`.
     began: u64,
@@ -442,7 +442,9 @@ impl GpuUse {
     /// Sum over all kernels.
     pub(super) fn all_kernels(&self) -> Sum {
         let mut all = Sum::default();
-        self.kernels.values().for_each(|kernel| all.merge(&kernel.sum));
+        // In order: sums of floating-point numbers depend on it.
+        let kernels: BTreeMap<&String, &WorkUse> = self.kernels.iter().collect();
+        kernels.values().for_each(|kernel| all.merge(&kernel.sum));
         all
     }
 

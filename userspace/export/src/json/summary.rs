@@ -127,7 +127,9 @@ impl Summaries {
     /// What each process did, by domain and name.
     pub(crate) fn finish(&self, functions: &Functions) -> BTreeMap<u32, Vec<DomainSummary>> {
         let mut all: BTreeMap<(u32, &str), BTreeMap<&str, Moments>> = BTreeMap::new();
-        for ((pid, domain, function), moments) in &self.calls {
+        // In order: sums of floating-point numbers depend on it.
+        let calls: BTreeMap<_, _> = self.calls.iter().collect();
+        for ((pid, domain, function), moments) in calls {
             // Several libraries can export a function.
             let names = all.entry((*pid, group(*domain))).or_default();
             names.entry(functions.name(*function)).or_default().merge(moments);

@@ -377,10 +377,13 @@ impl Work {
             }
         }
         let uses = process.signals.into_values().flat_map(|signal| signal.uses);
-        for used in uses {
-            if let User::Copy(_) = used.user {
-                self.close(used.user, events);
-            }
+        let copies = uses.filter_map(|used| match used.user {
+            User::Copy(id) => Some(id),
+            User::Packet { .. } => None,
+        });
+        // In the order of their ids: the map's own is another one each time.
+        for id in copies.collect::<BTreeSet<u64>>() {
+            self.close(User::Copy(id), events);
         }
     }
 
