@@ -2,11 +2,9 @@
 
 use std::{
     env, fs,
-    io::{self, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
-    thread,
 };
 
 use rustix::process::Signal;
@@ -263,13 +261,7 @@ impl Outputs {
     }
 }
 
-/// Says that the running test is skipped. Past the test runner, which would keep it to itself.
-pub fn skipped(reason: &str) {
-    let test = thread::current();
-    let name = test.name().unwrap_or("a test");
-    // Where nothing can be written, nobody reads.
-    drop(writeln!(io::stderr(), "SKIPPED {name}: {reason}"));
-}
+pub use gputrace_skip::skipped;
 
 /// The binary under test.
 fn binary() -> PathBuf {

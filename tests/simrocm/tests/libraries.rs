@@ -48,7 +48,7 @@ fn real(name: &str) -> Option<PathBuf> {
     let path = rocm::root("6.4.3").map(|root| root.join(rocm::LIBRARIES).join(name));
     let path = path.filter(|path| path.exists());
     if path.is_none() {
-        eprintln!("skipped: {name}: {}", rocm::missing("6.4.3"));
+        gputrace_skip::skipped(&format!("{name}: {}", rocm::missing("6.4.3")));
     }
     path
 }

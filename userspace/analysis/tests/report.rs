@@ -105,7 +105,7 @@ fn visit(page: &Path) -> Option<String> {
         Err(error) => {
             let promised = env::var_os("GPUTRACE_REQUIRE_CHROMIUM").is_some_and(|value| value == "1");
             assert!(!promised, "GPUTRACE_REQUIRE_CHROMIUM=1, but {browser:?}: {error}");
-            eprintln!("SKIPPED: {browser:?}: {error}");
+            gputrace_skip::skipped(&format!("{browser:?}: {error}"));
             return None;
         }
     };

@@ -157,7 +157,9 @@ fn exported_and_declared_functions_are_in_the_catalogue_as_declared() {
         let file = root.join("usr/lib/x86_64-linux-gnu").join(library);
         if *headers == RCCL && !file.exists() {
             // A large package that no other test needs.
-            eprintln!("skipped: no {library}; cargo xtask rocm --release 5.7.1 --fetch --with librccl1");
+            gputrace_skip::skipped(&format!(
+                "no {library}; cargo xtask rocm --release 5.7.1 --fetch --with librccl1"
+            ));
             continue;
         }
         let (Some(bytes), Some(code)) = (read(&file), declarations(&roots, &there)) else {

@@ -134,7 +134,7 @@ fn capture() -> Vec<u8> {
 #[test]
 fn every_format_holds_the_same_spans() {
     let Some(python) = env::var_os("GPUTRACE_TEST_PYTHON") else {
-        eprintln!("SKIPPED: GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
+        gputrace_skip::skipped("GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
         return;
     };
     let directory = tempfile::tempdir().unwrap();

@@ -61,7 +61,7 @@ pub fn on_full_disk(test: &str, blocks: u32, directory: &Path, fill: impl FnOnce
 /// When the script finds something wrong.
 pub fn check_by_reader(script: &str, path: &Path) {
     let Some(python) = env::var_os("GPUTRACE_TEST_PYTHON") else {
-        eprintln!("SKIPPED: GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
+        gputrace_skip::skipped("GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
         return;
     };
     let output = Command::new(python)

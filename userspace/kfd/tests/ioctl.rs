@@ -172,7 +172,7 @@ fn known(nr: u8) -> &'static Ioctl {
 fn the_table_is_the_headers() {
     let path = std::env::var(HEADER_VARIABLE).unwrap_or_else(|_| "/usr/include/linux/kfd_ioctl.h".to_owned());
     let Ok(text) = std::fs::read_to_string(&path) else {
-        eprintln!("skipped: no {path} (Debian: apt-get install linux-libc-dev)");
+        gputrace_skip::skipped(&format!("no {path} (Debian: apt-get install linux-libc-dev)"));
         return;
     };
     let header = parse(&text);

@@ -118,7 +118,7 @@ mod tests {
     fn members_are_found_in_the_running_kernels_btf() {
         let layout = match Layout::of_kernel() {
             Ok(layout) => layout,
-            Err(error) => return eprintln!("skipped: {error}"),
+            Err(error) => return gputrace_skip::skipped(&error.to_string()),
         };
         let offset = |structure: &str, member: &str| layout.offset(structure, member).ok();
         // `struct list_head { struct list_head *next, *prev; }` of `linux/types.h`.

@@ -33,7 +33,7 @@ fn registers_are_the_arguments() {
         Ok(calls) => calls,
         Err(error @ (ProbeError::PermissionDenied { .. } | ProbeError::Unsupported { .. })) => {
             assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
-            eprintln!("skipped: {error}");
+            gputrace_skip::skipped(&error.to_string());
             return;
         }
         Err(error) => panic!("{error}"),
@@ -44,7 +44,8 @@ fn registers_are_the_arguments() {
     let number = match functions.attach("vfs_read") {
         Ok(number) => number,
         Err(error) => {
-            eprintln!("skipped: this kernel has no breakpoints on functions: {error}");
+            let missing = format!("this kernel has no breakpoints on functions: {error}");
+            gputrace_skip::skipped(&missing);
             return;
         }
     };

@@ -23,7 +23,7 @@ fn load(debug: bool) -> Option<Tasks> {
         Ok(tasks) => Some(tasks),
         Err(error @ (ProbeError::PermissionDenied { .. } | ProbeError::NoTracefs { .. })) => {
             assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
-            eprintln!("skipped: {error}");
+            gputrace_skip::skipped(&error.to_string());
             None
         }
         Err(error) => panic!("{error}"),

@@ -31,7 +31,7 @@ fn exporter(directory: &Path) -> Option<Box<Otf2Exporter>> {
             assert!(error.to_string().contains("libopen-trace-format2-10"), "{error}");
             let promised = std::env::var_os("GPUTRACE_REQUIRE_OTF2").is_some_and(|value| value == "1");
             assert!(!promised, "GPUTRACE_REQUIRE_OTF2=1, but {error}");
-            eprintln!("SKIPPED: {error}");
+            gputrace_skip::skipped(&error.to_string());
             None
         }
     }
@@ -59,7 +59,7 @@ fn tool(command: &mut Command) -> Option<String> {
             Some(String::from_utf8(output.stdout).unwrap())
         }
         Err(error) => {
-            eprintln!("SKIPPED: {command:?}: {error}");
+            gputrace_skip::skipped(&format!("{command:?}: {error}"));
             None
         }
     }

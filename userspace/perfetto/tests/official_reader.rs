@@ -31,7 +31,7 @@ fn readers() -> PathBuf {
 /// Runs Python with `arguments`, or says why not.
 fn python(arguments: &[&str]) -> Option<Output> {
     let Some(interpreter) = env::var_os("GPUTRACE_TEST_PYTHON") else {
-        eprintln!("SKIPPED: GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
+        gputrace_skip::skipped("GPUTRACE_TEST_PYTHON is not set; `cargo xtask test` sets it");
         return None;
     };
     let output = Command::new(&interpreter)

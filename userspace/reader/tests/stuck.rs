@@ -123,7 +123,7 @@ fn a_page_that_nobody_brings() {
     let pid = target.id();
     match address.trim().parse() {
         Ok(address) => does_not_answer(pid, address),
-        Err(_) => eprintln!("SKIPPED: no userfaultfd: {address}"),
+        Err(_) => gputrace_skip::skipped(&format!("no userfaultfd: {address}")),
     }
     target.kill().expect("it is killed");
     target.wait().expect("it ends");

@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn the_cache_of_this_machine() {
         let Ok(bytes) = std::fs::read("/etc/ld.so.cache") else {
-            println!("skipped: this machine has no /etc/ld.so.cache");
+            gputrace_skip::skipped("this machine has no /etc/ld.so.cache");
             return;
         };
         let libc: Vec<_> = parse(&bytes)

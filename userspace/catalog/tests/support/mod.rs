@@ -11,7 +11,7 @@ use object::{Object as _, ObjectSymbol as _, SymbolKind};
 /// The file, or `None` with a printed reason: then the test has nothing to check here.
 pub(crate) fn read(path: &Path) -> Option<Vec<u8>> {
     fs::read(path)
-        .inspect_err(|error| eprintln!("skipped: {}: {error}", path.display()))
+        .inspect_err(|error| gputrace_skip::skipped(&format!("{}: {error}", path.display())))
         .ok()
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn read(path: &Path) -> Option<Vec<u8>> {
 pub(crate) fn lacking(what: &str) {
     let promised = std::env::var_os("GPUTRACE_REQUIRE_ROCM").is_some_and(|value| value == "1");
     assert!(!promised, "{what}; `cargo xtask test` fetches it");
-    eprintln!("skipped: {what}; `cargo xtask test` fetches it");
+    gputrace_skip::skipped(&format!("{what}; `cargo xtask test` fetches it"));
 }
 
 /// The text of headers, each below one of `roots`, without comments and preprocessor lines.

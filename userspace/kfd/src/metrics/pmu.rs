@@ -231,7 +231,7 @@ mod tests {
         let first = counters.read();
         if let [problem] = first.problems.as_slice() {
             assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{problem}");
-            eprintln!("SKIPPED: {problem}");
+            gputrace_skip::skipped(&problem.to_string());
             return;
         }
         let value = |readings: &Readings| {

@@ -24,7 +24,7 @@ pub(crate) fn load(options: &Options) -> Option<Calls> {
         Ok(calls) => Some(calls),
         Err(error @ (ProbeError::PermissionDenied { .. } | ProbeError::NoTracefs { .. })) => {
             assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
-            eprintln!("skipped: {error}");
+            gputrace_skip::skipped(&error.to_string());
             None
         }
         Err(error) => panic!("{error}"),

@@ -275,7 +275,7 @@ mod tests {
         let busy = Busy::start();
         let pid = busy.0.id();
         if !seize(pid) {
-            return eprintln!("skipped: ptrace is not allowed here");
+            return gputrace_skip::skipped("ptrace is not allowed here");
         }
         assert_ne!(busy.wait_for("t"), "0");
         assert!(!seize(pid), "it has a tracer");

@@ -356,7 +356,7 @@ mod tests {
         let scanner = Scanner::start(Interest::Rocm, inbox.post()).unwrap();
         if let Some(error) = scanner.blind() {
             assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
-            return eprintln!("skipped: {error}");
+            return gputrace_skip::skipped(&error.to_string());
         }
         told(&inbox, |message| matches!(message, Message::Surveyed(FIRST)));
         let directory = tempfile::tempdir().unwrap();

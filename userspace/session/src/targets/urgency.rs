@@ -53,7 +53,7 @@ mod tests {
         let before = getpriority_process(None).unwrap();
         if before != 0 || setpriority_process(None, before).is_err() || !rustix::process::geteuid().is_root()
         {
-            return eprintln!("skipped: not root");
+            return gputrace_skip::skipped("neither root, nor a priority that may be changed");
         }
         let urgency = Urgency::begin();
         assert_eq!(getpriority_process(None).unwrap(), URGENT);

@@ -209,7 +209,7 @@ mod tests {
             Ok(news) => news,
             Err(error) => {
                 assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
-                return eprintln!("skipped: {error}");
+                return gputrace_skip::skipped(&error.to_string());
             }
         };
         assert!(!news.more_processors().unwrap(), "all are listened to");

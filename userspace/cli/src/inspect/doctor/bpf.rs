@@ -438,7 +438,7 @@ mod tests {
                         if backend == BackendChoice::UprobeMulti => {}
                     Err(error @ (ProbeError::PermissionDenied { .. } | ProbeError::NoTracefs { .. })) => {
                         assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
-                        eprintln!("skipped: {error}");
+                        gputrace_skip::skipped(&error.to_string());
                         return;
                     }
                     Err(error) => panic!("{backend:?}: {error}"),
