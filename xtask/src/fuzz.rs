@@ -51,6 +51,9 @@ const LONGEST: u32 = 1 << 16;
 /// How long a target may take beyond its time: for the input under way, and to read its corpus.
 const GRACE: Duration = Duration::from_secs(120);
 
+/// Inputs of each target that are kept in the repository: those that fuzzing begins with.
+const CORPUS: &str = "tests/fuzz-replay/corpus";
+
 /// A target under way.
 struct Run {
     name: String,
@@ -151,10 +154,8 @@ impl Args {
         command.arg(format!("-artifact_prefix={}/", findings.display()));
         // The first directory is that into which libFuzzer writes.
         command.arg(&corpus);
-        let seeds = workspace.root.join("tests/fuzz/seeds").join(&name);
-        if seeds.is_dir() {
-            command.arg(seeds);
-        }
+        // Read only: what was found before, and is replayed by each run of the tests.
+        command.arg(workspace.root.join(CORPUS).join(&name));
         command.stdin(Stdio::null());
         command.stdout(output.try_clone().context("cannot write the log")?);
         command.stderr(output);
@@ -193,6 +194,13 @@ fn report(workspace: &Workspace, run: &Run, success: bool) -> Result<bool> {
         }
         if let Some(input) = reproducer(&log) {
             progress::note(format_args!("the input: {input}"));
+            if let Some(joined) = joined(&run.name, input) {
+                progress::note(format_args!(
+                    "copied to {joined}, it joins the corpus: \
+                     `cargo test -p gputrace-fuzz-replay {}` replays it",
+                    run.name
+                ));
+            }
         }
         progress::note(format_args!(
             "inputs that break it are in {}, its output in {}",
@@ -229,6 +237,12 @@ fn executions(log: &str) -> Option<u64> {
     number.trim().parse().ok()
 }
 
+/// Where a finding of a target joins the committed corpus, by its path.
+fn joined(name: &str, input: &str) -> Option<String> {
+    let file = Path::new(input).file_name()?.to_str()?;
+    Some(format!("{CORPUS}/{name}/{file}"))
+}
+
 /// `Test unit written to PATH`.
 fn reproducer(log: &str) -> Option<&str> {
     log.lines()
@@ -246,5 +260,9 @@ mod tests {
         assert_eq!(executions(log), Some(4711));
         assert_eq!(reproducer(log), Some("f/crash-1"));
         assert_eq!((executions("#1"), reproducer("#1")), (None, None));
+        assert_eq!(
+            joined("smi", "f/crash-1").as_deref(),
+            Some("tests/fuzz-replay/corpus/smi/crash-1")
+        );
     }
 }

@@ -1,20 +1,5 @@
-//! Arbitrary code objects, as files and as loaded images, and the names in them.
+//! `gputrace_fuzz_replay::code_object`, driven by libFuzzer.
 
 #![no_main]
 
-use gputrace_codeobj::{Contents, Layout, metadata::Metadata};
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| {
-    for layout in [Layout::File, Layout::Loaded] {
-        let Ok(contents) = Contents::parse(bytes, layout) else {
-            continue;
-        };
-        for kernel in contents.kernels() {
-            let demangled = kernel.demangled();
-            assert!(demangled.contains(gputrace_demangle::truncate(&demangled)));
-            assert_eq!(contents.kernel_at(kernel.address), Some(kernel));
-        }
-    }
-    let _ = Metadata::parse(bytes);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gputrace_fuzz_replay::code_object::run(bytes));

@@ -1,10 +1,5 @@
-//! Arbitrary text as the mangled name of a function.
+//! `gputrace_fuzz_replay::name`, driven by libFuzzer.
 
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|name: &str| {
-    let _ = gputrace_demangle::demangle(name);
-    assert!(name.contains(gputrace_demangle::truncate(name)));
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gputrace_fuzz_replay::name::run(bytes));

@@ -1,9 +1,5 @@
-//! Arbitrary text as a line of the driver's events.
+//! `gputrace_fuzz_replay::smi`, driven by libFuzzer.
 
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|line: &str| {
-    let _ = gputrace_kfd::smi::parse(line);
-});
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| gputrace_fuzz_replay::smi::run(bytes));

@@ -6,7 +6,7 @@
 use std::io::{self, Write as _};
 use std::{env, thread};
 
-/// Says that the running test, or a part of it, is skipped, in a line `SKIPPED TEST-NAME: reason` on
+/// Says that the running test, or a part of it, is skipped: a line `SKIPPED TEST-NAME: reason` on
 /// standard error. `reason` names what is missing.
 pub fn skipped(reason: &str) {
     let test = thread::current();
