@@ -194,8 +194,8 @@ fn nesting_of_each_two_kinds() {
 #[test]
 fn found_by_fuzzing() {
     let names = vec![
-        format!("_Z{}", "1pIL".repeat(25)),
-        format!("_Z1fI{}", "1pIL".repeat(25)),
+        format!("_Z{}", "1pIL".repeat(22)),
+        format!("_Z1fI{}", "1pIL".repeat(22)),
         format!("_Z1fI{}", "1pI".repeat(40)),
         format!("_Z1fIX{}", "cl1pIX".repeat(40)),
     ];
