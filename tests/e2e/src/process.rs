@@ -1,26 +1,27 @@
 //! A running program whose output can be waited for.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::Write,
     os::{
         fd::OwnedFd,
         unix::process::{CommandExt, ExitStatusExt},
     },
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    io::{Errno, ioctl_fionread, read},
     process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open},
     time::{ClockId, clock_gettime},
 };
 
 /// How long a test waits for something that should come at once on an idle machine. Generous, because
 /// only failing tests wait so long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How many times slower than a real processor this machine may be: `GPUTRACE_TEST_SLOWNESS`, which `cargo xtask vm`
 /// sets, or 1. Every limit of a wait is for a real one.
@@ -51,66 +52,124 @@ pub fn eventually(what: &str, limit: Duration, mut condition: impl FnMut() -> bo
 }
 
 /// Lines that a program printed so far.
-#[derive(Clone, Debug, Default)]
-pub struct Lines(Arc<(Mutex<Printed>, Condvar)>);
+#[derive(Clone, Debug)]
+pub struct Lines(Arc<Output>);
+
+#[derive(Debug)]
+struct Output {
+    /// Where the lines come from.
+    pipe: OwnedFd,
+    printed: Mutex<Printed>,
+    changed: Condvar,
+}
 
 #[derive(Debug, Default)]
 struct Printed {
     lines: Vec<String>,
+    /// What follows the last whole line.
+    partial: Vec<u8>,
     ended: bool,
 }
 
+impl Printed {
+    /// Takes what the pipe holds now, without waiting for more.
+    fn take_from(&mut self, pipe: &OwnedFd) -> rustix::io::Result<()> {
+        let mut bytes = vec![0; ioctl_fionread(pipe)?.try_into().unwrap_or(0)];
+        let length = read(pipe, &mut bytes)?;
+        self.partial.extend(&bytes[..length]);
+        while let Some(end) = self.partial.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.partial.drain(..=end).collect();
+            self.lines.push(line_of(&line));
+        }
+        Ok(())
+    }
+
+    /// The end of the pipe is the end of the last line.
+    fn end(&mut self) {
+        if !self.partial.is_empty() {
+            self.lines.push(line_of(&self.partial));
+            self.partial.clear();
+        }
+        self.ended = true;
+    }
+}
+
+/// A line without its end.
+fn line_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_end().to_owned()
+}
+
 impl Lines {
-    fn collect(source: impl Read + Send + 'static) -> Self {
-        let lines = Self::default();
-        let (mine, mut source) = (lines.clone(), BufReader::new(source));
-        thread::spawn(move || {
-            let mut line = Vec::new();
-            loop {
-                line.clear();
-                let more = source.read_until(b'\n', &mut line).is_ok_and(|length| length > 0);
-                let mut printed = mine.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-                if more {
-                    printed
-                        .lines
-                        .push(String::from_utf8_lossy(&line).trim_end().to_owned());
-                } else {
-                    printed.ended = true;
-                }
-                mine.0.1.notify_all();
-                if !more {
-                    break;
-                }
-            }
-        });
+    /// Lines of a pipe from which nothing is read yet.
+    fn of(pipe: OwnedFd) -> Self {
+        Self(Arc::new(Output {
+            pipe,
+            printed: Mutex::default(),
+            changed: Condvar::new(),
+        }))
+    }
+
+    fn collect(pipe: OwnedFd) -> Self {
+        let lines = Self::of(pipe);
+        let mine = lines.clone();
+        thread::spawn(move || while !mine.take_more() {});
         lines
+    }
+
+    /// Waits until there is more, and takes it. Returns whether that was all.
+    fn take_more(&self) -> bool {
+        let mut fds = [PollFd::new(&self.0.pipe, PollFlags::IN)];
+        let polled = poll(&mut fds, None);
+        if polled == Err(Errno::INTR) {
+            return false;
+        }
+        let mut printed = self.printed();
+        let outcome = polled.and_then(|_| printed.take_from(&self.0.pipe));
+        // When nobody can write any more, the pipe held the last bytes.
+        if outcome.is_err() || fds[0].revents().contains(PollFlags::HUP) {
+            printed.end();
+        }
+        self.0.changed.notify_all();
+        printed.ended
+    }
+
+    fn printed(&self) -> MutexGuard<'_, Printed> {
+        self.0.printed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what was written so far, in place of the thread, which may not have come to it yet.
+    fn catch_up(&self) {
+        let mut printed = self.printed();
+        if !printed.ended {
+            // The thread meets the same error, which ends the lines.
+            let _ = printed.take_from(&self.0.pipe);
+            self.0.changed.notify_all();
+        }
     }
 
     /// Everything printed so far.
     #[must_use]
     pub fn text(&self) -> String {
-        self.0
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .lines
-            .join("\n")
+        let printed = self.printed();
+        let mut text = printed.lines.join("\n");
+        if !printed.partial.is_empty() {
+            if !printed.lines.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(&line_of(&printed.partial));
+        }
+        text
     }
 
     fn count(&self) -> usize {
-        self.0
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .lines
-            .len()
+        self.printed().lines.len()
     }
 
     /// Waits until `condition` holds for what was printed; `None` if the output ends before, or after
     /// `limit`.
     fn wait<T>(&self, limit: Duration, mut condition: impl FnMut(&Printed) -> Option<T>) -> Option<T> {
         let deadline = Instant::now() + on_this_machine(limit);
-        let mut printed = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut printed = self.printed();
         loop {
             if let Some(found) = condition(&printed) {
                 return Some(found);
@@ -121,7 +180,7 @@ impl Lines {
             }
             printed = self
                 .0
-                .1
+                .changed
                 .wait_timeout(printed, left)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
@@ -168,8 +227,8 @@ impl Running {
         let pid = Pid::from_child(&child);
         let pidfd =
             pidfd_open(pid, PidfdFlags::empty()).expect("a handle of a child that was not waited for");
-        let stdout = Lines::collect(child.stdout.take().expect("a pipe"));
-        let stderr = Lines::collect(child.stderr.take().expect("a pipe"));
+        let stdout = Lines::collect(child.stdout.take().expect("a pipe").into());
+        let stderr = Lines::collect(child.stderr.take().expect("a pipe").into());
         Self {
             name: name.to_owned(),
             child,
@@ -305,10 +364,10 @@ impl Running {
         let status = self.child.wait().expect("a child that was not waited for");
         self.child.stdin = stdin;
         self.status = Some(status);
-        // The last words may still be on their way through the pipe. A grandchild may hold it open, so not
-        // for ever.
+        // The last words may still be in the pipe. Its end is not waited for: a grandchild may hold it
+        // open.
         for lines in [&self.stdout, &self.stderr] {
-            lines.wait(Duration::from_millis(200), |printed| printed.ended.then_some(()));
+            lines.catch_up();
         }
         status
     }
@@ -354,7 +413,7 @@ impl Running {
         loop {
             match poll(&mut fds, Some(&timeout)) {
                 Ok(ready) => return ready > 0,
-                Err(rustix::io::Errno::INTR) => {}
+                Err(Errno::INTR) => {}
                 Err(error) => panic!("cannot wait for {}: {error}", self.name),
             }
         }
@@ -398,6 +457,38 @@ mod tests {
         assert_eq!(shell.ask("two"), "got two");
         assert_eq!(shell.fail().0, 3);
         assert!(!shell.is_running());
+    }
+
+    #[test]
+    fn output_is_whole_at_the_end_although_a_grandchild_holds_the_pipe() {
+        let script = "sleep 1000 & i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done;
+                      printf last; printf 'one\\ntwo' >&2";
+        let expected: Vec<String> = (0..2000).map(|number| number.to_string()).collect();
+        let expected = expected.join("\n") + "\nlast";
+        for _ in 0..20 {
+            let mut shell = Running::start("shell", Command::new("sh").args(["-c", script]));
+            shell.finish();
+            assert_eq!(shell.stdout(), expected);
+            assert_eq!(shell.stderr(), "one\ntwo");
+        }
+    }
+
+    #[test]
+    fn output_is_whole_without_the_thread_that_reads() {
+        let (pipe, program) = rustix::pipe::pipe().unwrap();
+        let lines = Lines::of(pipe);
+        let write = |text: &[u8]| assert_eq!(rustix::io::write(&program, text), Ok(text.len()));
+        lines.catch_up();
+        assert_eq!(lines.text(), "");
+        write(b"one\n\ntw");
+        lines.catch_up();
+        assert_eq!((lines.text().as_str(), lines.count()), ("one\n\ntw", 2));
+        write(b"o\xff");
+        drop(program);
+        assert!(lines.take_more());
+        assert_eq!((lines.text().as_str(), lines.count()), ("one\n\ntwo\u{fffd}", 3));
+        lines.catch_up();
+        assert_eq!(lines.count(), 3);
     }
 
     #[test]
