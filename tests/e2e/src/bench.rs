@@ -100,7 +100,9 @@ impl Bench {
         }
     }
 
-    /// A command that runs gputrace with its outputs in `outputs`; the caller adds options.
+    /// A command that runs gputrace with its outputs in `outputs`; the caller adds options, which
+    /// override those given here. The rings are large, so that nothing is lost when gputrace does
+    /// not get a processor for a while.
     #[must_use]
     pub fn gputrace(&self, outputs: &Outputs) -> Command {
         let mut command = self.gputrace_bare();
@@ -108,7 +110,8 @@ impl Bench {
         command
             .arg("-d")
             .arg(&outputs.directory)
-            .args(["-o", NAME, "--force"]);
+            .args(["-o", NAME, "--force", "--ring-size"])
+            .arg(ring_size());
         command
     }
 
@@ -262,6 +265,21 @@ impl Outputs {
 }
 
 pub use gputrace_skip::skipped;
+
+/// Prints a figure that somebody may compare with that of another run. It decides nothing, because
+/// no machine promises it.
+pub fn figure(name: &str, value: f64, unit: &str) {
+    println!("figure {name} = {value:.3} {unit}");
+}
+
+/// Size of each CPU's ring: 64 MiB where there are few CPUs, and 1 GiB for all together where there
+/// are many.
+fn ring_size() -> String {
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    let each = (1024 / cpus).clamp(1, 64);
+    // A power of two, as the kernel wants it.
+    format!("{}MiB", 1 << each.ilog2())
+}
 
 /// The binary under test.
 fn binary() -> PathBuf {
