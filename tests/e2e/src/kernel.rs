@@ -1,6 +1,10 @@
 //! What BPF programs and probes the kernel holds.
 
-use std::{fs, path::Path};
+use std::{
+    fs::{self, File},
+    os::unix::fs::FileExt as _,
+    path::Path,
+};
 
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, PerfEventType, ProgInfoIter};
 
@@ -27,18 +31,17 @@ pub fn bpf_usable() -> Result<(), String> {
 
 /// Descriptions of all probes on the file at `path` that are in the kernel, whoever made them.
 ///
-/// Of a probe made by a perf event the kernel knows only the name by which the file was opened. Probes
-/// on files that were named by a descriptor (`/proc/self/fd/…`), as gputrace does, could be on any file;
-/// they count as well.
+/// Of a probe made by a perf event the kernel knows only the name by which the file was opened.
+/// gputrace names files by a descriptor (`/proc/self/fd/…`), which could be any file, so such probes
+/// are not here. [`breakpoints`] sees them in the processes that have the file.
 ///
 /// # Panics
 /// If `/sys/kernel/tracing` cannot be read.
 #[must_use]
 pub fn probes_on(path: &Path) -> Vec<String> {
-    let is_it = |name: &Path| name == path || name.starts_with("/proc/self/fd");
     let mut probes: Vec<String> = LinkInfoIter::default()
         .filter_map(|link| match link.info {
-            LinkTypeInfo::UprobeMulti(multi) if multi.path.as_deref().is_some_and(is_it) => {
+            LinkTypeInfo::UprobeMulti(multi) if multi.path.as_deref() == Some(path) => {
                 Some(format!("BPF link {} with {} probes", link.id, multi.count))
             }
             LinkTypeInfo::PerfEvent(event) => match event.event_type {
@@ -46,7 +49,7 @@ pub fn probes_on(path: &Path) -> Vec<String> {
                     file_name: Some(name),
                     offset,
                     ..
-                } if is_it(name.as_ref()) => {
+                } if Path::new(&name) == path => {
                     Some(format!("BPF link {} with a perf event at {offset:#x}", link.id))
                 }
                 _ => None,
@@ -64,6 +67,38 @@ pub fn probes_on(path: &Path) -> Vec<String> {
             .map(str::to_owned),
     );
     probes
+}
+
+/// Offsets in the file at `library` of bytes of code that process `pid` has otherwise than the file:
+/// those of breakpoints.
+///
+/// # Panics
+/// If the process is gone, or a file cannot be read.
+#[must_use]
+pub fn breakpoints(pid: u32, library: &Path) -> Vec<u64> {
+    let file = fs::read(library).expect("the library");
+    let memory = File::open(format!("/proc/{pid}/mem")).expect("the process's memory");
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process's mappings");
+    let name = library.to_string_lossy();
+    let mut found = Vec::new();
+    for line in maps.lines().filter(|line| line.ends_with(&*name)) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let number = |text: &str| u64::from_str_radix(text, 16).expect("a hexadecimal number");
+        let (begin, end) = words[0].split_once('-').expect("a range of addresses");
+        let (begin, end, offset) = (number(begin), number(end), number(words[2]));
+        if !words[1].contains('x') {
+            continue;
+        }
+        let code = &file[offset as usize..];
+        let code = &code[..code.len().min((end - begin) as usize)];
+        let mut bytes = vec![0; code.len()];
+        memory
+            .read_exact_at(&mut bytes, begin)
+            .expect("code of the process");
+        let differ = (offset..).zip(code.iter().zip(&bytes));
+        found.extend(differ.filter(|(_, (own, its))| own != its).map(|(at, _)| at));
+    }
+    found
 }
 
 /// Bytes of code of the mapped files whose names contain `library` that process `pid` has a copy of its own

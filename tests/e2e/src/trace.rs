@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use gputrace_abi::{counters::DropReason, domain::Domain};
 use gputrace_capture::{
-    ReadError, Truncation,
+    CaptureReader, Meta, ReadError, Truncation,
     ledger::Ledger,
     meta::{End, EndReason, Notice, Recording},
 };
@@ -265,6 +265,23 @@ impl Trace {
         assert_eq!(ledger.total().lost(), 0, "calls were lost: {:?}", ledger.rows);
         assert_eq!(ledger.unreadable_args, 0, "stack arguments could not be read");
     }
+}
+
+/// Until when a capture holds all records, as its last whole epoch mark says, ns `CLOCK_BOOTTIME`; 0
+/// without one. It may be of a recording under way.
+///
+/// # Panics
+/// If the file cannot be read.
+#[must_use]
+pub fn last_epoch(capture: &Path) -> u64 {
+    let mut reader = CaptureReader::open(capture).expect("a capture");
+    let mut last = 0;
+    while let Some(meta) = reader.next_meta().expect("a capture that can be read") {
+        if let Meta::Epoch(epoch) = meta {
+            last = epoch.time;
+        }
+    }
+    last
 }
 
 /// Whether a call returned.
