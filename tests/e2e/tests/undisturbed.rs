@@ -10,7 +10,11 @@ use std::{
 };
 
 use gputrace_capture::meta::EndReason;
-use gputrace_e2e::{Bench, Running, Trace, bench::skipped, compare::compare};
+use gputrace_e2e::{
+    Bench, Running, Trace,
+    bench::{figure, skipped},
+    compare::{compare, compare_if},
+};
 
 /// Calls of each program.
 const CALLS: &str = "30";
@@ -98,6 +102,20 @@ fn outcome(command: &mut Command) -> (String, Option<i32>) {
     let mut running = Running::start("a program", command);
     let status = running.wait();
     (running.stdout(), status.code())
+}
+
+/// As [`outcome`]. If these arguments run programs at the same time, their lines come in any order, and are
+/// sorted.
+fn outcome_of(arguments: &[String], command: &mut Command) -> (String, Option<i32>) {
+    let several = ["& \"$0\"", "xargs -P", "make -s -j"];
+    let is_several = |word: &String| several.iter().any(|way| word.contains(way));
+    let (text, status) = outcome(command);
+    if !arguments.iter().any(is_several) {
+        return (text, status);
+    }
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    (lines.join("\n"), status)
 }
 
 /// What a caller may ignore and block, as `/proc/PID/status` of the program shows it.
@@ -189,7 +207,8 @@ fn launchers_see_what_they_see_alone() {
         if needed == "bash" || needed == "xargs" || needed == "make" || needed == "su" {
             arguments.push(path.to_owned());
         }
-        let alone = outcome(
+        let alone = outcome_of(
+            &arguments,
             Command::new(&arguments[0])
                 .args(&arguments[1..])
                 .env("WORKLOAD_LOG", bench.logs())
@@ -202,7 +221,8 @@ fn launchers_see_what_they_see_alone() {
         open.arg("a+rwx").arg(bench.logs()).status().expect("chmod");
 
         let outputs = bench.outputs(0);
-        let traced = outcome(bench.gputrace(&outputs).args(["-s", "--"]).args(&arguments));
+        let mut command = bench.gputrace(&outputs);
+        let traced = outcome_of(&arguments, command.args(["-s", "--"]).args(&arguments));
         assert_eq!(traced, alone, "{arguments:?}");
         assert_complete(&bench, &outputs.trace(), &format!("{arguments:?}"));
     }
@@ -245,12 +265,13 @@ fn who_is_held_when_the_recording_ends_goes_on() {
         command.args(&copies);
         let mut gputrace = Running::start("gputrace", &mut command);
         // They go on by themselves after two minutes.
-        let status = gputrace.wait_within(Duration::from_secs(60));
+        let status = gputrace.wait_within(Duration::from_secs(100));
         assert!(status.success(), "{status}: {}", gputrace.describe());
     }
 }
 
-/// Each has a library of its own, so each is held, and more of them at a time than there are CPUs.
+/// Each has a library of its own, so each is held, and more of them at a time than there are CPUs. Who could
+/// not be held, because no helper got a processor in time, is named with a notice. Nobody else loses a call.
 #[test]
 fn programs_that_map_their_own_libraries_at_once_are_all_held() {
     let Some((bench, program)) = open_bench() else {
@@ -262,7 +283,21 @@ fn programs_that_map_their_own_libraries_at_once_are_all_held() {
     let mut command = bench.gputrace(&outputs);
     command.args(["-s", "--", "sh", "-c", &script, "sh"]).args(copies);
     Running::start("gputrace", &mut command).finish();
-    assert_complete(&bench, &outputs.trace(), "many at once");
+
+    let (mut log, mut trace) = (bench.log(), outputs.trace());
+    trace.assert_sound(&EndReason::TargetsGone);
+    trace.assert_lossless();
+    assert_eq!(log.processes().len(), 24);
+    compare_if(&log, &trace, |_| false).assert_right();
+    let named = |pid: u32| {
+        let name = format!("process {pid} mapped a library that was not known before; calls");
+        trace.notices.iter().any(|notice| notice.text.starts_with(&name))
+    };
+    let named: Vec<u32> = log.processes().into_iter().filter(|pid| named(*pid)).collect();
+    figure("undisturbed.not_held_of_24", named.len() as f64, "programs");
+    log.threads.retain(|(pid, _), _| !named.contains(pid));
+    trace.calls.retain(|call| !named.contains(&call.pid));
+    compare(&log, &trace).assert_exact();
 }
 
 /// Copies a program and what it is linked to below another root directory.
