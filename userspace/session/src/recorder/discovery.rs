@@ -54,6 +54,8 @@ impl Recorder<'_> {
         // Its libraries may have got their probes because of another process that was held.
         if !waited && found.complete_since > task.time {
             self.tell_missed(task.pid, task.time);
+        } else if !waited && !found.any && task.op == task_op::LINKER && self.targets.holder.is_some() {
+            self.tell_ended(task.pid);
         }
         // After the thread goes on: it need not wait for that.
         if found.any {
@@ -67,6 +69,16 @@ impl Recorder<'_> {
         let text = format!(
             "process {pid} mapped a library that was not known before; calls that it made in the \
              {missed:.0?} until the probes were on are not recorded"
+        );
+        self.collector.append(notice(text.clone()));
+        self.tell(&text);
+    }
+
+    /// Tells of a process that was to be held until the probes are on, could not be, and has ended.
+    fn tell_ended(&self, pid: u32) {
+        let text = format!(
+            "process {pid} mapped a library and ended before it could be held for the probes; if the \
+             library was not known before, calls of it are not recorded"
         );
         self.collector.append(notice(text.clone()));
         self.tell(&text);
