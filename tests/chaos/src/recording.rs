@@ -11,8 +11,10 @@ use std::{
 use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::EndReason;
 use gputrace_e2e::{
-    Bench, Outputs, Running, Trace, csvout,
-    process::{PATIENCE, eventually, now},
+    Bench, Outputs, Running, Trace,
+    bench::figure,
+    csvout,
+    process::{PATIENCE, eventually, now, on_this_machine},
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -171,12 +173,15 @@ impl<'a> Made<'a> {
         trace.assert_sound(&reason);
         csvout::assert_same(&self.outputs, &trace);
         let end = trace.end.as_ref().map_or(0, |end| end.time);
-        let took = Duration::from_nanos(end.saturating_sub(self.asked));
-        assert!(
-            self.asked == 0 || took <= STOP,
-            "stopping took {took:?}: {}",
-            self.gputrace.describe()
-        );
+        if self.asked != 0 {
+            let took = Duration::from_nanos(end.saturating_sub(self.asked));
+            figure("chaos.stop", took.as_secs_f64(), "s");
+            assert!(
+                took <= on_this_machine(STOP),
+                "stopping took {took:?}: {}",
+                self.gputrace.describe()
+            );
+        }
         if self.plan.sees_all() {
             self.check_all_seen(&trace);
         }

@@ -1,7 +1,9 @@
-//! Rounds of chaos, one after the other, until the time is over.
+//! Rounds of chaos, one after the other.
 //!
-//! `GPUTRACE_CHAOS_SECONDS` says how long (120), `GPUTRACE_CHAOS_SEED` with which seed to begin
-//! (1), `GPUTRACE_CHAOS_ROUNDS` how many rounds at most. `cargo xtask chaos` sets them.
+//! `GPUTRACE_CHAOS_SEED` says with which seed to begin (1), `GPUTRACE_CHAOS_ROUNDS` how many rounds
+//! there are at most, `GPUTRACE_CHAOS_SECONDS` for how long. Without the last two there are 6 rounds,
+//! the same on each machine. `cargo xtask chaos` sets them. `GPUTRACE_CHAOS_CROWD` says how many
+//! processes a crowd has at most (2,000).
 #![expect(clippy::panic, reason = "tests")]
 
 use std::{
@@ -24,13 +26,11 @@ use libbpf_rs::{MapHandle, MapType, libbpf_sys};
 /// One at a time: each looks at what all of this machine leave behind.
 static ALONE: Mutex<()> = Mutex::new(());
 
-fn number(name: &str, default: u64) -> u64 {
-    match env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|error| panic!("{name}={text}: {error}")),
-        Err(_) => default,
-    }
+/// A number from the environment, if it is there.
+fn number(name: &str) -> Option<u64> {
+    let text = env::var(name).ok()?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|error| panic!("{name}={text}: {error}")))
 }
 
 /// Past the test runner, which would keep it to itself while the test runs, and for good if it
@@ -43,11 +43,12 @@ fn tell(text: &str) {
 fn rounds() {
     let _alone = ALONE.lock();
     left::adopt_orphans();
-    let first = number("GPUTRACE_CHAOS_SEED", 1);
-    let deadline = Instant::now() + Duration::from_secs(number("GPUTRACE_CHAOS_SECONDS", 120));
-    let most = number("GPUTRACE_CHAOS_ROUNDS", u64::MAX);
+    let first = number("GPUTRACE_CHAOS_SEED").unwrap_or(1);
+    let time = number("GPUTRACE_CHAOS_SECONDS").map(Duration::from_secs);
+    let most = number("GPUTRACE_CHAOS_ROUNDS").unwrap_or(if time.is_some() { u64::MAX } else { 6 });
+    let start = Instant::now();
     let mut done = 0;
-    while done < most && Instant::now() < deadline {
+    while done < most && time.is_none_or(|time| start.elapsed() < time) {
         let Some(bench) = Bench::privileged() else { return };
         let seed = first.wrapping_add(done);
         let round = Round::new(seed);
@@ -82,7 +83,8 @@ fn more_processes_at_once_than_tables_have_places() {
         .trim()
         .parse()
         .unwrap_or_else(|error| panic!("pid_max is {ids}: {error}"));
-    let crowd = (ids / 4 * 3).min(20_000);
+    let most = number("GPUTRACE_CHAOS_CROWD").map_or(2_000, |most| most.try_into().unwrap_or(u32::MAX));
+    let crowd = (ids / 4 * 3).min(most);
     let round = Round {
         seed: 3,
         steps: 0,

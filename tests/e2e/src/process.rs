@@ -25,7 +25,8 @@ pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// How many times slower than a real processor this machine may be: `GPUTRACE_TEST_SLOWNESS`, which `cargo xtask vm`
 /// sets, or 1. Every limit of a wait is for a real one.
-fn on_this_machine(limit: Duration) -> Duration {
+#[must_use]
+pub fn on_this_machine(limit: Duration) -> Duration {
     let factor = std::env::var("GPUTRACE_TEST_SLOWNESS").ok();
     limit * factor.and_then(|factor| factor.parse().ok()).unwrap_or(1)
 }
