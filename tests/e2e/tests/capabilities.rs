@@ -74,7 +74,7 @@ fn bpf_and_perfmon_attach() {
     command.args(["-p", &program.pid().to_string()]);
     let mut gputrace = Running::start("gputrace", &mut command);
     gputrace.wait_for_stderr("recording");
-    bench.wait_for_calls(&[program.pid()], 100);
+    bench.wait_for_calls(&[program.pid()], 300);
     gputrace.signal(rustix::process::Signal::INT);
     gputrace.finish();
     program.close_stdin();

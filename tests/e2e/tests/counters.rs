@@ -23,17 +23,24 @@ echo 250000000 > $device/hwmon/hwmon0/power1_average
 exec "$@"
 "#;
 
-/// Uses the GPU more and more, as far as anybody can see, and says who it is.
+/// Uses the GPU more and more, as far as anybody can see, and says who it is. Waits each time until
+/// gputrace has read that: then the file was accessed later than written.
 const USER: &str = r#"
 mine=/sys/class/kfd/kfd/proc/$$
+device=/sys/class/drm/renderD128/device
+until_read() {
+    until [ -n "$(find "$1" -neweram "$1")" ]; do sleep 0.02; done
+}
 mkdir -p $mine/stats_51234
 for busy in 20 40 60; do
-    echo $busy > /sys/class/drm/renderD128/device/gpu_busy_percent
+    echo $busy > $device/gpu_busy_percent
     echo ${busy}00 > $mine/vram_51234
-    sleep 0.5
+    until_read $device/gpu_busy_percent
+    until_read $mine/vram_51234
 done
-rm /sys/class/drm/renderD128/device/hwmon/hwmon0/power1_average
-sleep 0.3
+rm $device/hwmon/hwmon0/power1_average
+echo 60 > $device/gpu_busy_percent
+until_read $device/gpu_busy_percent
 "#;
 
 #[test]
@@ -68,20 +75,15 @@ fn what_changes_is_a_counter_of_the_gpu_and_of_the_process() {
         }
     }
     let of = |name: &str, process| values[&(name.to_owned(), process)].clone();
-    // Ten times a second, if the machine has time for it. What is true at the end is there in any case.
+    // The first value may be gone before gputrace comes to it.
     for (name, process, steps) in [
         ("gpu_busy_percent", false, &[5.0, 20.0, 40.0, 60.0][..]),
         ("vram", true, &[2000.0, 4000.0, 6000.0]),
     ] {
         let mut seen = of(name, process);
         seen.dedup();
-        assert!(
-            seen.is_sorted() && seen.iter().all(|value| steps.contains(value)),
-            "{seen:?}"
-        );
-        assert_eq!(seen.last(), steps.last());
+        assert!(steps.ends_with(&seen) && seen.len() >= 3, "{seen:?}");
     }
-    assert!(of("gpu_busy_percent", false).len() > 2);
     assert_eq!(of("power1_average", false), [250.0]);
     let missing = |text: &&String| text.contains("GPU 51234 does not tell gpu_metrics, mem_busy_percent");
     assert_eq!(notices.iter().filter(missing).count(), 1, "{notices:?}");

@@ -237,7 +237,7 @@ fn a_library_is_not_traced_for_its_name_alone() {
         let mut command = bench.gputrace(&bench.outputs(number));
         command
             .args(options)
-            .args(["--include", "^puts$", "--duration", "1s"]);
+            .args(["--include", "^puts$", "--duration", "50ms"]);
         let mut gputrace = Running::start("gputrace", &mut command);
         let status = gputrace.wait().code();
         (status, gputrace.stderr())

@@ -98,7 +98,7 @@ fn functions_of_rocm_belong_to_their_options() {
         &pid,
     ];
     let mut command = bench.gputrace(&bench.outputs(1));
-    command.args(["--hip-trace", "--duration", "1s"]).args(library);
+    command.args(["--hip-trace", "--duration", "50ms"]).args(library);
     let mut gputrace = Running::start("gputrace", &mut command);
     gputrace.finish();
     let stderr = gputrace.stderr();
@@ -106,7 +106,9 @@ fn functions_of_rocm_belong_to_their_options() {
     assert!(!stderr.contains("error"), "{stderr}");
 
     let mut command = bench.gputrace(&bench.outputs(2));
-    command.args(["--marker-trace", "--duration", "1s"]).args(library);
+    command
+        .args(["--marker-trace", "--duration", "50ms"])
+        .args(library);
     let (status, stderr) = Running::start("gputrace", &mut command).fail();
     assert_eq!(status, 11, "{stderr}");
     assert_has(&stderr, &["ROCm's own", "--hip-runtime-trace (1)"]);
