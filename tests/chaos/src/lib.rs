@@ -35,6 +35,6 @@ pub mod target;
 use std::time::Duration;
 
 /// How long after a request to stop a recording must have ended, at most. It takes less than two
-/// seconds on a machine that has nothing else to do, which is a figure. What waits for something that
-/// hangs takes longer than this.
+/// seconds on a machine that has nothing else to do, which is a figure. What waits for something
+/// that hangs takes longer than this.
 pub const STOP: Duration = Duration::from_secs(10);

@@ -1,9 +1,9 @@
 //! Rounds of chaos, one after the other.
 //!
 //! `GPUTRACE_CHAOS_SEED` says with which seed to begin (1), `GPUTRACE_CHAOS_ROUNDS` how many rounds
-//! there are at most, `GPUTRACE_CHAOS_SECONDS` for how long. Without the last two there are 6 rounds,
-//! the same on each machine. `cargo xtask chaos` sets them. `GPUTRACE_CHAOS_CROWD` says how many
-//! processes a crowd has at most (2,000).
+//! there are at most, `GPUTRACE_CHAOS_SECONDS` for how long. Without the last two there are 6
+//! rounds, the same on each machine. `cargo xtask chaos` sets them. `GPUTRACE_CHAOS_CROWD` says how
+//! many processes a crowd has at most (2,000).
 #![expect(clippy::panic, reason = "tests")]
 
 use std::{
@@ -83,8 +83,8 @@ fn more_processes_at_once_than_tables_have_places() {
         .trim()
         .parse()
         .unwrap_or_else(|error| panic!("pid_max is {ids}: {error}"));
-    let most = number("GPUTRACE_CHAOS_CROWD").map_or(2_000, |most| most.try_into().unwrap_or(u32::MAX));
-    let crowd = (ids / 4 * 3).min(most);
+    let most = number("GPUTRACE_CHAOS_CROWD").unwrap_or(2_000);
+    let crowd = (ids / 4 * 3).min(u32::try_from(most).unwrap_or(u32::MAX));
     let round = Round {
         seed: 3,
         steps: 0,

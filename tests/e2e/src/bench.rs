@@ -268,6 +268,10 @@ pub use gputrace_skip::skipped;
 
 /// Prints a figure that somebody may compare with that of another run. It decides nothing, because
 /// no machine promises it.
+#[expect(
+    clippy::print_stdout,
+    reason = "standard output is where figures are looked for"
+)]
 pub fn figure(name: &str, value: f64, unit: &str) {
     println!("figure {name} = {value:.3} {unit}");
 }

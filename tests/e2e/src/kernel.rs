@@ -32,8 +32,8 @@ pub fn bpf_usable() -> Result<(), String> {
 /// Descriptions of all probes on the file at `path` that are in the kernel, whoever made them.
 ///
 /// Of a probe made by a perf event the kernel knows only the name by which the file was opened.
-/// gputrace names files by a descriptor (`/proc/self/fd/…`), which could be any file, so such probes
-/// are not here. [`breakpoints`] sees them in the processes that have the file.
+/// gputrace names files by a descriptor (`/proc/self/fd/…`), which could be any file, so such
+/// probes are not here. [`breakpoints`] sees them in the processes that have the file.
 ///
 /// # Panics
 /// If `/sys/kernel/tracing` cannot be read.
@@ -69,8 +69,8 @@ pub fn probes_on(path: &Path) -> Vec<String> {
     probes
 }
 
-/// Offsets in the file at `library` of bytes of code that process `pid` has otherwise than the file:
-/// those of breakpoints.
+/// Offsets in the file at `library` of the bytes of code that differ in process `pid`: those of
+/// breakpoints.
 ///
 /// # Panics
 /// If the process is gone, or a file cannot be read.

@@ -365,8 +365,8 @@ impl Running {
         let status = self.child.wait().expect("a child that was not waited for");
         self.child.stdin = stdin;
         self.status = Some(status);
-        // The last words may still be in the pipe. Its end is not waited for: a grandchild may hold it
-        // open.
+        // The last words may still be in the pipe. Its end is not waited for: a grandchild may hold
+        // it open.
         for lines in [&self.stdout, &self.stderr] {
             lines.catch_up();
         }

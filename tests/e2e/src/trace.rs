@@ -267,8 +267,8 @@ impl Trace {
     }
 }
 
-/// Until when a capture holds all records, as its last whole epoch mark says, ns `CLOCK_BOOTTIME`; 0
-/// without one. It may be of a recording under way.
+/// Until when a capture holds all records, as its last whole epoch mark says, ns `CLOCK_BOOTTIME`;
+/// 0 without one. It may be of a recording under way.
 ///
 /// # Panics
 /// If the file cannot be read.

@@ -28,8 +28,8 @@ fn start(bench: &Bench, arguments: &[&str], user: Option<u32>) -> Running {
     program
 }
 
-/// Records what the program does when it is `told`, and ends the recording then. The program stays as
-/// it is meanwhile.
+/// Records what the program does when it is `told`, and ends the recording then. The program stays
+/// as it is meanwhile.
 fn record(bench: &Bench, program: &mut Running, options: &[&str], told: impl FnOnce(&mut Running)) -> Trace {
     let outputs = bench.outputs(0);
     let mut gputrace = bench.attach(&outputs, options, &[program.pid()]);

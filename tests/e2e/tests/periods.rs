@@ -1,4 +1,5 @@
 //! Collection periods: what begins in one is recorded with its end, and nothing else is.
+#![expect(clippy::expect_used, reason = "tests")]
 
 use std::ops::RangeInclusive;
 
@@ -46,8 +47,8 @@ fn calls_are_recorded_in_periods_only() {
             call.begin
         );
     }
-    // Setting the programs' state takes its time, more on a busy machine. But between the first call that is
-    // recorded in a period and the last one, none is missing.
+    // Setting the programs' state takes its time, more on a busy machine. But between the first call
+    // that is recorded in a period and the last one, none is missing.
     let recorded = periods.iter().map(|period| {
         let calls = || trace.calls.iter().filter(|call| period.contains(&call.begin));
         let begin = calls().map(|call| call.begin).min();
@@ -72,8 +73,8 @@ fn calls_are_recorded_in_periods_only() {
     assert!(remark.is_some(), "{:?}", trace.notices);
 }
 
-/// Gives a program more and more seconds for something, until it is done in time. `attempt` tells whether
-/// it was.
+/// Gives a program more and more seconds for something, until it is done in time. `attempt` tells
+/// whether it was.
 fn with_enough_time(attempt: impl FnMut(u32) -> bool) {
     assert!([1, 5, 25, 125].into_iter().any(attempt), "not in time");
 }

@@ -44,8 +44,8 @@ fn time_per_call(program: &mut Running) -> f64 {
     program.ask("time").parse().unwrap_or(f64::NAN)
 }
 
-/// Attaches to a program that measures the time of a probed function, ends gputrace by a signal, and
-/// asserts that the program's code is as it was before. The times are figures.
+/// Attaches to a program that measures the time of a probed function, ends gputrace by a signal,
+/// and asserts that the program's code is as it was before. The times are figures.
 fn leaves_nothing(name: &str, options: &[&str], signal: Signal) {
     let Some(bench) = Bench::privileged() else { return };
     let library = bench.copy_synthetic();

@@ -104,8 +104,8 @@ fn outcome(command: &mut Command) -> (String, Option<i32>) {
     (running.stdout(), status.code())
 }
 
-/// As [`outcome`]. If these arguments run programs at the same time, their lines come in any order, and are
-/// sorted.
+/// As [`outcome`]. If these arguments run programs at the same time, their lines come in any order,
+/// and are sorted.
 fn outcome_of(arguments: &[String], command: &mut Command) -> (String, Option<i32>) {
     let several = ["& \"$0\"", "xargs -P", "make -s -j"];
     let is_several = |word: &String| several.iter().any(|way| word.contains(way));
@@ -270,8 +270,9 @@ fn who_is_held_when_the_recording_ends_goes_on() {
     }
 }
 
-/// Each has a library of its own, so each is held, and more of them at a time than there are CPUs. Who could
-/// not be held, because no helper got a processor in time, is named with a notice. Nobody else loses a call.
+/// Each has a library of its own, so each is held, and more of them at a time than there are CPUs.
+/// Who could not be held, because no helper got a processor in time, is named with a notice. Nobody
+/// else loses a call.
 #[test]
 fn programs_that_map_their_own_libraries_at_once_are_all_held() {
     let Some((bench, program)) = open_bench() else {

@@ -51,10 +51,11 @@ impl Recorder<'_> {
         }
         let holder = self.targets.holder.as_ref().filter(|_| task.held != 0);
         let waited = holder.is_some_and(|holder| holder.release(task.pid, task.tid, task.time));
+        let is_launched = self.targets.holder.is_some();
         // Its libraries may have got their probes because of another process that was held.
         if !waited && found.complete_since > task.time {
             self.tell_missed(task.pid, task.time);
-        } else if !waited && !found.any && task.op == task_op::LINKER && self.targets.holder.is_some() {
+        } else if !waited && !found.any && is_launched && task.op == task_op::LINKER {
             self.tell_ended(task.pid);
         }
         // After the thread goes on: it need not wait for that.
@@ -77,8 +78,8 @@ impl Recorder<'_> {
     /// Tells of a process that was to be held until the probes are on, could not be, and has ended.
     fn tell_ended(&self, pid: u32) {
         let text = format!(
-            "process {pid} mapped a library and ended before it could be held for the probes; if the \
-             library was not known before, calls of it are not recorded"
+            "process {pid} mapped a library and ended before it could be held for the probes; if \
+             the library was not known before, calls of it are not recorded"
         );
         self.collector.append(notice(text.clone()));
         self.tell(&text);
