@@ -141,19 +141,17 @@ fn full_rings_and_expensive_probes_are_told_with_what_helps() {
     let last = stderr.lines().find(|line| line.contains("calls seen")).unwrap();
     assert_has(last, &["LOST (", "because buffers were full", "--ring-size"]);
 
-    let (stderr, _) = said(
-        &bench,
-        &["--functions", "^fib[(]", "--ring-size", "64MiB"],
-        &["functions/fib", "1", "100", "15"],
-    );
+    // These probes take most of the program's time, unless other programs keep it from running. On a
+    // machine that is busy with them, it may take some runs until one is not disturbed.
+    let expensive = || {
+        let options = ["--functions", "^fib[(]", "--max-probe-time", "0"];
+        said(&bench, &options, &["functions/fib", "1", "20", "15"]).0
+    };
+    let is_told = |stderr: &String| stderr.contains("tracing took about");
+    let stderr = (0..10).map(|_| expensive()).find(is_told).unwrap();
     assert_has(
         &stderr,
-        &[
-            "tracing took about",
-            "fib(long) alone",
-            "--exclude-functions",
-            "--max-call-rate",
-        ],
+        &["fib(long) alone", "--exclude-functions", "--max-call-rate"],
     );
 }
 

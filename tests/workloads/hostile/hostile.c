@@ -153,11 +153,15 @@ static void mark(char *page)
 }
 
 static pthread_barrier_t barrier;
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 
 static void *thread(void *unused)
 {
     void *pointer;
+    // However long a thread does not run, no two are inside of a call.
+    pthread_mutex_lock(&turn);
     hipMalloc(&pointer, 1);
+    pthread_mutex_unlock(&turn);
     pthread_barrier_wait(&barrier);
     return unused;
 }
