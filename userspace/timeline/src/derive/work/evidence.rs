@@ -102,8 +102,10 @@ impl Evidence {
     pub(crate) fn time(&self, earliest: u64, followed: Option<Bound>) -> GpuTime {
         if let Some(Exact { begin, end }) = self.exact {
             // What the queue proves may be sharper than the clock; it cannot contradict it.
-            let earliest = begin.low().max(earliest.min(begin.high()));
-            let from = begin.time.max(earliest);
+            let latest = self.consumed.unwrap_or(u64::MAX);
+            let latest = begin.high().min(latest.max(begin.low()));
+            let earliest = begin.low().max(earliest.min(latest));
+            let from = begin.time.max(earliest).min(latest);
             let to = end.time.max(from);
             return GpuTime {
                 quality: Quality::Exact,
@@ -111,7 +113,7 @@ impl Evidence {
                 end: to,
                 begin_window: Window {
                     earliest,
-                    latest: Some(begin.high()),
+                    latest: Some(latest),
                 },
                 end_window: Window {
                     earliest: end.low().max(earliest),
@@ -200,6 +202,15 @@ mod tests {
         let time = exact(1000, 1002, 10).time(1005, None);
         assert_eq!((time.begin, time.end), (1005, 1005));
         assert_eq!(time.begin_window.earliest, 1005);
+        // The read index was beyond it when the clock, by its uncertainty, would not have it running yet.
+        let mut evidence = exact(1000, 2000, 10);
+        evidence.consumed = Some(995);
+        let time = evidence.time(500, None);
+        assert_eq!((time.begin, time.end), (995, 2000));
+        assert_eq!(time.begin_window.latest, Some(995));
+        // What contradicts it by more than that, leaves it as far as the clock allows.
+        evidence.consumed = Some(900);
+        assert_eq!(evidence.time(500, None).begin, 990);
     }
 
     #[test]

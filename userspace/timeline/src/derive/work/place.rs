@@ -28,7 +28,7 @@ impl Placed {
             Some(class) => self.placed(first, class, settled, known, pace),
             None => first.time,
         };
-        let time = self.in_order(time, settled);
+        let time = self.in_order(time, first.stamped);
         if time.quality.is_drawn() {
             self.begin = self.begin.max(time.begin);
             self.end = self.end.max(time.end);
@@ -36,21 +36,16 @@ impl Placed {
         time
     }
 
-    /// `time` of the first of `settled`, which begins no earlier than those before it and no later than the stamps of those
-    /// behind it: a queue launches its packets in their order. What is proven stays, and so do stamps.
-    fn in_order(&self, time: GpuTime, settled: &[Settled]) -> GpuTime {
+    /// `time` of a dispatch, which begins no earlier than those before it and no later than those behind it by their stamps,
+    /// the first of which is `stamped`: a queue launches its packets in their order. What is proven stays, and so do stamps.
+    fn in_order(&self, time: GpuTime, stamped: u64) -> GpuTime {
         let (Quality::Sampled, Some(latest)) = (time.quality, time.begin_window.latest) else {
             return time;
         };
-        let behind = settled.iter().skip(1).take(AHEAD);
-        let stamped = behind
-            .filter(|behind| behind.time.quality == Quality::Exact)
-            .map(|behind| behind.time.begin)
-            .min();
         let begin = time
             .begin
             .max(self.begin)
-            .min(stamped.unwrap_or(u64::MAX))
+            .min(stamped)
             .clamp(time.begin_window.earliest.min(latest), latest);
         GpuTime {
             begin,
@@ -326,6 +321,7 @@ mod tests {
             end: 1300 * US,
             ..sampled
         };
+        (settled[0].stamped, settled[1].stamped) = (1090 * US, 1090 * US);
         let times = placed(&settled, &[None; 3]);
         assert_eq!((times[0].1, times[1].1, times[2].1), (1090, 1090, 1090));
         settled[0].time.begin_window.earliest = 1092 * US;

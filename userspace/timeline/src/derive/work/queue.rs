@@ -88,6 +88,9 @@ pub(crate) struct Settled {
     pub(crate) time: GpuTime,
     /// When the packet behind it was submitted, ns, if that waits for it.
     pub(crate) next: Option<u64>,
+    /// The earliest begin by the stamps of kernels behind it, ns, whether those leave the queue now or not; `u64::MAX` if
+    /// nothing behind it has stamps.
+    pub(crate) stamped: u64,
 }
 
 /// What became of a packet's record.
@@ -363,15 +366,18 @@ impl Queue {
         }
         // Backwards: by when had what follows begun, and since when may an open packet behind tell more?
         let mut behind = Vec::with_capacity(self.slots.len());
-        let (mut followed, mut open_since) = (None, None);
+        let (mut followed, mut open_since, mut stamped) = (None, None, u64::MAX);
         for slot in self.slots.iter().rev() {
-            behind.push((followed, open_since));
+            behind.push((followed, open_since, stamped));
             let begun = slot.begun(followed);
             if slot.barrier {
                 followed = Bound::earlier(followed, begun);
             }
             if slot.open {
                 open_since = Some(slot.evidence.earliest);
+            }
+            if let Some(exact) = slot.evidence.exact.filter(|_| slot.kind != Kind::Other) {
+                stamped = stamped.min(exact.begin.time);
             }
         }
         let is_over = self.retired.is_some() && open_since.is_none();
@@ -388,7 +394,7 @@ impl Queue {
         let mut count = 0;
         // Forwards: which are final, and when can those behind them have begun?
         while let Some((index, slot)) = self.slots.first() {
-            let (followed, open_since) = behind.pop().unwrap_or_default();
+            let (followed, open_since, stamped) = behind.pop().unwrap_or((None, None, u64::MAX));
             let ripe = !slot.open
                 && (!slot.before_doorbell || now >= slot.origin.time.saturating_add(GRACE))
                 && (slot.evidence.exact.is_some()
@@ -439,6 +445,7 @@ impl Queue {
                 slot,
                 time,
                 next,
+                stamped,
             });
         }
     }
@@ -550,6 +557,28 @@ mod tests {
         };
         assert_eq!((third.quality, third.begin), (Quality::Submitted, 5 * MS - 10));
         assert_eq!(third.begin_window.latest, Some(10 * MS));
+    }
+
+    #[test]
+    fn packets_know_the_stamps_of_those_behind_that_stay() {
+        let mut queue = queue();
+        for index in 0..50 {
+            insert(&mut queue, &packet(index, MS, 0));
+        }
+        let mut last = packet(50, MS, 8);
+        last.flags = packet_flags::BEFORE_DOORBELL;
+        insert(&mut queue, &last);
+        stamp(&mut queue, 50, 4 * MS, 5 * MS);
+        // The read index was seen beyond all of them just when the last one began, by the clock's uncertainty.
+        queue.sample(51, 4 * MS + 5, 4 * MS - 50);
+        let mut settled = Vec::new();
+        queue.settle(20 * MS, Settle::Ripe, &mut settled);
+        assert_eq!(
+            (settled.len(), queue.len()),
+            (50, 1),
+            "its own doorbell may still ring"
+        );
+        assert!(settled.iter().all(|one| one.stamped == 4 * MS));
     }
 
     #[test]
