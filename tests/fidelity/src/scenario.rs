@@ -333,9 +333,8 @@ impl Scenario {
             Mode::Attach => self.workload.attach_duration,
         };
         let mut toml = format!("default_duration = {duration}\n");
-        // Tables come after plain keys. A GPU takes no packet before its doorbell has rung; the software GPU does so
-        // after a while, because it may miss a doorbell. On a busy machine a thread can be that late.
-        toml.push_str("[queue]\nmissed_doorbell_ns = 2_000_000_000\n");
+        // Tables come after plain keys.
+        toml.push_str("[queue]\n");
         if self.workload.is_mix {
             // A GPU has found out within microseconds that a doorbell has rung.
             toml.push_str("idle_sleep_ns = 5_000\npunctual = true\n");
