@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt as _};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 use crate::truth::AqlQueue;
 
@@ -52,11 +52,70 @@ impl Cut {
         Ok(cut)
     }
 
+    /// As text, for [`Cut::parse`]: a line for each number.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = format!("time {}\n", self.time);
+        for ((pid, queue), index) in &self.write_indices {
+            text.push_str(&format!("queue {pid} {queue} {index}\n"));
+        }
+        for (pid, threads) in &self.threads {
+            text.push_str(&format!("threads {pid} {threads}\n"));
+        }
+        text
+    }
+
+    /// Reads what [`Cut::text`] wrote.
+    ///
+    /// # Errors
+    ///
+    /// Names the line that is not of it.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut cut = Self::default();
+        for line in text.lines() {
+            let mut words = line.split(' ');
+            let what = words.next().unwrap_or_default();
+            let numbers: Result<Vec<u64>, _> = words.map(str::parse).collect();
+            let numbers = numbers.with_context(|| line.to_owned())?;
+            match (what, numbers.as_slice()) {
+                ("time", [time]) => cut.time = *time,
+                ("queue", [pid, queue, index]) => {
+                    let queue = (u32::try_from(*pid)?, u32::try_from(*queue)?);
+                    cut.write_indices.insert(queue, *index);
+                }
+                ("threads", [pid, threads]) => {
+                    cut.threads
+                        .insert(u32::try_from(*pid)?, usize::try_from(*threads)?);
+                }
+                _ => bail!("not of a cut: {line:?}"),
+            }
+        }
+        Ok(cut)
+    }
+
     /// Whether the packet at `index` of a queue was certainly submitted after the cut.
     #[must_use]
     pub fn is_after(&self, pid: u32, queue: u32, index: u64) -> bool {
         self.write_indices
             .get(&(pid, queue))
             .is_none_or(|write_index| index >= *write_index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_are_read_back() {
+        let cut = Cut {
+            time: 17,
+            write_indices: BTreeMap::from([((1, 2), 3), ((1, 4), u64::MAX)]),
+            threads: BTreeMap::from([(1, 5)]),
+        };
+        assert_eq!(Cut::parse(&cut.text()).unwrap(), cut);
+        for wrong in ["time", "time 1 2", "queue 1 2", "threads 1 x", "what 1"] {
+            assert!(Cut::parse(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -24,8 +24,11 @@ use crate::{
     truth::Truth,
 };
 
-/// The longest a run may take from one step to the next.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// The longest a run may take from one step to the next. Generous, because only what hangs takes so long.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// Room for what a program does while the recorder waits for a processor: what is lost for that is not what is compared.
+pub const ROOM: [&str; 2] = ["--ring-size", "64MiB"];
 
 /// How often a program may be done before it can be stopped, which says nothing of gputrace.
 const ATTEMPTS: u32 = 5;
@@ -152,6 +155,7 @@ impl Place {
             .arg("-d")
             .arg(self.at("out"))
             .args(["-o", "run", "-f", "csv"])
+            .args(ROOM)
             .args(self.how.options);
         self.prepare(&mut command)?;
         Ok(command)
@@ -238,7 +242,7 @@ fn evidence(
         graph_nodes: scenario.workload.graph_nodes,
         says: true,
     };
-    keep(place, scenario, release)?;
+    keep(place, scenario, release, evidence.cut.as_ref())?;
     Ok(evidence)
 }
 
@@ -251,7 +255,7 @@ fn summary(gputrace: &Path, capture: &Path) -> Result<String> {
 }
 
 /// Copies the files of a run into the directory that `GPUTRACE_FIDELITY_KEEP` names, if it does.
-fn keep(place: &Place, scenario: &Scenario, release: &Release) -> Result<()> {
+fn keep(place: &Place, scenario: &Scenario, release: &Release, cut: Option<&Cut>) -> Result<()> {
     let Some(to) = std::env::var_os("GPUTRACE_FIDELITY_KEEP") else {
         return Ok(());
     };
@@ -265,6 +269,9 @@ fn keep(place: &Place, scenario: &Scenario, release: &Release) -> Result<()> {
                 fs::copy(entry.path(), to.join(directory).join(entry.file_name()))?;
             }
         }
+    }
+    if let Some(cut) = cut {
+        fs::write(to.join("cut"), cut.text())?;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use std::{
 use gputrace_e2e::{Running, bench::skipped, kernel::bpf_usable};
 use gputrace_fidelity::{
     release::{Release, SIMROCM_NEWER, equip},
+    run::ROOM,
     scenario::{WORKLOADS, Workload},
 };
 use gputrace_simrocm::HipSoname;
@@ -75,6 +76,7 @@ pub(crate) fn record_by(
     recorder
         .args(["-o", "run", "-d"])
         .arg(place.join("out"))
+        .args(ROOM)
         .args(options)
         .arg("--")
         .arg(program.get_program())
