@@ -10,6 +10,38 @@ pub fn names() -> impl DoubleEndedIterator<Item = &'static str> {
     gputrace_releases::RELEASES.iter().map(|release| release.name)
 }
 
+/// The variable that names the releases to test on, separated by commas; unset, tests run on all of them.
+const SELECTED: &str = "GPUTRACE_TEST_RELEASES";
+
+/// The releases that a test goes through, oldest first: those that `GPUTRACE_TEST_RELEASES` names, or all. A test that is
+/// named after a release is for that one, whatever the variable says.
+///
+/// # Panics
+///
+/// If the variable names one that is not known, or none.
+#[must_use]
+pub fn selected() -> Vec<&'static str> {
+    let wanted = env::var_os(SELECTED).map(|wanted| wanted.to_string_lossy().into_owned());
+    let selected = select(wanted.as_deref());
+    assert!(selected.is_ok(), "{SELECTED}: {}", selected.unwrap_err());
+    selected.unwrap_or_default()
+}
+
+fn select(wanted: Option<&str>) -> Result<Vec<&'static str>, String> {
+    let Some(wanted) = wanted else {
+        return Ok(names().collect());
+    };
+    let wanted: Vec<&str> = wanted.split(',').map(str::trim).collect();
+    if let Some(unknown) = wanted.iter().find(|wanted| !names().any(|name| name == **wanted)) {
+        let known: Vec<&str> = names().collect();
+        return Err(format!(
+            "there is no release {unknown:?}, but {}",
+            known.join(", ")
+        ));
+    }
+    Ok(names().filter(|name| wanted.contains(name)).collect())
+}
+
 pub use gputrace_releases::LIBRARY_DIRECTORY as LIBRARIES;
 
 /// Where this project keeps what it has fetched, by the XDG rules; `None` if neither `XDG_CACHE_HOME` nor `HOME` says.
@@ -49,6 +81,16 @@ pub fn missing(release: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn releases_are_those_that_the_variable_names() {
+        assert_eq!(select(None), Ok(names().collect()));
+        assert_eq!(select(Some("6.4.3, 5.2.3")), Ok(vec!["5.2.3", "6.4.3"]));
+        for wrong in ["6.4", "", "6.4.3,"] {
+            let error = select(Some(wrong)).unwrap_err();
+            assert!(error.contains("5.2.3, 5.7.1, 6.4.3"), "{error}");
+        }
+    }
 
     #[test]
     fn the_cache_follows_the_xdg_rule() {

@@ -48,7 +48,13 @@ fn real(name: &str) -> Option<PathBuf> {
     let path = rocm::root("6.4.3").map(|root| root.join(rocm::LIBRARIES).join(name));
     let path = path.filter(|path| path.exists());
     if path.is_none() {
-        gputrace_skip::skipped(&format!("{name}: {}", rocm::missing("6.4.3")));
+        let promised = std::env::var_os("GPUTRACE_REQUIRE_ROCM").is_some_and(|value| value == "1");
+        let missing = rocm::missing("6.4.3");
+        assert!(
+            !promised || !rocm::selected().contains(&"6.4.3"),
+            "GPUTRACE_REQUIRE_ROCM=1, but {missing}"
+        );
+        gputrace_skip::skipped(&format!("{name}: {missing}"));
     }
     path
 }

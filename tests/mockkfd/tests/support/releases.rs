@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
 use gputrace_harness::Run;
 use gputrace_harness::rocm::{self, LIBRARIES};
@@ -49,9 +49,9 @@ pub fn say(line: &str) {
     ));
 }
 
-/// Runs a test on each release that is there.
+/// Runs a test on each selected release that is there.
 pub fn on_each_release(test: impl Fn(&Release)) {
-    for release in rocm::names().filter_map(release) {
+    for release in rocm::selected().into_iter().filter_map(release) {
         // Shown with the failure of a test.
         eprintln!("on ROCm {}:", release.name);
         test(&release);
@@ -63,34 +63,34 @@ fn built() -> PathBuf {
     target_tmpdir().join("gpu-workloads")
 }
 
-/// Builds the workloads for all releases that are there, once.
-fn build() {
-    static BUILT: OnceLock<()> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/gpu/build.sh");
-        for release in rocm::names().filter_map(release) {
-            let status = Command::new(&script)
-                .arg(built().join(release.name))
-                .arg(&release.root)
-                .arg(built().join("objects"))
-                .status()
-                .unwrap();
-            assert!(
-                status.success(),
-                "{} failed; it says above what is missing",
-                script.display()
-            );
-        }
-    });
-}
-
-/// A code object of the workloads.
+/// A code object of the workloads, which a release builds with its own.
 pub fn code_object(name: &str) -> String {
-    build();
     built().join("objects").join(name).to_str().unwrap().to_owned()
 }
 
 impl Release {
+    /// Builds the workloads, once.
+    pub fn build(&self) {
+        static BUILT: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+        let mut built_for = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+        if built_for.contains(&self.name) {
+            return;
+        }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/gpu/build.sh");
+        let status = Command::new(&script)
+            .arg(built().join(self.name))
+            .arg(&self.root)
+            .arg(built().join("objects"))
+            .status()
+            .unwrap();
+        assert!(
+            status.success(),
+            "{} failed; it says above what is missing",
+            script.display()
+        );
+        built_for.push(self.name);
+    }
+
     /// Whether the release has a library, by its name in the directory of libraries.
     pub fn has(&self, library: &str) -> bool {
         self.root.join(LIBRARIES).join(library).exists()
@@ -101,7 +101,7 @@ impl Release {
     /// The program names the release's own loader and libraries. What the libraries open is looked for there too, which
     /// is why the command must not start other programs of this machine.
     pub fn workload(&self, name: &str) -> Command {
-        build();
+        self.build();
         let mut command = Command::new(built().join(self.name).join(name));
         command.env("LD_LIBRARY_PATH", self.root.join(LIBRARIES));
         // Later releases do small copies by kernels, which compute nothing here.
