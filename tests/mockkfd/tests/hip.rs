@@ -2,7 +2,7 @@
 
 mod support;
 
-use gputrace_harness::{Direction, Said};
+use gputrace_harness::{Direction, Said, run::CONVERSION_NS};
 use gputrace_softgpu::clock::GpuClock;
 use gputrace_softgpu::fault::Fault;
 use gputrace_softgpu::truth::Record;
@@ -98,10 +98,12 @@ fn streams_wait_for_each_other() {
         queues.dedup();
         assert_eq!(queues.len(), 4);
         let elapsed = run.elapsed_ms();
-        // Both events are barriers around all kernels: at least the kernels' time, at most all of the program's.
+        // Both events are barriers around all kernels: at least the kernels' time, at most all of the program's. HSA
+        // converts the ticks of both.
         let (first, last) = (run.packets()[0].begin.ns, run.packets().last().unwrap().end.ns);
-        let least = (DURATION_NS * 32) as f64 / 1e6 - 0.01;
-        let most = (last - first) as f64 / 1e6 + 0.01;
+        let converted = (2 * CONVERSION_NS) as f64 / 1e6;
+        let least = (DURATION_NS * 32) as f64 / 1e6 - converted;
+        let most = (last - first) as f64 / 1e6 + converted;
         assert!(
             elapsed.is_some_and(|elapsed| (least..most).contains(&elapsed)),
             "{least} {elapsed:?} {most}"
@@ -166,10 +168,7 @@ fn one_of_each() {
         // An extended launch's events take their times from the kernel's own signal and from the host; ROCr converts them
         // by clock samples, so that some nanoseconds may be missing.
         let elapsed = run.elapsed_ms();
-        assert!(
-            elapsed.is_some_and(|elapsed| (0.745..1_000.0).contains(&elapsed)),
-            "{elapsed:?}"
-        );
+        assert!(elapsed.is_some_and(|elapsed| elapsed >= 0.745), "{elapsed:?}");
         let extended = run
             .dispatches()
             .into_iter()

@@ -60,10 +60,7 @@ fn streams_wait_for_each_other() {
         dispatches.iter().map(|dispatch| dispatch.place.queue).collect();
     assert_eq!(queues.len(), 4);
     let least = 32.0 * 0.3;
-    assert!(
-        run.elapsed_ms()
-            .is_some_and(|elapsed| (least..1_000.0).contains(&elapsed))
-    );
+    assert!(run.elapsed_ms().is_some_and(|elapsed| elapsed >= least));
 }
 
 #[test]
@@ -121,10 +118,7 @@ fn one_of_each() {
         .run();
     run.assert_success();
     run.assert_all_ran_in_order();
-    assert!(
-        run.elapsed_ms()
-            .is_some_and(|elapsed| (0.749..1_000.0).contains(&elapsed))
-    );
+    assert!(run.elapsed_ms().is_some_and(|elapsed| elapsed >= 0.749));
     let extended = run
         .dispatches()
         .into_iter()
