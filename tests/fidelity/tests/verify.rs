@@ -1,4 +1,8 @@
 //! `gputrace verify` on the software GPU: it finds nothing wrong where nothing is, and with each fault it says what is wrong.
+//!
+//! What a run says of clocks and of means is statistics: one reading of a clock that lost its processor changes it. Tests assert
+//! those rows only if their names end in `_by_the_figures`, and print the numbers behind them. The rest holds on every machine,
+//! however slow.
 
 #![allow(
     clippy::panic,
@@ -27,6 +31,18 @@ const KERNELS: &str = include_str!("../../workloads/verify/softgpu.toml");
 
 /// The runtime that the bundled program loads: one that this machine's C library can load.
 const RELEASE: &str = "5.2.3";
+
+/// Rows that are statistics of a run in real time.
+const BY_THE_FIGURES: [&str; 5] = [
+    "stamps",
+    "exact times",
+    "kernels' own clock",
+    "clock conversion",
+    "estimates",
+];
+
+/// Copies that the program asks for.
+const COPIES: u64 = 36;
 
 /// What came of it.
 struct Verified {
@@ -119,14 +135,73 @@ impl Verified {
         assert_eq!(self.report["verdict"], "wrong");
     }
 
-    /// Nothing is wrong.
-    fn assert_right(&self) {
-        // What is wrong alone: the whole report is longer than what is kept of a test's output.
-        let wrong = self.all().filter(|(_, row)| row["status"] == "wrong");
-        let wrong: Vec<_> = wrong.collect();
+    /// What is wrong alone: the whole report is longer than what is kept of a test's output.
+    fn wrong(&self) -> Vec<(&Value, &Value)> {
+        self.all().filter(|(_, row)| row["status"] == "wrong").collect()
+    }
+
+    /// The exit code and the verdict are what the rows say.
+    fn assert_says(&self, right: bool) {
+        let code = if right { 0 } else { 1 };
+        assert_eq!(self.output.status.code(), Some(code), "{:?}", self.output);
+        assert_eq!(self.report["verdict"], if right { "right" } else { "wrong" });
+    }
+
+    /// Nothing is wrong that holds on every machine.
+    fn assert_right_but_for_figures(&self) {
+        let all = self.wrong();
+        let mut wrong = all.clone();
+        wrong.retain(|(_, row)| !is_by_the_figures(row));
         assert!(wrong.is_empty(), "{wrong:#?}");
-        assert_eq!(self.output.status.code(), Some(0), "{:?}", self.output);
-        assert_eq!(self.report["verdict"], "right");
+        self.assert_says(all.is_empty());
+    }
+
+    /// Nothing is wrong; prints the figures that say so.
+    fn assert_right_by_the_figures(&self) {
+        for (section, row) in self.all() {
+            let name = row["name"].as_str().expect("a name");
+            if BY_THE_FIGURES.contains(&name) {
+                print_figures(section, row);
+            }
+        }
+        let wrong = self.wrong();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+        self.assert_says(true);
+    }
+}
+
+/// Whether a row that is wrong is so for its statistics. Of copies, number, bytes and directions hold anywhere, and that none has
+/// times when it cannot have run.
+fn is_by_the_figures(row: &Value) -> bool {
+    let name = row["name"].as_str().expect("a name");
+    let number = |name: &str| row["figures"][name].as_f64();
+    match (name, number("exact"), number("timed")) {
+        ("copies" | "copies by kernels", Some(exact), Some(timed)) => {
+            let found = row["found"].as_str().expect("what was found");
+            let is_possible = !found.contains("cannot have run");
+            is_possible && (exact < timed * 0.95 || number("off_max_ns").is_some_and(|off| off > 1e5))
+        }
+        _ => BY_THE_FIGURES.contains(&name),
+    }
+}
+
+fn print_figures(section: &Value, row: &Value) {
+    let word = |value: &Value| {
+        value
+            .as_str()
+            .expect("a name")
+            .to_lowercase()
+            .replace([' ', ',', '\''], "_")
+    };
+    for (name, value) in row["figures"].as_object().into_iter().flatten() {
+        let units = [("_ns", "ns"), ("_hz", "Hz"), ("_ppm", "ppm"), ("_percent", "%")];
+        let unit = units.iter().find(|(end, _)| name.ends_with(end));
+        let unit = unit.map_or("of them", |(_, unit)| unit);
+        println!(
+            "figure verify.{}.{}.{name} = {value} {unit}",
+            word(section),
+            word(&row["name"])
+        );
     }
 }
 
@@ -135,48 +210,80 @@ fn fault(kind: &str) -> String {
     format!("[[fault]]\nkind = {kind}\nkernel = \"gputrace_spin_*\"\n")
 }
 
+/// A run in every mode without faults.
+fn without_faults() -> Option<Verified> {
+    verify("launch,kernel-copies,attach,node", "", "punctual = true\n")
+}
+
+impl Verified {
+    /// These rows are right in so many modes.
+    fn assert_ok(&self, rows: &[(&str, usize)]) {
+        let ok = self.rows("ok");
+        for (row, modes) in rows {
+            assert_eq!(ok.get(*row), Some(modes), "{row}: {}", self.text);
+        }
+    }
+}
+
 #[test]
-fn without_faults_all_is_right_in_every_mode() {
-    let Some(verified) = verify("launch,kernel-copies,attach,node", "", "punctual = true\n") else {
-        return;
-    };
-    verified.assert_right();
+fn without_faults_everything_is_recorded_in_every_mode() {
+    let Some(verified) = without_faults() else { return };
+    verified.assert_right_but_for_figures();
     assert_eq!(verified.report["versions"]["gfx"], "gfx906");
-    let ok = verified.rows("ok");
-    for (row, modes) in [
+    verified.assert_ok(&[
         ("program", 4),
         ("account", 4),
         ("dispatches", 3),
         ("names and sizes", 3),
         ("order", 3),
+        ("windows", 3),
+    ]);
+    // The exact numbers are the program's.
+    assert_eq!(verified.figure("dispatches", "required") as u64, 1648);
+    for row in ["copies", "copies by kernels"] {
+        assert_eq!(verified.figure(row, "required") as u64, COPIES);
+    }
+    let text = String::from_utf8_lossy(&verified.output.stdout);
+    assert!(text.contains("  ok       dispatches"), "{text}");
+}
+
+#[test]
+fn without_faults_all_is_right_by_the_figures() {
+    let Some(verified) = without_faults() else { return };
+    verified.assert_right_by_the_figures();
+    verified.assert_ok(&[
         ("stamps", 3),
         ("exact times", 3),
         ("kernels' own clock", 3),
         ("clock conversion", 3),
-        ("windows", 3),
         ("copies", 3),
         ("copies by kernels", 1),
-    ] {
-        assert_eq!(ok.get(row), Some(&modes), "{row}: {}", verified.text);
-    }
-    // The exact numbers are the program's.
-    assert_eq!(verified.figure("dispatches", "required") as u64, 1648);
-    assert_eq!(verified.figure("copies", "exact") as u64, 36);
+    ]);
+    assert_eq!(verified.figure("copies", "exact") as u64, COPIES);
     let text = String::from_utf8_lossy(&verified.output.stdout);
     assert!(text.contains("  ok       exact times"), "{text}");
 }
 
-#[test]
-fn another_clock_and_a_late_read_index_are_not_wrong() {
+/// A run with another clock and a late read index.
+fn another_clock() -> Option<Verified> {
     let before = "[[agent]]\ngfx = \"gfx1030\"\ndevice_id = 0x73bf\nclock = { drift_ppb = 80_000, offset_ticks = 99 }\n";
     // The settings end in their table about queues.
     let behind = "read_index_step = 16\nread_index_delay_ns = 300_000\n";
-    let Some(verified) = verify("launch,attach", before, behind) else {
-        return;
-    };
-    verified.assert_right();
+    verify("launch,attach", before, behind)
+}
+
+#[test]
+fn another_clock_and_a_late_read_index_are_not_wrong() {
+    let Some(verified) = another_clock() else { return };
+    verified.assert_right_but_for_figures();
     assert_eq!(verified.report["versions"]["gfx"], "gfx1030");
     assert_eq!(verified.figure("read index", "ahead") as u64, 0);
+}
+
+#[test]
+fn another_clock_and_a_late_read_index_are_right_by_the_figures() {
+    let Some(verified) = another_clock() else { return };
+    verified.assert_right_by_the_figures();
 }
 
 #[test]
@@ -201,23 +308,46 @@ fn swapped_stamps_are_told() {
     verified.assert_windows_hold();
 }
 
+/// Dispatches that have stamps all the same.
+const STAMPED: u64 = 158;
+
+/// A run in which 20 dispatches have no stamps.
+fn missing_stamps() -> Option<Verified> {
+    verify("launch", "", &fault("\"no_timestamps\"\nnth = 10\ncount = 20"))
+}
+
 #[test]
 fn missing_stamps_are_told() {
-    let Some(verified) = verify("launch", "", &fault("\"no_timestamps\"\nnth = 10\ncount = 20")) else {
-        return;
-    };
+    let Some(verified) = missing_stamps() else { return };
     verified.assert_wrong(&["stamps", "exact times"]);
-    assert_eq!(verified.figure("exact times", "exact") as u64, 158);
+    // A recorder without a processor may read one too late.
+    let exact = verified.figure("exact times", "exact") as u64;
+    assert!((STAMPED - 2..=STAMPED).contains(&exact), "{exact}");
     verified.assert_windows_hold();
 }
 
 #[test]
-fn a_late_completion_is_not_wrong() {
+fn no_other_stamps_are_missing_by_the_figures() {
+    let Some(verified) = missing_stamps() else { return };
+    assert_eq!(verified.figure("exact times", "exact") as u64, STAMPED);
+}
+
+/// A run in which 20 dispatches are seen to be complete 3 ms late.
+fn late_completion() -> Option<Verified> {
     let behind = fault("\"late_completion\"\ndelay_ns = 3_000_000\nnth = 10\ncount = 20");
-    let Some(verified) = verify("launch", "", &behind) else {
-        return;
-    };
-    verified.assert_right();
+    verify("launch", "", &behind)
+}
+
+#[test]
+fn a_late_completion_is_not_wrong() {
+    let Some(verified) = late_completion() else { return };
+    verified.assert_right_but_for_figures();
+}
+
+#[test]
+fn a_late_completion_is_right_by_the_figures() {
+    let Some(verified) = late_completion() else { return };
+    verified.assert_right_by_the_figures();
 }
 
 #[test]
@@ -252,7 +382,7 @@ fn a_read_index_that_stands_still_is_told() {
         return;
     };
     // Right, but less is known.
-    verified.assert_right();
+    verified.assert_right_but_for_figures();
     let warnings = verified.rows("warning");
     assert!(warnings.contains_key("read index"), "{}", verified.text);
 }
