@@ -24,6 +24,8 @@ pub mod work;
 mod capture;
 mod compare;
 mod hsa;
+#[cfg(test)]
+mod recorded;
 
 use crate::{
     capture::Recording,
