@@ -9,7 +9,11 @@
     clippy::indexing_slicing,
     reason = "test code outside of #[test] functions"
 )]
-#![expect(clippy::expect_used, reason = "tests")]
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "tests, some of which print figures"
+)]
 
 mod support;
 

@@ -3,6 +3,8 @@
 //! One test per release; each goes through the same table, runs all of it whatever fails, and then names what failed.
 //! A release that is not there is left out and says so; with `GPUTRACE_REQUIRE_ROCM=1` it fails.
 
+#![expect(clippy::print_stdout, reason = "a test that prints figures")]
+
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
