@@ -3,7 +3,8 @@
 //! What is not in the table ends the program, named with its bytes: an answer made up for an ioctl nobody
 //! has looked at would only fail later and elsewhere.
 
-use std::sync::atomic::Ordering;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use gputrace_softgpu::clock::{boottime_ns, monotonic_raw_ns};
 use gputrace_softgpu::gpu::QueueSpec;
@@ -232,7 +233,19 @@ fn create_event(kfd: &Kfd, event: &mut uapi::CreateEvent) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Says so when the program has waited for events as often as `MOCKKFD_WAITS` has it: threads that should sleep and spin cost
+/// time that no clock can tell from that of a busy machine.
+fn count_wait() {
+    static MOST: OnceLock<Option<u64>> = OnceLock::new();
+    static WAITS: AtomicU64 = AtomicU64::new(0);
+    let most = MOST.get_or_init(|| std::env::var("MOCKKFD_WAITS").ok()?.parse().ok());
+    if most.is_some_and(|most| WAITS.fetch_add(1, Ordering::Relaxed) == most) {
+        eprintln!("mockkfd: more waits for events than {}", most.unwrap_or(0));
+    }
+}
+
 fn wait_events(kfd: &Kfd, wait: &mut uapi::WaitEvents) -> Result<(), Errno> {
+    count_wait();
     if wait.num_events > EVENT_LIMIT {
         return Err(Errno::INVAL);
     }
