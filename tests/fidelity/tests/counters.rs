@@ -54,7 +54,7 @@ fn reads(capture: &Path) -> Vec<(u64, u64)> {
 
 #[test]
 fn kernels_have_what_was_read_while_they_ran() {
-    let Some(release) = release("5.7.1") else { return };
+    let Some(release) = release("6.4.3") else { return };
     let place = tempfile::tempdir().expect("a directory");
     let place = place.path();
     let mut recorder = Command::new("unshare");
