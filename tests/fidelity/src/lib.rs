@@ -30,9 +30,9 @@
 //! * A copy is identified by process, completion signal and order. Copies that were asked for before attaching and
 //!   begin after it are **in flight**: they are those of a process and GPU that begin before the first that is
 //!   recorded there, two for each thread of the process at most. They are counted.
-//! * **The software GPU takes no packet before its doorbell** (not within 2 s, its `missed_doorbell_ns`). With 0.3 ms, on
-//!   a busy machine, windows began up to 0.25 ms after the kernel. That no GPU does so is what gputrace assumes, and is
-//!   not shown here.
+//! * **The software GPU takes no packet before its doorbell** (not within 2 s, its
+//!   `missed_doorbell_ns`). With 0.3 ms, on a busy machine, windows began up to 0.25 ms after the
+//!   kernel. That no GPU does so is what gputrace assumes, and is not shown here.
 //! * A program that is done before it can be stopped is started again, five times at most.
 //! * After attaching, packets before the first doorbell seen of a queue have no call: who announced them, nobody saw.
 //!   The same holds for packets whose doorbell lay in memory that the kernel was just moving, if the recording says so.

@@ -24,10 +24,12 @@ use crate::{
     truth::Truth,
 };
 
-/// The longest a run may take from one step to the next. Generous, because only what hangs takes so long.
+/// The longest a run may take from one step to the next. Generous, because only what hangs takes so
+/// long.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// Room for what a program does while the recorder waits for a processor: what is lost for that is not what is compared.
+/// Room for what a program does while the recorder waits for a processor: what is lost for that is
+/// not what is compared.
 pub const ROOM: [&str; 2] = ["--ring-size", "64MiB"];
 
 /// How often a program may be done before it can be stopped, which says nothing of gputrace.

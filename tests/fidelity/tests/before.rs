@@ -45,7 +45,8 @@ fn on(name: &str) {
         .dispatches
         .iter()
         .filter(|dispatch| dispatch.origin.tid != 0);
-    // What was submitted by the call in which the program was stopped, of which nothing else is known.
+    // What was submitted by the call in which the program was stopped, of which nothing else is
+    // known.
     let (interrupted, work): (Vec<_>, Vec<_>) = work.partition(|dispatch| dispatch.origin.outermost == 0);
     assert!(interrupted.len() <= 1, "ROCm {name}: {interrupted:?}");
     let used: BTreeSet<Option<u64>> = work.iter().map(|dispatch| dispatch.origin.stream).collect();

@@ -1,8 +1,9 @@
-//! Recordings that are kept with the truth, compared as those that other tests make. What comes out of them depends on no clock and
-//! no processor, so it is held to the last figure: every fault that turns one of these into something else is seen here.
+//! Recordings that are kept with the truth, compared as those that other tests make. What comes out
+//! of them depends on no clock and no processor, so it is held to the last figure: every fault that
+//! turns one of these into something else is seen here.
 //!
-//! `GPUTRACE_FIDELITY_KEEP` keeps what a run leaves behind. If a change of the figures is meant, `GPUTRACE_UPDATE=1` writes the new
-//! ones.
+//! `GPUTRACE_FIDELITY_KEEP` keeps what a run leaves behind. If a change of the figures is meant,
+//! `GPUTRACE_UPDATE=1` writes the new ones.
 
 #![allow(
     clippy::panic,
@@ -22,7 +23,8 @@ use gputrace_fidelity::{
 };
 use gputrace_timeline::gpu::Quality;
 
-/// Directories of `recordings`, and what the workload is called that ran. All are of HIP 6.4.3 or the HSA below it.
+/// Directories of `recordings`, and what the workload is called that ran. All are of HIP 6.4.3 or
+/// the HSA below it.
 const KEPT: [(&str, &str); 5] = [
     // Attached to, with signals of some packets, the read index late and in steps.
     ("batches-attach", "HSA only, many packets a doorbell"),
@@ -151,7 +153,8 @@ fn what_is_recorded_twice_or_not_at_all_is_found() {
 #[test]
 fn violated_windows_are_found() {
     for (name, _) in KEPT {
-        // All of the longest window but its last nanosecond is taken away: what really happened lies before.
+        // All of the longest window but its last nanosecond is taken away: what really happened
+        // lies before.
         let violated = found(name, Flaw::Window, |trace| {
             let dispatches = trace.gpu.dispatches.iter_mut();
             let bounded = dispatches.filter(|one| one.time.quality != Quality::Exact);

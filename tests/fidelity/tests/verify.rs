@@ -1,8 +1,8 @@
 //! `gputrace verify` on the software GPU: it finds nothing wrong where nothing is, and with each fault it says what is wrong.
 //!
-//! What a run says of clocks and of means is statistics: one reading of a clock that lost its processor changes it. Tests assert
-//! those rows only if their names end in `_by_the_figures`, and print the numbers behind them. The rest holds on every machine,
-//! however slow.
+//! What a run says of clocks and of means is statistics: one reading of a clock that lost its
+//! processor changes it. Tests assert those rows only if their names end in `_by_the_figures`, and
+//! print the numbers behind them. The rest holds on every machine, however slow.
 
 #![allow(
     clippy::panic,
@@ -174,8 +174,8 @@ impl Verified {
     }
 }
 
-/// Whether a row that is wrong is so for its statistics. Of copies, number, bytes and directions hold anywhere, and that none has
-/// times when it cannot have run.
+/// Whether a row that is wrong is so for its statistics. Of copies, number, bytes and directions
+/// hold anywhere, and that none has times when it cannot have run.
 fn is_by_the_figures(row: &Value) -> bool {
     let name = row["name"].as_str().expect("a name");
     let number = |name: &str| row["figures"][name].as_f64();

@@ -10,11 +10,12 @@ pub fn names() -> impl DoubleEndedIterator<Item = &'static str> {
     gputrace_releases::RELEASES.iter().map(|release| release.name)
 }
 
-/// The variable that names the releases to test on, separated by commas; unset, tests run on all of them.
+/// The variable that names the releases to test on, separated by commas; unset, tests run on all of
+/// them.
 const SELECTED: &str = "GPUTRACE_TEST_RELEASES";
 
-/// The releases that a test goes through, oldest first: those that `GPUTRACE_TEST_RELEASES` names, or all. A test that is
-/// named after a release is for that one, whatever the variable says.
+/// The releases that a test goes through, oldest first: those that `GPUTRACE_TEST_RELEASES` names,
+/// or all. A test that is named after a release is for that one, whatever the variable says.
 ///
 /// # Panics
 ///

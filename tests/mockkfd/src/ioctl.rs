@@ -233,8 +233,8 @@ fn create_event(kfd: &Kfd, event: &mut uapi::CreateEvent) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Says so when the program has waited for events as often as `MOCKKFD_WAITS` has it: threads that should sleep and spin cost
-/// time that no clock can tell from that of a busy machine.
+/// Says so when the program has waited for events as often as `MOCKKFD_WAITS` has it: threads that
+/// should sleep and spin cost time that no clock can tell from that of a busy machine.
 fn count_wait() {
     static MOST: OnceLock<Option<u64>> = OnceLock::new();
     static WAITS: AtomicU64 = AtomicU64::new(0);

@@ -98,8 +98,8 @@ fn streams_wait_for_each_other() {
         queues.dedup();
         assert_eq!(queues.len(), 4);
         let elapsed = run.elapsed_ms();
-        // Both events are barriers around all kernels: at least the kernels' time, at most all of the program's. HSA
-        // converts the ticks of both.
+        // Both events are barriers around all kernels: at least the kernels' time, at most all of
+        // the program's. HSA converts the ticks of both.
         let (first, last) = (run.packets()[0].begin.ns, run.packets().last().unwrap().end.ns);
         let converted = (2 * CONVERSION_NS) as f64 / 1e6;
         let least = (DURATION_NS * 32) as f64 / 1e6 - converted;

@@ -56,8 +56,8 @@ const TWO_GPUS: &str = "
 
 static TABLE: [Row; 20] = [
     Row {
-        // Threads that spun in place of sleeping waited 72,000 times; some dozens are right. A wall clock depends on what else runs, so that this is no
-        // more than a figure.
+        // Threads that spun in place of sleeping waited 72,000 times; some dozens are right. A wall
+        // clock depends on what else runs, so that this is no more than a figure.
         environment: &[("MOCKKFD_WAITS", "1000")],
         check: |release, run| {
             assert!(!run.stderr.contains("more waits for events"), "{}", run.stderr);

@@ -167,7 +167,8 @@ fn without_a_budget_nobody_looks() {
     let (trace, changes) = record(&bench, &["--duration", "1s", "--look-budget", "0"]);
     let looks = looks(&trace);
     assert_eq!((looks.budget, looks.looks, looks.cpu), (0, 0, 0));
-    // How the queue stands is looked at when the recording is over: three times in a row, between which it may move.
+    // How the queue stands is looked at when the recording is over: three times in a row, between
+    // which it may move.
     assert!(changes.len() <= 3, "{changes:?}");
     assert!(
         trace.gpu.dispatches.len() > 1_000,

@@ -122,8 +122,9 @@ pub struct QueueConfig {
     pub read_index_delay_ns: u64,
     /// The read index is reported so many packets early, as if packets were taken before they may begin: a fault.
     pub read_index_ahead: u64,
-    /// A complete packet at the head whose doorbell was overwritten by a lower one is taken after this (ns). Long, as no
-    /// GPU takes a packet before its doorbell: a program may lose its processor between the two.
+    /// A complete packet at the head whose doorbell was overwritten by a lower one is taken after
+    /// this (ns). Long, as no GPU takes a packet before its doorbell: a program may lose its
+    /// processor between the two.
     pub missed_doorbell_ns: u64,
     /// The longest sleep (ns) between two looks at an idle doorbell.
     pub idle_sleep_ns: u64,

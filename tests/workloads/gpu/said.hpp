@@ -49,9 +49,10 @@ inline void fail(const char *what, const char *why) {
     std::_Exit(1);
 }
 
-// HIP 7.2.4 frees what its thread for completed work is still using, if the program ends within some microseconds of that:
-// one run in three of a program with profiled kernels aborted ("double free or corruption"), without any tracer. So nothing
-// of HIP is destroyed: all has been written, and the process ends. This goes before the destructors of libraries.
+// HIP 7.2.4 frees what its thread for completed work is still using, if the program ends within
+// some microseconds of that: one run in three of a program with profiled kernels aborted ("double
+// free or corruption"), without any tracer. So nothing of HIP is destroyed: all has been written,
+// and the process ends. This goes before the destructors of libraries.
 inline void end_at_once(int status, void *) {
     // Not asked of HIP, which would begin to work in a child that has none.
     if (dlopen("libamdhip64.so.7", RTLD_NOLOAD | RTLD_LAZY)) {

@@ -18,7 +18,8 @@ use std::{
 /// The argument by which this program knows that it is the process that is read.
 const TARGET: &str = "target";
 
-/// For how long a process that does not answer is left alone the first time; twice as long each time after that.
+/// For how long a process that does not answer is left alone the first time; twice as long each
+/// time after that.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 fn main() {

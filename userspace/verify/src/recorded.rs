@@ -1,5 +1,6 @@
-//! Recordings of the bundled program that are kept with what it said, made on a software GPU on a busy machine. What comes out of
-//! them depends on no clock and no processor, so it is compared to the last figure.
+//! Recordings of the bundled program that are kept with what it said, made on a software GPU on a
+//! busy machine. What comes out of them depends on no clock and no processor, so it is compared to
+//! the last figure.
 //!
 //! If a change of the figures is meant, `GPUTRACE_UPDATE=1` writes the new ones.
 

@@ -202,7 +202,8 @@ mod tests {
         let time = exact(1000, 1002, 10).time(1005, None);
         assert_eq!((time.begin, time.end), (1005, 1005));
         assert_eq!(time.begin_window.earliest, 1005);
-        // The read index was beyond it when the clock, by its uncertainty, would not have it running yet.
+        // The read index was beyond it when the clock, by its uncertainty, would not have it
+        // running yet.
         let mut evidence = exact(1000, 2000, 10);
         evidence.consumed = Some(995);
         let time = evidence.time(500, None);

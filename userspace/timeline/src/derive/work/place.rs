@@ -36,8 +36,9 @@ impl Placed {
         time
     }
 
-    /// `time` of a dispatch, which begins no earlier than those before it and no later than those behind it by their stamps,
-    /// the first of which is `stamped`: a queue launches its packets in their order. What is proven stays, and so do stamps.
+    /// `time` of a dispatch, which begins no earlier than those before it and no later than those
+    /// behind it by their stamps, the first of which is `stamped`: a queue launches its packets in
+    /// their order. What is proven stays, and so do stamps.
     fn in_order(&self, time: GpuTime, stamped: u64) -> GpuTime {
         let (Quality::Sampled, Some(latest)) = (time.quality, time.begin_window.latest) else {
             return time;

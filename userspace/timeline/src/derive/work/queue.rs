@@ -88,8 +88,8 @@ pub(crate) struct Settled {
     pub(crate) time: GpuTime,
     /// When the packet behind it was submitted, ns, if that waits for it.
     pub(crate) next: Option<u64>,
-    /// The earliest begin by the stamps of kernels behind it, ns, whether those leave the queue now or not; `u64::MAX` if
-    /// nothing behind it has stamps.
+    /// The earliest begin by the stamps of kernels behind it, ns, whether those leave the queue now
+    /// or not; `u64::MAX` if nothing behind it has stamps.
     pub(crate) stamped: u64,
 }
 
@@ -569,7 +569,8 @@ mod tests {
         last.flags = packet_flags::BEFORE_DOORBELL;
         insert(&mut queue, &last);
         stamp(&mut queue, 50, 4 * MS, 5 * MS);
-        // The read index was seen beyond all of them just when the last one began, by the clock's uncertainty.
+        // The read index was seen beyond all of them just when the last one began, by the clock's
+        // uncertainty.
         queue.sample(51, 4 * MS + 5, 4 * MS - 50);
         let mut settled = Vec::new();
         queue.settle(20 * MS, Settle::Ripe, &mut settled);
