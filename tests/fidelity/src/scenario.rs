@@ -194,6 +194,8 @@ pub const WORKLOADS: [Workload; 13] = [
         )
     },
     Workload {
+        // Else all may be submitted before it is stopped, and there is nothing to compare.
+        attach_arguments: &["300"],
         attach_duration: "{ fixed_ns = 300_000 }",
         ..workload("four streams", "streams", Moment::Queues(4))
     },
