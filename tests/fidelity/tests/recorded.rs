@@ -2,8 +2,9 @@
 //! of them depends on no clock and no processor, so it is held to the last figure: every fault that
 //! turns one of these into something else is seen here.
 //!
-//! `GPUTRACE_FIDELITY_KEEP` keeps what a run leaves behind. If a change of the figures is meant,
-//! `GPUTRACE_UPDATE=1` writes the new ones.
+//! `GPUTRACE_FIDELITY_KEEP` keeps what a run leaves behind. Of that, a recording has the capture,
+//! the logs of the GPU in one file and what the program said, packed by zstd, and the cut. If a
+//! change of the figures is meant, `GPUTRACE_UPDATE=1` writes the new ones.
 
 #![allow(
     clippy::panic,

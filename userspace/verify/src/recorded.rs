@@ -2,7 +2,10 @@
 //! busy machine. What comes out of them depends on no clock and no processor, so it is compared to
 //! the last figure.
 //!
-//! If a change of the figures is meant, `GPUTRACE_UPDATE=1` writes the new ones.
+//! A recording is made as `record` makes it, by the options there: the capture, and the lines that
+//! `gputrace verify-work` wrote, packed by zstd. The kernels that are attached to include a stream
+//! of two seconds, of whose classes means are estimated. If a change of the figures is meant,
+//! `GPUTRACE_UPDATE=1` writes the new ones.
 
 use std::{fmt::Write as _, fs, io::Read as _, path::PathBuf};
 
