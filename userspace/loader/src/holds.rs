@@ -92,12 +92,16 @@ impl Holds {
         let _ = self.map.update(&key, released.as_bytes(), MapFlags::EXIST);
     }
 
-    /// A hold is over: forgets it, if nobody has seized the thread.
-    pub fn forget(&self, id: u64, begin: u64) {
+    /// A hold is over: forgets it, so that nobody seizes the thread any more. Returns whether the thread
+    /// still waited in its program, which it leaves now.
+    #[must_use]
+    pub fn forget(&self, id: u64, begin: u64) -> bool {
         let key = id.to_ne_bytes();
-        if self.lookup(&key).is_some_and(|hold| hold.begin == begin) {
-            let _ = self.map.delete(&key);
-        }
+        let Some(hold) = self.lookup(&key).filter(|hold| hold.begin <= begin) else {
+            return false;
+        };
+        let is_gone = self.map.delete(&key).is_ok();
+        is_gone && hold.state == hold_state::WAITS
     }
 
     /// Says that the helper with this index runs on a CPU before all others.

@@ -25,6 +25,14 @@ const KERNELS: u16 = 64;
 pub(crate) enum Message {
     /// By the collector.
     Collector(CollectorEvent),
+    /// By the collector: a thread has mapped a library or loaded code, and may be held for that.
+    Linker {
+        /// Its last report. The time and the hold are those of the last report that holds it.
+        task: Task,
+        /// When the first report came that nobody has taken, ns `CLOCK_BOOTTIME`: calls may be missing
+        /// since then.
+        since: u64,
+    },
     /// A process may have mapped code that is of interest.
     Mapped {
         pid: u32,
@@ -60,7 +68,9 @@ impl Message {
                 _ => return None,
             },
             // Each of a process's threads can wait.
-            Self::Collector(CollectorEvent::Linker(task)) => Key::Linker(task.pid, task.tid, task.op),
+            Self::Collector(CollectorEvent::Linker(task)) | Self::Linker { task, .. } => {
+                Key::Linker(task.pid, task.tid, task.op)
+            }
             Self::Collector(CollectorEvent::Kernel { pid, kernel_object }) => {
                 Key::Kernel(*pid, *kernel_object)
             }
@@ -76,10 +86,13 @@ impl Message {
     /// What is left of two messages with the same key.
     fn merge(&mut self, newer: Self) {
         match (self, newer) {
-            // Since the earlier time calls may be missing.
-            (Self::Collector(CollectorEvent::Linker(old)), Self::Collector(CollectorEvent::Linker(new))) => {
+            // A thread that reports again is no longer held for its earlier report. Only the last hold has
+            // to be ended, by the time when it began.
+            (Self::Linker { task: old, .. }, Self::Linker { task: new, .. }) => {
+                let hold = if new.held == 0 { *old } else { new };
                 *old = Task {
-                    time: old.time,
+                    time: hold.time,
+                    held: hold.held,
                     ..new
                 };
             }
@@ -88,6 +101,18 @@ impl Message {
             }
             // Of others the last word counts.
             (old, new) => *old = new,
+        }
+    }
+}
+
+impl From<CollectorEvent> for Message {
+    fn from(event: CollectorEvent) -> Self {
+        match event {
+            CollectorEvent::Linker(task) => Self::Linker {
+                since: task.time,
+                task,
+            },
+            other => Self::Collector(other),
         }
     }
 }
@@ -302,7 +327,7 @@ mod tests {
         assert_eq!(inbox.take_refused(), 10);
         let linker = |op, tid, time| {
             let task = task(op, 1, time);
-            Message::Collector(CollectorEvent::Linker(Task { tid, ..task }))
+            Message::from(CollectorEvent::Linker(Task { tid, ..task }))
         };
         post.put(linker(task_op::NEW_IMAGE, 1, 5));
         post.put(linker(task_op::LINKER, 1, 6));
@@ -312,7 +337,7 @@ mod tests {
         let told: Vec<(u8, u32, u64)> = messages[LIMIT..]
             .iter()
             .map(|message| match message {
-                Message::Collector(CollectorEvent::Linker(task)) => (task.op, task.tid, task.time),
+                Message::Linker { task, since } => (task.op, task.tid, *since),
                 other => panic!("{other:?}"),
             })
             .collect();
@@ -325,6 +350,33 @@ mod tests {
             ]
         );
         assert_eq!(inbox.take_refused(), 0);
+    }
+
+    #[test]
+    fn of_a_thread_that_reports_again_the_last_hold_is_ended() {
+        let reports = |reports: &[(u64, u8)]| {
+            let inbox = Inbox::default();
+            for &(time, held) in reports {
+                let task = task(task_op::CODE_OBJECTS, 1, time);
+                let loads = u32::try_from(time).unwrap();
+                let task = Task {
+                    held,
+                    parent: loads,
+                    ..task
+                };
+                inbox.post().put(CollectorEvent::Linker(task).into());
+            }
+            match rest(&inbox).as_slice() {
+                [Message::Linker { task, since }] => (task.time, task.held, task.parent, *since),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(reports(&[(5, 1)]), (5, 1, 5, 5));
+        assert_eq!(reports(&[(5, 1), (8, 1)]), (8, 1, 8, 5));
+        assert_eq!(reports(&[(5, 0), (8, 1)]), (8, 1, 8, 5));
+        // There was no room for another hold: the earlier one is still there.
+        assert_eq!(reports(&[(5, 1), (8, 0)]), (5, 1, 8, 5));
+        assert_eq!(reports(&[(5, 1), (6, 1), (8, 0)]), (6, 1, 8, 5));
     }
 
     #[test]

@@ -26,8 +26,9 @@ use crate::{
 };
 
 impl Recorder<'_> {
-    /// A process has mapped libraries or code objects of interest, or executes another program.
-    pub(crate) fn linker_changed(&mut self, task: &Task) {
+    /// A process has mapped libraries or code objects of interest, or executes another program. Its calls may be missing
+    /// since a time, ns `CLOCK_BOOTTIME`.
+    pub(crate) fn linker_changed(&mut self, task: &Task, since: u64) {
         let scope = self.request.scope(task.pid);
         let mut found = Found::default();
         match task.op {
@@ -53,8 +54,8 @@ impl Recorder<'_> {
         let waited = holder.is_some_and(|holder| holder.release(task.pid, task.tid, task.time));
         let is_launched = self.targets.holder.is_some();
         // Its libraries may have got their probes because of another process that was held.
-        if !waited && found.complete_since > task.time {
-            self.tell_missed(task.pid, task.time);
+        if !waited && found.complete_since > since {
+            self.tell_missed(task.pid, since);
         } else if !waited && !found.any && is_launched && task.op == task_op::LINKER {
             self.tell_ended(task.pid);
         }

@@ -22,7 +22,7 @@ use gputrace_tracee::{
 use super::{Finished, Recorder, Say, Told, ending::Stops, gpus::Gpus, periods::Course};
 use crate::{
     SessionError,
-    inbox::{Inbox, Message},
+    inbox::Inbox,
     outputs::{live::Live, location::OutputLocation, placeholders::Names},
     probing::{
         instruments::{Instruments, LIMITED_FUNCTIONS},
@@ -275,7 +275,7 @@ impl Opened {
 fn start_collector(settings: Settings, inbox: &Inbox) -> Result<CollectorHandle, SessionError> {
     let post = inbox.post();
     Ok(Collector::start(settings, move |event| {
-        post.put(Message::Collector(event));
+        post.put(event.into());
     })?)
 }
 

@@ -108,6 +108,10 @@ impl Recorder<'_> {
     fn take(&mut self, message: Message) -> Result<bool, SessionError> {
         let event = match message {
             Message::Collector(event) => event,
+            Message::Linker { task, since } => {
+                self.linker_changed(&task, since);
+                return Ok(false);
+            }
             Message::Mapped { pid, since } => {
                 self.mapped(pid, since);
                 return Ok(false);
@@ -131,7 +135,7 @@ impl Recorder<'_> {
                 }
                 _ => {}
             },
-            CollectorEvent::Linker(task) => self.linker_changed(&task),
+            CollectorEvent::Linker(task) => self.linker_changed(&task, task.time),
             CollectorEvent::Kernel { pid, kernel_object } => self.new_kernel(pid, kernel_object),
             CollectorEvent::Remark(text) => self.tell(&text),
             CollectorEvent::CaptureFailed(text) => self.told.failure = Some(text),

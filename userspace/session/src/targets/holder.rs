@@ -53,7 +53,7 @@ pub(crate) struct Holder {
     holds: Holds,
 }
 
-/// What gputrace says to a helper: a hold is over, by `tgid << 32 | tid` and the time when it began.
+/// What gputrace says to a helper: the holds of a thread, `tgid << 32 | tid`, that began up to a time are over.
 type Word = [u64; 2];
 
 impl Holder {
@@ -75,9 +75,12 @@ impl Holder {
         Ok(Self { helpers, holds })
     }
 
-    /// Lets a thread go on whose hold began at `begin`, ns. False if it was not held.
+    /// Lets a thread go on whose hold began at `begin`, ns, or before. False if it was not held.
     pub(crate) fn release(&self, pid: u32, tid: u32, begin: u64) -> bool {
         let id = u64::from(pid) << 32 | u64::from(tid);
+        // Before the helpers are asked. A helper that answers before it has been called for this hold
+        // would seize the thread afterwards, and nobody would let it go for two minutes.
+        let waits = self.holds.forget(id, begin);
         let word: Word = [id, begin];
         let released = self.helpers.iter().map(|helper| {
             send(&helper.end, word.as_bytes(), SendFlags::NOSIGNAL)?;
@@ -87,8 +90,7 @@ impl Holder {
         });
         // If a helper is gone, its threads go on already. Each is asked.
         let held = released.filter(|one| *one == Ok(true)).count() > 0;
-        self.holds.forget(id, begin);
-        held
+        waits || held
     }
 }
 
@@ -159,7 +161,8 @@ fn serve(end: RawFd, holds: &Holds, place: (u32, usize)) {
                 break;
             }
             let [id, begin]: Word = zerocopy::transmute!(bytes);
-            let over = |one: &mut Held| one.id == id && one.hold.begin == begin;
+            // With it those before: a helper that was late may have seized the thread for one of these.
+            let over = |one: &mut Held| one.id == id && one.hold.begin <= begin;
             let count = stopping.len();
             stopping.extend(held.extract_if(.., over).map(|one| one.tid()));
             // gputrace goes on first: the thread may take a moment to stop.
