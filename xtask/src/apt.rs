@@ -116,15 +116,16 @@ impl Apt {
     ///
     /// Names the packages that the suite does not have; else with apt's own words.
     pub(crate) fn plan(&self, packages: &[String]) -> Result<Vec<Package>> {
-        let simulation = exec::capture(self.install(packages).arg("--simulate")).map_err(|error| {
-            let printed = error.to_string();
-            let missing = unknown_packages(&printed);
-            if missing.is_empty() {
-                error
-            } else {
-                anyhow::anyhow!("there is no package {}", missing.join(", "))
-            }
-        })?;
+        let simulation =
+            exec::capture(self.install(packages).arg("--simulate")).map_err(|error| {
+                let printed = error.to_string();
+                let missing = unknown_packages(&printed);
+                if missing.is_empty() {
+                    error
+                } else {
+                    anyhow::anyhow!("there is no package {}", missing.join(", "))
+                }
+            })?;
         Ok(simulation.lines().filter_map(Package::parse).collect())
     }
 
@@ -166,10 +167,12 @@ impl Apt {
     pub(crate) fn unpack(&self, package: &Package, root: &Path) -> Result<()> {
         let archive = self.directory.join("archives").join(package.file_name());
         // `dpkg-deb --extract` would put a directory in the place of the link /lib -> usr/lib.
-        let script =
-            r#"set -o pipefail; dpkg-deb --fsys-tarfile "$1" | tar -x --keep-directory-symlink -C "$2""#;
+        let script = r#"set -o pipefail; dpkg-deb --fsys-tarfile "$1" | tar -x --keep-directory-symlink -C "$2""#;
         let mut command = Command::new("bash");
-        command.args(["-c", script, "unpack"]).arg(&archive).arg(root);
+        command
+            .args(["-c", script, "unpack"])
+            .arg(&archive)
+            .arg(root);
         exec::capture(&mut command)
             .map(drop)
             .with_context(|| format!("cannot unpack {}", archive.display()))
@@ -198,7 +201,10 @@ impl Package {
 
     /// The version without the epoch and what Debian added: `1:6.4.3+dfsg-5` is 6.4.3.
     pub(crate) fn upstream_version(&self) -> &str {
-        let version = self.version.split_once(':').map_or(&*self.version, |(_, v)| v);
+        let version = self
+            .version
+            .split_once(':')
+            .map_or(&*self.version, |(_, v)| v);
         let end = version.find(|c: char| !c.is_ascii_digit() && c != '.');
         end.and_then(|end| version.get(..end)).unwrap_or(version)
     }
@@ -224,7 +230,9 @@ pub(crate) fn configured_mirror() -> Result<String> {
 
 /// Reads `apt-get indextargets` with the format `LABEL COMPONENT URI`.
 fn debian_archive(targets: &str) -> Option<&str> {
-    targets.lines().find_map(|line| line.strip_prefix("Debian main "))
+    targets
+        .lines()
+        .find_map(|line| line.strip_prefix("Debian main "))
 }
 
 /// # Errors
@@ -312,7 +320,8 @@ mod tests {
         let package = Package::parse(line).unwrap();
         assert_eq!(package.file_name(), "libllvm15_1%3a15.0.6-4+b1_amd64.deb");
         assert_eq!(package.upstream_version(), "15.0.6");
-        let two_sources = "Inst libdrm-common (2.4.114-1 Debian:12.15/oldstable, Debian:12/x [all])";
+        let two_sources =
+            "Inst libdrm-common (2.4.114-1 Debian:12.15/oldstable, Debian:12/x [all])";
         assert_eq!(
             Package::parse(two_sources).unwrap().file_name(),
             "libdrm-common_2.4.114-1_all.deb"
@@ -345,7 +354,10 @@ mod tests {
                        Debian contrib http://a.mirror/debian/\n\
                        Debian main http://a.mirror/debian/\n";
         assert_eq!(debian_archive(targets), Some("http://a.mirror/debian/"));
-        assert_eq!(debian_archive("Ubuntu main http://a.mirror/ubuntu/\n"), None);
+        assert_eq!(
+            debian_archive("Ubuntu main http://a.mirror/ubuntu/\n"),
+            None
+        );
     }
 
     #[test]
@@ -367,7 +379,10 @@ mod tests {
                 but_version: "7.2.4",
             }),
         };
-        assert_eq!(on_base.suites().collect::<Vec<_>>(), ["experimental", "forky"]);
+        assert_eq!(
+            on_base.suites().collect::<Vec<_>>(),
+            ["experimental", "forky"]
+        );
         assert!(on_base.preferences().contains("Pin: version 7.2.4*\n"));
     }
 

@@ -60,9 +60,11 @@ pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<()> {
     if profile == Profile::Release {
         cargo.arg("--release");
     }
-    long_step("build gputrace", "the tool, with the eBPF objects inside", || {
-        exec::stream(&mut cargo)
-    })?;
+    long_step(
+        "build gputrace",
+        "the tool, with the eBPF objects inside",
+        || exec::stream(&mut cargo),
+    )?;
     let binary = workspace.gputrace(profile.directory());
     if !binary.is_file() {
         bail!(

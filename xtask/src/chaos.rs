@@ -37,7 +37,14 @@ impl Args {
         let seed = self.seed.unwrap_or_else(by_the_clock);
         progress::note(format_args!("seed {seed}"));
         let mut cargo = workspace.cargo();
-        cargo.args(["test", "--package", "gputrace-chaos", "--test", "chaos", "rounds"]);
+        cargo.args([
+            "test",
+            "--package",
+            "gputrace-chaos",
+            "--test",
+            "chaos",
+            "rounds",
+        ]);
         cargo.args(["--", "--nocapture"]);
         cargo.env("GPUTRACE_BIN", workspace.gputrace("debug"));
         cargo.env("GPUTRACE_REQUIRE_BPF", "1");
@@ -49,14 +56,18 @@ impl Args {
         if self.verbose {
             cargo.env("GPUTRACE_CHAOS_VERBOSE", "1");
         }
-        long_step("chaos", "hostile programs, while gputrace comes and goes", || {
-            exec::stream(&mut cargo)
-        })
+        long_step(
+            "chaos",
+            "hostile programs, while gputrace comes and goes",
+            || exec::stream(&mut cargo),
+        )
     }
 }
 
 /// A seed that nobody chose. Small enough to be typed.
 fn by_the_clock() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     since.as_secs() % 1_000_000_000
 }

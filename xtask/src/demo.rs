@@ -88,7 +88,12 @@ fn build_software_gpu(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 /// Runs gputrace on the program, with its outputs in `output`.
-fn record(workspace: &Workspace, program: &Program, preload: Option<&Path>, output: &Path) -> Result<()> {
+fn record(
+    workspace: &Workspace,
+    program: &Program,
+    preload: Option<&Path>,
+    output: &Path,
+) -> Result<()> {
     // What is left of an earlier demo must not be taken for this one's.
     match fs::remove_dir_all(output) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -156,6 +161,8 @@ fn show(workspace: &Workspace, output: &Path) -> Result<()> {
     progress::note(format_args!(
         "your own program:  target/debug/gputrace -S -- ./app"
     ));
-    progress::note(format_args!("one that runs:     target/debug/gputrace -S -p PID"));
+    progress::note(format_args!(
+        "one that runs:     target/debug/gputrace -S -p PID"
+    ));
     Ok(())
 }

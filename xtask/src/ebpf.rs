@@ -60,7 +60,10 @@ pub(crate) fn build_bench(workspace: &Workspace) -> Result<PathBuf> {
 
 fn build_packages(workspace: &Workspace, packages: &[&str]) -> Result<()> {
     let toolchain = Toolchain::find(workspace)?;
-    let why = format!("the programs that run in the kernel, by {}", toolchain.compiler);
+    let why = format!(
+        "the programs that run in the kernel, by {}",
+        toolchain.compiler
+    );
     let compiled = long_step("compile the eBPF programs", &why, || {
         compile(workspace, &toolchain, packages)
     })?;
@@ -78,7 +81,11 @@ fn build_packages(workspace: &Workspace, packages: &[&str]) -> Result<()> {
             "same"
         };
         let shown = workspace.relative(&object).display();
-        progress::line(state, format_args!("{shown}, {}", Bytes(size)), start.elapsed());
+        progress::line(
+            state,
+            format_args!("{shown}, {}", Bytes(size)),
+            start.elapsed(),
+        );
     }
     Ok(())
 }
@@ -130,8 +137,8 @@ fn rustc_flags(root: &Path) -> Vec<String> {
     ];
     // The verifier's log quotes source lines with their paths. The objects are shipped: no directories of the builder.
     flags.push(format!("--remap-path-prefix={}=.", root.display()));
-    let cargo_home =
-        env::var_os("CARGO_HOME").or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cargo").into()));
+    let cargo_home = env::var_os("CARGO_HOME")
+        .or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cargo").into()));
     if let Some(cargo_home) = cargo_home {
         flags.push(format!(
             "--remap-path-prefix={}=cargo",
@@ -144,7 +151,13 @@ fn rustc_flags(root: &Path) -> Vec<String> {
 /// Writes `compiled` to `finished` without DWARF, and checks that what the loaders need is still there.
 fn finish(toolchain: &Toolchain, compiled: &Path, finished: &Path) -> Result<()> {
     let mut strip = Command::new(toolchain.llvm.tool("llvm-strip"));
-    exec::capture(strip.arg("--strip-debug").arg(compiled).arg("-o").arg(finished))?;
+    exec::capture(
+        strip
+            .arg("--strip-debug")
+            .arg(compiled)
+            .arg("-o")
+            .arg(finished),
+    )?;
     let mut readelf = Command::new(toolchain.llvm.tool("llvm-readelf"));
     let sections = exec::capture(readelf.args(["--sections", "--wide"]).arg(finished))?;
     check_sections(&sections).with_context(|| format!("{} is not usable", compiled.display()))

@@ -125,9 +125,9 @@ fn find_program_in(name: &str, path: &OsStr) -> Option<PathBuf> {
     env::split_paths(path)
         .map(|directory| directory.join(name))
         .find(|candidate| {
-            candidate
-                .metadata()
-                .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+            candidate.metadata().is_ok_and(|metadata| {
+                metadata.is_file() && metadata.permissions().mode() & 0o111 != 0
+            })
         })
 }
 
@@ -153,12 +153,16 @@ mod tests {
     fn a_command_is_shown_as_one_would_type_it() {
         let mut command = Command::new("/usr/lib/llvm-22/bin/llvm-strip");
         command.args(["-g", "two words", "", "it's"]);
-        assert_eq!(describe(&command), r"llvm-strip -g 'two words' '' 'it'\''s'");
+        assert_eq!(
+            describe(&command),
+            r"llvm-strip -g 'two words' '' 'it'\''s'"
+        );
     }
 
     #[test]
     fn a_failure_carries_both_streams() {
-        let error = capture(Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"])).unwrap_err();
+        let error =
+            capture(Command::new("sh").args(["-c", "echo out; echo err >&2; exit 3"])).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("failed (exit status: 3)"), "{text}");
         assert!(text.contains("out\n") && text.contains("err"), "{text}");

@@ -85,7 +85,8 @@ impl Args {
         runner.environment.extend(gate_settings(&tiers));
         let kept = workspace.target.join("ci/flaky");
         for directory in [&runner.outputs, &kept] {
-            fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+            fs::create_dir_all(directory)
+                .with_context(|| format!("cannot make {}", directory.display()))?;
         }
         let mut unsteady = BTreeSet::new();
         for load in &self.load {
@@ -174,7 +175,11 @@ impl Tally {
     }
 
     fn say(&self) {
-        let state = if self.failures == 0 { "steady" } else { "UNSTEADY" };
+        let state = if self.failures == 0 {
+            "steady"
+        } else {
+            "UNSTEADY"
+        };
         let text = format_args!(
             "{}: {} of {} failed, below {:.0} %; longest {}",
             self.test,

@@ -81,12 +81,18 @@ impl Args {
         let directory = workspace.target.join("fuzz");
         let mut build = workspace.cargo();
         build.args(["build", "--locked", "--profile=fuzz", "--bins"]);
-        build.args(["--manifest-path=tests/fuzz/Cargo.toml", "--target", PLATFORM]);
+        build.args([
+            "--manifest-path=tests/fuzz/Cargo.toml",
+            "--target",
+            PLATFORM,
+        ]);
         build.arg("--target-dir").arg(&directory);
         build.env("RUSTC_WRAPPER", workspace.root.join("tests/fuzz/rustc.sh"));
-        long_step("build the fuzz targets", "with what guides libFuzzer", || {
-            exec::stream(&mut build)
-        })?;
+        long_step(
+            "build the fuzz targets",
+            "with what guides libFuzzer",
+            || exec::stream(&mut build),
+        )?;
 
         let programs = directory.join(PLATFORM).join("fuzz");
         let jobs = self
@@ -114,7 +120,11 @@ impl Args {
                     // It is a child of ours that has not been waited for.
                     run.child.kill().context("cannot end a fuzz target")?;
                 }
-                match run.child.try_wait().context("cannot wait for a fuzz target")? {
+                match run
+                    .child
+                    .try_wait()
+                    .context("cannot wait for a fuzz target")?
+                {
                     None => going_on.push(run),
                     Some(status) => {
                         if !report(workspace, &run, status.success())? {
@@ -135,14 +145,21 @@ impl Args {
 
     /// Starts a target. What it finds out goes into `directory`: the corpus, which the next run
     /// begins with, and inputs that break it.
-    fn start(&self, workspace: &Workspace, programs: &Path, directory: &Path, name: String) -> Result<Run> {
+    fn start(
+        &self,
+        workspace: &Workspace,
+        programs: &Path,
+        directory: &Path,
+        name: String,
+    ) -> Result<Run> {
         let corpus = directory.join("corpus").join(&name);
         let findings = directory.join("findings").join(&name);
         for path in [&corpus, &findings] {
             fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
         }
         let log = directory.join(format!("{name}.log"));
-        let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let output =
+            File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::new(programs.join(&name));
         command.current_dir(&workspace.root);
         command.arg(format!("-max_total_time={}", self.seconds));
@@ -214,7 +231,8 @@ fn report(workspace: &Workspace, run: &Run, success: bool) -> Result<bool> {
 /// The targets by name, in order.
 fn known_targets(workspace: &Workspace) -> Result<Vec<String>> {
     let directory = workspace.root.join("tests/fuzz/fuzz_targets");
-    let entries = fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let entries =
+        fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
     let mut names = Vec::new();
     for entry in entries {
         let path = entry?.path();

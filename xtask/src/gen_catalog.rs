@@ -145,10 +145,12 @@ impl Args {
                     more: more.as_deref(),
                 };
                 let reading = || format!("reading the headers of {} {release}", library.package);
-                let (functions, found) = declarations::declarations(&headers).with_context(reading)?;
+                let (functions, found) =
+                    declarations::declarations(&headers).with_context(reading)?;
                 enums.add(found);
                 sets.add(sets::sets(&headers, &recipes).with_context(reading)?);
-                let (found, types) = layouts::structures(&headers, &wanted).with_context(reading)?;
+                let (found, types) =
+                    layouts::structures(&headers, &wanted).with_context(reading)?;
                 laid_out.0.insert(release, found);
                 enums.add(types);
                 progress::note(format_args!(
@@ -190,7 +192,10 @@ pub(crate) fn fetch_headers(workspace: &Workspace) -> Result<()> {
     let cache = headers(workspace);
     for library in LIBRARIES {
         for suite in library.suites {
-            for package in [Some(library.package), library.includes].into_iter().flatten() {
+            for package in [Some(library.package), library.includes]
+                .into_iter()
+                .flatten()
+            {
                 packages::fetch(&cache, suite, package)
                     .with_context(|| format!("{package} of Debian {suite}"))?;
             }
@@ -244,7 +249,9 @@ fn committed_enums(file: &Path) -> Result<Enums> {
         text => text.with_context(|| format!("reading {}", file.display()))?,
     };
     let owned = |(name, values): (&str, Vec<(i64, &str)>)| {
-        let values = values.into_iter().map(|(value, name)| (value, name.to_owned()));
+        let values = values
+            .into_iter()
+            .map(|(value, name)| (value, name.to_owned()));
         (name.to_owned(), values.collect())
     };
     Ok(gputrace_catalog::enums::parse(&text)
@@ -363,9 +370,11 @@ mod tests {
 
     #[test]
     fn releases_are_joined_while_the_types_stay() {
-        let old = "hipA | 5.2.3- | int = int:4 | old: int = int:4\nhipGone | 5.2.3- | int = int:4\n";
+        let old =
+            "hipA | 5.2.3- | int = int:4 | old: int = int:4\nhipGone | 5.2.3- | int = int:4\n";
         let middle = "hipA | 5.7.1- | int = int:4 | new: int = int:4\n";
-        let new = "hipA | 6.4.3- | int = int:4 | new: long = int:8\nhipNew | 6.4.3- | int = int:4\n";
+        let new =
+            "hipA | 6.4.3- | int = int:4 | new: long = int:8\nhipNew | 6.4.3- | int = int:4\n";
         let expected = "\
 releases | 5.2.3 | 5.7.1 | 6.4.3
 hipA | 5.2.3-5.7.1 | int = int:4 | new: int = int:4

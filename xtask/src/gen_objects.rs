@@ -29,9 +29,10 @@ const KERNELS: [(&str, u32); 4] = [
 
 /// All targets; `userspace/verify/src/objects.rs` includes their objects.
 const TARGETS: [&str; 26] = [
-    "gfx900", "gfx906", "gfx908", "gfx90a", "gfx90c", "gfx942", "gfx950", "gfx1010", "gfx1012", "gfx1030",
-    "gfx1031", "gfx1032", "gfx1034", "gfx1035", "gfx1036", "gfx1100", "gfx1101", "gfx1102", "gfx1103",
-    "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201", "gfx1250",
+    "gfx900", "gfx906", "gfx908", "gfx90a", "gfx90c", "gfx942", "gfx950", "gfx1010", "gfx1012",
+    "gfx1030", "gfx1031", "gfx1032", "gfx1034", "gfx1035", "gfx1036", "gfx1100", "gfx1101",
+    "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201",
+    "gfx1250",
 ];
 
 /// Arguments of `cargo xtask gen-objects`.
@@ -71,7 +72,8 @@ impl Tools {
             format!("there is no LLVM {LLVM} with llvm-config; `cargo xtask setup` installs it")
         })?;
         let sysroot = exec::capture(Command::new("rustc").args(["--print", "sysroot"]))?;
-        let linker = Path::new(sysroot.trim()).join("lib/rustlib/x86_64-unknown-linux-gnu/bin/rust-lld");
+        let linker =
+            Path::new(sysroot.trim()).join("lib/rustlib/x86_64-unknown-linux-gnu/bin/rust-lld");
         let tools = Self {
             assembler: llvm.tool("llvm-mc"),
             objcopy: llvm.tool("llvm-objcopy"),
@@ -168,7 +170,9 @@ mod tests {
 
     #[test]
     fn what_is_checked_in_is_what_the_source_makes() {
-        let checked_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(DIRECTORY);
+        let checked_in = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("..")
+            .join(DIRECTORY);
         let tools = match Tools::find() {
             Ok(tools) => tools,
             Err(reason) => {

@@ -135,7 +135,10 @@ impl Args {
                 failed.push(check.what);
             }
         }
-        progress::heading(format_args!("lint: {} of {made} passed", made - failed.len()));
+        progress::heading(format_args!(
+            "lint: {} of {made} passed",
+            made - failed.len()
+        ));
         if failed.is_empty() {
             Ok(())
         } else {

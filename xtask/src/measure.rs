@@ -74,7 +74,8 @@ impl Args {
                     // What the test thinks is right of a machine like its author's.
                     progress::note(format_args!("{}", ran.output.trim_end()));
                 }
-                let figures: Vec<Figure<'_>> = ran.output.lines().filter_map(Figure::parse).collect();
+                let figures: Vec<Figure<'_>> =
+                    ran.output.lines().filter_map(Figure::parse).collect();
                 for figure in &figures {
                     let key = (figure.name.to_owned(), figure.unit.to_owned());
                     seen.entry(key).or_default().push(figure.value);
@@ -88,7 +89,9 @@ impl Args {
         for ((name, unit), values) in &seen {
             let before = values_of(&earlier, name);
             let compared = match range(&before) {
-                Some((low, middle, high)) => format!("before {low} to {high}, {middle} in the middle"),
+                Some((low, middle, high)) => {
+                    format!("before {low} to {high}, {middle} in the middle")
+                }
                 None => "never measured before".to_owned(),
             };
             let (low, middle, high) = range(values).unwrap_or_default();
@@ -154,7 +157,11 @@ fn values_of(file: &str, name: &str) -> Vec<f64> {
 fn range(values: &[f64]) -> Option<(f64, f64, f64)> {
     let mut values = values.to_vec();
     values.sort_unstable_by(f64::total_cmp);
-    Some((*values.first()?, *values.get(values.len() / 2)?, *values.last()?))
+    Some((
+        *values.first()?,
+        *values.get(values.len() / 2)?,
+        *values.last()?,
+    ))
 }
 
 #[cfg(test)]

@@ -126,11 +126,15 @@ fn install_documents(workspace: &Workspace, program: &Path, root: &Path) -> Resu
         let script = exec::capture(Command::new(program).args(["completions", shell]))?;
         write(&root.join(path), &script)?;
     }
-    write(&root.join("usr/lib/systemd/system/gputrace.service"), SERVICE)?;
+    write(
+        &root.join("usr/lib/systemd/system/gputrace.service"),
+        SERVICE,
+    )?;
     let documents = root.join("usr/share/doc/gputrace");
     for name in ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"] {
         let from = workspace.root.join(name);
-        let text = fs::read_to_string(&from).with_context(|| format!("cannot read {}", from.display()))?;
+        let text =
+            fs::read_to_string(&from).with_context(|| format!("cannot read {}", from.display()))?;
         write(&documents.join(name), &text)?;
     }
     write(&documents.join("copyright"), &licences::texts(workspace)?)

@@ -93,7 +93,12 @@ impl fmt::Display for Bytes {
         match self.0 {
             0..1024 => write!(f, "{} B", self.0),
             1024..1_048_576 => write!(f, "{}.{} KiB", tenths(1024) / 10, tenths(1024) % 10),
-            _ => write!(f, "{}.{} MiB", tenths(1_048_576) / 10, tenths(1_048_576) % 10),
+            _ => write!(
+                f,
+                "{}.{} MiB",
+                tenths(1_048_576) / 10,
+                tenths(1_048_576) % 10
+            ),
         }
     }
 }

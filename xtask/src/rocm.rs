@@ -76,9 +76,11 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
         let cache = Cache::of(workspace);
-        let selected = RELEASES
-            .iter()
-            .filter(|release| self.release.as_deref().is_none_or(|name| name == release.name));
+        let selected = RELEASES.iter().filter(|release| {
+            self.release
+                .as_deref()
+                .is_none_or(|name| name == release.name)
+        });
         if self.fetch {
             let wanted = Wanted {
                 more: &self.with,
@@ -201,17 +203,25 @@ impl Cache {
 
 /// Shows the state of each release.
 fn list<'a>(cache: &Cache, releases: impl Iterator<Item = &'a Release>) {
-    progress::heading(format_args!("ROCm releases in {}", cache.directory.display()));
+    progress::heading(format_args!(
+        "ROCm releases in {}",
+        cache.directory.display()
+    ));
     for release in releases {
         let root = cache.root(release);
         match fetch::Record::read(&root) {
             Some(record) => {
                 let (contents, count) = (release.contents(), record.have.len());
-                progress::note(format_args!("{release}: ready: {contents}, {count} packages"));
+                progress::note(format_args!(
+                    "{release}: ready: {contents}, {count} packages"
+                ));
                 for library in &release.libraries {
                     let version = record.have.get(library.package).map_or("?", String::as_str);
                     let file = library.file(&root);
-                    let name = file.as_deref().and_then(Path::file_name).unwrap_or_default();
+                    let name = file
+                        .as_deref()
+                        .and_then(Path::file_name)
+                        .unwrap_or_default();
                     let name = name.to_string_lossy();
                     progress::note(format_args!("    {name} of {} {version}", library.package));
                 }
@@ -262,7 +272,9 @@ mod tests {
             mirror: Some("file:///nonexistent/debian"),
         };
         let release = &RELEASES[1];
-        let failed = fetch::ensure(&cache, release, &wanted).unwrap_err().to_string();
+        let failed = fetch::ensure(&cache, release, &wanted)
+            .unwrap_err()
+            .to_string();
         for needed in release.packages().chain(["librocblas0"]) {
             assert!(failed.contains(needed), "{needed} is not in: {failed}");
         }

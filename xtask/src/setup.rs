@@ -38,7 +38,12 @@ pub(crate) enum Purpose {
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// What to make the machine ready for; each includes those before it
-    #[arg(long = "for", value_enum, value_name = "PURPOSE", default_value = "test")]
+    #[arg(
+        long = "for",
+        value_enum,
+        value_name = "PURPOSE",
+        default_value = "test"
+    )]
     purpose: Purpose,
 }
 
@@ -207,8 +212,12 @@ pub(crate) fn prepare(workspace: &Workspace, purpose: Purpose) -> Report {
         });
         let Part { name, why, .. } = part;
         match state {
-            State::Ready(what) => progress::line("ready", format_args!("{name}: {what}"), start.elapsed()),
-            State::Done(what) => progress::line("done", format_args!("{name}: {what}"), start.elapsed()),
+            State::Ready(what) => {
+                progress::line("ready", format_args!("{name}: {what}"), start.elapsed())
+            }
+            State::Done(what) => {
+                progress::line("done", format_args!("{name}: {what}"), start.elapsed())
+            }
             State::Missing { what, remedy } => {
                 // What and how to get it: at the end, all together, see [`Report::require`].
                 progress::line("MISSING", format_args!("{name} ({why})"), start.elapsed());
@@ -246,7 +255,9 @@ mod tests {
         report.require(Purpose::Trace).unwrap();
         let run = report.require(Purpose::Run).unwrap_err().to_string();
         assert!(
-            run.contains("get ROCm") && !run.contains("Python") && run.contains("cargo xtask build"),
+            run.contains("get ROCm")
+                && !run.contains("Python")
+                && run.contains("cargo xtask build"),
             "{run}"
         );
         assert!(

@@ -96,8 +96,11 @@ impl Args {
         }
         let counts = page::counts(&account);
         fs::create_dir_all(&kept).with_context(|| format!("cannot make {}", kept.display()))?;
-        fs::write(kept.join("summary.txt"), format!("{heading}\n{page}\n{counts}\n"))
-            .context("cannot keep the summary")?;
+        fs::write(
+            kept.join("summary.txt"),
+            format!("{heading}\n{page}\n{counts}\n"),
+        )
+        .context("cannot keep the summary")?;
         progress::result(format_args!("{page}\n{counts}"))?;
         judge(&account, documented)?;
         if self.full && self.filter.is_none() {
@@ -140,7 +143,9 @@ pub(crate) fn gate_settings(tiers: &Tiers) -> Vec<(String, OsString)> {
 
 /// What the full run tells them: other random numbers each time, and more of them.
 fn full_settings() -> Vec<(String, OsString)> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let seed = since.as_secs() % 1_000_000_000;
     progress::note(format_args!(
         "PROPTEST_RNG_SEED={seed} GPUTRACE_CHAOS_SEED={seed}"
@@ -162,7 +167,10 @@ const BEYOND_TESTS: [(&str, &[&str]); 4] = [
         &["package", "--binary", "target/debug/gputrace"],
     ),
     ("new inputs for all decoders", &["fuzz", "--seconds", "300"]),
-    ("all tests on all kernels", &["vm", "--suite", "--jobs", "2"]),
+    (
+        "all tests on all kernels",
+        &["vm", "--suite", "--jobs", "2"],
+    ),
 ];
 
 /// Does [`BEYOND_TESTS`], all of it.
@@ -204,7 +212,11 @@ impl Prepared {
         // Without root or ROCm there is still much to test; those tests say themselves why they are
         // skipped.
         let promised = env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1");
-        report.require(if promised { Purpose::Test } else { Purpose::Build })?;
+        report.require(if promised {
+            Purpose::Test
+        } else {
+            Purpose::Build
+        })?;
 
         ebpf::build(workspace)?;
         build_tests(workspace)?;
@@ -254,7 +266,11 @@ impl Prepared {
 }
 
 /// Compiles the programs that tests trace. Returns what could not be had.
-fn prepare_programs(workspace: &Workspace, report: &Report, gate: Option<&Tiers>) -> Result<Vec<String>> {
+fn prepare_programs(
+    workspace: &Workspace,
+    report: &Report,
+    gate: Option<&Tiers>,
+) -> Result<Vec<String>> {
     let mut lacking = Vec::new();
     if report.lacks_rocm() {
         lacking.push("ROCm".to_owned());
@@ -282,7 +298,10 @@ fn environment(workspace: &Workspace, promised: bool) -> Vec<(String, OsString)>
     let mut environment: Vec<(String, OsString)> = vec![
         // Several tests of one program are never run by it at once: they would trace one another.
         ("RUST_TEST_THREADS".to_owned(), "1".into()),
-        ("GPUTRACE_BIN".to_owned(), workspace.gputrace("debug").into()),
+        (
+            "GPUTRACE_BIN".to_owned(),
+            workspace.gputrace("debug").into(),
+        ),
         // Made by `build_tests`. Tests of the stand-ins for ROCm would build them by a cargo of
         // their own.
         ("GPUTRACE_SIMROCM_ARCHIVES".to_owned(), archives.into()),
@@ -331,7 +350,9 @@ pub(crate) fn build_tests(workspace: &Workspace) -> Result<()> {
 pub(crate) fn build_workloads(workspace: &Workspace) -> Result<()> {
     let script = workspace.root.join("tests/workloads/build.sh");
     let mut build = Command::new(&script);
-    build.arg(workspace.workloads()).current_dir(&workspace.root);
+    build
+        .arg(workspace.workloads())
+        .current_dir(&workspace.root);
     long_step(
         "build the workloads",
         "programs on the real ROCm libraries, to be traced",
@@ -343,7 +364,9 @@ pub(crate) fn build_workloads(workspace: &Workspace) -> Result<()> {
 /// headers, and compiles the programs that use a GPU for each, and for the ROCm of this machine.
 /// Returns what could not be had, and why.
 fn prepare_releases(workspace: &Workspace, names: Option<&[String]>) -> Vec<String> {
-    progress::heading(format_args!("ROCm releases: what tests run on the software GPU"));
+    progress::heading(format_args!(
+        "ROCm releases: what tests run on the software GPU"
+    ));
     let mut lacking = Vec::new();
     // The stand-ins for ROCm have programs of their own, which name no libraries of a root.
     let stand_ins = Some(("simrocm", Path::new("")));

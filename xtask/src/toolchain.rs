@@ -43,7 +43,8 @@ impl Toolchain {
             Err(refusals) => bail!("no Rust compiler here can build eBPF:\n{refusals}\n{NEXT}"),
         };
         let major = compiler.version.llvm;
-        let llvm = llvm::find(major).with_context(|| format!("LLVM {major} is not installed: {NEXT}"))?;
+        let llvm =
+            llvm::find(major).with_context(|| format!("LLVM {major} is not installed: {NEXT}"))?;
         if !linker::works(workspace, major) {
             bail!(
                 "bpf-linker {} for LLVM {major} is not installed: {NEXT}",

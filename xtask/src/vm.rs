@@ -100,7 +100,9 @@ impl Args {
         guest::require_qemu()?;
         let selected: Vec<&Kernel> = KERNELS
             .iter()
-            .filter(|kernel| self.kernel.is_empty() || self.kernel.iter().any(|name| name == kernel.name))
+            .filter(|kernel| {
+                self.kernel.is_empty() || self.kernel.iter().any(|name| name == kernel.name)
+            })
             .collect();
         let timeout = Duration::from_secs(self.timeout);
         if self.suite {

@@ -28,7 +28,8 @@ impl Workspace {
     ///
     /// When neither `XDG_CACHE_HOME` nor `HOME` says where the user's cache is.
     pub(crate) fn locate() -> Result<Self> {
-        let manifest = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        let manifest =
+            env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
         let root = Path::new(&manifest)
             .parent()
             .context("xtask is not in a workspace")?

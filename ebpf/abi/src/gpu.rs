@@ -377,7 +377,10 @@ mod tests {
     fn cookies_hold_role_and_stream_beside_the_rest() {
         let plain = Cookie::new(0xffff_ffff, 0xff, 8);
         let cookie = plain.with_role(role::COPY_RECT).with_stream(13);
-        assert_eq!((cookie.role(), cookie.stream()), (role::COPY_RECT, Some(13)));
+        assert_eq!(
+            (cookie.role(), cookie.stream()),
+            (role::COPY_RECT, Some(13))
+        );
         assert_eq!((plain.role(), plain.stream()), (role::NONE, None));
         assert_eq!(plain.with_stream(0).stream(), Some(0));
         assert_eq!(

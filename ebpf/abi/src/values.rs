@@ -204,7 +204,9 @@ impl Cookie {
     pub fn with_plan(self, plan: &ReadPlan) -> Self {
         let bits = plan.reads.iter().map(|read| match read.what {
             what::STRING | what::BYTES | what::AGENT | what::ANNOTATIONS => Self::AT_ENTRY,
-            what::STRING_AT_RETURN | what::BYTES_AT_RETURN | what::POINTERS_AT_RETURN => Self::AT_RETURN,
+            what::STRING_AT_RETURN | what::BYTES_AT_RETURN | what::POINTERS_AT_RETURN => {
+                Self::AT_RETURN
+            }
             _ => 0,
         });
         Self(bits.fold(self.0, |all, bit| all | bit))
@@ -223,11 +225,13 @@ impl Cookie {
     }
 }
 
-const _: () = assert!(VALUE_SIZE == 24 && SHORT_MOST <= SHORT_BYTES && (SHORT_MOST + 1).is_power_of_two());
+const _: () =
+    assert!(VALUE_SIZE == 24 && SHORT_MOST <= SHORT_BYTES && (SHORT_MOST + 1).is_power_of_two());
 const _: () = assert!(MOST_BYTES <= MEDIUM_BYTES && (MOST_BYTES + 1).is_power_of_two());
 const _: () = assert!(UNREAD_SIZE == 16 && UNREAD_SIZE <= SHORT_BYTES);
-const _: () =
-    assert!(SHORT_SIZE == 64 && MEDIUM_SIZE == 280 && LONG_SIZE == 1024 && annotation::TEXT < LONG_BYTES);
+const _: () = assert!(
+    SHORT_SIZE == 64 && MEDIUM_SIZE == 280 && LONG_SIZE == 1024 && annotation::TEXT < LONG_BYTES
+);
 const _: () = assert!(size_of::<ReadPlan>() == 24);
 
 #[cfg(test)]
@@ -236,7 +240,9 @@ mod tests {
 
     #[test]
     fn cookies_say_when_values_are_read() {
-        let plain = Cookie::new(0xffff_ffff, 0xff, 8).with_role(0xf).with_stream(13);
+        let plain = Cookie::new(0xffff_ffff, 0xff, 8)
+            .with_role(0xf)
+            .with_stream(13);
         let mut plan = ReadPlan::default();
         assert_eq!(plain.with_plan(&plan), plain);
         assert!(!plain.reads_at_entry() && !plain.reads_at_return());
@@ -261,7 +267,12 @@ mod tests {
                 cookie.stack_args(),
                 cookie.domain()
             ),
-            (plain.role(), plain.stream(), plain.stack_args(), plain.domain())
+            (
+                plain.role(),
+                plain.stream(),
+                plain.stack_args(),
+                plain.domain()
+            )
         );
     }
 }

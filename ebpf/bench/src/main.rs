@@ -9,7 +9,10 @@
 #![no_std]
 #![no_main]
 #![cfg_attr(target_arch = "bpf", feature(core_intrinsics))]
-#![cfg_attr(target_arch = "bpf", allow(internal_features, reason = "see maps::fetch_add"))]
+#![cfg_attr(
+    target_arch = "bpf",
+    allow(internal_features, reason = "see maps::fetch_add")
+)]
 #![allow(
     clippy::multiple_unsafe_ops_per_block,
     reason = "reading and writing the fields of one kernel object through one raw pointer is one operation in meaning"

@@ -56,7 +56,11 @@ pub(crate) fn task_newtask(ctx: RawTracePointContext) -> Option<()> {
         "task {}: created by process {}, clone flags {:x}", tid, creator, flags
     );
     if flags & CLONE_THREAD == 0 {
-        if follow != 0 && KNOWN.insert(tid, KERNEL_CONFIG.load().follow_forks, 0).is_err() {
+        if follow != 0
+            && KNOWN
+                .insert(tid, KERNEL_CONFIG.load().follow_forks, 0)
+                .is_err()
+        {
             lost();
         }
         write(task_op::FORK, tid, tid, creator, comm)
@@ -76,7 +80,13 @@ pub(crate) fn sched_process_exec(ctx: RawTracePointContext) -> Option<()> {
         ctx.tgid(),
         old
     );
-    write(task_op::EXEC, ctx.tgid(), ctx.pid(), old, ctx.command().ok()?)
+    write(
+        task_op::EXEC,
+        ctx.tgid(),
+        ctx.pid(),
+        old,
+        ctx.command().ok()?,
+    )
 }
 
 /// A task ended.
@@ -128,7 +138,13 @@ fn lost() {
 #[inline(always)]
 fn task_id(task: *const u8) -> Option<u32> {
     // SAFETY: the helper behind it checks the address.
-    unsafe { bpf_probe_read_kernel(task.wrapping_add(KERNEL_CONFIG.load().task_pid as usize).cast()) }.ok()
+    unsafe {
+        bpf_probe_read_kernel(
+            task.wrapping_add(KERNEL_CONFIG.load().task_pid as usize)
+                .cast(),
+        )
+    }
+    .ok()
 }
 
 #[inline(always)]

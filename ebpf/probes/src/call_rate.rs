@@ -14,7 +14,9 @@ use crate::maps::{CALL_RATES, config, fetch_add};
 /// either recorded or counted.
 #[inline(always)]
 pub(crate) fn admits(function: u32) -> bool {
-    let ProbeConfig { calls_per_window, .. } = config();
+    let ProbeConfig {
+        calls_per_window, ..
+    } = config();
     let Some(rate) = CALL_RATES.get_ptr_mut(function) else {
         return true;
     };

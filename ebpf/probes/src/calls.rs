@@ -100,7 +100,8 @@ pub(crate) fn call_enter(ctx: ProbeContext) -> Option<()> {
     unsafe {
         (&raw mut (*frame).args).write(arguments(&*ctx.regs));
         (&raw mut (*frame).stack_pointer).write(stack_pointer);
-        (&raw mut (*frame).correlation).write(sequence * u64::from(config().cpus) + u64::from(cpu) + 1);
+        (&raw mut (*frame).correlation)
+            .write(sequence * u64::from(config().cpus) + u64::from(cpu) + 1);
         (&raw mut (*frame).parent).write(parent);
         (&raw mut (*frame).cookie).write(cookie.0);
         (&raw mut (*frame).cpu).write(cpu);
@@ -164,7 +165,12 @@ pub(crate) fn gpu_enter(ctx: ProbeContext) -> Option<()> {
 ///
 /// `frame` must point to a live [`Frame`].
 #[inline(always)]
-unsafe fn read_stack_args(frame: *mut Frame, stack_pointer: u64, cookie: Cookie, counters: Counters) -> u32 {
+unsafe fn read_stack_args(
+    frame: *mut Frame,
+    stack_pointer: u64,
+    cookie: Cookie,
+    counters: Counters,
+) -> u32 {
     // SAFETY: the caller's promise; the helper checks the user address, and the size is that of the
     // words asked for, at most the array's.
     let failed = unsafe {

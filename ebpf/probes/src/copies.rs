@@ -2,7 +2,9 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::{bpf_get_smp_processor_id, bpf_probe_read_user, generated::bpf_for_each_map_elem};
+use aya_ebpf::helpers::{
+    bpf_get_smp_processor_id, bpf_probe_read_user, generated::bpf_for_each_map_elem,
+};
 use gputrace_abi::{
     counters::DropReason,
     domain::Domain,
@@ -64,7 +66,12 @@ pub(crate) fn batch(hit: &Hit) -> u64 {
 }
 
 /// Records the operation of the number of this step. Not 0 if there is none.
-extern "C" fn operation(_map: *mut c_void, step: *const u32, _value: *mut u8, batch: *const Batch) -> i64 {
+extern "C" fn operation(
+    _map: *mut c_void,
+    step: *const u32,
+    _value: *mut u8,
+    batch: *const Batch,
+) -> i64 {
     // SAFETY: the helper hands over a live key and what was given to it.
     let (step, batch) = unsafe { (*step, &*batch) };
     if step >= batch.count {

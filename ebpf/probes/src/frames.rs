@@ -133,7 +133,9 @@ fn opaque(number: u64) -> u64 {
         // A move to itself, not an empty text: without an instruction, two source lines would be recorded
         // for one offset, which the kernel refuses.
         // SAFETY: changes nothing.
-        unsafe { core::arch::asm!("{0} = {0}", inout(reg) number, options(nomem, nostack, preserves_flags)) };
+        unsafe {
+            core::arch::asm!("{0} = {0}", inout(reg) number, options(nomem, nostack, preserves_flags))
+        };
         number
     }
     #[cfg(not(target_arch = "bpf"))]

@@ -2,7 +2,9 @@
 //! arguments.
 
 use aya_ebpf::{bindings::pt_regs, helpers::bpf_probe_read_user};
-use gputrace_abi::{REGISTER_ARGS, STACK_ARGS, cookie::Cookie, frame::MAX_DEPTH, gpu::packet_flags};
+use gputrace_abi::{
+    REGISTER_ARGS, STACK_ARGS, cookie::Cookie, frame::MAX_DEPTH, gpu::packet_flags,
+};
 
 use crate::{frames::Frames, maps::Object};
 
@@ -73,7 +75,9 @@ impl Hit {
             if depth >= frames.depth {
                 break;
             }
-            let Some(frame) = frames.frame(depth) else { break };
+            let Some(frame) = frames.frame(depth) else {
+                break;
+            };
             // SAFETY: a frame of this thread; the indices are checked.
             unsafe {
                 let Some(word) = (*frame).cookie().stream() else {

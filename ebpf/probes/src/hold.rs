@@ -140,7 +140,11 @@ impl Busy {
         };
         let has_helper = is_here(0) || is_here(1);
         let most = u64::from(config().busy_cpus);
-        let (kind, most) = if has_helper { (0, most.min(1)) } else { (1, most) };
+        let (kind, most) = if has_helper {
+            (0, most.min(1))
+        } else {
+            (1, most)
+        };
         let Some(count) = BUSY.get_ptr_mut(kind) else {
             return Self::Cannot;
         };
@@ -149,7 +153,11 @@ impl Busy {
             return Self::Keep(count);
         }
         end(count);
-        if has_helper { Self::NeedNot } else { Self::Cannot }
+        if has_helper {
+            Self::NeedNot
+        } else {
+            Self::Cannot
+        }
     }
 }
 

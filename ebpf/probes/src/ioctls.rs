@@ -16,7 +16,8 @@ use aya_ebpf::{
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
     btf_maps::{Array, HashMap},
     helpers::{
-        bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_probe_read_kernel, bpf_probe_read_user,
+        bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_probe_read_kernel,
+        bpf_probe_read_user,
         generated::{
             bpf_get_current_task, bpf_ktime_get_boot_ns, bpf_probe_read_user as read_user,
             bpf_ringbuf_output, bpf_ringbuf_query,
@@ -24,7 +25,8 @@ use aya_ebpf::{
     },
     macros::{btf_map, fentry, fexit, kprobe, kretprobe, raw_tracepoint, tracepoint},
     programs::{
-        FEntryContext, FExitContext, ProbeContext, RawTracePointContext, RetProbeContext, TracePointContext,
+        FEntryContext, FExitContext, ProbeContext, RawTracePointContext, RetProbeContext,
+        TracePointContext,
     },
 };
 use gputrace_abi::{
@@ -32,8 +34,8 @@ use gputrace_abi::{
     counters::DropReason,
     domain::Domain,
     kfd::{
-        Ioctl, KfdConfig, LISTED, LONG_DATA, LONG_IOCTL_SIZE, LongIoctl, SHORT_DATA, SHORT_IOCTL_SIZE,
-        ioctl_flags, nr, size_of_request,
+        Ioctl, KfdConfig, LISTED, LONG_DATA, LONG_IOCTL_SIZE, LongIoctl, SHORT_DATA,
+        SHORT_IOCTL_SIZE, ioctl_flags, nr, size_of_request,
     },
     record::{RecordHeader, kind},
 };
@@ -97,7 +99,10 @@ pub(crate) fn kfd_kprobe(ctx: ProbeContext) -> Option<()> {
 #[kretprobe]
 pub(crate) fn kfd_kretprobe(ctx: RetProbeContext) -> Option<()> {
     // SAFETY: the registers that the kernel passes to this program.
-    leave(unsafe { (*ctx.regs).rax }.cast_signed(), ioctl_flags::OF_HANDLER)
+    leave(
+        unsafe { (*ctx.regs).rax }.cast_signed(),
+        ioctl_flags::OF_HANDLER,
+    )
 }
 
 /// A system call `ioctl(2)` begins.
@@ -194,7 +199,9 @@ fn enter(request: u32, argument: u64, flags: u16) -> Option<()> {
         // SAFETY: a live map element of this thread.
         lost(unsafe { (*old).ioctl.header.cpu }, DropReason::LostReturn);
     }
-    let inserted = EMPTY_IOCTL.get(0).map(|empty| OPEN_IOCTLS.insert(id, empty, 0));
+    let inserted = EMPTY_IOCTL
+        .get(0)
+        .map(|empty| OPEN_IOCTLS.insert(id, empty, 0));
     let (Some(Ok(())), Some(open)) = (inserted, OPEN_IOCTLS.get_ptr_mut(id)) else {
         counters.dropped(DropReason::ThreadMapFull, Domain::KfdIoctl.id());
         return None;
@@ -352,13 +359,17 @@ unsafe fn list(ioctl: *mut Ioctl, data: *const u8) -> bool {
             break;
         }
         // SAFETY: the helper checks the address.
-        let Ok(element) = (unsafe { bpf_probe_read_user((place + index as u64 * stride) as *const u32) })
+        let Ok(element) =
+            (unsafe { bpf_probe_read_user((place + index as u64 * stride) as *const u32) })
         else {
             return false;
         };
         // SAFETY: the index is below the array's length.
         unsafe {
-            (&raw mut (*ioctl).list).cast::<u32>().add(index).write(element);
+            (&raw mut (*ioctl).list)
+                .cast::<u32>()
+                .add(index)
+                .write(element);
             (*ioctl).listed = index as u16 + 1;
         }
     }

@@ -153,7 +153,12 @@ struct Closing {
 }
 
 /// Writes the innermost open call as unfinished. Not 0 if there is none.
-extern "C" fn close_top(_map: *mut c_void, _step: *const u32, _value: *mut u8, closing: *mut Closing) -> i64 {
+extern "C" fn close_top(
+    _map: *mut c_void,
+    _step: *const u32,
+    _value: *mut u8,
+    closing: *mut Closing,
+) -> i64 {
     // SAFETY: the helper hands over what was given to it.
     let closing = unsafe { &mut *closing };
     let Some(frame) = closing.frames.top() else {

@@ -104,7 +104,10 @@ fn of_interest(tgid: u32, cookie: LinkerCookie, at: u64) -> bool {
         found: false,
     };
     // SAFETY: the pointer is that of a live map element.
-    if let Some(last) = LISTS.get_ptr(tgid).map(|last| unsafe { last.read_volatile() }) {
+    if let Some(last) = LISTS
+        .get_ptr(tgid)
+        .map(|last| unsafe { last.read_volatile() })
+    {
         match successor(last) {
             Some(next) => (walk.next, walk.last) = (next, last),
             // It was unloaded, and what is there now was there before: only the new end is looked for.
@@ -166,7 +169,8 @@ fn is_named(path: u64) -> bool {
 #[inline(always)]
 fn is_path_named(bytes: *mut u8, path: u64) -> bool {
     // SAFETY: there is that much room, and the helper checks the address.
-    let read = unsafe { bpf_probe_read_user_str(bytes.cast(), PATH_BYTES as u32, path as *const c_void) };
+    let read =
+        unsafe { bpf_probe_read_user_str(bytes.cast(), PATH_BYTES as u32, path as *const c_void) };
     // With the NUL at the end. The program itself has no name there.
     if read == 1 {
         return false;

@@ -173,7 +173,9 @@ pub(crate) fn paused() -> bool {
 /// The value in [`TARGETS`] of a process that is to be traced; `None` for others.
 #[inline(always)]
 pub(crate) fn target(tgid: u32) -> Option<u32> {
-    let flags = TARGETS.get_ptr(tgid).or_else(|| TARGETS.get_ptr(EVERY_PROCESS))?;
+    let flags = TARGETS
+        .get_ptr(tgid)
+        .or_else(|| TARGETS.get_ptr(EVERY_PROCESS))?;
     // SAFETY: the pointer is that of a live map element; a racing removal can at worst make the value
     // stale.
     Some(unsafe { *flags })
@@ -310,15 +312,21 @@ pub(crate) unsafe fn fetch_add(field: *mut u64, n: u64) -> u64 {
     #[cfg(target_arch = "bpf")]
     // SAFETY: the caller's promise.
     unsafe {
-        core::intrinsics::atomic_xadd::<u64, u64, { core::intrinsics::AtomicOrdering::AcqRel }>(field, n)
+        core::intrinsics::atomic_xadd::<u64, u64, { core::intrinsics::AtomicOrdering::AcqRel }>(
+            field, n,
+        )
     }
     #[cfg(not(target_arch = "bpf"))]
     // SAFETY: the caller's promise.
     unsafe {
-        core::sync::atomic::AtomicU64::from_ptr(field).fetch_add(n, core::sync::atomic::Ordering::AcqRel)
+        core::sync::atomic::AtomicU64::from_ptr(field)
+            .fetch_add(n, core::sync::atomic::Ordering::AcqRel)
     }
 }
 
 const _: () = assert!(DOMAINS.is_power_of_two());
 const _: () = assert!((DropReason::TooOften as usize) < KERNEL_REASONS);
-const _: () = assert!(PACKETS_PER_DOORBELL <= COPIES_PER_BATCH, "a step for each packet");
+const _: () = assert!(
+    PACKETS_PER_DOORBELL <= COPIES_PER_BATCH,
+    "a step for each packet"
+);

@@ -12,7 +12,8 @@ use gputrace_abi::{
     domain::Domain,
     gpu::{
         PACKET_RECORD_SIZE, PACKETS_PER_DOORBELL, Packet, QUEUE_READ_INDEX, QUEUE_STATE_SIZE,
-        QUEUE_WRITE_INDEX, QueueState, TYPE_INVALID, is_kernel_dispatch, packet_flags, queue_reason,
+        QUEUE_WRITE_INDEX, QueueState, TYPE_INVALID, is_kernel_dispatch, packet_flags,
+        queue_reason,
     },
     record::{RecordHeader, kind},
 };
@@ -61,18 +62,21 @@ pub(crate) fn signal_stored(hit: &Hit) -> Option<()> {
         return None;
     }
     // SAFETY: the helper checks the address.
-    let Ok(address) = (unsafe { bpf_probe_read_user((signal + SIGNAL_QUEUE) as *const u64) }) else {
+    let Ok(address) = (unsafe { bpf_probe_read_user((signal + SIGNAL_QUEUE) as *const u64) })
+    else {
         return unreadable(Domain::QueuePacket);
     };
     // SAFETY: the helper checks the address.
-    let Ok(queue) = (unsafe { bpf_probe_read_user((address + QUEUE_BASE) as *const QueueHead) }) else {
+    let Ok(queue) = (unsafe { bpf_probe_read_user((address + QUEUE_BASE) as *const QueueHead) })
+    else {
         return unreadable(Domain::QueuePacket);
     };
     if !queue.size.is_power_of_two() || queue.size > MAX_RING || queue.base == 0 {
         return unreadable(Domain::QueuePacket);
     }
     // SAFETY: the helper checks the address.
-    let read_index = unsafe { bpf_probe_read_user((address + QUEUE_READ_INDEX) as *const u64) }.unwrap_or(0);
+    let read_index =
+        unsafe { bpf_probe_read_user((address + QUEUE_READ_INDEX) as *const u64) }.unwrap_or(0);
 
     let mut ringing = Ringing {
         hit,
@@ -128,7 +132,11 @@ pub(crate) fn signal_stored(hit: &Hit) -> Option<()> {
         // has been seen; in others they may have been announced before anybody looked. Those that are still to be
         // consumed are worth having, but nobody knows who submitted them.
         let is_from_start = target(hit.pid()).is_some_and(|flags| flags & FROM_START != 0);
-        let first = if is_from_start { 0 } else { read_index.min(value) };
+        let first = if is_from_start {
+            0
+        } else {
+            read_index.min(value)
+        };
         ringing.first = first;
         ringing.flags = packet_flags::UNWITNESSED;
         if is_from_start {
@@ -167,7 +175,12 @@ pub(crate) fn signal_stored(hit: &Hit) -> Option<()> {
 }
 
 /// Looks at the packet that is as many behind the first as the number of this step says. Not 0 if it was the last.
-extern "C" fn step(_map: *mut c_void, step: *const u32, _value: *mut u8, queue: *const Ringing) -> i64 {
+extern "C" fn step(
+    _map: *mut c_void,
+    step: *const u32,
+    _value: *mut u8,
+    queue: *const Ringing,
+) -> i64 {
     // SAFETY: the helper hands over a live key and what was given to it.
     let (step, queue) = unsafe { (*step, &*queue) };
     let index = queue.first + u64::from(step);
@@ -225,7 +238,8 @@ fn packet(queue: &Ringing<'_>, index: u64) -> Option<()> {
     let record = slot.as_mut_ptr();
     // Straight into the record: 64 bytes are much of the stack.
     // SAFETY: the helper checks the user address and writes within the record, whole even if it fails.
-    let failed = unsafe { read_user((&raw mut (*record).packet).cast(), 64, place as *const _) } != 0;
+    let failed =
+        unsafe { read_user((&raw mut (*record).packet).cast(), 64, place as *const _) } != 0;
     if failed {
         slot.discard();
         return unreadable(Domain::QueuePacket);

@@ -113,7 +113,8 @@ pub(crate) struct Outcome {
 #[inline(always)]
 pub(crate) unsafe fn finish(frame: *const Frame, outcome: &Outcome) {
     // SAFETY: the caller's promise.
-    let (cpu, cookie, written) = unsafe { ((*frame).cpu, (*frame).cookie(), write_span(frame, outcome)) };
+    let (cpu, cookie, written) =
+        unsafe { ((*frame).cpu, (*frame).cookie(), write_span(frame, outcome)) };
     if !written && let Some(counters) = Counters::of(cpu) {
         counters.dropped(DropReason::RingFull, cookie.domain());
     }

@@ -20,7 +20,13 @@ use crate::{
 /// Not inlined, so that it is in the object once, and so that nothing of it is on its callers' stacks: before Linux
 /// 6.13 all functions that are active at one time share 512 bytes.
 #[inline(never)]
-pub(crate) fn observe(regs: *const pt_regs, id: u64, time: u64, cookie: u64, thread: *mut Thread) -> u64 {
+pub(crate) fn observe(
+    regs: *const pt_regs,
+    id: u64,
+    time: u64,
+    cookie: u64,
+    thread: *mut Thread,
+) -> u64 {
     let cookie = Cookie(cookie);
     // SAFETY: the context of the program.
     let [first, ..] = arguments(unsafe { &*regs });

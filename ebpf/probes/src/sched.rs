@@ -8,7 +8,9 @@
 
 use aya_ebpf::{
     btf_maps::HashMap,
-    helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id, generated::bpf_ktime_get_boot_ns},
+    helpers::{
+        bpf_get_current_pid_tgid, bpf_get_smp_processor_id, generated::bpf_ktime_get_boot_ns,
+    },
     macros::{btf_map, raw_tracepoint},
     programs::RawTracePointContext,
 };

@@ -100,7 +100,12 @@ fn sweep() -> Option<()> {
 }
 
 /// Reads the signal `key` if it is of the process of thread `id`.
-extern "C" fn visit(_map: *mut c_void, key: *const Object, _value: *mut u32, id: *const u64) -> i64 {
+extern "C" fn visit(
+    _map: *mut c_void,
+    key: *const Object,
+    _value: *mut u32,
+    id: *const u64,
+) -> i64 {
     // SAFETY: the helper hands over a live key and what was given to it.
     let (key, id) = unsafe { (*key, *id) };
     // One that is complete has told everything; its memory may go before the next sweep.

@@ -21,8 +21,8 @@ use gputrace_abi::{
     domain::Domain,
     record::{RecordHeader, kind},
     tracepoint::{
-        LONG_TRACE, LONG_TRACE_SIZE, LongTrace, SHORT_TRACE, SHORT_TRACE_SIZE, ShortTrace, TRACEPOINTS,
-        TraceConfig, TraceHead, TraceRate,
+        LONG_TRACE, LONG_TRACE_SIZE, LongTrace, SHORT_TRACE, SHORT_TRACE_SIZE, ShortTrace,
+        TRACEPOINTS, TraceConfig, TraceHead, TraceRate,
     },
 };
 

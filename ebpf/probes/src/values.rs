@@ -20,8 +20,8 @@ use gputrace_abi::{
     frame::Frame,
     record::{RecordHeader, kind},
     values::{
-        LONG_BYTES, MEDIUM_BYTES, MOST_BYTES, MOST_POINTERS, READS as PLAN_READS, RESULT_WORD, Read,
-        ReadPlan, SHORT_BYTES, SHORT_MOST, UNREAD_SIZE, Value, annotation, value_flags, what,
+        LONG_BYTES, MEDIUM_BYTES, MOST_BYTES, MOST_POINTERS, READS as PLAN_READS, RESULT_WORD,
+        Read, ReadPlan, SHORT_BYTES, SHORT_MOST, UNREAD_SIZE, Value, annotation, value_flags, what,
     },
 };
 
@@ -150,7 +150,9 @@ extern "C" fn next_value(
     // SAFETY: a live map element; the index is below its bound.
     let read = unsafe { (&raw const (*plan).reads).cast::<Read>().add(index).read() };
     let due = match read.what {
-        what::STRING | what::BYTES | what::AGENT => at_return == 0 || flags >> AGAIN & 1 << index != 0,
+        what::STRING | what::BYTES | what::AGENT => {
+            at_return == 0 || flags >> AGAIN & 1 << index != 0
+        }
         what::ANNOTATIONS => at_return == 0,
         what::STRING_AT_RETURN | what::BYTES_AT_RETURN | what::POINTERS_AT_RETURN => at_return != 0,
         _ => return 1,
@@ -187,7 +189,12 @@ extern "C" fn next_value(
             // Linux 6.1 loses a bound that is found by comparison; two words behind the registers are the frame's, too.
             let register = usize::from(read.bytes) & 7;
             // SAFETY: a frame of this thread; the index is within it.
-            let count = unsafe { (&raw const (*frame).args).cast::<u32>().add(2 * register).read() };
+            let count = unsafe {
+                (&raw const (*frame).args)
+                    .cast::<u32>()
+                    .add(2 * register)
+                    .read()
+            };
             let count = if count > MOST_POINTERS as u32 {
                 MOST_POINTERS as u32
             } else {
@@ -206,7 +213,11 @@ extern "C" fn next_value(
         id,
         word: read.word,
         bytes,
-        flags: if at_return == 0 { 0 } else { value_flags::AT_RETURN },
+        flags: if at_return == 0 {
+            0
+        } else {
+            value_flags::AT_RETURN
+        },
     };
     if read.what == what::ANNOTATIONS {
         // SAFETY: the caller's promise.
@@ -374,7 +385,12 @@ unsafe fn annotations(order: &Order, frame: *const Frame) -> u64 {
     let register = usize::from(order.bytes) & 7;
     const { assert!(REGISTER_ARGS + STACK_ARGS > 7) };
     // SAFETY: the caller's promise; the index is bounded.
-    let given = unsafe { (&raw const (*frame).args).cast::<u64>().add(register).read() };
+    let given = unsafe {
+        (&raw const (*frame).args)
+            .cast::<u64>()
+            .add(register)
+            .read()
+    };
     let annotations = Annotations { order, given };
     // SAFETY: the map is an array, `next_annotation` has the signature that the helper asks for, and what is handed to it
     // lives through the call.
@@ -411,7 +427,12 @@ extern "C" fn next_annotation(
         return 1;
     };
     if step < annotation::MOST {
-        annotation(order, order.address + step * annotation::SIZE, slot, counters);
+        annotation(
+            order,
+            order.address + step * annotation::SIZE,
+            slot,
+            counters,
+        );
         return 0;
     }
     let flags = value_flags::ANNOTATION | value_flags::CUT;
@@ -430,10 +451,21 @@ fn annotation(order: &Order, address: u64, mut slot: Slot<Sized<LONG_BYTES>>, co
     unsafe {
         let bytes = (&raw mut (*record).bytes).cast::<u8>();
         let words = bytes.cast::<u64>();
-        if read_user(bytes.cast(), annotation::SIZE as u32, address as *const c_void) != 0 {
+        if read_user(
+            bytes.cast(),
+            annotation::SIZE as u32,
+            address as *const c_void,
+        ) != 0
+        {
             counters.seen(Domain::ArgumentData.id());
             unread(words, address);
-            describe(record.cast(), LONG_RECORD, order, -1, value_flags::ANNOTATION);
+            describe(
+                record.cast(),
+                LONG_RECORD,
+                order,
+                -1,
+                value_flags::ANNOTATION,
+            );
             slot.submit(false);
             return;
         }
@@ -456,7 +488,8 @@ fn annotation(order: &Order, address: u64, mut slot: Slot<Sized<LONG_BYTES>>, co
             } else {
                 // Without its NUL, which the helper has put in the place of the last byte where there was no room.
                 length += if read > 0 { read - 1 } else { 0 };
-                if read == room as i64 && bpf_probe_read_user((value + room as u64 - 1) as *const u8) != Ok(0)
+                if read == room as i64
+                    && bpf_probe_read_user((value + room as u64 - 1) as *const u8) != Ok(0)
                 {
                     flags |= value_flags::CUT;
                 }
@@ -471,7 +504,12 @@ fn annotation(order: &Order, address: u64, mut slot: Slot<Sized<LONG_BYTES>>, co
             }
         }
         let to = bytes.add(annotation::NAME);
-        if read_user_str(to.cast(), annotation::NAME_BYTES as u32, name as *const c_void) < 0 {
+        if read_user_str(
+            to.cast(),
+            annotation::NAME_BYTES as u32,
+            name as *const c_void,
+        ) < 0
+        {
             flags |= value_flags::NAME_UNREADABLE;
             to.cast::<u64>().write(name);
         }

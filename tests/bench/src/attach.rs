@@ -65,7 +65,9 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     let calls = recording::load(BackendChoice::UprobeMulti)?;
     let each = targets.iter().map(std::slice::from_ref);
     for group in each.chain([targets.as_slice()]) {
-        let times: Vec<Times> = (0..rounds).map(|_| once(&calls, group)).collect::<Result<_>>()?;
+        let times: Vec<Times> = (0..rounds)
+            .map(|_| once(&calls, group))
+            .collect::<Result<_>>()?;
         let of = |time: fn(&Times) -> f64| times.iter().map(time).collect::<Vec<f64>>();
         let (attach, detach) = (of(|times| times.attach), of(|times| times.detach));
         let longest = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
@@ -111,7 +113,9 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
 }
 
 fn names(targets: &[Target]) -> String {
-    let names = targets.iter().filter_map(|target| target.file.path().file_name());
+    let names = targets
+        .iter()
+        .filter_map(|target| target.file.path().file_name());
     names
         .map(|name| name.to_string_lossy().into_owned())
         .collect::<Vec<_>>()
@@ -130,7 +134,9 @@ fn find((name, endings): &(&str, [&str; 4])) -> Result<Target> {
             .map(move |ending| candidate(directory, name, ending))
     });
     let Some(path) = paths.find(|path| path.is_file()) else {
-        bail!("{name} is not installed; on Debian: apt-get install libamdhip64-5 libhsa-runtime64-1");
+        bail!(
+            "{name} is not installed; on Debian: apt-get install libamdhip64-5 libhsa-runtime64-1"
+        );
     };
     let file = LibraryFile::open(&path)?;
     let plan = file.plan(&gputrace_catalog::classify)?;
@@ -158,7 +164,11 @@ fn once(calls: &Calls, targets: &[Target]) -> Result<Times> {
     let begin = Instant::now();
     let mut probes = Vec::new();
     for target in targets {
-        let attached = calls.attach(&target.file.attach_path(), Scope::EveryProcess, &target.points)?;
+        let attached = calls.attach(
+            &target.file.attach_path(),
+            Scope::EveryProcess,
+            &target.points,
+        )?;
         ensure!(
             attached.failures.is_empty(),
             "probes were refused: {:?}",

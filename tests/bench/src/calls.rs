@@ -128,7 +128,9 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
          pair; aim: at most 1.35 on a function that begins with `push`."
     ));
     costs.print()?;
-    programs.note("As the kernel measures them, in a run of their own: measuring costs some ns itself.");
+    programs.note(
+        "As the kernel measures them, in a run of their own: measuring costs some ns itself.",
+    );
     programs.print()?;
     let Setup {
         recording, traced, ..
@@ -159,7 +161,8 @@ fn cases(library: &Library) -> Result<[Case; 2]> {
 
 /// Runs `work` on a thread of its own, on the CPU of this one.
 fn on_a_new_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
-    thread::scope(|scope| scope.spawn(work).join()).map_err(|_| anyhow!("the measuring thread panicked"))
+    thread::scope(|scope| scope.spawn(work).join())
+        .map_err(|_| anyhow!("the measuring thread panicked"))
 }
 
 impl Setup {
@@ -170,7 +173,8 @@ impl Setup {
             for turn in 0..VARIANTS.len() {
                 // Another one begins each time.
                 let index = (round + turn) % VARIANTS.len();
-                let (Some(variant), Some(result)) = (VARIANTS.get(index), results.get_mut(index)) else {
+                let (Some(variant), Some(result)) = (VARIANTS.get(index), results.get_mut(index))
+                else {
                     continue;
                 };
                 result.push(self.time(case, *variant)?);
@@ -189,10 +193,10 @@ impl Setup {
         };
         let _gputrace = match variant {
             Variant::Neighbour | Variant::Gputrace => {
-                let probes = self
-                    .recording
-                    .calls
-                    .attach(&path, Scope::EveryProcess, &[case.point])?;
+                let probes =
+                    self.recording
+                        .calls
+                        .attach(&path, Scope::EveryProcess, &[case.point])?;
                 anyhow::ensure!(
                     probes.failures.is_empty(),
                     "{} cannot be probed: {:?}",
@@ -235,7 +239,8 @@ impl Setup {
         drop(statistics);
         let since = |now: Measured| {
             let before = before.iter().find(|before| before.name == now.name)?;
-            let (runs, nanoseconds) = (now.runs - before.runs, now.nanoseconds - before.nanoseconds);
+            let (runs, nanoseconds) =
+                (now.runs - before.runs, now.nanoseconds - before.nanoseconds);
             (runs >= case.calls).then_some(Measured {
                 runs,
                 nanoseconds,

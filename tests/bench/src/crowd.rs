@@ -85,7 +85,11 @@ impl Crowd {
             thread::sleep(STEP);
         }
         let time = begin.elapsed().as_secs_f64();
-        say(&format!("{:.0} {:.0}", execs as f64 / time, forks as f64 / time))
+        say(&format!(
+            "{:.0} {:.0}",
+            execs as f64 / time,
+            forks as f64 / time
+        ))
     }
 }
 

@@ -55,7 +55,13 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     let mut reading = Vec::new();
     let mut made: Vec<Vec<Measured>> = FORMATS.iter().map(|_| Vec::new()).collect();
     for _ in 0..if options.quick { 1 } else { TURNS } {
-        reading.push(export(options, &capture, place.path(), "csv", &["--pid", "1"])?);
+        reading.push(export(
+            options,
+            &capture,
+            place.path(),
+            "csv",
+            &["--pid", "1"],
+        )?);
         for (format, measured) in FORMATS.iter().zip(&mut made) {
             measured.push(export(options, &capture, place.path(), format, &[])?);
         }
@@ -96,10 +102,19 @@ struct Measured {
 
 fn median(measured: &mut [Measured]) -> Measured {
     measured.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
-    measured.get(measured.len() / 2).copied().unwrap_or_default()
+    measured
+        .get(measured.len() / 2)
+        .copied()
+        .unwrap_or_default()
 }
 
-fn export(options: &Options, capture: &Path, place: &Path, format: &str, more: &[&str]) -> Result<Measured> {
+fn export(
+    options: &Options,
+    capture: &Path,
+    place: &Path,
+    format: &str,
+    more: &[&str],
+) -> Result<Measured> {
     let outputs = place.join("outputs");
     let begin = Instant::now();
     let child = Command::new(&options.gputrace)

@@ -43,7 +43,11 @@ impl Load {
         for path in &paths {
             // SAFETY: libraries without constructors, made for this.
             let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
-            ensure!(!library.is_null(), "{} cannot be loaded", path.to_string_lossy());
+            ensure!(
+                !library.is_null(),
+                "{} cannot be loaded",
+                path.to_string_lossy()
+            );
         }
         #[expect(clippy::print_stdout, reason = "the figure")]
         {
@@ -102,7 +106,10 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
         traced.push(other);
         ratios.push(other / one);
     }
-    let mut table = Table::new("Libraries of no interest, by dlopen", &["variant", "each, us"]);
+    let mut table = Table::new(
+        "Libraries of no interest, by dlopen",
+        &["variant", "each, us"],
+    );
     table.row(&[&"alone", &format!("{:.1}", median(&alone))]);
     table.row(&[&"launched by gputrace", &format!("{:.1}", median(&traced))]);
     table.row(&[&"ratio", &format!("{:.2}", median(&ratios))]);

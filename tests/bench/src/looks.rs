@@ -44,7 +44,11 @@ impl Program {
             .spawn()?;
         let stdin = child.stdin.take().context("a pipe")?;
         let stdout = BufReader::new(child.stdout.take().context("a pipe")?);
-        let mut program = Self { child, stdin, stdout };
+        let mut program = Self {
+            child,
+            stdin,
+            stdout,
+        };
         ensure!(program.line()? == "ready", "the program has not started");
         Ok(program)
     }
@@ -124,7 +128,13 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
 }
 
 /// Has a program recorded with this budget.
-fn recorded(options: &Options, libraries: &Path, place: &Path, budget: &str, time: Duration) -> Result<Turn> {
+fn recorded(
+    options: &Options,
+    libraries: &Path,
+    place: &Path,
+    budget: &str,
+    time: Duration,
+) -> Result<Turn> {
     let mut program = Program::start(libraries, place)?;
     let mut recorder = Command::new(&options.gputrace)
         .args([
@@ -182,11 +192,15 @@ fn print(alone: &[Turn], variants: &[Vec<Turn>], time: Duration) -> Result<()> {
             "median period, us",
         ],
     );
-    let middle =
-        |turns: &[Turn], of: &dyn Fn(&Turn) -> f64| median(&turns.iter().map(of).collect::<Vec<_>>());
+    let middle = |turns: &[Turn], of: &dyn Fn(&Turn) -> f64| {
+        median(&turns.iter().map(of).collect::<Vec<_>>())
+    };
     // Turn by turn, so that a change of the machine's speed meets both.
     let against = |turns: &[Turn], others: &[Turn]| {
-        let ratios = turns.iter().zip(others).map(|(one, other)| one.each / other.each);
+        let ratios = turns
+            .iter()
+            .zip(others)
+            .map(|(one, other)| one.each / other.each);
         format!("{:.2}", median(&ratios.collect::<Vec<_>>()))
     };
     let submitted = |turns: &[Turn]| {

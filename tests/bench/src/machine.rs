@@ -25,7 +25,9 @@ impl Cpus {
     /// When the system does not tell.
     pub(crate) fn choose() -> Result<Self> {
         let allowed = sched_getaffinity(None).context("which CPUs may be used?")?;
-        let mut usable = (0..CpuSet::MAX_CPU).rev().filter(|cpu| allowed.is_set(*cpu));
+        let mut usable = (0..CpuSet::MAX_CPU)
+            .rev()
+            .filter(|cpu| allowed.is_set(*cpu));
         let caller = usable.next().unwrap_or(0);
         Ok(Self {
             caller,
@@ -76,13 +78,14 @@ pub(crate) fn cpu_time() -> Duration {
 /// CPU time that the thread called `name` of this process has used.
 pub(crate) fn thread_time(name: &str) -> Option<Duration> {
     let tasks = fs::read_dir("/proc/self/task").ok()?;
-    let task = tasks
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name))?;
+    let task = tasks.flatten().map(|entry| entry.path()).find(|path| {
+        fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+    })?;
     // The first number: ns on a CPU.
     let statistics = fs::read_to_string(task.join("schedstat")).ok()?;
-    Some(Duration::from_nanos(statistics.split(' ').next()?.parse().ok()?))
+    Some(Duration::from_nanos(
+        statistics.split(' ').next()?.parse().ok()?,
+    ))
 }
 
 /// Resident memory of a process, bytes; `None` when it has gone.

@@ -11,7 +11,9 @@ use gputrace_capture::{
     CaptureWriter, Meta,
     gpu::Queue,
     ledger::{Ledger, LedgerRow},
-    meta::{ClockSnapshot, End, Epoch, Function, Library, Parameter, Process, Recording, ValueKind},
+    meta::{
+        ClockSnapshot, End, Epoch, Function, Library, Parameter, Process, Recording, ValueKind,
+    },
 };
 use gputrace_timeline::{
     event::Call,
@@ -48,7 +50,11 @@ const FUNCTIONS: [&str; 6] = [
 /// When the file cannot be written.
 pub(crate) fn capture(path: &Path, rounds: u64) -> Result<()> {
     const START: u64 = 1_000_000_000;
-    let domains = [Domain::HipRuntime, Domain::KernelDispatch, Domain::MemoryCopy];
+    let domains = [
+        Domain::HipRuntime,
+        Domain::KernelDispatch,
+        Domain::MemoryCopy,
+    ];
     let recording = Recording {
         hostname: "made".to_owned(),
         cpus: 1,

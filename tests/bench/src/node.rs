@@ -45,7 +45,10 @@ struct Running {
 
 impl Running {
     fn start(command: &mut Command) -> Result<Self> {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
         let stdout = child.stdout.take().context("a pipe")?;
         Ok(Self {
             child,
@@ -113,8 +116,8 @@ pub(crate) fn measure(options: &Options) -> Result<()> {
     let before = cpu_time(recorder.child.id())?;
     let begin = Instant::now();
     thread::sleep(size.time);
-    let share =
-        (cpu_time(recorder.child.id())?.saturating_sub(before)).as_secs_f64() / begin.elapsed().as_secs_f64();
+    let share = (cpu_time(recorder.child.id())?.saturating_sub(before)).as_secs_f64()
+        / begin.elapsed().as_secs_f64();
     let mut fresh = (0..size.libraries)
         .map(|number| new_library(&library, &me, number))
         .collect::<Result<Vec<f64>>>()?;

@@ -87,7 +87,10 @@ pub(crate) fn measure(_: &Options) -> Result<()> {
     }
     let few = median(times.get(LOOKS / 2..LOOKS / 2 + LOOKS).unwrap_or_default());
     let many = median(times.get(COUNT - LOOKS..).unwrap_or_default());
-    let mut table = Table::new("Code objects compiled at run time", &["loaded", "a look, us"]);
+    let mut table = Table::new(
+        "Code objects compiled at run time",
+        &["loaded", "a look, us"],
+    );
     table.row(&[&LOOKS, &format!("{few:.0}")]);
     table.row(&[&COUNT, &format!("{many:.0}")]);
     table.row(&[&"ratio", &format!("{:.2}", many / few)]);

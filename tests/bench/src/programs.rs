@@ -21,7 +21,12 @@ fn open(path: &Path, wanted: &[&str]) -> Result<OpenObject> {
     let mut open = ObjectBuilder::default()
         .name("bench")?
         .open_file(path)
-        .with_context(|| format!("cannot open {}; `cargo xtask bench` makes it", path.display()))?;
+        .with_context(|| {
+            format!(
+                "cannot open {}; `cargo xtask bench` makes it",
+                path.display()
+            )
+        })?;
     for mut program in open.progs_mut() {
         let name = program.name().to_owned();
         program.set_autoload(wanted.iter().any(|wanted| name == OsStr::new(wanted)));
@@ -62,7 +67,13 @@ impl Empty {
         let points = [point];
         let attach = |name, side| {
             UprobeMulti
-                .attach(&program(&self.0, name)?, path, Scope::EveryProcess, side, &points)
+                .attach(
+                    &program(&self.0, name)?,
+                    path,
+                    Scope::EveryProcess,
+                    side,
+                    &points,
+                )
                 .map_err(anyhow::Error::from)
         };
         let mut links = attach("empty_leave", Side::Return)?;
@@ -117,8 +128,9 @@ impl Statistics {
     /// When the kernel (before 5.8) cannot.
     pub(crate) fn enable() -> Result<Self> {
         // SAFETY: a system call that takes an integer.
-        let fd =
-            unsafe { libbpf_rs::libbpf_sys::bpf_enable_stats(libbpf_rs::libbpf_sys::BPF_STATS_RUN_TIME) };
+        let fd = unsafe {
+            libbpf_rs::libbpf_sys::bpf_enable_stats(libbpf_rs::libbpf_sys::BPF_STATS_RUN_TIME)
+        };
         if fd < 0 {
             bail!(
                 "cannot make the kernel measure programs: {}",

@@ -48,7 +48,8 @@ impl Recording {
     /// When the kernel refuses or the file cannot be made.
     pub(crate) fn start(capture: &Path, cpu: usize) -> Result<Self> {
         let calls = Arc::new(load(BackendChoice::UprobeMulti)?);
-        let file = File::create(capture).with_context(|| format!("cannot create {}", capture.display()))?;
+        let file = File::create(capture)
+            .with_context(|| format!("cannot create {}", capture.display()))?;
         let settings = Settings {
             calls: Arc::clone(&calls),
             tasks: None,

@@ -28,7 +28,8 @@ impl Table {
 
     /// Adds a row.
     pub(crate) fn row(&mut self, cells: &[&dyn Display]) {
-        self.rows.push(cells.iter().map(ToString::to_string).collect());
+        self.rows
+            .push(cells.iter().map(ToString::to_string).collect());
     }
 
     /// Adds a sentence to stand below the table.
@@ -97,7 +98,8 @@ pub(crate) fn machine() -> Result<()> {
         let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
         Some(line.split_once(':')?.1.trim().to_owned())
     };
-    let guest = field("flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
+    let guest =
+        field("flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split(' ').next().unwrap_or("?");
     writeln!(
@@ -120,7 +122,10 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     if !sorted.len().is_multiple_of(2) {
         return upper;
     }
-    let lower = sorted.len().checked_sub(1).and_then(|last| sorted.get(last / 2));
+    let lower = sorted
+        .len()
+        .checked_sub(1)
+        .and_then(|last| sorted.get(last / 2));
     f64::midpoint(lower.copied().unwrap_or(0.0), upper)
 }
 

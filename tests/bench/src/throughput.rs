@@ -88,7 +88,11 @@ fn row(
     let recording = Recording::start(&capture, cpus.collector)?;
     let producer = Producer::load(&options.programs, &recording.calls)?;
     let before = Recording::collector_time();
-    let elapsed = thread::scope(|scope| scope.spawn(|| produce(&producer, cpus.caller, pace, time)).join());
+    let elapsed = thread::scope(|scope| {
+        scope
+            .spawn(|| produce(&producer, cpus.caller, pace, time))
+            .join()
+    });
     let elapsed = elapsed
         .map_err(|_| anyhow!("the producer failed"))??
         .as_secs_f64();

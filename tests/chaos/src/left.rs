@@ -50,7 +50,8 @@ impl Kernel {
     /// What is here and not in `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let new = |now: &BTreeSet<u32>, before: &BTreeSet<u32>| now.difference(before).copied().collect();
+        let new =
+            |now: &BTreeSet<u32>, before: &BTreeSet<u32>| now.difference(before).copied().collect();
         Self {
             programs: new(&self.programs, &earlier.programs),
             maps: new(&self.maps, &earlier.maps),
@@ -128,15 +129,19 @@ pub fn end_of_orphan(pid: u32) -> ExitStatus {
 /// # Panics
 /// If one stays, with its name.
 pub fn wait_for_no_process() {
-    eventually(&format!("no process is left: {:?}", children()), PATIENCE, || {
-        loop {
-            match wait(WaitOptions::NOHANG) {
-                Ok(Some(_)) => {}
-                Ok(None) => return false,
-                Err(_) => return true,
+    eventually(
+        &format!("no process is left: {:?}", children()),
+        PATIENCE,
+        || {
+            loop {
+                match wait(WaitOptions::NOHANG) {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return false,
+                    Err(_) => return true,
+                }
             }
-        }
-    });
+        },
+    );
 }
 
 /// Children of this process: id and name.

@@ -104,13 +104,23 @@ const OPTIONS: [&[&str]; 8] = [
     &["--sched"],
     &["--ring-size", "64KiB"],
     &["--max-threads", "64"],
-    &["--hip-trace", "--hsa-trace", "--marker-trace", "--kernel-trace"],
+    &[
+        "--hip-trace",
+        "--hsa-trace",
+        "--marker-trace",
+        "--kernel-trace",
+    ],
     &["--functions", "^some_calls$"],
     &["--wall-clock"],
 ];
 
 /// Perf events are slow to remove, so few functions are probed.
-const PERF: &[&str] = &["--backend", "perf", "--include", "^hipSynthetic(Push|Call)$"];
+const PERF: &[&str] = &[
+    "--backend",
+    "perf",
+    "--include",
+    "^hipSynthetic(Push|Call)$",
+];
 
 /// The names by which gputrace is told to record everything; `--wall-clock` and the like come with
 /// it.
@@ -141,7 +151,9 @@ impl Recording {
             _ => End::Duration(Duration::from_millis(50 + random.below(1500))),
         };
         let perf = random.one_in(12);
-        let chosen = OPTIONS.get(random.below(OPTIONS.len() as u64) as usize).copied();
+        let chosen = OPTIONS
+            .get(random.below(OPTIONS.len() as u64) as usize)
+            .copied();
         // Functions of programs are those of some processes, not of the whole node.
         let options = chosen
             .filter(|options| of != Of::Node || !options.contains(&"--functions"))
@@ -170,12 +182,17 @@ impl Round {
         for _ in 0..random.below(3) {
             // A program that ends with its recording, or is told to, cannot be recorded again.
             let gone = |one: &Recording| {
-                one.of == Of::Launched && matches!(one.end, End::Target | End::Terminate | End::Duration(_))
+                one.of == Of::Launched
+                    && matches!(one.end, End::Target | End::Terminate | End::Duration(_))
             };
             if recordings.last().is_some_and(gone) {
                 break;
             }
-            let of = if random.one_in(3) { Of::Node } else { Of::Attached };
+            let of = if random.one_in(3) {
+                Of::Node
+            } else {
+                Of::Attached
+            };
             recordings.push(Recording::new(&mut random, of));
         }
         Self {
@@ -203,7 +220,10 @@ mod tests {
         let all = || rounds.iter().flat_map(|round| &round.recordings);
         for of in [Of::Launched, Of::Attached, Of::Node] {
             for end in [End::Interrupt, End::Terminate, End::Kill] {
-                assert!(all().any(|one| one.of == of && one.end == end), "{of:?} {end:?}");
+                assert!(
+                    all().any(|one| one.of == of && one.end == end),
+                    "{of:?} {end:?}"
+                );
             }
             assert!(all().any(|one| one.of == of && matches!(one.end, End::Duration(_))));
         }

@@ -128,7 +128,9 @@ impl<'a> Made<'a> {
         let enough = self.shared.steps() + self.plan.actions;
         let deadline = Instant::now() + PATIENCE;
         eventually("the program goes on", PATIENCE, || {
-            self.shared.steps() >= enough || !self.gputrace.is_running() || Instant::now() > deadline
+            self.shared.steps() >= enough
+                || !self.gputrace.is_running()
+                || Instant::now() > deadline
         });
     }
 
@@ -197,10 +199,18 @@ impl<'a> Made<'a> {
     /// are in no account, but gputrace must remark it.
     fn check_all_seen(&self, trace: &Trace) {
         let hip = Domain::HipRuntime.id();
-        let rows = trace.final_ledger().rows.iter().filter(|row| row.domain == hip);
+        let rows = trace
+            .final_ledger()
+            .rows
+            .iter()
+            .filter(|row| row.domain == hip);
         let seen: u64 = rows.map(|row| row.seen).sum();
         let made = self.shared.done()..=self.shared.begun();
-        let owned = self.crowded && trace.notices.iter().any(|notice| notice.text.contains("no room"));
+        let owned = self.crowded
+            && trace
+                .notices
+                .iter()
+                .any(|notice| notice.text.contains("no room"));
         assert!(
             made.contains(&seen) || (owned && seen < *made.start()),
             "{seen} calls seen, {made:?} made: {}",

@@ -53,11 +53,16 @@ pub fn run(bench: &Bench, round: &Round, crowd: u32) {
         // gputrace has told it to end, and may have waited for that; what it had printed by then is
         // for nobody to say.
         (None, _) if told_to_end => None,
-        (None, Some((passed_on, gputrace))) => outlived(&shared, passed_on, &gputrace, alone.status),
+        (None, Some((passed_on, gputrace))) => {
+            outlived(&shared, passed_on, &gputrace, alone.status)
+        }
         (None, None) => None,
     };
     if let Some(seen) = seen {
-        assert_eq!(seen.text, alone.text, "the program saw something else than alone");
+        assert_eq!(
+            seen.text, alone.text,
+            "the program saw something else than alone"
+        );
         assert_eq!(
             seen.status, alone.status,
             "the program ended otherwise than alone"
@@ -69,10 +74,17 @@ pub fn run(bench: &Bench, round: &Round, crowd: u32) {
 
 /// What came of a launched program, whose output is in that of `gputrace`. None if it never began,
 /// since gputrace was killed.
-fn outlived(shared: &Shared, passed_on: Option<i32>, gputrace: &Running, alone: ExitStatus) -> Option<Seen> {
+fn outlived(
+    shared: &Shared,
+    passed_on: Option<i32>,
+    gputrace: &Running,
+    alone: ExitStatus,
+) -> Option<Seen> {
     let status = match passed_on {
         // As a shell's: 128 and the signal.
-        Some(code) if Some(code) == alone.code().or(alone.signal().map(|signal| 128 + signal)) => alone,
+        Some(code) if Some(code) == alone.code().or(alone.signal().map(|signal| 128 + signal)) => {
+            alone
+        }
         Some(code) => ExitStatus::from_raw(code << 8),
         None if shared.pid() == 0 => {
             left::wait_for_no_process();

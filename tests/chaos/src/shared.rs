@@ -34,7 +34,8 @@ impl Shared {
             .truncate(true)
             .open(path);
         let file = file.expect("the shared file");
-        file.set_len(8 * WORDS + TEXT).expect("room for the shared file");
+        file.set_len(8 * WORDS + TEXT)
+            .expect("room for the shared file");
         Self {
             path: path.to_owned(),
             file,

@@ -32,7 +32,11 @@ impl<'a> Target<'a> {
     /// passes.
     #[must_use]
     pub fn new(bench: &'a Bench, round: &'a Round, crowd: u32) -> Self {
-        Self { bench, round, crowd }
+        Self {
+            bench,
+            round,
+            crowd,
+        }
     }
 
     /// Whether hosts of its processes live at once.

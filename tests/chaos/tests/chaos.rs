@@ -49,7 +49,9 @@ fn rounds() {
     let start = Instant::now();
     let mut done = 0;
     while done < most && time.is_none_or(|time| start.elapsed() < time) {
-        let Some(bench) = Bench::privileged() else { return };
+        let Some(bench) = Bench::privileged() else {
+            return;
+        };
         let seed = first.wrapping_add(done);
         let round = Round::new(seed);
         let begin = Instant::now();
@@ -74,7 +76,9 @@ fn rounds() {
 #[test]
 fn more_processes_at_once_than_tables_have_places() {
     let _alone = ALONE.lock();
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     left::adopt_orphans();
     // As many as the kernel has ids for, nearly, and not more than a machine of some GB has room
     // for.
@@ -103,7 +107,9 @@ fn more_processes_at_once_than_tables_have_places() {
 #[test]
 fn what_is_left_is_seen() {
     let _alone = ALONE.lock();
-    let Some(_bench) = Bench::privileged() else { return };
+    let Some(_bench) = Bench::privileged() else {
+        return;
+    };
     left::adopt_orphans();
     let before = Kernel::now();
     let options = libbpf_sys::bpf_map_create_opts {
@@ -119,10 +125,14 @@ fn what_is_left_is_seen() {
     let orphan = Command::new("sh")
         .args(["-c", "sleep 1000 >&- 2>&- & echo $!"])
         .output();
-    let orphan = orphan.unwrap_or_else(|error| panic!("no shell: {error}")).stdout;
+    let orphan = orphan
+        .unwrap_or_else(|error| panic!("no shell: {error}"))
+        .stdout;
     let orphan = String::from_utf8_lossy(&orphan).trim().to_owned();
     assert!(
-        left::children().iter().any(|child| child.starts_with(&orphan)),
+        left::children()
+            .iter()
+            .any(|child| child.starts_with(&orphan)),
         "process {orphan} is not among {:?}",
         left::children()
     );

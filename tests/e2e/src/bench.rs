@@ -120,7 +120,9 @@ impl Bench {
     #[must_use]
     pub fn gputrace_bare(&self) -> Command {
         let mut command = Command::new(binary());
-        command.env("WORKLOAD_LOG", self.logs()).current_dir(self.path());
+        command
+            .env("WORKLOAD_LOG", self.logs())
+            .current_dir(self.path());
         command
     }
 
@@ -187,7 +189,9 @@ impl Bench {
     #[must_use]
     pub fn start(&self, workload: &[&str]) -> Running {
         let mut command = Command::new(self.program(workload[0]));
-        command.args(&workload[1..]).env("WORKLOAD_LOG", self.logs());
+        command
+            .args(&workload[1..])
+            .env("WORKLOAD_LOG", self.logs());
         let running = Running::start(workload[0], &mut command);
         running.wait_for_stdout("ready");
         running

@@ -140,7 +140,9 @@ impl CallLog {
 fn records_used(file: &File, records: usize) -> usize {
     let used = |index: usize| {
         let mut first = [0];
-        file.read_exact_at(&mut first, (index * RECORD) as u64).is_ok() && first != [0]
+        file.read_exact_at(&mut first, (index * RECORD) as u64)
+            .is_ok()
+            && first != [0]
     };
     let (mut low, mut high) = (1, records.max(1));
     while low < high {
@@ -156,7 +158,9 @@ fn records_used(file: &File, records: usize) -> usize {
 
 /// The thread, when the file was opened, and the calls.
 fn parse(bytes: &[u8]) -> Result<(ThreadId, u64, Vec<LoggedCall>), String> {
-    let (header, records) = bytes.split_at_checked(RECORD).ok_or("shorter than its header")?;
+    let (header, records) = bytes
+        .split_at_checked(RECORD)
+        .ok_or("shorter than its header")?;
     if !header.starts_with(MAGIC) {
         return Err("not a call log".to_owned());
     }
@@ -173,7 +177,10 @@ fn parse(bytes: &[u8]) -> Result<(ThreadId, u64, Vec<LoggedCall>), String> {
 }
 
 fn call(record: &[u8], image: u64) -> LoggedCall {
-    let name = record[..NAME].split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = record[..NAME]
+        .split(|byte| *byte == 0)
+        .next()
+        .unwrap_or_default();
     let field = |index: usize| word(record, NAME + 8 * index);
     let words_known = field(4) & 0xffff_ffff != 0;
     let words = std::array::from_fn(|index| Masked {

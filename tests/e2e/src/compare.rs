@@ -98,7 +98,11 @@ pub fn compare_within(log: &CallLog, trace: &Trace, window: &RangeInclusive<u64>
 
 /// As [`compare`], but only the calls for which `expected` holds have to be there.
 #[must_use]
-pub fn compare_if(log: &CallLog, trace: &Trace, expected: impl Fn(&LoggedCall) -> bool) -> Comparison {
+pub fn compare_if(
+    log: &CallLog,
+    trace: &Trace,
+    expected: impl Fn(&LoggedCall) -> bool,
+) -> Comparison {
     let mut comparison = Comparison::default();
     let recorded = trace.by_thread();
     let nothing = (Vec::new(), Vec::new());
@@ -211,12 +215,16 @@ fn contradictions(call: &LoggedCall, record: &Call, trace: &Trace) -> Vec<String
     if let CallEnd::Returned(result) = record.how
         && !call.result.matches(result)
     {
-        problems.push(format!("returned {:#x}, not {:#x}", result, call.result.value));
+        problems.push(format!(
+            "returned {:#x}, not {:#x}",
+            result, call.result.value
+        ));
     }
-    let words: [u64; WORDS] = std::array::from_fn(|index| match index.checked_sub(record.args.len()) {
-        None => record.args[index],
-        Some(index) => record.stack[index],
-    });
+    let words: [u64; WORDS] =
+        std::array::from_fn(|index| match index.checked_sub(record.args.len()) {
+            None => record.args[index],
+            Some(index) => record.stack[index],
+        });
     for (index, (logged, word)) in call.words.iter().flatten().zip(words).enumerate() {
         if !logged.matches(word) && (stack_recorded || index < record.args.len()) {
             problems.push(format!(
@@ -230,7 +238,10 @@ fn contradictions(call: &LoggedCall, record: &Call, trace: &Trace) -> Vec<String
 
 /// Checks the calls that were recorded but not logged.
 fn unlogged(recorded: &[&Call], used: &[bool], trace: &Trace, comparison: &mut Comparison) {
-    let by_id: BTreeMap<u64, &Call> = recorded.iter().map(|call| (call.correlation, *call)).collect();
+    let by_id: BTreeMap<u64, &Call> = recorded
+        .iter()
+        .map(|call| (call.correlation, *call))
+        .collect();
     for call in recorded
         .iter()
         .zip(used)
@@ -244,7 +255,9 @@ fn unlogged(recorded: &[&Call], used: &[bool], trace: &Trace, comparison: &mut C
         let parent = by_id.get(&call.parent);
         let explained = match parent {
             Some(parent) => {
-                parent.begin <= call.begin && call.end <= parent.end && call.depth == parent.depth + 1
+                parent.begin <= call.begin
+                    && call.end <= parent.end
+                    && call.depth == parent.depth + 1
             }
             None => trace.name(call).starts_with("__hip"),
         };
@@ -273,7 +286,10 @@ mod tests {
     use crate::calllog::Masked;
 
     fn logged(name: &str, begin: u64, end: Option<u64>) -> LoggedCall {
-        let words = [Masked { value: 7, mask: 0xff }; WORDS];
+        let words = [Masked {
+            value: 7,
+            mask: 0xff,
+        }; WORDS];
         let result = Masked {
             value: 100,
             mask: 0xffff_ffff,
@@ -288,7 +304,12 @@ mod tests {
         }
     }
 
-    fn recorded(function: u32, begin: u64, end: u64, (correlation, parent, depth): (u64, u64, u16)) -> Call {
+    fn recorded(
+        function: u32,
+        begin: u64,
+        end: u64,
+        (correlation, parent, depth): (u64, u64, u16),
+    ) -> Call {
         Call {
             function,
             domain: 0,
@@ -372,8 +393,14 @@ mod tests {
     /// Spoils an exact trace of two calls, the second inside the first, and returns how many are missing and how many
     /// wrong.
     fn spoiled(spoil: impl FnOnce(&mut Vec<Call>)) -> (usize, usize) {
-        let log = log(vec![logged("hipA", 10, Some(50)), logged("hipB", 20, Some(40))]);
-        let mut calls = vec![recorded(0, 11, 49, (1, 0, 0)), recorded(1, 21, 39, (2, 1, 1))];
+        let log = log(vec![
+            logged("hipA", 10, Some(50)),
+            logged("hipB", 20, Some(40)),
+        ]);
+        let mut calls = vec![
+            recorded(0, 11, 49, (1, 0, 0)),
+            recorded(1, 21, 39, (2, 1, 1)),
+        ];
         spoil(&mut calls);
         let comparison = compare(&log, &trace(calls));
         (comparison.missing.len(), comparison.wrong.len())
@@ -394,7 +421,11 @@ mod tests {
         );
         assert_eq!(spoiled(|calls| calls[1].tid = 3), (1, 1), "another thread");
         assert_eq!(spoiled(|calls| calls.truncate(1)), (1, 0), "missing");
-        assert_eq!(spoiled(|calls| calls[0].begin = 9), (1, 1), "begins too early");
+        assert_eq!(
+            spoiled(|calls| calls[0].begin = 9),
+            (1, 1),
+            "begins too early"
+        );
         assert_eq!(spoiled(|calls| calls[0].end = 51), (1, 1), "ends too late");
         assert_eq!(
             spoiled(|calls| calls[1].function = 0),
@@ -402,9 +433,17 @@ mod tests {
             "another function, inside A"
         );
         assert_eq!(spoiled(|calls| calls[1].parent = 0), (0, 1), "not inside A");
-        assert_eq!(spoiled(|calls| calls[0].parent = 77), (0, 1), "inside something");
+        assert_eq!(
+            spoiled(|calls| calls[0].parent = 77),
+            (0, 1),
+            "inside something"
+        );
         assert_eq!(spoiled(|calls| calls[0].args[5] = 8), (0, 1), "argument");
-        assert_eq!(spoiled(|calls| calls[0].stack[7] = 8), (0, 1), "stack argument");
+        assert_eq!(
+            spoiled(|calls| calls[0].stack[7] = 8),
+            (0, 1),
+            "stack argument"
+        );
         assert_eq!(
             spoiled(|calls| calls[0].how = CallEnd::Returned(101)),
             (0, 1),
@@ -420,7 +459,10 @@ mod tests {
     #[test]
     fn calls_that_never_return() {
         let log = log(vec![logged("hipA", 10, None), logged("hipB", 20, None)]);
-        let mut calls = vec![recorded(0, 11, 60, (1, 0, 0)), recorded(1, 21, 60, (2, 1, 1))];
+        let mut calls = vec![
+            recorded(0, 11, 60, (1, 0, 0)),
+            recorded(1, 21, 60, (2, 1, 1)),
+        ];
         assert_eq!(compare(&log, &trace(calls.clone())).missing.len(), 2);
         for call in &mut calls {
             call.how = CallEnd::ThreadExited;
@@ -437,7 +479,13 @@ mod tests {
         ]);
         let partial = vec![recorded(0, 31, 39, (1, 0, 0))];
         compare_within(&log, &trace(partial), &(25..=45)).assert_exact();
-        let wrong = vec![recorded(0, 31, 39, (1, 0, 0)), recorded(0, 51, 61, (2, 0, 0))];
-        assert_eq!(compare_within(&log, &trace(wrong), &(25..=45)).wrong.len(), 1);
+        let wrong = vec![
+            recorded(0, 31, 39, (1, 0, 0)),
+            recorded(0, 51, 61, (2, 0, 0)),
+        ];
+        assert_eq!(
+            compare_within(&log, &trace(wrong), &(25..=45)).wrong.len(),
+            1
+        );
     }
 }

@@ -51,8 +51,9 @@ pub fn assert_same(outputs: &Outputs, trace: &Trace) {
         calls.filter_map(|call| row(call, trace)).collect()
     };
     for stem in ["hip_api", "hsa_api"] {
-        let of_stem =
-            |call: &Call| Domain::from_id(call.domain).is_some_and(|domain| domain.csv_stem() == stem);
+        let of_stem = |call: &Call| {
+            Domain::from_id(call.domain).is_some_and(|domain| domain.csv_stem() == stem)
+        };
         let path = outputs.file(&format!("_{stem}_trace.csv"));
         assert_table(&path, &COLUMNS, rows(&of_stem));
     }
@@ -62,10 +63,13 @@ pub fn assert_same(outputs: &Outputs, trace: &Trace) {
     if path.exists() {
         let columns: Vec<&str> = COLUMNS.into_iter().chain(["Reason"]).collect();
         let reasons = trace.calls.iter().filter_map(|call| reason(call.how));
-        let with_reason = unfinished.into_iter().zip(reasons).map(|(mut row, reason)| {
-            row.push(reason.to_owned());
-            row
-        });
+        let with_reason = unfinished
+            .into_iter()
+            .zip(reasons)
+            .map(|(mut row, reason)| {
+                row.push(reason.to_owned());
+                row
+            });
         assert_table(&path, &columns, with_reason.collect());
     }
     if let Some(ledger) = &trace.ledger {
@@ -130,7 +134,10 @@ fn assert_table(path: &Path, columns: &[&str], mut expected: Vec<Vec<String>>) {
         Some(format!("\"{}\"", columns.join("\",\"")).as_str())
     );
     if let Some(line) = lines.next() {
-        let quoted: Vec<bool> = line.split(',').map(|field| field.starts_with('"')).collect();
+        let quoted: Vec<bool> = line
+            .split(',')
+            .map(|field| field.starts_with('"'))
+            .collect();
         assert_eq!(
             quoted[..COLUMNS.len()],
             [true, true, false, false, false, false, false],
@@ -144,10 +151,12 @@ fn assert_account(path: &Path, ledger: &Ledger) {
     let (header, rows) = read(path);
     let sum = |column: &str| -> u64 {
         let index = header.iter().position(|name| name == column);
-        let index = index.unwrap_or_else(|| panic!("{} has no column {column}: {header:?}", path.display()));
+        let index = index
+            .unwrap_or_else(|| panic!("{} has no column {column}: {header:?}", path.display()));
         // Only the rows of single CPUs; others add them up.
         let rows = rows.iter().filter(|row| row[1].parse::<u32>().is_ok());
-        rows.map(|row| row[index].parse::<u64>().expect("a number")).sum()
+        rows.map(|row| row[index].parse::<u64>().expect("a number"))
+            .sum()
     };
     let total = ledger.total();
     let columns = [
@@ -156,6 +165,11 @@ fn assert_account(path: &Path, ledger: &Ledger) {
         ("Unfinished", total.unfinished),
     ];
     for (column, expected) in columns {
-        assert_eq!(sum(column), expected, "column {column} of {}", path.display());
+        assert_eq!(
+            sum(column),
+            expected,
+            "column {column} of {}",
+            path.display()
+        );
     }
 }

@@ -54,7 +54,12 @@ pub fn python() -> Option<OsString> {
 pub fn agree(gputrace: &Path, capture: &Path, python: &OsString) -> Counts {
     let expected = of_capture(capture);
     let found = of_formats(gputrace, capture, python);
-    assert_eq!(found, expected, "the formats (left) and {}", capture.display());
+    assert_eq!(
+        found,
+        expected,
+        "the formats (left) and {}",
+        capture.display()
+    );
     found
 }
 

@@ -14,7 +14,9 @@ use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, PerfEventType, ProgInfoIter};
 /// Why not, and how to change that.
 pub fn bpf_usable() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
-        return Err("these tests trace other processes, which needs root: run them with sudo".to_owned());
+        return Err(
+            "these tests trace other processes, which needs root: run them with sudo".to_owned(),
+        );
     }
     // At least the programs of systemd or of this very check's environment are usually there, but an
     // empty list is no proof of anything; creating a map is.
@@ -25,7 +27,9 @@ pub fn bpf_usable() -> Result<(), String> {
     libbpf_rs::MapHandle::create(libbpf_rs::MapType::Array, Some("usable"), 4, 4, 1, &options)
         .map(drop)
         .map_err(|error| {
-            format!("the kernel refuses BPF ({error}): allow it, or run in a VM or privileged container")
+            format!(
+                "the kernel refuses BPF ({error}): allow it, or run in a VM or privileged container"
+            )
         })
 }
 
@@ -49,16 +53,17 @@ pub fn probes_on(path: &Path) -> Vec<String> {
                     file_name: Some(name),
                     offset,
                     ..
-                } if Path::new(&name) == path => {
-                    Some(format!("BPF link {} with a perf event at {offset:#x}", link.id))
-                }
+                } if Path::new(&name) == path => Some(format!(
+                    "BPF link {} with a perf event at {offset:#x}",
+                    link.id
+                )),
                 _ => None,
             },
             _ => None,
         })
         .collect();
-    let profile =
-        fs::read_to_string("/sys/kernel/tracing/uprobe_profile").expect("tracefs at /sys/kernel/tracing");
+    let profile = fs::read_to_string("/sys/kernel/tracing/uprobe_profile")
+        .expect("tracefs at /sys/kernel/tracing");
     let name = path.to_string_lossy();
     probes.extend(
         profile
@@ -96,7 +101,11 @@ pub fn breakpoints(pid: u32, library: &Path) -> Vec<u64> {
             .read_exact_at(&mut bytes, begin)
             .expect("code of the process");
         let differ = (offset..).zip(code.iter().zip(&bytes));
-        found.extend(differ.filter(|(_, (own, its))| own != its).map(|(at, _)| at));
+        found.extend(
+            differ
+                .filter(|(_, (own, its))| own != its)
+                .map(|(at, _)| at),
+        );
     }
     found
 }
@@ -130,7 +139,11 @@ pub fn modified_code(pid: u32, library: &str) -> u64 {
 #[must_use]
 pub fn programs(names: &[&str]) -> Vec<u32> {
     ProgInfoIter::default()
-        .filter(|program| names.iter().any(|name| program.name.to_string_lossy() == *name))
+        .filter(|program| {
+            names
+                .iter()
+                .any(|name| program.name.to_string_lossy() == *name)
+        })
         .map(|program| program.id)
         .collect()
 }

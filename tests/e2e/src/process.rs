@@ -46,7 +46,10 @@ pub fn eventually(what: &str, limit: Duration, mut condition: impl FnMut() -> bo
     let limit = on_this_machine(limit);
     let deadline = Instant::now() + limit;
     while !condition() {
-        assert!(Instant::now() < deadline, "waited {limit:?} in vain: {what}");
+        assert!(
+            Instant::now() < deadline,
+            "waited {limit:?} in vain: {what}"
+        );
         // The things waited for here (files in /proc, say) cannot be blocked on.
         thread::sleep(Duration::from_millis(2));
     }
@@ -135,7 +138,10 @@ impl Lines {
     }
 
     fn printed(&self) -> MutexGuard<'_, Printed> {
-        self.0.printed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0
+            .printed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes what was written so far, in place of the thread, which may not have come to it yet.
@@ -168,7 +174,11 @@ impl Lines {
 
     /// Waits until `condition` holds for what was printed; `None` if the output ends before, or after
     /// `limit`.
-    fn wait<T>(&self, limit: Duration, mut condition: impl FnMut(&Printed) -> Option<T>) -> Option<T> {
+    fn wait<T>(
+        &self,
+        limit: Duration,
+        mut condition: impl FnMut(&Printed) -> Option<T>,
+    ) -> Option<T> {
         let deadline = Instant::now() + on_this_machine(limit);
         let mut printed = self.printed();
         loop {
@@ -226,8 +236,8 @@ impl Running {
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {name} ({command:?}): {error}"));
         let pid = Pid::from_child(&child);
-        let pidfd =
-            pidfd_open(pid, PidfdFlags::empty()).expect("a handle of a child that was not waited for");
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())
+            .expect("a handle of a child that was not waited for");
         let stdout = Lines::collect(child.stdout.take().expect("a pipe").into());
         let stderr = Lines::collect(child.stderr.take().expect("a pipe").into());
         Self {
@@ -279,13 +289,25 @@ impl Running {
     /// # Panics
     /// If somebody does.
     pub fn wait_for_end_of_output(&self) {
-        let ended = self.stdout.wait(PATIENCE, |printed| printed.ended.then_some(()));
+        let ended = self
+            .stdout
+            .wait(PATIENCE, |printed| printed.ended.then_some(()));
         // `wait` also gives up when the output has ended without that which it waits for.
-        assert!(ended.is_some(), "the output does not end: {}", self.describe());
+        assert!(
+            ended.is_some(),
+            "the output does not end: {}",
+            self.describe()
+        );
     }
 
     fn wait_for(&self, lines: &Lines, stream: &str, part: &str) {
-        let found = |printed: &Printed| printed.lines.iter().any(|line| line.contains(part)).then_some(());
+        let found = |printed: &Printed| {
+            printed
+                .lines
+                .iter()
+                .any(|line| line.contains(part))
+                .then_some(())
+        };
         let found = lines.wait(PATIENCE, found).is_some();
         assert!(
             found,
@@ -311,7 +333,11 @@ impl Running {
     /// # Panics
     /// If it does not read any more.
     pub fn send(&mut self, line: &str) {
-        let stdin = self.child.stdin.as_mut().expect("standard input was closed");
+        let stdin = self
+            .child
+            .stdin
+            .as_mut()
+            .expect("standard input was closed");
         writeln!(stdin, "{line}")
             .and_then(|()| stdin.flush())
             .expect("the program does not read its input");
@@ -328,7 +354,8 @@ impl Running {
     /// If it is gone and was waited for.
     pub fn signal(&self, signal: Signal) {
         assert!(self.status.is_none(), "{} has ended already", self.name);
-        kill_process(Pid::from_child(&self.child), signal).expect("a child that was not waited for");
+        kill_process(Pid::from_child(&self.child), signal)
+            .expect("a child that was not waited for");
     }
 
     /// Sends a signal to the process group, as the terminal does for Ctrl-C.
@@ -337,7 +364,8 @@ impl Running {
     /// If it is gone and was waited for.
     pub fn signal_group(&self, signal: Signal) {
         assert!(self.status.is_none(), "{} has ended already", self.name);
-        kill_process_group(Pid::from_child(&self.child), signal).expect("a child that was not waited for");
+        kill_process_group(Pid::from_child(&self.child), signal)
+            .expect("a child that was not waited for");
     }
 
     /// Whether it still runs.
@@ -397,9 +425,13 @@ impl Running {
     /// If it succeeds, is killed by a signal (a panic would be an abort or 101) or does not end.
     pub fn fail(&mut self) -> (i32, String) {
         let status = self.wait();
-        let code = status
-            .code()
-            .unwrap_or_else(|| panic!("killed by signal {:?}: {}", status.signal(), self.describe()));
+        let code = status.code().unwrap_or_else(|| {
+            panic!(
+                "killed by signal {:?}: {}",
+                status.signal(),
+                self.describe()
+            )
+        });
         assert!(code != 0, "should have failed: {}", self.describe());
         assert!(code != 101, "panicked: {}", self.describe());
         (code, self.stderr())
@@ -436,7 +468,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         // The group may outlive its leader: a launched program, when gputrace was killed.
-        if kill_process_group(Pid::from_child(&self.child), Signal::KILL).is_ok() && self.status.is_none() {
+        if kill_process_group(Pid::from_child(&self.child), Signal::KILL).is_ok()
+            && self.status.is_none()
+        {
             // Errors cannot be acted upon; the process is dead either way.
             drop(self.child.wait());
         }
@@ -487,7 +521,10 @@ mod tests {
         write(b"o\xff");
         drop(program);
         assert!(lines.take_more());
-        assert_eq!((lines.text().as_str(), lines.count()), ("one\n\ntwo\u{fffd}", 3));
+        assert_eq!(
+            (lines.text().as_str(), lines.count()),
+            ("one\n\ntwo\u{fffd}", 3)
+        );
         lines.catch_up();
         assert_eq!(lines.count(), 3);
     }

@@ -145,12 +145,18 @@ impl Trace {
     #[must_use]
     pub fn is_call_of(&self, call: &Call, name: &str) -> bool {
         let function = &self.function(call).function;
-        plain_name(&function.name) == name || function.aliases.iter().any(|alias| plain_name(alias) == name)
+        plain_name(&function.name) == name
+            || function
+                .aliases
+                .iter()
+                .any(|alias| plain_name(alias) == name)
     }
 
     /// Calls of a function.
     pub fn calls_of(&self, name: &str) -> impl Iterator<Item = &Call> {
-        self.calls.iter().filter(move |call| self.is_call_of(call, name))
+        self.calls
+            .iter()
+            .filter(move |call| self.is_call_of(call, name))
     }
 
     /// Name, domain and result of each call, all of which must have returned.
@@ -246,7 +252,10 @@ impl Trace {
             calls.count() as u64,
             "calls in no row of the ledger"
         );
-        assert_eq!(ledger.task_events_lost, 0, "process and thread events were lost");
+        assert_eq!(
+            ledger.task_events_lost, 0,
+            "process and thread events were lost"
+        );
 
         let mut ids: Vec<u64> = self.calls.iter().map(|call| call.correlation).collect();
         ids.sort_unstable();
@@ -262,8 +271,16 @@ impl Trace {
     /// If one was.
     pub fn assert_lossless(&self) {
         let ledger = self.final_ledger();
-        assert_eq!(ledger.total().lost(), 0, "calls were lost: {:?}", ledger.rows);
-        assert_eq!(ledger.unreadable_args, 0, "stack arguments could not be read");
+        assert_eq!(
+            ledger.total().lost(),
+            0,
+            "calls were lost: {:?}",
+            ledger.rows
+        );
+        assert_eq!(
+            ledger.unreadable_args, 0,
+            "stack arguments could not be read"
+        );
     }
 }
 

@@ -42,7 +42,9 @@ fn assert_complete(log: &CallLog, outputs: &Outputs, window: &RangeInclusive<u64
 
 #[test]
 fn in_mid_run() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["hip_calls", "loop", "1000"]);
     let outputs = bench.outputs(0);
     let window = record(&bench, &outputs, &["-f", "csv,pftrace"], &[program.pid()]);
@@ -57,7 +59,9 @@ fn in_mid_run() {
 
 #[test]
 fn detach_and_attach_again() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["hip_calls", "loop", "0"]);
     let recordings: Vec<_> = (0..3)
         .map(|number| {
@@ -77,7 +81,9 @@ fn detach_and_attach_again() {
 
 #[test]
 fn two_processes_at_once() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut programs: Vec<Running> = (0..3)
         .map(|_| bench.start(&["hip_calls", "loop", "300"]))
         .collect();
@@ -113,7 +119,9 @@ fn to_the_end(program: &mut Running, gputrace: &mut Running, outputs: &Outputs) 
 
 /// Attaches to a program before its first call and records it to its end: then nothing may be missing.
 fn from_the_first_call(workload: &[&str]) {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(workload);
     let outputs = bench.outputs(0);
     let mut gputrace = bench.attach(&outputs, &["--sys-trace", "-f", "csv"], &[program.pid()]);
@@ -125,7 +133,9 @@ fn from_the_first_call(workload: &[&str]) {
 
 #[test]
 fn children_of_a_process_with_neighbours() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     // The same libraries in a process of no interest, whose calls go on throughout.
     let mut neighbour = bench.start(&["hip_calls", "loop", "1000"]);
     bench.wait_for_calls(&[neighbour.pid()], 10);
@@ -172,7 +182,9 @@ fn neighbours_keep_their_code_if_children_are_not_followed() {
 
 #[test]
 fn children_are_left_alone_on_request() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["hip_calls", "wait", "fork", "2", "5"]);
     let outputs = bench.outputs(0);
     let options = ["--sys-trace", "-f", "csv", "--follow-forks=False"];
@@ -202,7 +214,9 @@ fn programs_that_are_executed_later() {
 
 #[test]
 fn calls_in_progress_are_not_made_up() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["synthetic/synthetic", "block", "3"]);
     program.send("go");
     program.wait_for_stdout("inside");
@@ -216,7 +230,9 @@ fn calls_in_progress_are_not_made_up() {
 
 #[test]
 fn two_recordings_at_once() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["hip_calls", "loop", "500"]);
     let (first, second) = (bench.outputs(0), bench.outputs(1));
     let mut gputrace = bench.attach(&first, &["-f", "csv"], &[program.pid()]);
@@ -234,7 +250,9 @@ fn two_recordings_at_once() {
 
 #[test]
 fn whole_node() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut programs: Vec<Running> = (0..2)
         .map(|_| bench.start(&["hip_calls", "loop", "300"]))
         .collect();
@@ -256,7 +274,9 @@ fn whole_node() {
     let mut trace = outputs.trace();
     trace.assert_sound(&EndReason::Interrupted);
     // Others on this machine may use ROCm as well.
-    trace.calls.retain(|call| log.processes().contains(&call.pid));
+    trace
+        .calls
+        .retain(|call| log.processes().contains(&call.pid));
     compare_within(&log, &trace, &window).assert_exact();
     assert!(
         trace.calls.iter().any(|call| call.pid == late.pid()),
@@ -266,7 +286,9 @@ fn whole_node() {
 
 #[test]
 fn waits_for_the_runtime() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["hip_late", "dlopen", "10"]);
     let outputs = bench.outputs(0);
     let pid = program.pid().to_string();
@@ -286,14 +308,20 @@ fn waits_for_the_runtime() {
 
 #[test]
 fn ends_when_the_time_is_over() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["hip_calls", "loop", "1000"]);
     for (number, options) in [
         (0, ["--duration", "400ms"]),
         (1, ["--attach-duration-msec", "400"]),
     ] {
         let outputs = bench.outputs(number);
-        let mut gputrace = bench.attach(&outputs, &["-f", "csv", options[0], options[1]], &[program.pid()]);
+        let mut gputrace = bench.attach(
+            &outputs,
+            &["-f", "csv", options[0], options[1]],
+            &[program.pid()],
+        );
         gputrace.finish();
         let trace = outputs.trace();
         trace.assert_sound(&EndReason::DurationOver);
@@ -310,7 +338,9 @@ fn ends_when_the_time_is_over() {
 
 #[test]
 fn ends_when_the_program_does() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["hip_calls", "loop", "1000"]);
     let outputs = bench.outputs(0);
     let mut gputrace = bench.attach(&outputs, &["-f", "csv"], &[program.pid()]);
@@ -328,7 +358,9 @@ fn ends_when_the_program_does() {
 
 #[test]
 fn library_replaced_under_a_running_program() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let library = bench.copy_synthetic();
     for (number, replace) in [true, false].into_iter().enumerate() {
         let mut program = bench.start(&["synthetic/synthetic", "block", "3"]);

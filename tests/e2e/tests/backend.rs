@@ -26,7 +26,9 @@ fn chosen(name: &str) -> bool {
 }
 
 fn launch(backend: &str, workload: &[&str]) {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.launch(
         &["--backend", backend, "--include", FILTER, "-f", "csv"],
         workload,
@@ -41,7 +43,9 @@ fn launch(backend: &str, workload: &[&str]) {
 }
 
 fn attach(backend: &str) {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["hip_calls", "loop", "500"]);
     for number in 0..2 {
         let outputs = bench.outputs(number);

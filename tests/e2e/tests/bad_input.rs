@@ -93,7 +93,11 @@ fn program_of_another_architecture() -> Vec<u8> {
             .iter()
             .flat_map(|word: &u32| word.to_le_bytes()),
     );
-    elf.extend([52u16, 32, 1, 0, 0, 0].iter().flat_map(|half| half.to_le_bytes()));
+    elf.extend(
+        [52u16, 32, 1, 0, 0, 0]
+            .iter()
+            .flat_map(|half| half.to_le_bytes()),
+    );
     elf.extend(
         [1, 0, BASE, BASE, size, size, 5, 0x1000]
             .iter()
@@ -105,7 +109,9 @@ fn program_of_another_architecture() -> Vec<u8> {
 
 #[test]
 fn processes_that_cannot_be_traced() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     // Beyond the largest possible process id.
     let said = fails(&bench, &["-p", "4194305"], status::NO_SUCH_PROCESS);
     assert_says(&said, &["4194305", "no"]);
@@ -129,7 +135,9 @@ fn processes_that_cannot_be_traced() {
 
 #[test]
 fn process_of_another_architecture() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let path = bench.path().join("i386");
     fs::write(&path, program_of_another_architecture()).expect("a program");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("permission to execute");
@@ -151,10 +159,15 @@ fn process_of_another_architecture() {
 
 #[test]
 fn waiting_for_a_process_that_ends() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut plain = bench.start(&["no_rocm"]);
     let pid = plain.pid().to_string();
-    let mut gputrace = Running::start("gputrace", bench.gputrace_bare().args(["--wait", "-p", &pid]));
+    let mut gputrace = Running::start(
+        "gputrace",
+        bench.gputrace_bare().args(["--wait", "-p", &pid]),
+    );
     gputrace.wait_for_stderr("recording");
     plain.close_stdin();
     plain.finish();
@@ -166,8 +179,11 @@ fn waiting_for_a_process_that_ends() {
 #[test]
 fn without_privileges() {
     const NOBODY: u32 = 65534;
-    let Some(bench) = Bench::privileged() else { return };
-    fs::set_permissions(bench.path(), fs::Permissions::from_mode(0o777)).expect("an open directory");
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    fs::set_permissions(bench.path(), fs::Permissions::from_mode(0o777))
+        .expect("an open directory");
     let target = bench.start(&["hip_calls", "loop", "10"]);
     for arguments in [
         &["-p", &target.pid().to_string()][..],
@@ -193,7 +209,11 @@ fn libraries_that_are_not_what_they_seem() {
     };
     let mut whole = list(&library);
     whole.finish();
-    for function in ["hipSyntheticPush", "hipSyntheticEndbr", "hipSyntheticStepped"] {
+    for function in [
+        "hipSyntheticPush",
+        "hipSyntheticEndbr",
+        "hipSyntheticStepped",
+    ] {
         assert_says(&whole.stdout(), &[function]);
     }
 
@@ -240,7 +260,9 @@ fn libraries_that_are_not_what_they_seem() {
 
 #[test]
 fn a_traced_library_that_is_damaged_on_disk() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let library = bench.copy_synthetic();
     // Everything that the dynamic linker needs is there; the section headers, which it does not look at,
     // are cut off.
@@ -271,7 +293,9 @@ fn a_traced_library_that_is_damaged_on_disk() {
 
 #[test]
 fn output_directories_that_cannot_be_written() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let read_only = Tmpfs::mount(bench.path().join("read-only"), "ro");
     let directory = read_only.0.to_str().expect("a readable name");
     let said = fails(&bench, &["-d", directory, "--", "true"], status::OUTPUT);
@@ -284,7 +308,9 @@ fn output_directories_that_cannot_be_written() {
 
 #[test]
 fn output_directory_that_fills_up() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let full = Tmpfs::mount(bench.path().join("out0"), "size=1m");
     let outputs = bench.outputs(0);
     assert_eq!(outputs.directory(), full.0);
@@ -294,7 +320,10 @@ fn output_directory_that_fills_up() {
     let (status, said) = gputrace.fail();
     assert_eq!(status, status::OUTPUT, "{said}");
     assert_says(&said, &["space"]);
-    assert!(!said.contains("Did the program call"), "calls were made: {said}");
+    assert!(
+        !said.contains("Did the program call"),
+        "calls were made: {said}"
+    );
     assert!(program.is_running(), "the program was disturbed");
     program.close_stdin();
     program.finish();
@@ -313,7 +342,9 @@ fn output_directory_that_fills_up() {
 
 #[test]
 fn captures_that_cannot_be_read() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let (path, _) = capture(&bench);
     let bytes = fs::read(&path).expect("the capture");
 
@@ -324,20 +355,36 @@ fn captures_that_cannot_be_read() {
     let other = b"Domain,Function,Process_Id\n".repeat(10);
     for (name, content, expected, parts) in [
         ("newer.gtcap", newer, status::NEWER_CAPTURE, "upgrade"),
-        ("other.gtcap", other, status::CAPTURE, "not a gputrace capture"),
-        ("short.gtcap", bytes[..10].to_vec(), status::CAPTURE, "bytes"),
+        (
+            "other.gtcap",
+            other,
+            status::CAPTURE,
+            "not a gputrace capture",
+        ),
+        (
+            "short.gtcap",
+            bytes[..10].to_vec(),
+            status::CAPTURE,
+            "bytes",
+        ),
     ] {
         fs::write(bench.path().join(name), content).expect("a damaged capture");
         let said = fails(&bench, &["export", name, "-f", "csv"], expected);
         assert_says(&said, &[name, parts]);
     }
-    let said = fails(&bench, &["export", "missing.gtcap", "-f", "csv"], status::CAPTURE);
+    let said = fails(
+        &bench,
+        &["export", "missing.gtcap", "-f", "csv"],
+        status::CAPTURE,
+    );
     assert_says(&said, &["missing.gtcap", "no such file"]);
 }
 
 #[test]
 fn truncated_captures_are_read_as_far_as_they_go() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let (path, whole) = capture(&bench);
     let bytes = fs::read(&path).expect("the capture");
     for (number, length) in [bytes.len() - 1, bytes.len() / 2, bytes.len() / 10]
@@ -364,7 +411,12 @@ fn truncated_captures_are_read_as_far_as_they_go() {
         assert_says(&export.stderr(), &["ends inside a block"]);
         let trace = Trace::read(&cut);
         let known: BTreeSet<u64> = whole.calls.iter().map(|call| call.correlation).collect();
-        assert!(trace.calls.iter().all(|call| known.contains(&call.correlation)));
+        assert!(
+            trace
+                .calls
+                .iter()
+                .all(|call| known.contains(&call.correlation))
+        );
         csvout::assert_same(&outputs, &trace);
     }
 }

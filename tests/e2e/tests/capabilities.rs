@@ -13,7 +13,12 @@ use gputrace_e2e::{
 };
 
 /// A command that runs gputrace with these capabilities alone, and these options.
-fn gputrace_with(bench: &Bench, capabilities: &[&str], outputs: &Outputs, options: &[&str]) -> Command {
+fn gputrace_with(
+    bench: &Bench,
+    capabilities: &[&str],
+    outputs: &Outputs,
+    options: &[&str],
+) -> Command {
     let gputrace = bench.gputrace(outputs);
     let mut command = Command::new("setpriv");
     let mut kept = "-all".to_owned();
@@ -44,7 +49,9 @@ const LEAST: [&str; 2] = ["bpf", "perfmon"];
 
 #[test]
 fn bpf_and_perfmon_launch() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.outputs(0);
     let mut command = gputrace_with(&bench, &LEAST, &outputs, &["-s", "-f", "csv"]);
     command
@@ -60,7 +67,9 @@ fn bpf_and_perfmon_launch() {
 
 #[test]
 fn bpf_and_perfmon_attach() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     // It has all capabilities; of them gputrace must have as many to look into its memory, but not
     // into its mappings.
     let mut program = bench.start(&["hip_calls", "loop", "500"]);
@@ -87,7 +96,9 @@ fn bpf_and_perfmon_attach() {
 
 #[test]
 fn bpf_and_perfmon_see_waits_for_processors() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.outputs(0);
     let mut command = gputrace_with(&bench, &LEAST, &outputs, &["--sched", "-f", "csv"]);
     command.args(["--", "sleep", "0.01"]);
@@ -97,7 +108,9 @@ fn bpf_and_perfmon_see_waits_for_processors() {
 
 /// Refused with the reason, not recorded as if nothing had happened.
 fn refused(capabilities: &[&str], options: &[&str], needs: &str) {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut command = gputrace_with(&bench, capabilities, &bench.outputs(0), options);
     command
         .arg("--")

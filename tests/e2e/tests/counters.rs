@@ -45,7 +45,9 @@ until_read $device/gpu_busy_percent
 
 #[test]
 fn what_changes_is_a_counter_of_the_gpu_and_of_the_process() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.outputs(0);
     let gputrace = bench.gputrace(&outputs);
     let mut command = Command::new("unshare");
@@ -53,7 +55,13 @@ fn what_changes_is_a_counter_of_the_gpu_and_of_the_process() {
         .args(["-m", "/bin/sh", "-c", NODE, "sh"])
         .arg(gputrace.get_program())
         .args(gputrace.get_args())
-        .args(["--counters=10", "-S", "-f", "csv,pftrace,json,ndjson,rocpd", "--"])
+        .args([
+            "--counters=10",
+            "-S",
+            "-f",
+            "csv,pftrace,json,ndjson,rocpd",
+            "--",
+        ])
         .args(["/bin/sh", "-c", USER]);
     Running::start("gputrace", &mut command).finish();
 
@@ -85,6 +93,7 @@ fn what_changes_is_a_counter_of_the_gpu_and_of_the_process() {
         assert!(steps.ends_with(&seen) && seen.len() >= 3, "{seen:?}");
     }
     assert_eq!(of("power1_average", false), [250.0]);
-    let missing = |text: &&String| text.contains("GPU 51234 does not tell gpu_metrics, mem_busy_percent");
+    let missing =
+        |text: &&String| text.contains("GPU 51234 does not tell gpu_metrics, mem_busy_percent");
     assert_eq!(notices.iter().filter(missing).count(), 1, "{notices:?}");
 }

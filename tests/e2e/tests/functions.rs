@@ -48,14 +48,18 @@ fn graph(value: &Value) -> Vec<(String, u64, u64, u64, u64)> {
 fn report(outputs: &Outputs) -> Value {
     let text = fs::read_to_string(outputs.file("_wall_clock.json")).unwrap();
     let document: Value = serde_json::from_str(&text).unwrap();
-    let ranks = document["timemory"]["wall_clock"]["ranks"].as_array().unwrap();
+    let ranks = document["timemory"]["wall_clock"]["ranks"]
+        .as_array()
+        .unwrap();
     assert_eq!(ranks.len(), 1, "{text}");
     ranks[0].clone()
 }
 
 /// The calls that the program says it makes in each thread: by label and depth.
 fn told(stdout: &str) -> BTreeMap<(String, u64), u64> {
-    let lines = stdout.lines().filter_map(|line| line.strip_prefix("calls "));
+    let lines = stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("calls "));
     lines
         .map(|line| {
             let mut words = line.split(' ');
@@ -121,7 +125,10 @@ fn assert_right(outputs: &Outputs, stdout: &str, threads: u64) {
     assert_eq!(calls("work::deep(long)"), MAX_DEPTH as u64);
     // What is not recorded is in the account, and nothing else.
     let total = trace.final_ledger().total();
-    assert_eq!(total.dropped_for(DropReason::TooDeep), DEEP - MAX_DEPTH as u64);
+    assert_eq!(
+        total.dropped_for(DropReason::TooDeep),
+        DEEP - MAX_DEPTH as u64
+    );
     assert_eq!(total.dropped_for(DropReason::LostReturn), 2 * CASE / 3);
     assert_eq!(total.lost(), DEEP - MAX_DEPTH as u64 + 2 * CASE / 3);
     assert_eq!(total.imbalance(), 0);
@@ -149,7 +156,9 @@ fn launched(bench: &Bench, options: &[&str], workload: &[&str]) -> (Outputs, Run
 
 #[test]
 fn of_a_launched_program() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut plain = bench.start(&["functions/fib", "1", "2", "3"]);
     plain.finish();
     let options = [&["--functions", ALL, "-f", "csv"][..], &UNLIMITED].concat();
@@ -170,13 +179,23 @@ fn of_a_launched_program() {
 /// fifth of what the example does, since its half a million calls already take half a minute in a virtual machine.
 #[test]
 fn as_many_calls_as_in_the_example_of_others() {
-    let Some(bench) = Bench::privileged() else { return };
-    let options = [&["--functions", "^fib", "--ring-size", "64MiB"][..], &UNLIMITED].concat();
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    let options = [
+        &["--functions", "^fib", "--ring-size", "64MiB"][..],
+        &UNLIMITED,
+    ]
+    .concat();
     let (outputs, gputrace) = launched(&bench, &options, &["functions/fib", "12", "200", "10"]);
     let expected = told(&gputrace.stdout());
     let calls = 13 * expected.values().sum::<u64>();
     let account = format!("{calls} calls seen, {calls} recorded, 0 of them unfinished, none lost");
-    assert!(gputrace.stderr().contains(&account), "{}", gputrace.stderr());
+    assert!(
+        gputrace.stderr().contains(&account),
+        "{}",
+        gputrace.stderr()
+    );
     // Below the thread's own function, which is not traced here, `fib` is one level further out.
     let expected = expected
         .into_iter()
@@ -187,20 +206,35 @@ fn as_many_calls_as_in_the_example_of_others() {
 
 #[test]
 fn of_a_stripped_program_with_a_debug_file() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let options = [&["--functions", ALL][..], &UNLIMITED].concat();
-    let (outputs, gputrace) = launched(&bench, &options, &["functions/fib_stripped", "2", "10", "6"]);
+    let (outputs, gputrace) = launched(
+        &bench,
+        &options,
+        &["functions/fib_stripped", "2", "10", "6"],
+    );
     assert_right(&outputs, &gputrace.stdout(), 2);
 }
 
 #[test]
 fn of_a_running_program_with_a_library() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let library = bench.program("functions/libshared.so");
     for (number, library) in (0..).zip([library.to_str().unwrap(), "libshared.so"]) {
         let mut program = bench.start(&["functions/fib", "wait", "3", "10", "7"]);
         let outputs = bench.outputs(number);
-        let options = ["--functions", ALL, "--library", library, "-f", "csv,pftrace,json"];
+        let options = [
+            "--functions",
+            ALL,
+            "--library",
+            library,
+            "-f",
+            "csv,pftrace,json",
+        ];
         let mut gputrace = bench.attach(&outputs, &options, &[program.pid()]);
         program.send("go");
         program.wait_for_stdout("total");
@@ -232,7 +266,9 @@ fn trace_result(call: &gputrace_timeline::event::Call) -> Option<u64> {
 
 #[test]
 fn what_is_called_too_often_is_counted() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let options = [
         "--functions",
         "^fib",
@@ -247,26 +283,42 @@ fn what_is_called_too_often_is_counted() {
     let lost = total.dropped_for(DropReason::TooOften);
     let calls: u64 = told(&gputrace.stdout()).values().sum::<u64>() * 3;
     assert!(lost > 0);
-    assert_eq!((total.seen, total.written + lost), (calls, calls), "{total:?}");
+    assert_eq!(
+        (total.seen, total.written + lost),
+        (calls, calls),
+        "{total:?}"
+    );
     let told = gputrace.stderr();
-    let part =
-        format!("fib(long) was called more than 1000 times a second; {lost} of its calls are not recorded");
+    let part = format!(
+        "fib(long) was called more than 1000 times a second; {lost} of its calls are not recorded"
+    );
     assert!(told.contains(&part), "{told}");
 }
 
 /// With its probes on, the program would be at work for minutes.
 #[test]
 fn what_takes_too_much_time_loses_its_probes() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let rounds = 200_000;
     let options = ["--functions", "^(fib|run)", "--max-call-rate", "5000"];
     let workload = ["functions/fib", "2", &rounds.to_string(), "10"];
     let (outputs, gputrace) = launched(&bench, &options, &workload);
-    assert!(result(&gputrace.stdout()).is_some(), "{}", gputrace.describe());
+    assert!(
+        result(&gputrace.stdout()).is_some(),
+        "{}",
+        gputrace.describe()
+    );
     let part = "fib(long) was called so often that its probes took about ";
     assert!(gputrace.stderr().contains(part), "{}", gputrace.stderr());
     let trace = outputs.trace();
-    assert!(trace.notices.iter().any(|notice| notice.text.starts_with(part)));
+    assert!(
+        trace
+            .notices
+            .iter()
+            .any(|notice| notice.text.starts_with(part))
+    );
     let total = trace.final_ledger().total();
     let calls = told(&gputrace.stdout()).values().sum::<u64>() * 3;
     assert!(total.seen < calls / 10, "{total:?} of {calls}");
@@ -283,7 +335,9 @@ fn what_takes_too_much_time_loses_its_probes() {
 
 #[test]
 fn many_functions_need_many_descriptors() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.outputs(0);
     let mut command = Command::new("prlimit");
     let gputrace = bench.gputrace(&outputs);
@@ -292,7 +346,16 @@ fn many_functions_need_many_descriptors() {
         .arg("--nofile=40:")
         .arg(gputrace.get_program())
         .args(gputrace.get_args())
-        .args(["--functions", ALL, "--backend", "perf", "--", "sh", "-c", script])
+        .args([
+            "--functions",
+            ALL,
+            "--backend",
+            "perf",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ])
         .arg(bench.program("functions/fib"));
     let mut gputrace = Running::start("gputrace", &mut command);
     gputrace.finish();
@@ -304,12 +367,18 @@ fn many_functions_need_many_descriptors() {
         gputrace.describe()
     );
     // The program has the limit that it would have without.
-    assert!(gputrace.stdout().starts_with("40\n"), "{}", gputrace.stdout());
+    assert!(
+        gputrace.stdout().starts_with("40\n"),
+        "{}",
+        gputrace.stdout()
+    );
 }
 
 #[test]
 fn mistakes_are_told() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["functions/fib", "wait", "1", "1", "3"]);
     let pid = program.pid().to_string();
     for (options, code, parts) in [

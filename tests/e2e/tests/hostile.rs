@@ -30,7 +30,12 @@ fn start(bench: &Bench, arguments: &[&str], user: Option<u32>) -> Running {
 
 /// Records what the program does when it is `told`, and ends the recording then. The program stays
 /// as it is meanwhile.
-fn record(bench: &Bench, program: &mut Running, options: &[&str], told: impl FnOnce(&mut Running)) -> Trace {
+fn record(
+    bench: &Bench,
+    program: &mut Running,
+    options: &[&str],
+    told: impl FnOnce(&mut Running),
+) -> Trace {
     let outputs = bench.outputs(0);
     let mut gputrace = bench.attach(&outputs, options, &[program.pid()]);
     told(program);
@@ -63,7 +68,9 @@ fn kill(mut program: Running) {
 
 /// A call that waits for a page is in the output as unfinished, and holds nobody up.
 fn hung_call(arguments: &[&str]) {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let directory = bench.path().join("fuse");
     fs::create_dir(&directory).unwrap();
     let arguments = [arguments, &[directory.to_str().unwrap()]].concat();
@@ -95,7 +102,9 @@ fn a_page_of_a_file_system_that_does_not_answer_holds_nobody_up() {
 
 #[test]
 fn a_stopped_program_holds_nobody_up() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = start(&bench, &["threads", "3"], Some(NOBODY));
     let trace = record(&bench, &mut program, &[], |program| {
         program.send("");
@@ -118,8 +127,11 @@ fn a_stopped_program_holds_nobody_up() {
 
 #[test]
 fn a_frozen_program_holds_nobody_up() {
-    let Some(bench) = Bench::privileged() else { return };
-    let group = Path::new("/sys/fs/cgroup/freezer").join(format!("gputrace-{}", std::process::id()));
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
+    let group =
+        Path::new("/sys/fs/cgroup/freezer").join(format!("gputrace-{}", std::process::id()));
     if fs::create_dir(&group).is_err() {
         return bench::skipped("no freezer of cgroup v1");
     }
@@ -138,12 +150,16 @@ fn a_frozen_program_holds_nobody_up() {
     state("THAWED");
     program.close_stdin();
     program.finish();
-    eventually("the group is empty", PATIENCE, || fs::remove_dir(&group).is_ok());
+    eventually("the group is empty", PATIENCE, || {
+        fs::remove_dir(&group).is_ok()
+    });
 }
 
 #[test]
 fn threads_that_have_returned_take_no_room() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = start(&bench, &["threads", "600"], Some(NOBODY));
     let trace = record(&bench, &mut program, &["--max-threads", "64"], |program| {
         program.send("");
@@ -157,7 +173,9 @@ fn threads_that_have_returned_take_no_room() {
 
 #[test]
 fn a_queue_that_lies_takes_its_share_only() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = start(&bench, &["queue", "20"], Some(NOBODY));
     let trace = record(&bench, &mut program, &["--kernel-trace"], |program| {
         program.send("");
@@ -188,7 +206,9 @@ fn a_queue_that_lies_takes_its_share_only() {
 #[test]
 fn a_crowd_of_libraries_is_probed_up_to_the_limits() {
     const FILES: usize = 1100;
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let library = fs::read(bench.program("hostile/libmany.so")).unwrap();
     // An ELF note: the lengths of its name and of the id, its type, and its name.
     let note = *b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
@@ -223,7 +243,10 @@ fn a_crowd_of_libraries_is_probed_up_to_the_limits() {
     let trace = outputs.trace();
     trace.assert_sound(&EndReason::Interrupted);
     for text in told {
-        assert!(trace.notices.iter().any(|notice| notice.text == text), "{text}");
+        assert!(
+            trace.notices.iter().any(|notice| notice.text == text),
+            "{text}"
+        );
     }
     program.close_stdin();
     program.finish();
@@ -231,7 +254,9 @@ fn a_crowd_of_libraries_is_probed_up_to_the_limits() {
 
 #[test]
 fn a_crowd_of_children_is_traced() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = start(&bench, &["children", "200"], None);
     let trace = record(&bench, &mut program, &[], |program| {
         program.send("");

@@ -71,7 +71,9 @@ impl Observer {
 /// What is to be had of the C library of this machine, which is as good a library as any.
 fn libc() -> PathBuf {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let path = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+    let path = maps
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(5));
     let mut libraries = path.filter(|path| path.contains("/libc.so."));
     PathBuf::from(libraries.next().unwrap())
 }
@@ -91,7 +93,9 @@ fn nobody(environment: &[(&str, &OsStr)]) -> Running {
 
 #[test]
 fn what_a_search_path_leads_to_is_not_opened() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let (traps, evil) = (bench.path().join("traps"), bench.path().join("evil"));
     fs::create_dir(&traps).unwrap();
     fs::create_dir(&evil).unwrap();
@@ -121,8 +125,18 @@ fn what_a_search_path_leads_to_is_not_opened() {
             "the directory of temporary files has no devices: {error}"
         ));
     }
-    mknodat(CWD, trap("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    File::create(trap("huge")).unwrap().set_len(1 << 40).unwrap();
+    mknodat(
+        CWD,
+        trap("pipe"),
+        FileType::Fifo,
+        Mode::RUSR | Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    File::create(trap("huge"))
+        .unwrap()
+        .set_len(1 << 40)
+        .unwrap();
     fs::create_dir(trap("directory")).unwrap();
     let memory = PathBuf::from(format!("/proc/{}/mem", std::process::id()));
     fs::copy(libc(), trap("library")).unwrap();
@@ -151,7 +165,15 @@ fn what_a_search_path_leads_to_is_not_opened() {
     symlink(trap("library"), evil.join("libhsa-runtime64.so.1")).unwrap();
 
     let mut observer = Observer::new();
-    for name in ["kmsg", "ptmx", "null", "pipe", "huge", "directory", "library"] {
+    for name in [
+        "kmsg",
+        "ptmx",
+        "null",
+        "pipe",
+        "huge",
+        "directory",
+        "library",
+    ] {
         observer.watch(&trap(name));
     }
     observer.watch(&memory);
@@ -172,14 +194,23 @@ fn what_a_search_path_leads_to_is_not_opened() {
     gputrace.signal(Signal::INT);
     gputrace.finish();
     // It went through the directory, and opened what is a library.
-    assert_eq!(observer.opened(), [trap("library")], "{}", gputrace.describe());
+    assert_eq!(
+        observer.opened(),
+        [trap("library")],
+        "{}",
+        gputrace.describe()
+    );
     hostile.close_stdin();
     hostile.wait();
 }
 
 /// What `name` of the dynamic segment's notes says: the build id, by readelf's own words.
 fn build_id(path: &Path) -> String {
-    let output = Command::new("readelf").arg("-nW").arg(path).output().unwrap();
+    let output = Command::new("readelf")
+        .arg("-nW")
+        .arg(path)
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let (_, rest) = text.split_once("Build ID: ").unwrap();
     rest.split_whitespace().next().unwrap().to_owned()
@@ -194,20 +225,28 @@ fn may_mount() -> bool {
 
 #[test]
 fn a_library_is_not_traced_for_its_name_alone() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     if !may_mount() {
         return skipped("the kernel allows no user namespaces");
     }
     let evil = bench.path().join("evil");
     fs::create_dir(&evil).unwrap();
     for path in [bench.path(), &evil] {
-        chown(path, Some(Uid::from_raw(NOBODY)), Some(Gid::from_raw(NOBODY))).unwrap();
+        chown(
+            path,
+            Some(Uid::from_raw(NOBODY)),
+            Some(Gid::from_raw(NOBODY)),
+        )
+        .unwrap();
     }
     let libc = libc();
     let victim = evil.join("libvictim.so.1");
     File::create(&victim).unwrap();
     // The C library, which every process of the machine has, under the name of another.
-    let script = "mount --bind \"$1\" \"$2\" && exec env LD_PRELOAD=\"$2\" sh -c 'echo ready; read line'";
+    let script =
+        "mount --bind \"$1\" \"$2\" && exec env LD_PRELOAD=\"$2\" sh -c 'echo ready; read line'";
     let mut command = Command::new("unshare");
     command
         .args(["-Urm", "sh", "-c", script, "sh"])

@@ -75,7 +75,9 @@ fn record(bench: &Bench, outputs: &Outputs, options: &[&str], program: &mut Runn
 
 #[test]
 fn an_environment_names_no_file_elsewhere() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let victim = bench.path().join("victim");
     fs::create_dir(&victim).unwrap();
     let mut program = unprivileged(
@@ -100,7 +102,12 @@ fn an_environment_names_no_file_elsewhere() {
         "%env{HIDDEN}%",
         "%env{LONG}%",
     ] {
-        record(&bench, &outputs, &["-o", name, "-f", "ndjson"], &mut program);
+        record(
+            &bench,
+            &outputs,
+            &["-o", name, "-f", "ndjson"],
+            &mut program,
+        );
         assert_eq!(below(&victim), [] as [PathBuf; 0], "{name}");
     }
     program.close_stdin();
@@ -133,7 +140,9 @@ fn an_environment_names_no_file_elsewhere() {
 
 #[test]
 fn files_are_private_and_of_the_user_behind_sudo() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let program = reachable(&bench);
     for (number, umask) in [(0, "0"), (1, "022")] {
         let outputs = bench.outputs(number);
@@ -190,11 +199,20 @@ fn files_are_private_and_of_the_user_behind_sudo() {
         );
         let made = below(outputs.directory());
         assert!(made.len() > 9 && made.contains(&page), "{made:?}");
-        for path in made.iter().map(PathBuf::as_path).chain([outputs.directory()]) {
+        for path in made
+            .iter()
+            .map(PathBuf::as_path)
+            .chain([outputs.directory()])
+        {
             let metadata = fs::symlink_metadata(path).unwrap();
             let expected = if metadata.is_dir() { 0o700 } else { 0o600 };
             let mode = metadata.permissions().mode() & 0o7777;
-            assert_eq!(mode, expected, "{mode:o} with umask {umask}: {}", path.display());
+            assert_eq!(
+                mode,
+                expected,
+                "{mode:o} with umask {umask}: {}",
+                path.display()
+            );
             assert_eq!(
                 (metadata.uid(), metadata.gid()),
                 (NOBODY, NOBODY),
@@ -235,14 +253,20 @@ fn quiet(bench: &Bench, arguments: &[&OsStr]) -> String {
 
 #[test]
 fn nothing_of_a_program_acts_on_a_terminal() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     // The program and its library lie in a directory whose name clears screens and has a second line.
     let place = bench
         .path()
         .join(OsStr::from_bytes(b"e\x1b[2J\x07\xc2\x9b31m\n9.9 forged"));
     fs::create_dir(&place).unwrap();
     for name in ["hostile", "libamdhip64.so.99"] {
-        fs::copy(bench.program(&format!("hostile_text/{name}")), place.join(name)).unwrap();
+        fs::copy(
+            bench.program(&format!("hostile_text/{name}")),
+            place.join(name),
+        )
+        .unwrap();
     }
     let program = place.join("hostile");
     let once: [&OsStr; 3] = ["--".as_ref(), program.as_os_str(), "once".as_ref()];
@@ -265,8 +289,9 @@ fn nothing_of_a_program_acts_on_a_terminal() {
     let exact = lines
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let exact =
-        exact.filter(|line| line.to_string().contains("hipModuleLoad") && line.to_string().contains("pwned"));
+    let exact = exact.filter(|line| {
+        line.to_string().contains("hipModuleLoad") && line.to_string().contains("pwned")
+    });
     assert!(exact.count() == 1, "JSON keeps the text: {lines}");
 
     // Files of text, spreadsheets, and what is made of captures.
@@ -376,7 +401,9 @@ fn idle() -> u64 {
 #[test]
 fn the_idle_task_is_not_recorded() {
     const PATIENCE: Duration = Duration::from_secs(20);
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = Running::start(
         "hostile",
         &mut Command::new(bench.program("hostile_text/hostile")),
@@ -384,7 +411,10 @@ fn the_idle_task_is_not_recorded() {
     program.wait_for_stdout("ready");
     let outputs = bench.outputs(0);
     let mut command = bench.gputrace(&outputs);
-    let mut gputrace = Running::start("gputrace", command.args(["-a", "--sched", "-r", "-f", "csv"]));
+    let mut gputrace = Running::start(
+        "gputrace",
+        command.args(["-a", "--sched", "-r", "-f", "csv"]),
+    );
     gputrace.wait_for_stderr("recording");
     // The idle tasks come and go while the program answers, unless the machine is too busy for that.
     let (before, deadline) = (idle(), Instant::now() + PATIENCE);
@@ -404,8 +434,14 @@ fn the_idle_task_is_not_recorded() {
             threads.push((one.whose.pid, one.whose.tid));
         }
     }
-    assert!(threads.contains(&(program.pid(), program.pid())), "{threads:?}");
-    let idle = threads.iter().filter(|(pid, tid)| *pid == 0 || *tid == 0).count();
+    assert!(
+        threads.contains(&(program.pid(), program.pid())),
+        "{threads:?}"
+    );
+    let idle = threads
+        .iter()
+        .filter(|(pid, tid)| *pid == 0 || *tid == 0)
+        .count();
     assert_eq!(idle, 0, "of {}", threads.len());
     program.close_stdin();
     program.finish();

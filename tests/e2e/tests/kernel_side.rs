@@ -25,7 +25,9 @@ echo "$$ ${up%.*}${up#*.} $waited $turns" > "$1"
 
 #[test]
 fn waits_are_those_that_the_kernel_counts() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.outputs(0);
     let said = bench.path().join("schedstat");
     let mut gputrace = bench.gputrace(&outputs);
@@ -59,7 +61,9 @@ fn waits_are_those_that_the_kernel_counts() {
             Event::Observation(one) => observed.push(*one),
             Event::Ledger(ledger) => {
                 let rows = ledger.by_domain();
-                balance = rows.into_iter().find(|row| row.domain == Domain::Sched.id());
+                balance = rows
+                    .into_iter()
+                    .find(|row| row.domain == Domain::Sched.id());
             }
             _ => {}
         }
@@ -105,7 +109,10 @@ fn waits_are_those_that_the_kernel_counts() {
         *sleepers.entry(one.whose.tid).or_default() += one.duration();
     }
     assert_eq!(
-        sleepers.values().filter(|asleep| **asleep >= 50_000_000).count(),
+        sleepers
+            .values()
+            .filter(|asleep| **asleep >= 50_000_000)
+            .count(),
         4,
         "{sleepers:?}"
     );
@@ -120,7 +127,9 @@ fn waits_are_those_that_the_kernel_counts() {
 
 #[test]
 fn without_a_driver_it_says_so_and_goes_on() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     if fs::exists("/sys/class/kfd").unwrap() {
         return gputrace_e2e::bench::skipped("this machine has the driver");
     }
@@ -141,7 +150,9 @@ fn without_a_driver_it_says_so_and_goes_on() {
 
 #[test]
 fn tracepoints_are_read_by_their_own_layout() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.outputs(0);
     let mut gputrace = bench.gputrace(&outputs);
     // The program executes another one, of which the kernel tells the name; there is no such category as the second.
@@ -190,7 +201,9 @@ fn tracepoints_are_read_by_their_own_layout() {
 
 #[test]
 fn tracepoints_have_a_guard() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.outputs(0);
     let mut gputrace = bench.gputrace(&outputs);
     gputrace.args([

@@ -173,7 +173,9 @@ fn executes_itself() {
 
 #[test]
 fn another_tool_inside_is_told_of_and_nothing_counted_twice() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     // A library of that name, which does nothing.
     let library = bench.path().join("librocprofiler-sdk.so.1");
     let built = Command::new("cc")
@@ -193,16 +195,19 @@ fn another_tool_inside_is_told_of_and_nothing_counted_twice() {
     let trace = outputs.trace();
     trace.assert_sound(&EndReason::TargetsGone);
     compare(&bench.log(), &trace).assert_exact();
-    let told = trace
-        .notices
-        .iter()
-        .filter(|notice| notice.text.contains("librocprofiler-sdk.so.1 of rocprofiler-sdk"));
+    let told = trace.notices.iter().filter(|notice| {
+        notice
+            .text
+            .contains("librocprofiler-sdk.so.1 of rocprofiler-sdk")
+    });
     assert_eq!(told.count(), 1, "{:?}", trace.notices);
 }
 
 #[test]
 fn loads_the_runtime_late() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.outputs(0);
     let mut command = bench.gputrace(&outputs);
     command
@@ -246,7 +251,9 @@ fn functions_that_begin_in_different_ways() {
 #[test]
 fn polled_functions_are_traced_only_if_asked_for() {
     let polled = "hsa_signal_load_relaxed";
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let trace = bench
         .launch(&["--hsa-trace"], &["synthetic/hsa_synthetic", "10"])
         .trace();
@@ -285,12 +292,23 @@ fn domains_can_be_chosen() {
             &[all[0], all[3]],
         ),
     ] {
-        let Some(bench) = Bench::privileged() else { return };
-        let trace = bench.launch(options, &["synthetic/hsa_synthetic", "3"]).trace();
-        compare_if(&bench.log(), &trace, |call| names.contains(&call.name.as_str())).assert_exact();
+        let Some(bench) = Bench::privileged() else {
+            return;
+        };
+        let trace = bench
+            .launch(options, &["synthetic/hsa_synthetic", "3"])
+            .trace();
+        compare_if(&bench.log(), &trace, |call| {
+            names.contains(&call.name.as_str())
+        })
+        .assert_exact();
         for name in all {
             let expected = if names.contains(&name) { 3 } else { 0 };
-            assert_eq!(trace.calls_of(name).count(), expected, "{name} with {options:?}");
+            assert_eq!(
+                trace.calls_of(name).count(),
+                expected,
+                "{name} with {options:?}"
+            );
         }
     }
 }
@@ -303,7 +321,9 @@ fn the_hip_runtime_is_the_default() {
         &["--hip-runtime-trace"],
         &["--hip-trace", "--hip-compiler-trace=False"],
     ] {
-        let Some(bench) = Bench::privileged() else { return };
+        let Some(bench) = Bench::privileged() else {
+            return;
+        };
         let trace = bench.launch(options, &["hip_calls", "single", "3"]).trace();
         trace.assert_lossless();
         compare_if(&bench.log(), &trace, |call| !call.name.starts_with("__hip")).assert_exact();
@@ -317,11 +337,16 @@ fn the_hip_runtime_is_the_default() {
 
 #[test]
 fn functions_can_be_chosen() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let options = ["--include", "^hip(Malloc|Memcpy)", "--exclude", "2D"];
-    let trace = bench.launch(&options, &["hip_calls", "single", "3"]).trace();
-    let chosen =
-        |name: &str| (name.starts_with("hipMalloc") || name.starts_with("hipMemcpy")) && !name.contains("2D");
+    let trace = bench
+        .launch(&options, &["hip_calls", "single", "3"])
+        .trace();
+    let chosen = |name: &str| {
+        (name.starts_with("hipMalloc") || name.starts_with("hipMemcpy")) && !name.contains("2D")
+    };
     compare_if(&bench.log(), &trace, |call| chosen(&call.name)).assert_exact();
     let others: Vec<&str> = trace
         .calls
@@ -334,7 +359,9 @@ fn functions_can_be_chosen() {
 
 #[test]
 fn functions_are_chosen_by_the_names_in_their_headers() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     // The library exports it under a C++ name.
     let name = "hipExtModuleLaunchKernel";
     let trace = bench
@@ -349,14 +376,17 @@ fn functions_are_chosen_by_the_names_in_their_headers() {
 
 #[test]
 fn exit_status_is_passed_on() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     for (command, expected) in [
         (&["sh", "-c", "exit 7"][..], 7),
         (&["sh", "-c", "kill -TERM $$"], 128 + 15),
         (&["true"], 0),
     ] {
         let outputs = bench.outputs(0);
-        let mut gputrace = Running::start("gputrace", bench.gputrace(&outputs).arg("--").args(command));
+        let mut gputrace =
+            Running::start("gputrace", bench.gputrace(&outputs).arg("--").args(command));
         assert_eq!(
             gputrace.wait().code(),
             Some(expected),
@@ -367,7 +397,9 @@ fn exit_status_is_passed_on() {
     }
     let mut gputrace = Running::start(
         "gputrace",
-        bench.gputrace(&bench.outputs(1)).args(["--", "/no/such/program"]),
+        bench
+            .gputrace(&bench.outputs(1))
+            .args(["--", "/no/such/program"]),
     );
     let (_, said) = gputrace.fail();
     assert!(said.contains("/no/such/program"), "{said}");
@@ -376,7 +408,9 @@ fn exit_status_is_passed_on() {
 #[test]
 fn under_sudo_the_program_and_the_files_are_the_callers() {
     const NOBODY: u32 = 65534;
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.outputs(0);
     // The user may not be let into the directory of this checkout.
     let _library = bench.copy_synthetic();

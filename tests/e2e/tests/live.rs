@@ -7,7 +7,9 @@ use serde_json::Value;
 
 #[test]
 fn lines_hold_every_call() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut command = bench.gputrace_bare();
     command
         .args(["-f", "ndjson", "-o", "-", "-S", "--"])
@@ -16,14 +18,23 @@ fn lines_hold_every_call() {
     let output = command.output().expect("gputrace");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("none lost") && !said.contains("capture:"), "{said}");
+    assert!(
+        said.contains("none lost") && !said.contains("capture:"),
+        "{said}"
+    );
     let text = String::from_utf8(output.stdout).expect("text");
     let lines: Vec<Value> = text
         .lines()
         .map(|line| serde_json::from_str(line).expect("a JSON line"))
         .collect();
-    let types: Vec<&str> = lines.iter().filter_map(|line| line["type"].as_str()).collect();
-    assert_eq!((types.first(), types.last()), (Some(&"recording"), Some(&"end")));
+    let types: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["type"].as_str())
+        .collect();
+    assert_eq!(
+        (types.first(), types.last()),
+        (Some(&"recording"), Some(&"end"))
+    );
     let mut shown: BTreeMap<(u64, String), usize> = BTreeMap::new();
     for line in lines.iter().filter(|line| line["type"] == "call") {
         let name = line["function"].as_str().unwrap_or_default().to_owned();
@@ -34,7 +45,9 @@ fn lines_hold_every_call() {
     let mut logged: BTreeMap<(u64, String), usize> = BTreeMap::new();
     for ((_, tid), calls) in &bench.log().threads {
         for call in calls {
-            *logged.entry(((*tid).into(), call.name.clone())).or_default() += 1;
+            *logged
+                .entry(((*tid).into(), call.name.clone()))
+                .or_default() += 1;
         }
     }
     assert!(logged.values().sum::<usize>() > 1000, "{logged:?}");
@@ -47,13 +60,17 @@ fn lines_hold_every_call() {
         );
     }
     // No file is left.
-    let left: Vec<_> = std::fs::read_dir(bench.path()).expect("the directory").collect();
+    let left: Vec<_> = std::fs::read_dir(bench.path())
+        .expect("the directory")
+        .collect();
     assert_eq!(left.len(), 1, "only the call logs: {left:?}");
 }
 
 #[test]
 fn lines_come_while_the_program_runs_and_a_closed_pipe_ends_the_recording() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["hip_calls", "loop", "200"]);
     let gputrace = bench.gputrace_bare();
     let line = format!(
@@ -68,7 +85,10 @@ fn lines_come_while_the_program_runs_and_a_closed_pipe_ends_the_recording() {
     assert!(status.success(), "{}", pipe.describe());
     let text = pipe.stdout();
     assert_eq!(text.lines().count(), 20, "{text}");
-    assert!(text.contains("hipMalloc(") && text.contains(" us>"), "{text}");
+    assert!(
+        text.contains("hipMalloc(") && text.contains(" us>"),
+        "{text}"
+    );
     assert!(pipe.stderr().contains("none lost"), "{}", pipe.stderr());
     assert!(program.is_running());
     program.close_stdin();
@@ -81,9 +101,20 @@ fn what_cannot_be_shown_is_said() {
     for (options, part) in [
         (&["-o", "-"][..], "-f text or -f ndjson"),
         (&["-o", "-", "-f", "text,csv"], "-f text or -f ndjson"),
-        (&["-o", "-", "-f", "text", "--output-config"], "makes no files"),
         (
-            &["-o", "-", "-f", "text", "-S", "--summary-output-file", "stdout"],
+            &["-o", "-", "-f", "text", "--output-config"],
+            "makes no files",
+        ),
+        (
+            &[
+                "-o",
+                "-",
+                "-f",
+                "text",
+                "-S",
+                "--summary-output-file",
+                "stdout",
+            ],
             "summary go to stderr",
         ),
     ] {

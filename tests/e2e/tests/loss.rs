@@ -39,7 +39,11 @@ fn count(trace: &Trace, how: CallEnd) -> usize {
 /// Launches the synthetic program and checks the trace's soundness; nothing in it may contradict the log.
 fn launched(options: &[&str], arguments: &[&str]) -> Option<(Trace, Comparison)> {
     let bench = Bench::privileged()?;
-    let workload: Vec<&str> = ["synthetic/synthetic"].iter().chain(arguments).copied().collect();
+    let workload: Vec<&str> = ["synthetic/synthetic"]
+        .iter()
+        .chain(arguments)
+        .copied()
+        .collect();
     let trace = bench.launch(options, &workload).trace();
     trace.assert_sound(&EndReason::TargetsGone);
     let comparison = compare(&bench.log(), &trace);
@@ -50,7 +54,9 @@ fn launched(options: &[&str], arguments: &[&str]) -> Option<(Trace, Comparison)>
 #[test]
 fn ring_full() {
     const THREADS: usize = 200;
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.outputs(0);
     let _ = bench.launch_with_full_rings(&outputs, THREADS);
     let trace = outputs.trace();
@@ -128,7 +134,9 @@ fn program_executes_another_inside_a_call() {
 
 #[test]
 fn program_is_killed_inside_calls() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.outputs(0);
     let mut command = bench.gputrace(&outputs);
     command
@@ -140,9 +148,16 @@ fn program_is_killed_inside_calls() {
     gputrace.send("go");
     gputrace.wait_for_stdout("inside");
     let log = bench.log();
-    let pid = i32::try_from(log.processes()[0]).ok().and_then(Pid::from_raw);
+    let pid = i32::try_from(log.processes()[0])
+        .ok()
+        .and_then(Pid::from_raw);
     assert!(pid.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok()));
-    assert_eq!(gputrace.wait().code(), Some(128 + 9), "{}", gputrace.describe());
+    assert_eq!(
+        gputrace.wait().code(),
+        Some(128 + 9),
+        "{}",
+        gputrace.describe()
+    );
     let trace = outputs.trace();
     trace.assert_sound(&EndReason::TargetsGone);
     compare(&log, &trace).assert_exact();
@@ -152,7 +167,9 @@ fn program_is_killed_inside_calls() {
 
 #[test]
 fn recording_stops_inside_calls() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["synthetic/synthetic", "block", "3"]);
     let outputs = bench.outputs(0);
     let mut gputrace = bench.attach(&outputs, &[], &[program.pid()]);

@@ -23,7 +23,9 @@ struct Line {
 
 fn account(directory: &Path) -> Vec<Line> {
     let bytes = fs::read(directory.join("markers.txt")).expect("the program's account");
-    let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let lines = bytes
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty());
     lines
         .map(|line| {
             let mut fields = line.splitn(5, |byte| *byte == b' ');
@@ -43,7 +45,9 @@ fn account(directory: &Path) -> Vec<Line> {
 /// The text as gputrace is to show it.
 fn shown(text: &[u8]) -> String {
     match text.get(..LONG_BYTES - 1) {
-        Some(beginning) if text.len() >= LONG_BYTES => format!("{}…", String::from_utf8_lossy(beginning)),
+        Some(beginning) if text.len() >= LONG_BYTES => {
+            format!("{}…", String::from_utf8_lossy(beginning))
+        }
         _ => String::from_utf8_lossy(text).into_owned(),
     }
 }
@@ -52,10 +56,9 @@ fn shown(text: &[u8]) -> String {
 fn take(left: &mut BTreeMap<(u32, String), Vec<Call>>, line: &Line, text: &str) -> Call {
     let of_text = left.entry((line.tid, text.to_owned())).or_default();
     let fits = |call: &Call| line.begin <= call.begin && call.end <= line.end;
-    let found = of_text
-        .iter()
-        .position(fits)
-        .unwrap_or_else(|| panic!("{line:?} is not in the trace; of this text there are {of_text:?}"));
+    let found = of_text.iter().position(fits).unwrap_or_else(|| {
+        panic!("{line:?} is not in the trace; of this text there are {of_text:?}")
+    });
     of_text.swap_remove(found)
 }
 
@@ -63,14 +66,19 @@ fn by_text(trace: &Trace, domain: Domain) -> BTreeMap<(u32, String), Vec<Call>> 
     let mut calls: BTreeMap<(u32, String), Vec<Call>> = BTreeMap::new();
     for call in trace.calls.iter().filter(|call| call.domain == domain.id()) {
         let name = trace.function(call).function.name.clone();
-        calls.entry((call.tid, name)).or_default().push(call.clone());
+        calls
+            .entry((call.tid, name))
+            .or_default()
+            .push(call.clone());
     }
     calls
 }
 
 #[test]
 fn markers_ranges_and_ids_are_the_programs() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.launch(
         &["--hip-trace", "--marker-trace", "--rccl-trace", "-f", "csv"],
         &["markers/markers"],
@@ -121,7 +129,12 @@ fn markers_ranges_and_ids_are_the_programs() {
     }
     markers.retain(|_, left| !left.is_empty());
     assert!(markers.is_empty(), "nobody made these: {markers:?}");
-    let said = |text: &str| trace.notices.iter().any(|notice| notice.text.contains(text));
+    let said = |text: &str| {
+        trace
+            .notices
+            .iter()
+            .any(|notice| notice.text.contains(text))
+    };
     assert!(said("2 ends of ranges"), "{:?}", trace.notices);
     assert!(said("1 ranges were still open"), "{:?}", trace.notices);
 
@@ -135,7 +148,8 @@ fn markers_ranges_and_ids_are_the_programs() {
     assert_eq!(shown, ["comm=0x1000", "count=8"]);
 
     // rocprofv3's file: a row for each marker and each range.
-    let csv = fs::read_to_string(outputs.file("_marker_api_trace.csv")).expect("the markers' table");
+    let csv =
+        fs::read_to_string(outputs.file("_marker_api_trace.csv")).expect("the markers' table");
     assert_eq!(
         csv.lines().next(),
         Some(
@@ -167,7 +181,9 @@ fn selected(outputs: &Outputs) -> Vec<String> {
 
 #[test]
 fn only_what_the_program_selects() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.launch(
         &["--hip-trace", "--marker-trace", "-f", "csv"],
         &["markers/markers"],
@@ -185,7 +201,9 @@ fn only_what_the_program_selects() {
 
 #[test]
 fn every_switch_is_honoured_and_both_profilers_ids() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.launch(
         &["--hip-trace", "--marker-trace", "-f", "csv"],
         &["markers/controls"],
@@ -223,7 +241,9 @@ fn every_switch_is_honoured_and_both_profilers_ids() {
 
 #[test]
 fn regions_have_what_the_program_annotates_them_with() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.launch(
         &[
             "--marker-trace",
@@ -262,7 +282,10 @@ fn regions_have_what_the_program_annotates_them_with() {
     let many = arguments("many");
     // The first of them has no name.
     assert_eq!(many.len(), 16);
-    assert!(many[..15].iter().all(|shown| shown == "count=7"), "{many:?}");
+    assert!(
+        many[..15].iter().all(|shown| shown == "count=7"),
+        "{many:?}"
+    );
     assert_eq!(many[15], "annotations=more than 16…");
     assert_eq!(arguments("lost"), ["annotation=(not readable)"]);
     let said: Vec<&str> = trace
@@ -297,7 +320,9 @@ fn regions_have_what_the_program_annotates_them_with() {
 
 #[test]
 fn memory_for_a_result_that_is_gone_is_no_result() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.launch(&["--rccl-trace", "-f", "csv"], &["markers/controls"]);
     let trace = outputs.trace();
     trace.assert_lossless();
@@ -328,7 +353,9 @@ fn kokkos(bench: &Bench, program: &str) -> Outputs {
 
 #[test]
 fn kokkos_kernels_regions_copies_and_sections_are_the_programs() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = kokkos(&bench, "kokkos/told");
     outputs.assert_formats_agree();
     let trace = outputs.trace();
@@ -345,20 +372,30 @@ fn kokkos_kernels_regions_copies_and_sections_are_the_programs() {
     assert_eq!(rest, ["kokkosp_allocate_data", "kokkosp_deallocate_data"]);
 
     // Arguments behind a struct that is passed on the stack.
-    let allocated = trace.calls_of("kokkosp_allocate_data").next().expect("a view");
+    let allocated = trace
+        .calls_of("kokkosp_allocate_data")
+        .next()
+        .expect("a view");
     let arguments = trace.arguments(allocated);
-    assert!(arguments.contains(&"label=a view".to_owned()), "{arguments:?}");
+    assert!(
+        arguments.contains(&"label=a view".to_owned()),
+        "{arguments:?}"
+    );
     assert!(arguments.contains(&"size=16".to_owned()), "{arguments:?}");
-    let csv = fs::read_to_string(outputs.file("_marker_api_trace.csv")).expect("the markers' table");
+    let csv =
+        fs::read_to_string(outputs.file("_marker_api_trace.csv")).expect("the markers' table");
     assert!(csv.contains(r#""MARKER_CORE_API","Kokkos::deep_copy to <- from","#));
 }
 
 #[test]
 fn kokkos_itself_is_understood() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     if !bench.program("kokkos/real").exists() {
         let missing = "Kokkos is not installed; apt-get install libtrilinos-kokkos-dev";
-        let promised = std::env::var_os("GPUTRACE_REQUIRE_KOKKOS").is_some_and(|value| value == "1");
+        let promised =
+            std::env::var_os("GPUTRACE_REQUIRE_KOKKOS").is_some_and(|value| value == "1");
         assert!(!promised, "GPUTRACE_REQUIRE_KOKKOS=1, but {missing}");
         return skipped(missing);
     }
@@ -384,14 +421,17 @@ fn kokkos_itself_is_understood() {
     }
     let whole = trace.calls.iter().find(|call| trace.name(call) == "whole");
     let whole = whole.expect("the region");
-    let within =
-        |call: &&Call| trace.name(call) == "fill" && whole.begin <= call.begin && call.end <= whole.end;
+    let within = |call: &&Call| {
+        trace.name(call) == "fill" && whole.begin <= call.begin && call.end <= whole.end
+    };
     assert_eq!(trace.calls.iter().filter(within).count(), 5);
 }
 
 #[test]
 fn decoders_are_traced_by_their_names() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.launch(
         &["--rocdecode-trace", "--rocjpeg-trace", "-f", "csv"],
         &["markers/markers"],
@@ -417,11 +457,17 @@ fn decoders_are_traced_by_their_names() {
             ("rocJpegStreamDestroy", jpeg, 0),
         ]
     );
-    let arguments: Vec<_> = trace.calls.iter().map(|call| trace.arguments(call)).collect();
+    let arguments: Vec<_> = trace
+        .calls
+        .iter()
+        .map(|call| trace.arguments(call))
+        .collect();
     // Pointers into the program's stack are left out.
     let shown = |place: usize| -> Vec<&str> {
         let shown = arguments[place].iter().map(String::as_str);
-        shown.filter(|argument| !argument.contains("=0x7f")).collect()
+        shown
+            .filter(|argument| !argument.contains("=0x7f"))
+            .collect()
     };
     assert_eq!(shown(0), ["decode_caps=0x0"]);
     // What was asked and what was answered.
@@ -452,7 +498,10 @@ fn decoders_are_traced_by_their_names() {
         ]
     );
     // What cannot be read is told apart.
-    assert_eq!(shown(3), ["decoder_handle=0x1234", "pic_params=(at 0x5678)"]);
+    assert_eq!(
+        shown(3),
+        ["decoder_handle=0x1234", "pic_params=(at 0x5678)"]
+    );
     // What it has stored there.
     assert_eq!(shown(4), ["jpeg_stream_handle=0x2000"]);
     assert_eq!(
@@ -474,6 +523,9 @@ fn decoders_are_traced_by_their_names() {
             .iter()
             .filter(|call| file.contains("decode") == (call.domain == video))
             .count();
-        assert!(csv.contains(name) && csv.lines().count() == 1 + rows, "{csv}");
+        assert!(
+            csv.contains(name) && csv.lines().count() == 1 + rows,
+            "{csv}"
+        );
     }
 }

@@ -71,7 +71,9 @@ fn stop(gputrace: &mut Running, outputs: &Outputs, log: &CallLog) -> Trace {
     interrupt(gputrace);
     let mut trace = outputs.trace();
     trace.assert_sound(&EndReason::Interrupted);
-    trace.calls.retain(|call| log.processes().contains(&call.pid));
+    trace
+        .calls
+        .retain(|call| log.processes().contains(&call.pid));
     trace
 }
 
@@ -90,14 +92,19 @@ fn call(programs: &mut [Running]) {
 /// Containers that share a library, one of which has a copy of its own, on which the kernel puts other probes: each call is
 /// recorded once. With a build id and without.
 fn in_containers(with_build_id: bool) {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let library = bench.copy_synthetic();
     if !with_build_id {
         let mut strip = Command::new("objcopy");
         strip
             .args(["--remove-section", ".note.gnu.build-id"])
             .arg(&library);
-        assert!(strip.status().is_ok_and(|status| status.success()), "objcopy");
+        assert!(
+            strip.status().is_ok_and(|status| status.success()),
+            "objcopy"
+        );
     }
     let containers = Containers::new(&bench, &library);
     let mut programs: Vec<Running> = (0..3)
@@ -133,7 +140,9 @@ fn a_library_of_many_mounts_without_build_id_is_probed_once() {
 
 #[test]
 fn probes_go_with_the_last_user() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let library = bench.copy_synthetic();
     let mut first = bench.start(&["synthetic/synthetic", "block", "1"]);
     let outputs = bench.outputs(0);
@@ -161,7 +170,9 @@ fn probes_go_with_the_last_user() {
 /// A library that is mapped under a dynamic linker of which nobody knows: in a container with a copy of its own.
 #[test]
 fn a_new_container_is_noticed() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let library = bench.copy_synthetic();
     let outputs = bench.outputs(0);
     let mut gputrace = record(&bench, &outputs);
@@ -180,11 +191,14 @@ fn a_new_container_is_noticed() {
 fn a_storm_of_strangers_is_passed_over() {
     /// Programs that are executed.
     const EXECS: u64 = 2000;
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.outputs(0);
     let mut gputrace = record(&bench, &outputs);
-    let script =
-        format!("i=0; while [ $i -lt {EXECS} ]; do /bin/true; i=$((i+1)); done; echo done; exec sleep 1000");
+    let script = format!(
+        "i=0; while [ $i -lt {EXECS} ]; do /bin/true; i=$((i+1)); done; echo done; exec sleep 1000"
+    );
     let mut command = Command::new("sh");
     command.args(["-c", &script]);
     let mut storm = Running::start("storm", &mut command);
@@ -202,5 +216,8 @@ fn a_storm_of_strangers_is_passed_over() {
     trace.assert_sound(&EndReason::Interrupted);
     // Each of these programs made three events: fork, exec, end. Other tests' programs may have made some.
     let events = trace.final_ledger().task_events;
-    assert!(events < EXECS / 4, "{events} events of processes of no interest");
+    assert!(
+        events < EXECS / 4,
+        "{events} events of processes of no interest"
+    );
 }

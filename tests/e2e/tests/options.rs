@@ -42,7 +42,9 @@ fn files(directory: &Path) -> Vec<String> {
 
 #[test]
 fn a_recording_is_replaced_only_with_force() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let capture = bench.path().join("out/run.gtcap");
     let options = ["-d", "out", "-o", "run", "-f", "csv"];
     assert_eq!(run(&bench, &options).0, 0);
@@ -65,7 +67,9 @@ fn a_recording_is_replaced_only_with_force() {
 
 #[test]
 fn names_have_placeholders() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut command = bench.gputrace_bare();
     command
         .env("PLACE", "a/b")
@@ -86,12 +90,17 @@ fn names_have_placeholders() {
     let names = files(&bench.path().join("out/a_b/hip_calls"));
     let capture = names.iter().find(|name| name.ends_with(".gtcap"));
     let pid = capture.and_then(|name| name.strip_prefix("run.3.")?.strip_suffix(".gtcap"));
-    assert!(pid.is_some_and(|pid| pid.parse::<u32>().is_ok()), "{names:?}");
+    assert!(
+        pid.is_some_and(|pid| pid.parse::<u32>().is_ok()),
+        "{names:?}"
+    );
 }
 
 #[test]
 fn small_recordings_make_no_files() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let options = [
         "-d",
         "out",
@@ -112,7 +121,10 @@ fn small_recordings_make_no_files() {
 fn what_rocprofv3_could_do_is_answered() {
     let bench = Bench::new();
     for (options, part) in [
-        (&["--pmc", "SQ_WAVES", "GRBM_COUNT"][..], "--pmc is not available"),
+        (
+            &["--pmc", "SQ_WAVES", "GRBM_COUNT"][..],
+            "--pmc is not available",
+        ),
         (&["--att"], "--advanced-thread-trace is not available"),
         (
             &["--pc-sampling-unit", "cycles"],
@@ -133,7 +145,9 @@ fn write(bench: &Bench, name: &str, text: &str) {
 
 #[test]
 fn jobs_of_a_file_are_passes() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let yaml = "\
 jobs:
   - hip_trace: true
@@ -150,7 +164,8 @@ jobs:
     for name in ["run.gtcap", "run_hip_api_trace.csv", "run_config.json"] {
         assert!(first.iter().any(|file| file == name), "{name}: {first:?}");
     }
-    let config = fs::read(bench.path().join("out/pass_1/run_config.json")).expect("the configuration");
+    let config =
+        fs::read(bench.path().join("out/pass_1/run_config.json")).expect("the configuration");
     let config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
     let metadata = &config["rocprofiler-sdk-tool"][0]["metadata"];
     assert_eq!(metadata["config"]["hip_runtime_api_trace"], true);
@@ -159,13 +174,18 @@ jobs:
     assert_eq!(metadata["config"]["output_path"], "out/pass_1");
     assert_eq!(metadata["config"]["gputrace"]["output_format"][0], "csv");
     assert!(metadata["init_time"].as_u64() < metadata["fini_time"].as_u64());
-    assert_eq!(metadata["command"].as_array().map(Vec::len), Some(SHORT.len()));
+    assert_eq!(
+        metadata["command"].as_array().map(Vec::len),
+        Some(SHORT.len())
+    );
     let second = files(&bench.path().join("out/pass_2"));
-    assert_eq!(second, ["run.gtcap", "run_results.json", "run_results.ndjson"]);
+    assert_eq!(
+        second,
+        ["run.gtcap", "run_results.json", "run_results.ndjson"]
+    );
 
     // A single job is no pass.
-    let json =
-        "{\"jobs\": [{\"hip_trace\": true, \"output_directory\": \"single\", \"output_format\": [\"csv\"]}]}";
+    let json = "{\"jobs\": [{\"hip_trace\": true, \"output_directory\": \"single\", \"output_format\": [\"csv\"]}]}";
     write(&bench, "input.json", json);
     let (status, text) = run(&bench, &["-i", "input.json", "-o", "run"]);
     assert_eq!(status, 0, "{text}");
@@ -189,7 +209,10 @@ fn files_of_options_are_checked_before_anything_runs() {
         (
             "jobs:\n  - output_file: a\n",
             &["-o", "b"],
-            &["input.yaml:2: output_file", "command line says otherwise: b"],
+            &[
+                "input.yaml:2: output_file",
+                "command line says otherwise: b",
+            ],
         ),
         (
             "jobs:\n  - duration: 1s\n    attach_duration_msec: 5\n",
@@ -210,7 +233,11 @@ fn files_of_options_are_checked_before_anything_runs() {
         }
         assert_eq!(files(bench.path()), ["calls", "input.yaml"]);
     }
-    write(&bench, "two.yaml", "jobs:\n  - stats: true\n  - stats: false\n");
+    write(
+        &bench,
+        "two.yaml",
+        "jobs:\n  - stats: true\n  - stats: false\n",
+    );
     let output = bench
         .gputrace_bare()
         .args(["-i", "two.yaml"])

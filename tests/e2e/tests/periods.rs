@@ -9,7 +9,10 @@ use gputrace_e2e::{Bench, Running, Trace, bench::figure, compare::compare_if};
 /// The periods, as the recording's remarks tell them.
 fn periods(trace: &Trace) -> Vec<RangeInclusive<u64>> {
     let times = |part: &str| -> Vec<u64> {
-        let told = trace.notices.iter().filter(|notice| notice.text.contains(part));
+        let told = trace
+            .notices
+            .iter()
+            .filter(|notice| notice.text.contains(part));
         told.map(|notice| notice.time).collect()
     };
     let end = trace.end.as_ref().map_or(u64::MAX, |end| end.time);
@@ -28,7 +31,9 @@ fn attach(bench: &Bench, program: &Running, periods: &[&str]) -> Running {
 
 #[test]
 fn calls_are_recorded_in_periods_only() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["hip_calls", "loop", "500"]);
     let mut gputrace = attach(&bench, &program, &["0.1:0.4:3", "0.001:0.3:1"]);
     let status = gputrace.wait();
@@ -50,7 +55,12 @@ fn calls_are_recorded_in_periods_only() {
     // Setting the programs' state takes its time, more on a busy machine. But between the first call
     // that is recorded in a period and the last one, none is missing.
     let recorded = periods.iter().map(|period| {
-        let calls = || trace.calls.iter().filter(|call| period.contains(&call.begin));
+        let calls = || {
+            trace
+                .calls
+                .iter()
+                .filter(|call| period.contains(&call.begin))
+        };
         let begin = calls().map(|call| call.begin).min();
         let begin = begin.unwrap_or_else(|| panic!("no call is in {period:?}"));
         figure("periods.late", (begin - period.start()) as f64 / 1e6, "ms");
@@ -135,7 +145,11 @@ fn a_call_begins_before_a_period(seconds: u32) -> bool {
     let trace = bench.outputs(0).trace();
     trace.assert_sound(&EndReason::TargetsGone);
     let period = periods(&trace).first().cloned().expect("a period");
-    if bench.log().calls().any(|call| call.begin >= *period.start()) {
+    if bench
+        .log()
+        .calls()
+        .any(|call| call.begin >= *period.start())
+    {
         return false;
     }
     assert!(trace.calls.is_empty(), "{:?}", trace.calls);

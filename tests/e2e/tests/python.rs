@@ -33,7 +33,9 @@ fn python() -> Option<PathBuf> {
             Some(String::from_utf8_lossy(&output.stdout).trim_end().into())
         }
         _ => {
-            skipped("python3 with ctypes is missing; on Debian and Ubuntu: sudo apt-get install python3");
+            skipped(
+                "python3 with ctypes is missing; on Debian and Ubuntu: sudo apt-get install python3",
+            );
             None
         }
     }
@@ -41,7 +43,9 @@ fn python() -> Option<PathBuf> {
 
 /// HIP under the name that auditwheel would give it, in the directory beside a package.
 fn wheel(bench: &Bench, place: impl FnOnce(&Path, &Path) -> std::io::Result<()>) -> PathBuf {
-    let libraries = bench.path().join("venv/lib/python3.11/site-packages/foo_libs");
+    let libraries = bench
+        .path()
+        .join("venv/lib/python3.11/site-packages/foo_libs");
     fs::create_dir_all(&libraries).expect("a directory of libraries");
     let library = libraries.join("libamdhip64-1a2b3c.so.5");
     place(Path::new(DEBIAN), &library).expect("HIP in the package");
@@ -49,7 +53,9 @@ fn wheel(bench: &Bench, place: impl FnOnce(&Path, &Path) -> std::io::Result<()>)
 }
 
 /// Runs the program with this library; `None` if the test is to be skipped.
-fn traced(place: impl FnOnce(&Path, &Path) -> std::io::Result<()>) -> Option<(CallLog, Trace, PathBuf)> {
+fn traced(
+    place: impl FnOnce(&Path, &Path) -> std::io::Result<()>,
+) -> Option<(CallLog, Trace, PathBuf)> {
     let bench = Bench::privileged()?;
     let python = python()?;
     if !Path::new(DEBIAN).exists() {

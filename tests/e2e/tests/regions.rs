@@ -85,7 +85,9 @@ fn of_a_runner(runners: u64) -> BTreeMap<String, u64> {
 
 #[test]
 fn regions_are_rows_around_what_is_called_in_them() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let (outputs, _) = launched(&bench, &[]);
     outputs.trace().assert_lossless();
     outputs.assert_formats_agree();
@@ -95,7 +97,9 @@ fn regions_are_rows_around_what_is_called_in_them() {
 
     let threads = rank["threads"].as_array().unwrap();
     assert_eq!(threads.len() as u64, THREADS + 2);
-    let runners = threads.iter().filter(|thread| paths(thread) == of_a_runner(1));
+    let runners = threads
+        .iter()
+        .filter(|thread| paths(thread) == of_a_runner(1));
     assert_eq!(runners.count() as u64, THREADS, "{text}");
 
     let mut expected = of_a_runner(THREADS + 1);
@@ -113,13 +117,17 @@ fn regions_are_rows_around_what_is_called_in_them() {
         expected.insert(path.to_owned(), count);
     }
     assert_eq!(paths(rank), expected);
-    let remarks = document["timemory"]["wall_clock"]["remarks"].as_array().unwrap();
+    let remarks = document["timemory"]["wall_clock"]["remarks"]
+        .as_array()
+        .unwrap();
     assert_eq!(remarks, &Vec::<Value>::new());
 }
 
 #[test]
 fn regions_outlive_traced_constructors() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.outputs(0);
     let mut command = bench.gputrace(&outputs);
     command
@@ -139,7 +147,12 @@ fn regions_outlive_traced_constructors() {
         .unwrap();
     let depths: Vec<(&str, u64)> = rows
         .iter()
-        .map(|row| (row["label"].as_str().unwrap(), row["depth"].as_u64().unwrap()))
+        .map(|row| {
+            (
+                row["label"].as_str().unwrap(),
+                row["depth"].as_u64().unwrap(),
+            )
+        })
         .skip_while(|(label, _)| *label != "scoped()")
         .take(4)
         .collect();
@@ -156,7 +169,9 @@ fn regions_outlive_traced_constructors() {
 
 #[test]
 fn threads_switch_name_and_identify() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let (outputs, gputrace) = launched(&bench, &["-f", "rocpd,pftrace"]);
     let text = gputrace.stdout();
     let other: u32 = text
@@ -196,13 +211,18 @@ fn threads_switch_name_and_identify() {
         ("rocprofsys_user_start_thread_trace", THREADS + 1),
         ("rocprofsys_user_stop_thread_trace", THREADS + 1),
     ];
-    let expected: BTreeMap<String, u64> = expected.map(|(name, count)| (name.to_owned(), count)).into();
+    let expected: BTreeMap<String, u64> = expected
+        .map(|(name, count)| (name.to_owned(), count))
+        .into();
     assert_eq!(shown, expected);
 
     // The main thread's name in the database and in Perfetto's trace.
     for file in ["_results.db", "_results.pftrace"] {
         let bytes = fs::read(outputs.file(file)).unwrap();
-        assert!(String::from_utf8_lossy(&bytes).contains("conductor"), "{file}");
+        assert!(
+            String::from_utf8_lossy(&bytes).contains("conductor"),
+            "{file}"
+        );
     }
     let mut query = bench.gputrace_bare();
     query.args([

@@ -32,7 +32,9 @@ fn launch_loop(bench: &Bench, rate: &str) -> Running {
         .args(["loop", rate]);
     let gputrace = Running::start("gputrace", &mut command);
     gputrace.wait_for_stdout("ready");
-    eventually("calls", PATIENCE, || CallLog::count(&bench.logs(), None) > 100);
+    eventually("calls", PATIENCE, || {
+        CallLog::count(&bench.logs(), None) > 100
+    });
     gputrace
 }
 
@@ -47,7 +49,9 @@ fn time_per_call(program: &mut Running) -> f64 {
 /// Attaches to a program that measures the time of a probed function, ends gputrace by a signal,
 /// and asserts that the program's code is as it was before. The times are figures.
 fn leaves_nothing(name: &str, options: &[&str], signal: Signal) {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let library = bench.copy_synthetic();
     let mut program = bench.start(&["synthetic/synthetic", "timing", "5000"]);
     let pid = program.pid();
@@ -104,7 +108,9 @@ fn nothing_is_left_after_a_kill_with_the_perf_backend() {
 
 #[test]
 fn slow_removal_keeps_nobody_waiting() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let library = bench.copy_synthetic();
     let mut program = bench.start(&["synthetic/synthetic", "timing", "5000"]);
     // The kernel takes a grace period to remove each probe.
@@ -127,7 +133,9 @@ fn ctrl_c_in_the_terminal() {
     // The terminal sends it to the program as well, which dies of it: sometimes before gputrace hears of it,
     // sometimes after.
     for _ in 0..10 {
-        let Some(bench) = Bench::privileged() else { return };
+        let Some(bench) = Bench::privileged() else {
+            return;
+        };
         let mut gputrace = launch_loop(&bench, "500");
         gputrace.signal_group(Signal::INT);
         gputrace.wait();
@@ -135,7 +143,10 @@ fn ctrl_c_in_the_terminal() {
         let trace = outputs.trace();
         let reason = trace.end.as_ref().map(|end| end.reason.clone());
         assert!(
-            matches!(reason, Some(EndReason::Interrupted | EndReason::TargetsGone)),
+            matches!(
+                reason,
+                Some(EndReason::Interrupted | EndReason::TargetsGone)
+            ),
             "{reason:?}"
         );
         trace.assert_sound(&reason.unwrap_or_default());
@@ -154,7 +165,9 @@ fn ctrl_c_in_the_terminal() {
 
 #[test]
 fn sigterm() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["hip_calls", "loop", "500"]);
     let mut gputrace = bench.attach(&bench.outputs(0), &["-f", "csv,pftrace"], &[program.pid()]);
     bench.wait_for_calls(&[program.pid()], 100);
@@ -170,7 +183,9 @@ fn sigterm() {
 
 #[test]
 fn a_launched_program_outlives_sigterm_to_gputrace() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut gputrace = launch_loop(&bench, "500");
     let pid = bench.log().processes()[0];
     gputrace.signal(Signal::TERM);
@@ -193,7 +208,9 @@ fn a_launched_program_outlives_sigterm_to_gputrace() {
 
 #[test]
 fn second_ctrl_c_gives_up_at_once() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["hip_calls", "loop", "0"]);
     let mut gputrace = bench.attach(&bench.outputs(0), &["-f", "csv,pftrace"], &[program.pid()]);
     bench.wait_for_calls(&[program.pid()], 5000);
@@ -223,7 +240,9 @@ fn export(bench: &Bench, capture: &Path, number: u32) -> (Option<i32>, String) {
 
 #[test]
 fn a_killed_recording_can_be_exported() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["hip_calls", "loop", "1000"]);
     let mut gputrace = bench.attach(&bench.outputs(0), &["-f", "csv,pftrace"], &[program.pid()]);
     let begin = now();
@@ -262,7 +281,9 @@ fn a_killed_recording_can_be_exported() {
 
 #[test]
 fn a_launched_program_outlives_a_killed_gputrace() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut gputrace = launch_loop(&bench, "500");
     gputrace.signal(Signal::KILL);
     gputrace.wait();
@@ -274,7 +295,9 @@ fn a_launched_program_outlives_a_killed_gputrace() {
 fn a_launched_program_outlives_a_gputrace_killed_at_its_start() {
     // The process of the program is there, and waits until the probes are on.
     for _ in 0..10 {
-        let Some(bench) = Bench::privileged() else { return };
+        let Some(bench) = Bench::privileged() else {
+            return;
+        };
         let mut command = bench.gputrace(&bench.outputs(0));
         command
             .arg("--")

@@ -7,7 +7,9 @@ use gputrace_e2e::Bench;
 
 #[test]
 fn hipfile_and_rocshmem_are_traced_by_their_names() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let outputs = bench.launch(
         &["--rocshmem-trace", "--hipfile-trace", "-f", "csv"],
         &["storage/storage"],
@@ -17,7 +19,10 @@ fn hipfile_and_rocshmem_are_traced_by_their_names() {
     trace.assert_lossless();
     let calls = trace.returned();
     let (file, shmem) = (Domain::HipFile.id(), Domain::RocShmem.id());
-    let names: Vec<_> = calls.iter().map(|(name, domain, _)| (*name, *domain)).collect();
+    let names: Vec<_> = calls
+        .iter()
+        .map(|(name, domain, _)| (*name, *domain))
+        .collect();
     assert_eq!(
         names,
         [

@@ -32,7 +32,9 @@ fn assert_has(text: &str, parts: &[&str]) {
 
 #[test]
 fn what_no_program_had_is_named() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let fib = &["functions/fib", "1", "1", "3"][..];
     for (options, part) in [
         (
@@ -50,7 +52,10 @@ fn what_no_program_had_is_named() {
         let (stderr, notices) = said(&bench, options, fib);
         assert_has(&stderr, &[part, "no call was recorded"]);
         assert!(!stderr.contains("Did the program call HIP"), "{stderr}");
-        assert!(notices.iter().any(|text| text.contains(part)), "{notices:?}");
+        assert!(
+            notices.iter().any(|text| text.contains(part)),
+            "{notices:?}"
+        );
     }
     // What is there is not named, and a program that calls nothing is asked about.
     let (stderr, _) = said(&bench, &["--library", "libshared.so"], fib);
@@ -61,11 +66,18 @@ fn what_no_program_had_is_named() {
 
 #[test]
 fn what_cannot_be_traced_is_told_with_the_number() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let fib = &["functions/fib", "1", "1", "3"][..];
     let (stderr, _) = said(
         &bench,
-        &["--library", "libc.so.6", "--include", "^(memcpy|getpid|puts)$"],
+        &[
+            "--library",
+            "libc.so.6",
+            "--include",
+            "^(memcpy|getpid|puts)$",
+        ],
         fib,
     );
     assert_has(
@@ -80,13 +92,18 @@ fn what_cannot_be_traced_is_told_with_the_number() {
     let (stderr, _) = said(&bench, &["--functions", "^(fib[(]|_start$)"], fib);
     assert_has(
         &stderr,
-        &["tracing 1 functions of", "1 more cannot be traced: _start ("],
+        &[
+            "tracing 1 functions of",
+            "1 more cannot be traced: _start (",
+        ],
     );
 }
 
 #[test]
 fn functions_of_rocm_belong_to_their_options() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut program = bench.start(&["hip_calls", "loop", "100"]);
     let pid = program.pid().to_string();
     let library = [
@@ -98,7 +115,9 @@ fn functions_of_rocm_belong_to_their_options() {
         &pid,
     ];
     let mut command = bench.gputrace(&bench.outputs(1));
-    command.args(["--hip-trace", "--duration", "50ms"]).args(library);
+    command
+        .args(["--hip-trace", "--duration", "50ms"])
+        .args(library);
     let mut gputrace = Running::start("gputrace", &mut command);
     gputrace.finish();
     let stderr = gputrace.stderr();
@@ -118,7 +137,9 @@ fn functions_of_rocm_belong_to_their_options() {
 
 #[test]
 fn it_is_said_that_nothing_was_selected() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let options = ["--functions", "^fib", "--selected-regions"];
     let fib = ["functions/fib", "1", "1", "3"];
     let (stderr, _) = said(&bench, &options, &fib);
@@ -136,10 +157,18 @@ fn it_is_said_that_nothing_was_selected() {
 
 #[test]
 fn full_rings_and_expensive_probes_are_told_with_what_helps() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let stderr = bench.launch_with_full_rings(&bench.outputs(0), 200);
-    let last = stderr.lines().find(|line| line.contains("calls seen")).unwrap();
-    assert_has(last, &["LOST (", "because buffers were full", "--ring-size"]);
+    let last = stderr
+        .lines()
+        .find(|line| line.contains("calls seen"))
+        .unwrap();
+    assert_has(
+        last,
+        &["LOST (", "because buffers were full", "--ring-size"],
+    );
 
     // These probes take most of the program's time, unless other programs keep it from running. On a
     // machine that is busy with them, it may take some runs until one is not disturbed.
@@ -157,7 +186,9 @@ fn full_rings_and_expensive_probes_are_told_with_what_helps() {
 
 #[test]
 fn a_program_that_is_killed_is_told_with_the_signal() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let mut command = bench.gputrace(&bench.outputs(0));
     command.args(["--", "sh", "-c", "kill -SEGV $$"]);
     let (status, stderr) = Running::start("gputrace", &mut command).fail();

@@ -44,8 +44,14 @@ fn launchers() -> Vec<(&'static str, Vec<String>)> {
     };
     let words = |words: &str| words.split(' ').map(str::to_owned).collect::<Vec<_>>();
     vec![
-        ("bash", shell("set -m; RUN; echo status $?; jobs -l | wc -l")),
-        ("bash", shell("set -m; RUN & wait $!; echo status $?; fg 2>&1")),
+        (
+            "bash",
+            shell("set -m; RUN; echo status $?; jobs -l | wc -l"),
+        ),
+        (
+            "bash",
+            shell("set -m; RUN & wait $!; echo status $?; fg 2>&1"),
+        ),
         (
             "bash",
             shell("ps -o stat= -p $$ >/dev/null; RUN & RUN; wait; echo status $?"),
@@ -76,23 +82,29 @@ fn launchers() -> Vec<(&'static str, Vec<String>)> {
             .map(str::to_owned)
             .to_vec(),
         ),
-        ("unshare", words("unshare --pid --fork --mount-proc PROGRAM")),
+        (
+            "unshare",
+            words("unshare --pid --fork --mount-proc PROGRAM"),
+        ),
         (
             "xargs",
             shell("echo CALLS | xargs -P 2 -n 1 \"$0\" shapes; echo status $?"),
         ),
         (
             "make",
-            shell("printf 'all: a b c\\na b c:\\n\\t@%s shapes CALLS\\n' \"$0\" | make -s -j 3 -f -"),
+            shell(
+                "printf 'all: a b c\\na b c:\\n\\t@%s shapes CALLS\\n' \"$0\" | make -s -j 3 -f -",
+            ),
         ),
         ("python3", {
             let parent = ["python3", "-c", TELLING_PARENT, "PROGRAM"];
             parent.map(str::to_owned).to_vec()
         }),
         ("python3", {
-            let parent =
-                "import subprocess, sys; print([subprocess.run(sys.argv[1:]).returncode for _ in range(5)])";
-            ["python3", "-c", parent, "PROGRAM"].map(str::to_owned).to_vec()
+            let parent = "import subprocess, sys; print([subprocess.run(sys.argv[1:]).returncode for _ in range(5)])";
+            ["python3", "-c", parent, "PROGRAM"]
+                .map(str::to_owned)
+                .to_vec()
         }),
     ]
 }
@@ -127,7 +139,9 @@ fn outcome_of(arguments: &[String], command: &mut Command) -> (String, Option<i3
 /// What a caller may ignore and block, as `/proc/PID/status` of the program shows it.
 #[test]
 fn the_program_finds_signals_as_it_would_alone() {
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let ways = [
         "exec \"$@\"",
         "trap '' HUP INT QUIT PIPE XFSZ USR1 TERM; exec \"$@\"",
@@ -200,7 +214,11 @@ fn assert_complete_or_named(bench: &Bench, mut trace: Trace) -> usize {
         let mut notices = trace.notices.iter();
         notices.any(|notice| notice.text.starts_with(&name) && notice.text.contains("not recorded"))
     };
-    let named: Vec<u32> = log.processes().into_iter().filter(|pid| is_named(*pid)).collect();
+    let named: Vec<u32> = log
+        .processes()
+        .into_iter()
+        .filter(|pid| is_named(*pid))
+        .collect();
     log.threads.retain(|(pid, _), _| !named.contains(pid));
     trace.calls.retain(|call| !named.contains(&call.pid));
     compare(&log, &trace).assert_exact();
@@ -312,7 +330,9 @@ fn programs_that_map_their_own_libraries_at_once_are_all_held() {
     let outputs = bench.outputs(0);
     let script = format!("for program; do \"$program\" shapes {CALLS} & done; wait");
     let mut command = bench.gputrace(&outputs);
-    command.args(["-s", "--", "sh", "-c", &script, "sh"]).args(copies);
+    command
+        .args(["-s", "--", "sh", "-c", &script, "sh"])
+        .args(copies);
     Running::start("gputrace", &mut command).finish();
 
     assert_eq!(bench.log().processes().len(), 24);
@@ -324,7 +344,9 @@ fn programs_that_map_their_own_libraries_at_once_are_all_held() {
 fn copy_root(root: &Path, program: &Path) {
     let listed = Command::new("ldd").arg(program).output().expect("ldd");
     let listed = String::from_utf8(listed.stdout).expect("paths");
-    let files = listed.split_whitespace().filter(|word| word.starts_with('/'));
+    let files = listed
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'));
     let library = program.with_file_name("libamdhip64.so.99");
     for file in files.map(Path::new).chain([program, &library]) {
         let copy = root.join(file.strip_prefix("/").expect("an absolute path"));

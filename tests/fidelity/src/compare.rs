@@ -112,7 +112,9 @@ pub(crate) fn times(time: &GpuTime, really: Really, work: &mut Work) -> Option<S
     (!begin || !end || !unfinished).then(|| {
         let off = |window: Window, really: u64| {
             let early = window.earliest.saturating_sub(really);
-            let late = window.latest.map_or(0, |latest| really.saturating_sub(latest));
+            let late = window
+                .latest
+                .map_or(0, |latest| really.saturating_sub(latest));
             (early, late)
         };
         format!(
@@ -120,7 +122,11 @@ pub(crate) fn times(time: &GpuTime, really: Really, work: &mut Work) -> Option<S
             time.quality.name(),
             off(time.begin_window, really.begin),
             really.end.map(|end| off(time.end_window, end)),
-            if unfinished { "" } else { ", said to be unfinished" }
+            if unfinished {
+                ""
+            } else {
+                ", said to be unfinished"
+            }
         )
     })
 }
@@ -144,7 +150,9 @@ fn accounts(trace: &Trace, figures: &mut Figures) {
         // Memory that the kernel was just moving cannot be read: what was lost so is said, and nothing false comes of it.
         if row.lost() > row.dropped_for(DropReason::MemoryUnreadable) {
             let name = gputrace_capture::ledger::Ledger::domain_name(row.domain);
-            figures.flaw(Flaw::Lost, || format!("{name}: {} of {}", row.lost(), row.seen));
+            figures.flaw(Flaw::Lost, || {
+                format!("{name}: {} of {}", row.lost(), row.seen)
+            });
         }
         let held = match Domain::from_id(row.domain) {
             Some(domain) if domain.is_api() => {
@@ -203,7 +211,10 @@ mod tests {
         };
         let mut work = Work::default();
         assert_eq!(times(&time, really, &mut work), None);
-        assert_eq!((&*work.begin_errors, &*work.end_errors), (&[10][..], &[5][..]));
+        assert_eq!(
+            (&*work.begin_errors, &*work.end_errors),
+            (&[10][..], &[5][..])
+        );
         time.quality = Quality::Sampled;
         let late = Really {
             end: Some(201),

@@ -101,7 +101,10 @@ pub fn compare(evidence: &Evidence, figures: &mut Figures) {
 
     let mut in_flight: BTreeMap<u32, usize> = BTreeMap::new();
     for ((pid, signal), copies) in &done {
-        for copy in copies.iter().filter(|copy| !copy.taken && copy.pieces.is_some()) {
+        for copy in copies
+            .iter()
+            .filter(|copy| !copy.taken && copy.pieces.is_some())
+        {
             if let Some(cut) = &evidence.cut {
                 if copy.begin < cut.time {
                     continue;
@@ -154,7 +157,11 @@ fn route(trace: &Trace, copy: &Copy, really: &Done, figures: &mut Figures) {
     let is_end = [source, destination].contains(&Some(really.agent));
     if !is_direct || !is_end {
         let is_unknown = source.or(destination).is_none();
-        let flaw = if is_unknown { Flaw::NoAgent } else { Flaw::Agent };
+        let flaw = if is_unknown {
+            Flaw::NoAgent
+        } else {
+            Flaw::Agent
+        };
         figures.flaw(flaw, || {
             format!(
                 "a copy {} from node {:?} to {:?} was done by GPU {}",

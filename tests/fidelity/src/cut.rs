@@ -33,11 +33,13 @@ impl Cut {
             ..Self::default()
         };
         for pid in pids {
-            let threads = std::fs::read_dir(format!("/proc/{pid}/task")).context("a stopped process")?;
+            let threads =
+                std::fs::read_dir(format!("/proc/{pid}/task")).context("a stopped process")?;
             cut.threads.insert(*pid, threads.count());
         }
         for queue in queues.iter().filter(|queue| pids.contains(&queue.pid)) {
-            let memory = File::open(format!("/proc/{}/mem", queue.pid)).context("a stopped process")?;
+            let memory =
+                File::open(format!("/proc/{}/mem", queue.pid)).context("a stopped process")?;
             let mut word = [0; 8];
             let read = memory.read_exact_at(&mut word, queue.address + WRITE_INDEX);
             // Its memory goes with a queue: nothing is submitted to it any more.
@@ -47,7 +49,8 @@ impl Cut {
             } else {
                 u64::from_le_bytes(word)
             };
-            cut.write_indices.insert((queue.pid, queue.number), write_index);
+            cut.write_indices
+                .insert((queue.pid, queue.number), write_index);
         }
         Ok(cut)
     }

@@ -39,7 +39,8 @@ pub fn compare<'a>(evidence: &'a Evidence, figures: &mut Figures) -> Vec<Matched
     let mut matched = Vec::new();
     for dispatch in &trace.gpu.dispatches {
         let queue = trace.gpu.queues.get(dispatch.queue as usize);
-        let found = queue.and_then(|queue| executed.get_mut(&(queue.pid, queue.id, dispatch.index)));
+        let found =
+            queue.and_then(|queue| executed.get_mut(&(queue.pid, queue.id, dispatch.index)));
         let Some((executed, times)) = found else {
             figures.flaw(Flaw::Invented, || describe(trace, dispatch));
             continue;
@@ -171,6 +172,10 @@ pub(crate) fn describe(trace: &Trace, dispatch: &Dispatch) -> String {
         dispatch.origin.pid,
         queue.map_or_else(|| "?".to_owned(), |queue| queue.id.to_string()),
         dispatch.index,
-        if dispatch.read_later { ", read later" } else { "" }
+        if dispatch.read_later {
+            ", read later"
+        } else {
+            ""
+        }
     )
 }

@@ -70,7 +70,11 @@ impl Arguments {
     fn releases(&self) -> Vec<&'static str> {
         let ends = [rocm::names().next(), rocm::names().next_back()];
         let is_wanted = |name: &&'static str| match self.release.as_slice() {
-            [] => !self.quick || !rocm::names().any(|real| real == *name) || ends.contains(&Some(*name)),
+            [] => {
+                !self.quick
+                    || !rocm::names().any(|real| real == *name)
+                    || ends.contains(&Some(*name))
+            }
             wanted => wanted.iter().any(|wanted| wanted == name),
         };
         let all = rocm::names().chain([SIMROCM, SIMROCM_NEWER]);
@@ -87,7 +91,9 @@ impl Arguments {
         let scenarios: Vec<_> = Scenario::matrix(self.quick)
             .into_iter()
             .chain(mixes)
-            .filter(|scenario| release.runs(scenario.workload) && scenario.to_string().contains(&self.only))
+            .filter(|scenario| {
+                release.runs(scenario.workload) && scenario.to_string().contains(&self.only)
+            })
             .collect();
         for (number, scenario) in scenarios.iter().enumerate() {
             let begin = Instant::now();
@@ -111,7 +117,11 @@ fn trouble(figures: &Figures) -> String {
     let mut lines = String::new();
     for (flaw, found) in &figures.flaws {
         let example = found.examples.first().map_or("", String::as_str);
-        lines.push_str(&format!("\n    {} x {}: {example}", found.count, flaw.words()));
+        lines.push_str(&format!(
+            "\n    {} x {}: {example}",
+            found.count,
+            flaw.words()
+        ));
     }
     lines
 }
@@ -122,7 +132,10 @@ fn classes(figures: &Figures) {
         return;
     }
     for means in &figures.means {
-        eprintln!("    {:.0} looks a second, GPU use {:?}", means.looks, means.used);
+        eprintln!(
+            "    {:.0} looks a second, GPU use {:?}",
+            means.looks, means.used
+        );
         for class in &means.classes {
             let truth = class.truth / 1e3;
             match class.told {
@@ -152,7 +165,10 @@ mod tests {
             Arguments::parse_from(words).releases()
         };
         let stand_ins = [SIMROCM, SIMROCM_NEWER];
-        assert_eq!(releases(&[]), rocm::names().chain(stand_ins).collect::<Vec<_>>());
+        assert_eq!(
+            releases(&[]),
+            rocm::names().chain(stand_ins).collect::<Vec<_>>()
+        );
         assert_eq!(
             releases(&["--quick"]),
             [&["5.2.3", "7.2.4"], &stand_ins[..]].concat()

@@ -135,10 +135,18 @@ impl Means {
     /// Spearman's rank correlation of the totals of the told classes; `None` with fewer than three.
     #[must_use]
     pub fn rank(&self) -> Option<f64> {
-        let told: Vec<&Class> = self.classes.iter().filter(|class| class.told.is_some()).collect();
+        let told: Vec<&Class> = self
+            .classes
+            .iter()
+            .filter(|class| class.told.is_some())
+            .collect();
         let count = told.len() as f64;
         let ranks = |total: &dyn Fn(&Class) -> f64| -> Vec<usize> {
-            let below = |one: &&Class| told.iter().filter(|other| total(other) < total(one)).count();
+            let below = |one: &&Class| {
+                told.iter()
+                    .filter(|other| total(other) < total(one))
+                    .count()
+            };
             told.iter().map(below).collect()
         };
         let (truth, shown) = (ranks(&Class::total), ranks(&|class| class.drawn as f64));
@@ -156,11 +164,15 @@ type Key = (u32, u64, [u32; 3], [u32; 3]);
 
 /// Holds what is told of classes against the truth.
 pub fn compare(evidence: &Evidence, matched: &[Matched<'_>], figures: &mut Figures) {
-    let Some(summary) = &evidence.summary else { return };
+    let Some(summary) = &evidence.summary else {
+        return;
+    };
     let mut sums: BTreeMap<Key, (u64, u64, u64)> = BTreeMap::new();
     for one in matched {
         let dispatch = one.dispatch;
-        let Some(end) = one.executed.end else { continue };
+        let Some(end) = one.executed.end else {
+            continue;
+        };
         let key = (
             dispatch.origin.pid,
             dispatch.kernel_object,
@@ -258,7 +270,9 @@ fn gpu_use(evidence: &Evidence, summary: &str) -> Result<Use> {
 /// The column `% of recording` of the first GPU: `1.25`, `1.25 (1.10-1.40)`, `>= 1.25 (1.10-92.00)` or `0.00-92.00`.
 fn shown(summary: &str) -> Option<(Option<f64>, (f64, f64))> {
     const COLUMN: &str = "% of recording";
-    let mut lines = summary.lines().skip_while(|line| !line.starts_with("GPUs ("));
+    let mut lines = summary
+        .lines()
+        .skip_while(|line| !line.starts_with("GPUs ("));
     let heading = lines.find(|line| line.contains(COLUMN))?;
     let row = lines.find(|line| line.chars().any(|letter| letter.is_ascii_digit()))?;
     // Numbers are aligned to the right.
@@ -277,7 +291,10 @@ fn shown(summary: &str) -> Option<(Option<f64>, (f64, f64))> {
             (None, range) => (None, range?),
         },
         // With `>=`, what is shown is no estimate.
-        Some((shown, range)) => (shown.trim().parse().ok(), between(range.strip_suffix(')')?)?),
+        Some((shown, range)) => (
+            shown.trim().parse().ok(),
+            between(range.strip_suffix(')')?)?,
+        ),
     })
 }
 

@@ -22,7 +22,10 @@ pub const MIXES: [Workload; 18] = [
     mix("random, 3 classes", &["classes=3", "seconds=5"]),
     mix("random, 20 classes", &["classes=20", "seconds=5"]),
     mix("random, 80 classes", &["classes=80", "seconds=5"]),
-    mix("periodic, 40 kernels", &["period=40", "classes=25", "seconds=4"]),
+    mix(
+        "periodic, 40 kernels",
+        &["period=40", "classes=25", "seconds=4"],
+    ),
     mix(
         "periodic, 400 kernels",
         &["period=400", "classes=60", "seconds=5"],
@@ -35,7 +38,10 @@ pub const MIXES: [Workload; 18] = [
         )
     },
     mix("four streams that overlap", &["streams=4", "seconds=8"]),
-    mix("four streams in turn", &["streams=4", "ring=10", "seconds=5"]),
+    mix(
+        "four streams in turn",
+        &["streams=4", "ring=10", "seconds=5"],
+    ),
     mix("bimodal", &["bimodal=1", "seconds=5"]),
     mix("durations grow by 20 %", &["drift=20", "seconds=5"]),
     mix("short kernels", &["to=80", "seconds=1.2"]),
@@ -63,7 +69,13 @@ pub const MIXES: [Workload; 18] = [
         moment: Moment::Dispatches(1),
         ..mix(
             "one kernel a second",
-            &["classes=2", "from=3", "to=3000", "every=1000000", "seconds=6"],
+            &[
+                "classes=2",
+                "from=3",
+                "to=3000",
+                "every=1000000",
+                "seconds=6",
+            ],
         )
     },
     mix("200 ms", &["classes=20", "seconds=0.2"]),

@@ -66,13 +66,22 @@ impl<'a> Calls<'a> {
             *begin = (*begin).min(call.begin);
         }
         let mut witnessed: HashMap<u32, u64> = HashMap::new();
-        for dispatch in trace.gpu.dispatches.iter().filter(|one| one.origin.tid != 0) {
+        for dispatch in trace
+            .gpu
+            .dispatches
+            .iter()
+            .filter(|one| one.origin.tid != 0)
+        {
             let index = witnessed.entry(dispatch.queue).or_insert(dispatch.index);
             *index = (*index).min(dispatch.index);
         }
         Self {
             trace,
-            by_id: trace.calls.iter().map(|call| (call.correlation, call)).collect(),
+            by_id: trace
+                .calls
+                .iter()
+                .map(|call| (call.correlation, call))
+                .collect(),
             first,
             witnessed,
         }
@@ -165,7 +174,11 @@ pub fn compare(evidence: &Evidence, matched: &[Matched<'_>], figures: &mut Figur
         children.entry(parent.correlation).or_default().push(one);
         if !may_launch(name(trace, parent), &one.executed.kernel, is_hip) {
             figures.flaw(Flaw::Parent, || {
-                format!("{} was launched by {}", one.executed.kernel, name(trace, parent))
+                format!(
+                    "{} was launched by {}",
+                    one.executed.kernel,
+                    name(trace, parent)
+                )
             });
         }
     }
@@ -215,13 +228,18 @@ fn counts(
                 None if name == GRAPH_LAUNCH => evidence.graph_nodes,
                 None => continue,
             };
-            let mine = children.get(&call.correlation).map_or(&[][..], Vec::as_slice);
+            let mine = children
+                .get(&call.correlation)
+                .map_or(&[][..], Vec::as_slice);
             let own = mine.iter().filter(|one| is_own(&one.executed.kernel));
             let found = own.clone().count();
             let excused = evidence.unreadable() > 0 || partly.contains(&call.correlation);
             if found != expected && !(excused && found < expected) {
                 figures.flaw(Flaw::Count, || {
-                    format!("{name} {} has {found} kernels, not {expected}", call.correlation)
+                    format!(
+                        "{name} {} has {found} kernels, not {expected}",
+                        call.correlation
+                    )
                 });
             }
             let Some((grid, workgroup)) = sizes.and_then(|(_, sizes)| asked(call, *sizes)) else {
@@ -291,7 +309,10 @@ fn order(evidence: &Evidence, calls: &Calls<'_>, matched: &[Matched<'_>], figure
         })
         .collect();
     launched.sort_by_key(|(key, _)| *key);
-    let launched: Vec<Launch> = launched.iter().map(|(_, one)| launch_of(one.executed)).collect();
+    let launched: Vec<Launch> = launched
+        .iter()
+        .map(|(_, one)| launch_of(one.executed))
+        .collect();
     let said = &evidence.truth.launches;
     let is_suffix = said.ends_with(&launched);
     let is_all = evidence.cut.is_some() || said.len() == launched.len();
@@ -330,9 +351,11 @@ fn copies(evidence: &Evidence, calls: &Calls<'_>, figures: &mut Figures) {
         let name = name(trace, call);
         let [_, _, third, _, fifth, _] = call.args;
         let asked = match name {
-            "hipMemcpy" | "hipMemcpyAsync" | "hipMemcpyWithStream" | "hipMemcpyHtoD" | "hipMemcpyDtoH" => {
-                third
-            }
+            "hipMemcpy"
+            | "hipMemcpyAsync"
+            | "hipMemcpyWithStream"
+            | "hipMemcpyHtoD"
+            | "hipMemcpyDtoH" => third,
             "hipMemcpyPeer" | "hipMemcpyPeerAsync" => fifth,
             // A copy may belong to whatever makes the runtime move data, e.g. code to a GPU.
             _ => continue,
@@ -340,7 +363,9 @@ fn copies(evidence: &Evidence, calls: &Calls<'_>, figures: &mut Figures) {
         // Between GPUs that do not reach each other's memory, twice: by way of the host.
         if copied != asked && copied != asked * 2 {
             figures.flaw(Flaw::Parent, || {
-                format!("{name} asked for {asked} bytes, what is said to be its copies has {copied}")
+                format!(
+                    "{name} asked for {asked} bytes, what is said to be its copies has {copied}"
+                )
             });
         }
     }

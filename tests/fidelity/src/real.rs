@@ -197,7 +197,8 @@ impl Real {
                 }
                 Mode::Attach => {
                     let moment = Moment::Dispatches(self.attach_after);
-                    let Some((cut, _)) = attach(&place, &equipment.gputrace, program, moment)? else {
+                    let Some((cut, _)) = attach(&place, &equipment.gputrace, program, moment)?
+                    else {
                         continue;
                     };
                     Some(cut)
@@ -226,7 +227,8 @@ impl Real {
         let mut command = Command::new("env");
         command.arg(format!("LD_PRELOAD={preloaded}"));
         // Debian chooses among its BLAS by links that only an installation makes.
-        command.arg("LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/blas:/usr/lib/x86_64-linux-gnu/lapack");
+        command
+            .arg("LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu/blas:/usr/lib/x86_64-linux-gnu/lapack");
         command.args(
             self.environment
                 .iter()
@@ -236,7 +238,11 @@ impl Real {
             .arg(&equipment.xtask)
             .args(["rocm", "--release", self.release, "--", self.path]);
         let files = files.to_string_lossy();
-        command.args(self.arguments.iter().map(|word| word.replace("{files}", &files)));
+        command.args(
+            self.arguments
+                .iter()
+                .map(|word| word.replace("{files}", &files)),
+        );
         Ok(command)
     }
 }
@@ -282,7 +288,10 @@ pub fn row(program: &Real, mode: Mode, outcome: &Result<Outcome>) -> String {
         }
         Err(error) => {
             let text = format!("{error:#}");
-            format!("- | - | - | - | - | {}", text.lines().next().unwrap_or_default())
+            format!(
+                "- | - | - | - | - | {}",
+                text.lines().next().unwrap_or_default()
+            )
         }
     };
     format!("| {title} | {release} | {mode} | {what} |")

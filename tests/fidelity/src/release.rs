@@ -113,7 +113,9 @@ impl Release {
             .arg("DEBUG_HIP_MEM_POOL_VMHEAP=0")
             .arg(self.workloads.join(workload.program));
         let objects = self.objects.to_string_lossy();
-        let arguments = arguments.iter().map(|word| word.replace("{objects}", &objects));
+        let arguments = arguments
+            .iter()
+            .map(|word| word.replace("{objects}", &objects));
         command.args(arguments);
         command
     }

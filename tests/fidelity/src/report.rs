@@ -70,19 +70,30 @@ impl Report {
     /// Whether nothing was wrong with any recording.
     #[must_use]
     pub fn is_true(&self) -> bool {
-        !self.entries.is_empty() && self.entries.iter().all(|entry| entry.figures.flaws.is_empty())
+        !self.entries.is_empty()
+            && self
+                .entries
+                .iter()
+                .all(|entry| entry.figures.flaws.is_empty())
     }
 
     fn sum(&self, which: impl Fn(&Entry) -> bool) -> Figures {
         let mut sum = Figures::default();
         for entry in self.entries.iter().filter(|entry| which(entry)) {
-            sum.add(&entry.figures, &format!("{} {}", entry.release, entry.scenario));
+            sum.add(
+                &entry.figures,
+                &format!("{} {}", entry.release, entry.scenario),
+            );
         }
         sum
     }
 
     fn releases(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.entries.iter().map(|entry| entry.release.as_str()).collect();
+        let mut names: Vec<&str> = self
+            .entries
+            .iter()
+            .map(|entry| entry.release.as_str())
+            .collect();
         names.dedup();
         names
     }
@@ -130,7 +141,12 @@ impl Report {
         out.write_str(ON_HARDWARE)
     }
 
-    fn summary(&self, out: &mut String, title: &str, which: &dyn Fn(&Entry) -> bool) -> std::fmt::Result {
+    fn summary(
+        &self,
+        out: &mut String,
+        title: &str,
+        which: &dyn Fn(&Entry) -> bool,
+    ) -> std::fmt::Result {
         let all = &self.sum(which);
         writeln!(out, "## {title}\n")?;
         writeln!(out, "| what | aim | measured |\n|---|---|---|")?;
@@ -188,16 +204,16 @@ impl Report {
             )?;
         }
         let is_hip = |entry: &Entry| which(entry) && entry.scenario.workload.is_hip;
-        let profiled =
-            self.sum(|entry| entry.scenario.mode == Mode::Launch && entry.stamps_all && is_hip(entry));
+        let profiled = self
+            .sum(|entry| entry.scenario.mode == Mode::Launch && entry.stamps_all && is_hip(entry));
         writeln!(
             out,
             "| exact dispatches, launched, HIP that can stamp all (5.4 and later) | 99.9 % | {} |",
             percent(profiled.dispatches.share_of(Quality::Exact))
         )?;
         let attached = self.sum(|entry| entry.scenario.mode == Mode::Attach && is_hip(entry));
-        let sampled =
-            attached.dispatches.share_of(Quality::Exact) + attached.dispatches.share_of(Quality::Sampled);
+        let sampled = attached.dispatches.share_of(Quality::Exact)
+            + attached.dispatches.share_of(Quality::Sampled);
         writeln!(
             out,
             "| sampled or exact dispatches, attached, HIP | 95 % | {} |",
@@ -217,7 +233,11 @@ impl Report {
     }
 
     fn means(&self, out: &mut String) -> std::fmt::Result {
-        if self.entries.iter().all(|entry| entry.figures.means.is_empty()) {
+        if self
+            .entries
+            .iter()
+            .all(|entry| entry.figures.means.is_empty())
+        {
             return Ok(());
         }
         means::heading(out)?;
@@ -273,8 +293,9 @@ impl Report {
         )?;
         for clock in Clock::ALL {
             for read_index in ReadIndex::ALL {
-                let sum = self
-                    .sum(|entry| entry.scenario.clock == clock && entry.scenario.read_index == read_index);
+                let sum = self.sum(|entry| {
+                    entry.scenario.clock == clock && entry.scenario.read_index == read_index
+                });
                 if sum.runs > 0 {
                     row(out, &format!("{clock} | {read_index}"), &sum)?;
                 }
@@ -329,7 +350,12 @@ fn flaws(out: &mut String, all: &Figures) -> std::fmt::Result {
         return writeln!(out, "Nothing was wrong.\n");
     }
     for (flaw, found) in &all.flaws {
-        writeln!(out, "* {}: {} times. For example:", flaw.words(), found.count)?;
+        writeln!(
+            out,
+            "* {}: {} times. For example:",
+            flaw.words(),
+            found.count
+        )?;
         for example in &found.examples {
             let line: String = example
                 .replace('\n', " ")

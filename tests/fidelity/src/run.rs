@@ -118,7 +118,11 @@ impl Place {
     }
 
     fn of(scenario: &Scenario) -> Result<Self> {
-        let how = if scenario.workload.is_mix { MIXES } else { OURS };
+        let how = if scenario.workload.is_mix {
+            MIXES
+        } else {
+            OURS
+        };
         Self::new(&scenario.toml(process::now()), how)
     }
 
@@ -206,7 +210,11 @@ pub fn attached<T>(
 pub(crate) type Spent = (f64, f64);
 
 /// Runs a scenario. The second part is of runs that gputrace attached to.
-fn run(scenario: &Scenario, release: &Release, gputrace: &Path) -> Result<(Evidence, Option<Spent>)> {
+fn run(
+    scenario: &Scenario,
+    release: &Release,
+    gputrace: &Path,
+) -> Result<(Evidence, Option<Spent>)> {
     for _ in 0..ATTEMPTS {
         let place = Place::of(scenario)?;
         let program = release.program(scenario.workload, scenario.arguments());
@@ -250,7 +258,10 @@ fn evidence(
 
 /// What gputrace says of a capture in a few tables.
 fn summary(gputrace: &Path, capture: &Path) -> Result<String> {
-    let output = Command::new(gputrace).arg("summary").arg(capture).output()?;
+    let output = Command::new(gputrace)
+        .arg("summary")
+        .arg(capture)
+        .output()?;
     let errors = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}: {errors}", output.status);
     Ok(String::from_utf8(output.stdout)?)
@@ -361,7 +372,10 @@ impl Place {
         for entry in fs::read_dir(self.at("truth"))? {
             let entry = entry?;
             let bytes = fs::read(entry.path())?;
-            let used = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+            let used = bytes
+                .iter()
+                .position(|byte| *byte == 0)
+                .unwrap_or(bytes.len());
             let used = bytes.get(..used).unwrap_or_default();
             let lines = used
                 .iter()
@@ -399,18 +413,23 @@ impl Progress {
             loop {
                 line.clear();
                 // The unused part of a log is zeros up to its end, without a line's end.
-                let length = (&mut file).take(MOST_OF_A_LINE).read_until(b'\n', &mut line)?;
+                let length = (&mut file)
+                    .take(MOST_OF_A_LINE)
+                    .read_until(b'\n', &mut line)?;
                 if line.last() != Some(&b'\n') {
                     break;
                 }
                 read += length as u64;
                 self.read.insert(path.clone(), read);
                 let line = String::from_utf8_lossy(&line);
-                if line.starts_with(r#"{"record":"dispatch""#) && !line.contains(r#""kernel":"","#) {
+                if line.starts_with(r#"{"record":"dispatch""#) && !line.contains(r#""kernel":"","#)
+                {
                     self.dispatches += 1;
                 } else if line.starts_with(r#"{"record":"copy""#) {
                     self.copies += 1;
-                } else if line.starts_with(r#"{"record":"queue","#) && line.contains(r#""kind":"aql""#) {
+                } else if line.starts_with(r#"{"record":"queue","#)
+                    && line.contains(r#""kind":"aql""#)
+                {
                     self.queues += 1;
                 }
                 // A program at work may write faster than this reads.
@@ -492,7 +511,10 @@ fn cpu_time(pid: u32) -> Result<Duration> {
     let mut sum = 0;
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
         let text = fs::read_to_string(entry?.path().join("schedstat"))?;
-        let time = text.split_whitespace().next().context("an empty schedstat")?;
+        let time = text
+            .split_whitespace()
+            .next()
+            .context("an empty schedstat")?;
         sum += time.parse::<u64>()?;
     }
     Ok(Duration::from_nanos(sum))
@@ -526,11 +548,21 @@ mod tests {
             fs::write(&path, whole).unwrap();
         };
         write(b"");
-        progress.follow(directory.path(), Moment::Copies(9)).unwrap();
-        assert_eq!((progress.queues, progress.dispatches, progress.copies), (1, 1, 0));
+        progress
+            .follow(directory.path(), Moment::Copies(9))
+            .unwrap();
+        assert_eq!(
+            (progress.queues, progress.dispatches, progress.copies),
+            (1, 1, 0)
+        );
         write(b"tes\":1}\n");
-        progress.follow(directory.path(), Moment::Copies(9)).unwrap();
-        assert_eq!((progress.queues, progress.dispatches, progress.copies), (1, 1, 1));
+        progress
+            .follow(directory.path(), Moment::Copies(9))
+            .unwrap();
+        assert_eq!(
+            (progress.queues, progress.dispatches, progress.copies),
+            (1, 1, 1)
+        );
     }
 
     #[test]

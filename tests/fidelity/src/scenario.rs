@@ -56,7 +56,10 @@ impl Clock {
                         1 => -3 * seconds,
                         _ => -7 * seconds / 1000,
                     };
-                    format!("{{ at_ns = {}, ticks = {ticks} }}", now + (leap + 1) * LEAP_EVERY)
+                    format!(
+                        "{{ at_ns = {}, ticks = {ticks} }}",
+                        now + (leap + 1) * LEAP_EVERY
+                    )
                 })
                 .collect(),
         };
@@ -159,9 +162,14 @@ const NEVER: Moment = Moment::Dispatches(0);
 const DRAWN: &str = "{ uniform_ns = [1_000, 30_000] }";
 
 /// The first three kernels of `hsa_dispatch`, with a doorbell each, take so long that attaching falls into one of them.
-const FIRST_THREE: &str = "[[kernel]]\nmax_work_items = 192\nduration = { fixed_ns = 300_000_000 }\n";
+const FIRST_THREE: &str =
+    "[[kernel]]\nmax_work_items = 192\nduration = { fixed_ns = 300_000_000 }\n";
 
-pub(crate) const fn workload(title: &'static str, program: &'static str, moment: Moment) -> Workload {
+pub(crate) const fn workload(
+    title: &'static str,
+    program: &'static str,
+    moment: Moment,
+) -> Workload {
     Workload {
         title,
         program,
@@ -204,7 +212,11 @@ pub const WORKLOADS: [Workload; 13] = [
         // More than a queue holds here, too: else all may be submitted before it is stopped.
         attach_arguments: &["50", "700"],
         graph_nodes: 50,
-        ..workload("graph, captured and replayed", "graph", Moment::Dispatches(100))
+        ..workload(
+            "graph, captured and replayed",
+            "graph",
+            Moment::Dispatches(100),
+        )
     },
     Workload {
         gpus: 2,
@@ -267,7 +279,11 @@ pub const WORKLOADS: [Workload; 13] = [
     },
     Workload {
         deferred: true,
-        ..workload("four streams, submitted by threads of HIP's", "streams", NEVER)
+        ..workload(
+            "four streams, submitted by threads of HIP's",
+            "streams",
+            NEVER,
+        )
     },
     Workload {
         compiles: true,
@@ -378,7 +394,10 @@ mod tests {
     #[test]
     fn the_quick_matrix_has_every_value_of_every_axis() {
         let (quick, all) = (Scenario::matrix(true), Scenario::matrix(false));
-        let deferred = WORKLOADS.iter().filter(|workload| workload.deferred).count();
+        let deferred = WORKLOADS
+            .iter()
+            .filter(|workload| workload.deferred)
+            .count();
         assert_eq!(all.len(), WORKLOADS.len() * 12 - deferred * 6);
         assert_eq!(quick.len(), WORKLOADS.len() * 2 - deferred);
         for one in &all {

@@ -96,8 +96,15 @@ impl Truth {
     ///
     /// Says what differs.
     pub fn check(&self) -> Result<()> {
-        ensure!(self.unknown.is_empty(), "the software GPU met {:?}", self.unknown);
-        let own = self.dispatches.iter().filter(|dispatch| is_own(&dispatch.kernel));
+        ensure!(
+            self.unknown.is_empty(),
+            "the software GPU met {:?}",
+            self.unknown
+        );
+        let own = self
+            .dispatches
+            .iter()
+            .filter(|dispatch| is_own(&dispatch.kernel));
         let mut ran: Vec<Launch> = own.map(launch_of).collect();
         let mut said = self.launches.clone();
         ran.sort();

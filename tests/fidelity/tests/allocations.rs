@@ -28,12 +28,22 @@ const VIEW: &str = "SELECT type, level, agent_type, address, size, stack_id, pid
 fn record_copies(release: &Release, place: &Path, options: &[&str]) {
     let workload = WORKLOADS.iter().find(|workload| workload.title == "copies");
     let workload = workload.expect("the workload that copies");
-    record_for_rocpd(&release.program(workload, workload.arguments), place, "", options);
+    record_for_rocpd(
+        &release.program(workload, workload.arguments),
+        place,
+        "",
+        options,
+    );
 }
 
 /// Records a program with an output that has rocpd's views.
 fn record_for_rocpd(program: &Command, place: &Path, settings: &str, options: &[&str]) {
-    record(program, place, settings, &[&["-f", "rocpd"], options].concat());
+    record(
+        program,
+        place,
+        settings,
+        &[&["-f", "rocpd"], options].concat(),
+    );
 }
 
 /// The rows of a question.
@@ -105,7 +115,10 @@ fn on(name: &str) {
         );
         assert_eq!(is, *expected, "ROCm {name}: {row}");
         let when = ["pid", "tid", "start", "end"].map(|column| number(row, column));
-        assert_eq!(when, [call.pid.into(), call.tid.into(), call.begin, call.end]);
+        assert_eq!(
+            when,
+            [call.pid.into(), call.tid.into(), call.begin, call.end]
+        );
         assert_eq!(
             word(row, "agent_type") == "-",
             word(row, "type") == "FREE",
@@ -122,7 +135,8 @@ fn on(name: &str) {
             let mut of = found.iter().filter(|row| word(row, "type") == kind);
             of.find(|row| number(row, "address") == address).cloned()
         };
-        let row = of("ALLOC").unwrap_or_else(|| panic!("ROCm {name}: nothing was allocated at {address:#x}"));
+        let row = of("ALLOC")
+            .unwrap_or_else(|| panic!("ROCm {name}: nothing was allocated at {address:#x}"));
         assert_eq!(word(&row, "agent_type"), "GPU", "{row}");
         assert!(number(&row, "size") >= call.args[1], "{row}");
         assert!(of("FREE").is_some(), "ROCm {name}: not freed: {row}");
@@ -146,7 +160,9 @@ fn on_rocm_7_2_4() {
 
 #[test]
 fn agents_are_known_without_their_kernels() {
-    let Some(release) = release("5.2.3") else { return };
+    let Some(release) = release("5.2.3") else {
+        return;
+    };
     let place = tempfile::tempdir().expect("a directory");
     record_copies(&release, place.path(), &["--memory-allocation-trace"]);
     let unknown = rows(
@@ -168,18 +184,27 @@ type Done = (bool, u64, Option<u64>);
 fn hip_call(trace: &Trace, call: &Call) -> Option<Done> {
     let [first, second, ..] = call.args;
     Some(match trace.name(call) {
-        "hipMalloc" | "hipMallocManaged" | "hipHostMalloc" | "hipMallocAsync" | "hipMallocFromPoolAsync" => {
-            (false, call.stored(0)?, Some(second))
-        }
+        "hipMalloc"
+        | "hipMallocManaged"
+        | "hipHostMalloc"
+        | "hipMallocAsync"
+        | "hipMallocFromPoolAsync" => (false, call.stored(0)?, Some(second)),
         "hipMallocPitch" => (false, call.stored(0)?, Some(call.stored(1)? * call.args[3])),
         "hipHostRegister" => (false, first, Some(second)),
-        "hipFree" | "hipFreeAsync" | "hipHostFree" | "hipHostUnregister" if first != 0 => (true, first, None),
+        "hipFree" | "hipFreeAsync" | "hipHostFree" | "hipHostUnregister" if first != 0 => {
+            (true, first, None)
+        }
         _ => return None,
     })
 }
 
 /// The ledger of what the program asked HIP for is that of its calls, and is balanced at the end.
-fn hip_ledger(name: &str, program: &'static str, arguments: &'static [&'static str], functions: &[&str]) {
+fn hip_ledger(
+    name: &str,
+    program: &'static str,
+    arguments: &'static [&'static str],
+    functions: &[&str],
+) {
     let Some(release) = release(name) else { return };
     let place = tempfile::tempdir().expect("a directory");
     let command = support::program(&release, program, arguments);
@@ -206,7 +231,10 @@ fn hip_ledger(name: &str, program: &'static str, arguments: &'static [&'static s
     let mut seen: Vec<(u64, Done)> = Vec::new();
     for row in &found {
         let fields: Value = serde_json::from_str(word(row, "fields")).expect("fields");
-        let address = fields.get("address").and_then(Value::as_str).expect("an address");
+        let address = fields
+            .get("address")
+            .and_then(Value::as_str)
+            .expect("an address");
         let address = u64::from_str_radix(address.trim_start_matches("0x"), 16).expect("hex");
         let bytes = number(&fields, "bytes");
         let frees = word(row, "name").contains("Free") || word(row, "name") == "hipHostUnregister";
@@ -227,7 +255,12 @@ fn hip_ledger(name: &str, program: &'static str, arguments: &'static [&'static s
     seen.sort_by_key(|(correlation, _)| *correlation);
     assert_eq!(seen, expected, "ROCm {name}");
     assert!(live.is_empty(), "the program frees everything: {live:?}");
-    let said = |text: &str| trace.notices.iter().any(|notice| notice.text.contains(text));
+    let said = |text: &str| {
+        trace
+            .notices
+            .iter()
+            .any(|notice| notice.text.contains(text))
+    };
     assert!(said("Memory that HIP was asked for"), "{:?}", trace.notices);
 }
 
@@ -276,7 +309,9 @@ fn handles(place: &Path) -> Vec<(u64, u64)> {
 
 #[test]
 fn pages_without_addresses_are_allocations() {
-    let Some(release) = release("6.4.3") else { return };
+    let Some(release) = release("6.4.3") else {
+        return;
+    };
     let place = tempfile::tempdir().expect("a directory");
     let place = place.path();
     let command = support::program(&release, "hsa_vmem", &[]);
@@ -308,7 +343,10 @@ fn pages_without_addresses_are_allocations() {
     trace.assert_lossless();
     let told = |notice: &&Notice| notice.text.contains("hsa_amd_vmem_handle_create");
     let notices = &trace.notices;
-    let told = notices.iter().find(told).unwrap_or_else(|| panic!("{notices:?}"));
+    let told = notices
+        .iter()
+        .find(told)
+        .unwrap_or_else(|| panic!("{notices:?}"));
     assert!(
         told.text.contains("6.0 MiB") || told.text.contains("6291456"),
         "{told:?}"

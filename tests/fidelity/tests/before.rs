@@ -20,7 +20,10 @@ const STREAMS: usize = 4;
 
 fn on(name: &str) {
     let Some(release) = release(name) else { return };
-    let Some(streams) = WORKLOADS.iter().find(|workload| workload.title == "four streams") else {
+    let Some(streams) = WORKLOADS
+        .iter()
+        .find(|workload| workload.title == "four streams")
+    else {
         panic!("the workload with four streams");
     };
     // More than the queues hold, so that the last third can be submitted only as the GPU works: for a
@@ -49,14 +52,18 @@ fn on(name: &str) {
         .filter(|dispatch| dispatch.origin.tid != 0);
     // What was submitted by the call in which the program was stopped: of that call, and so of the
     // stream, nothing was seen but what it called of HSA.
-    let (interrupted, work): (Vec<_>, Vec<_>) = work.partition(|dispatch| dispatch.origin.stream.is_none());
+    let (interrupted, work): (Vec<_>, Vec<_>) =
+        work.partition(|dispatch| dispatch.origin.stream.is_none());
     assert!(interrupted.len() <= 1, "ROCm {name}: {interrupted:?}");
     let is_of_hip = |dispatch: &&Dispatch| {
         let outermost = dispatch.origin.outermost;
         let mut calls = trace.calls.iter();
         calls.any(|call| call.correlation == outermost && trace.name(call).starts_with("hip"))
     };
-    assert!(!interrupted.iter().any(is_of_hip), "ROCm {name}: {interrupted:?}");
+    assert!(
+        !interrupted.iter().any(is_of_hip),
+        "ROCm {name}: {interrupted:?}"
+    );
     let used: BTreeSet<Option<u64>> = work.iter().map(|dispatch| dispatch.origin.stream).collect();
     assert_eq!(used.len(), STREAMS, "ROCm {name}: {used:?}");
     let queues = &trace.gpu.queues;
@@ -70,7 +77,10 @@ fn on(name: &str) {
         format!("{found} queues were in use before the recording"),
         format!("the GPU of {found} of them is known. {STREAMS} streams with work are older"),
     ] {
-        let says = trace.notices.iter().any(|notice| notice.text.contains(&part));
+        let says = trace
+            .notices
+            .iter()
+            .any(|notice| notice.text.contains(&part));
         assert!(says, "ROCm {name}: no {part:?} in {:?}", trace.notices);
     }
 }

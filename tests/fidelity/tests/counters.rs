@@ -39,7 +39,9 @@ fn reads(capture: &Path) -> Vec<(u64, u64)> {
     let mut reads = Vec::new();
     while let Some(block) = reader.next_block().expect("a whole capture") {
         match block {
-            Block::Meta(Meta::Counter(counter)) if counter.name == "power1_average" => group = counter.group,
+            Block::Meta(Meta::Counter(counter)) if counter.name == "power1_average" => {
+                group = counter.group
+            }
             Block::Meta(Meta::CounterValues(values)) => {
                 let read = values.read.expect("what was read");
                 if Some(read.group) == group {
@@ -54,7 +56,9 @@ fn reads(capture: &Path) -> Vec<(u64, u64)> {
 
 #[test]
 fn kernels_have_what_was_read_while_they_ran() {
-    let Some(release) = release("6.4.3") else { return };
+    let Some(release) = release("6.4.3") else {
+        return;
+    };
     let place = tempfile::tempdir().expect("a directory");
     let place = place.path();
     let mut recorder = Command::new("unshare");
@@ -68,7 +72,9 @@ fn kernels_have_what_was_read_while_they_ran() {
     let reads = reads(&place.join("out/run.gtcap"));
     let text = fs::read_to_string(place.join("out/run_results.json")).expect("the document");
     let document: Value = serde_json::from_str(&text).expect("JSON");
-    let processes = document["rocprofiler-sdk-tool"].as_array().expect("processes");
+    let processes = document["rocprofiler-sdk-tool"]
+        .as_array()
+        .expect("processes");
     let mut rows = 0;
     let (mut kernels, mut unread) = (0, 0);
     for process in processes {
@@ -92,7 +98,8 @@ fn kernels_have_what_was_read_while_they_ran() {
                 .filter(|(from, to)| begin <= *from && *to <= end)
                 .count();
             let id = &kernel["dispatch_info"]["dispatch_id"];
-            let of_kernel = |one: &&Value| one["dispatch_data"]["dispatch_info"]["dispatch_id"] == *id;
+            let of_kernel =
+                |one: &&Value| one["dispatch_data"]["dispatch_info"]["dispatch_id"] == *id;
             let found: Vec<&Value> = collection.iter().filter(of_kernel).collect();
             // The recorder may have had no processor for as long as the kernel ran.
             if within == 0 {
@@ -103,7 +110,9 @@ fn kernels_have_what_was_read_while_they_ran() {
                 unread += 1;
                 continue;
             }
-            let [found] = found[..] else { panic!("{found:?}") };
+            let [found] = found[..] else {
+                panic!("{found:?}")
+            };
             assert_eq!(found["dispatch_data"]["start_timestamp"], begin);
             let records = found["records"].as_array().expect("records").iter();
             let mut values: Vec<(&str, f64, u64)> = records
@@ -136,7 +145,10 @@ fn kernels_have_what_was_read_while_they_ran() {
     println!("figure fidelity.counters.unread = {unread} kernels");
     let csv = fs::read_to_string(place.join("out/run_counter_collection.csv")).expect("the table");
     assert_eq!(csv.lines().count(), rows + 1, "{csv}");
-    assert_eq!(csv.matches(",\"power1_average\",250.500000,").count(), kernels);
+    assert_eq!(
+        csv.matches(",\"power1_average\",250.500000,").count(),
+        kernels
+    );
     // Nothing came late, and nothing is missing.
     assert!(!text.contains("counter collection"), "a remark");
 }

@@ -38,9 +38,16 @@ fn all_true(name: &str, mode: Mode) {
         }
     }
     assert!(sum.runs as usize >= runnable.count());
-    assert!(sum.flaws.is_empty(), "ROCm {name}, {mode}: {:#?}", sum.flaws);
+    assert!(
+        sum.flaws.is_empty(),
+        "ROCm {name}, {mode}: {:#?}",
+        sum.flaws
+    );
     // Not for want of anything to compare.
-    assert!(sum.dispatches.found > 1000 && sum.copies.found > 100, "{sum:?}");
+    assert!(
+        sum.dispatches.found > 1000 && sum.copies.found > 100,
+        "{sum:?}"
+    );
 }
 
 #[test]

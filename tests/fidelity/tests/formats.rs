@@ -23,7 +23,11 @@ const OTHERS: [Workload; 6] = [
     other("HSA's ticks", "hsa_ticks", &[]),
 ];
 
-const fn other(title: &'static str, program: &'static str, arguments: &'static [&'static str]) -> Workload {
+const fn other(
+    title: &'static str,
+    program: &'static str,
+    arguments: &'static [&'static str],
+) -> Workload {
     Workload {
         title,
         program,
@@ -82,7 +86,11 @@ const ON: [(&str, &[&str]); 4] = [
     ),
     (
         "7.2.4",
-        &["many kernels, one stream", "module made by hipRTC", "one of each"],
+        &[
+            "many kernels, one stream",
+            "module made by hipRTC",
+            "one of each",
+        ],
     ),
 ];
 
@@ -92,7 +100,9 @@ fn programs() -> impl Iterator<Item = &'static Workload> {
 
 /// Runs what is to be run on a release, and compares.
 fn all_agree(name: &str) {
-    let Some(python) = formats::python() else { return };
+    let Some(python) = formats::python() else {
+        return;
+    };
     let Some(release) = release(name) else { return };
     let titles = ON.iter().find(|(on, _)| *on == name);
     let titles = titles.map_or(ANYWHERE, |(_, titles)| titles);

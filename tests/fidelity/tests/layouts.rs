@@ -61,5 +61,8 @@ fn a_layout_that_is_not_known_is_said_so_once() {
         let about = moved.iter().filter(|text| text.contains(what)).count();
         assert_eq!(about, 1, "{moved:?}");
     }
-    assert!(moved.iter().all(|text| text.contains("bounds")), "{moved:?}");
+    assert!(
+        moved.iter().all(|text| text.contains("bounds")),
+        "{moved:?}"
+    );
 }

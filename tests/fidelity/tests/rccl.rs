@@ -12,7 +12,9 @@ use support::{gputrace, record, release};
 
 #[test]
 fn arguments_and_results_are_the_programs() {
-    let Some(release) = release("5.7.1") else { return };
+    let Some(release) = release("5.7.1") else {
+        return;
+    };
     let command = support::program(&release, "rccl_calls", &[]);
     let arguments: Vec<String> = command
         .get_args()
@@ -23,7 +25,9 @@ fn arguments_and_results_are_the_programs() {
         .find_map(|one| one.strip_prefix("LD_LIBRARY_PATH="));
     let libraries = Path::new(libraries.expect("where the libraries are"));
     if !libraries.join("librccl.so.1").exists() {
-        return skipped("RCCL is not there; cargo xtask rocm --release 5.7.1 --fetch --with librccl1");
+        return skipped(
+            "RCCL is not there; cargo xtask rocm --release 5.7.1 --fetch --with librccl1",
+        );
     }
     let place = tempfile::tempdir().expect("a directory");
     let place = place.path();

@@ -57,9 +57,16 @@ fn evidence(name: &str) -> Evidence {
     let here = here.path();
     for file in ["run.gtcap", "truth.jsonl", "said"] {
         let bytes = unpacked(&kept.join(format!("{file}.zst")));
-        fs::write(here.join(file), bytes.unwrap_or_else(|| panic!("{name}: {file}"))).expect("a file");
+        fs::write(
+            here.join(file),
+            bytes.unwrap_or_else(|| panic!("{name}: {file}")),
+        )
+        .expect("a file");
     }
-    let (_, title) = KEPT.iter().find(|(kept, _)| *kept == name).expect("its row");
+    let (_, title) = KEPT
+        .iter()
+        .find(|(kept, _)| *kept == name)
+        .expect("its row");
     let workload = WORKLOADS.iter().find(|workload| workload.title == *title);
     let workload = workload.expect("the workload");
     let cut = fs::read_to_string(kept.join("cut")).ok();
@@ -160,7 +167,12 @@ fn violated_windows_are_found() {
             let dispatches = trace.gpu.dispatches.iter_mut();
             let bounded = dispatches.filter(|one| one.time.quality != Quality::Exact);
             let widest = bounded
-                .filter_map(|one| Some((one.time.end_window.latest? - one.time.begin_window.earliest, one)))
+                .filter_map(|one| {
+                    Some((
+                        one.time.end_window.latest? - one.time.begin_window.earliest,
+                        one,
+                    ))
+                })
                 .max_by_key(|(width, _)| *width);
             if let Some((_, one)) = widest {
                 one.time.begin_window.earliest = one.time.end_window.latest.unwrap_or(0);

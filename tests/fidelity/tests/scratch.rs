@@ -83,20 +83,27 @@ fn on(name: &str) {
 
     let text = fs::read_to_string(place.join("out/run_results.json")).expect("the document");
     let document: Value = serde_json::from_str(&text).expect("JSON");
-    let processes = document["rocprofiler-sdk-tool"].as_array().expect("processes");
+    let processes = document["rocprofiler-sdk-tool"]
+        .as_array()
+        .expect("processes");
     let records = processes.iter().filter_map(|process| {
         let records = process["buffer_records"]["scratch_memory"].as_array()?;
         let kinds = &process["strings"]["buffer_records"];
         Some(records.iter().map(move |record| (record, kinds)))
     });
     let records: Vec<(&Value, &Value)> = records.flatten().collect();
-    let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("a number: {value}"));
+    let number = |value: &Value| {
+        value
+            .as_u64()
+            .unwrap_or_else(|| panic!("a number: {value}"))
+    };
     assert_eq!(
         records.len(),
         expected.len(),
         "ROCm {name}: {records:?} {expected:?}"
     );
-    let csv = fs::read_to_string(place.join("out/run_scratch_memory_trace.csv")).expect("the table");
+    let csv =
+        fs::read_to_string(place.join("out/run_scratch_memory_trace.csv")).expect("the table");
     let mut lines = csv.lines();
     assert_eq!(lines.next(), Some(COLUMNS));
     for ((record, kinds), expected) in records.iter().zip(&expected) {
@@ -128,7 +135,9 @@ fn on(name: &str) {
         let flags = number(&record["flags"]);
         assert_eq!(
             row,
-            format!(r#""SCRATCH_MEMORY","{operation}","Agent 1",{queue},0,{flags},{begin},{end},{size}"#)
+            format!(
+                r#""SCRATCH_MEMORY","{operation}","Agent 1",{queue},0,{flags},{begin},{end},{size}"#
+            )
         );
     }
     assert_eq!(lines.next(), None);
@@ -147,14 +156,19 @@ fn on(name: &str) {
     let sizes: Vec<u64> = rows.iter().map(|row| number(&row["size"])).collect();
     let frees = |change: &Change| if change.frees { 0 } else { change.bytes };
     assert_eq!(sizes, expected.iter().map(frees).collect::<Vec<_>>());
-    assert!(rows.iter().all(|row| row["agent_type"] == "GPU"), "{rows:?}");
+    assert!(
+        rows.iter().all(|row| row["agent_type"] == "GPU"),
+        "{rows:?}"
+    );
 }
 
 gputrace_releases::on_each_release!(on);
 
 #[test]
 fn alone_it_shows_no_kernels() {
-    let Some(release) = release("5.2.3") else { return };
+    let Some(release) = release("5.2.3") else {
+        return;
+    };
     let place = tempfile::tempdir().expect("a directory");
     record(&release, place.path(), "--scratch-memory-trace");
     let trace = Trace::read(&place.path().join("out/run.gtcap"));

@@ -78,11 +78,15 @@ fn verify(modes: &str, before: &str, behind: &str) -> Option<Verified> {
     command.env_remove("SUDO_UID").env_remove("SUDO_GID");
     equip(&mut command, place).expect("the software GPU");
     let output = command.output().expect("gputrace");
-    let text =
-        fs::read_to_string(place.join("report.json")).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let text = fs::read_to_string(place.join("report.json"))
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
     let report = serde_json::from_str(&text).expect("JSON");
     names_nobody(&text, place);
-    Some(Verified { output, report, text })
+    Some(Verified {
+        output,
+        report,
+        text,
+    })
 }
 
 /// The report goes to strangers.
@@ -94,7 +98,10 @@ fn names_nobody(text: &str, place: &Path) {
     }
     // Names of a few letters are in words.
     let host = host.trim();
-    assert!(host.len() < 6 || !text.contains(host), "{host} is in {text}");
+    assert!(
+        host.len() < 6 || !text.contains(host),
+        "{host} is in {text}"
+    );
 }
 
 impl Verified {
@@ -127,13 +134,22 @@ impl Verified {
 
     /// These rows are wrong, perhaps others, and the exit code says so.
     fn assert_windows_hold(&self) {
-        assert_eq!(self.figure("windows", "violated") as u64, 0, "{}", self.text);
+        assert_eq!(
+            self.figure("windows", "violated") as u64,
+            0,
+            "{}",
+            self.text
+        );
     }
 
     fn assert_wrong(&self, rows: &[&str]) {
         let wrong = self.rows("wrong");
         for row in rows {
-            assert!(wrong.contains_key(*row), "{row} is not wrong: {}", self.text);
+            assert!(
+                wrong.contains_key(*row),
+                "{row} is not wrong: {}",
+                self.text
+            );
         }
         assert_eq!(self.output.status.code(), Some(1), "{:?}", self.output);
         assert_eq!(self.report["verdict"], "wrong");
@@ -141,14 +157,19 @@ impl Verified {
 
     /// What is wrong alone: the whole report is longer than what is kept of a test's output.
     fn wrong(&self) -> Vec<(&Value, &Value)> {
-        self.all().filter(|(_, row)| row["status"] == "wrong").collect()
+        self.all()
+            .filter(|(_, row)| row["status"] == "wrong")
+            .collect()
     }
 
     /// The exit code and the verdict are what the rows say.
     fn assert_says(&self, right: bool) {
         let code = if right { 0 } else { 1 };
         assert_eq!(self.output.status.code(), Some(code), "{:?}", self.output);
-        assert_eq!(self.report["verdict"], if right { "right" } else { "wrong" });
+        assert_eq!(
+            self.report["verdict"],
+            if right { "right" } else { "wrong" }
+        );
     }
 
     /// Nothing is wrong that holds on every machine.
@@ -183,7 +204,8 @@ fn is_by_the_figures(row: &Value) -> bool {
         ("copies" | "copies by kernels", Some(exact), Some(timed)) => {
             let found = row["found"].as_str().expect("what was found");
             let is_possible = !found.contains("cannot have run");
-            is_possible && (exact < timed * 0.95 || number("off_max_ns").is_some_and(|off| off > 1e5))
+            is_possible
+                && (exact < timed * 0.95 || number("off_max_ns").is_some_and(|off| off > 1e5))
         }
         _ => BY_THE_FIGURES.contains(&name),
     }
@@ -198,7 +220,12 @@ fn print_figures(section: &Value, row: &Value) {
             .replace([' ', ',', '\''], "_")
     };
     for (name, value) in row["figures"].as_object().into_iter().flatten() {
-        let units = [("_ns", "ns"), ("_hz", "Hz"), ("_ppm", "ppm"), ("_percent", "%")];
+        let units = [
+            ("_ns", "ns"),
+            ("_hz", "Hz"),
+            ("_ppm", "ppm"),
+            ("_percent", "%"),
+        ];
         let unit = units.iter().find(|(end, _)| name.ends_with(end));
         let unit = unit.map_or("of them", |(_, unit)| unit);
         println!(
@@ -231,7 +258,9 @@ impl Verified {
 
 #[test]
 fn without_faults_everything_is_recorded_in_every_mode() {
-    let Some(verified) = without_faults() else { return };
+    let Some(verified) = without_faults() else {
+        return;
+    };
     verified.assert_right_but_for_figures();
     assert_eq!(verified.report["versions"]["gfx"], "gfx906");
     verified.assert_ok(&[
@@ -253,7 +282,9 @@ fn without_faults_everything_is_recorded_in_every_mode() {
 
 #[test]
 fn without_faults_all_is_right_by_the_figures() {
-    let Some(verified) = without_faults() else { return };
+    let Some(verified) = without_faults() else {
+        return;
+    };
     verified.assert_right_by_the_figures();
     verified.assert_ok(&[
         ("stamps", 3),
@@ -278,7 +309,9 @@ fn another_clock() -> Option<Verified> {
 
 #[test]
 fn another_clock_and_a_late_read_index_are_not_wrong() {
-    let Some(verified) = another_clock() else { return };
+    let Some(verified) = another_clock() else {
+        return;
+    };
     verified.assert_right_but_for_figures();
     assert_eq!(verified.report["versions"]["gfx"], "gfx1030");
     assert_eq!(verified.figure("read index", "ahead") as u64, 0);
@@ -286,7 +319,9 @@ fn another_clock_and_a_late_read_index_are_not_wrong() {
 
 #[test]
 fn another_clock_and_a_late_read_index_are_right_by_the_figures() {
-    let Some(verified) = another_clock() else { return };
+    let Some(verified) = another_clock() else {
+        return;
+    };
     verified.assert_right_by_the_figures();
 }
 
@@ -317,12 +352,18 @@ const STAMPED: u64 = 158;
 
 /// A run in which 20 dispatches have no stamps.
 fn missing_stamps() -> Option<Verified> {
-    verify("launch", "", &fault("\"no_timestamps\"\nnth = 10\ncount = 20"))
+    verify(
+        "launch",
+        "",
+        &fault("\"no_timestamps\"\nnth = 10\ncount = 20"),
+    )
 }
 
 #[test]
 fn missing_stamps_are_told() {
-    let Some(verified) = missing_stamps() else { return };
+    let Some(verified) = missing_stamps() else {
+        return;
+    };
     verified.assert_wrong(&["stamps", "exact times"]);
     // A recorder without a processor may read one too late.
     let exact = verified.figure("exact times", "exact") as u64;
@@ -332,7 +373,9 @@ fn missing_stamps_are_told() {
 
 #[test]
 fn no_other_stamps_are_missing_by_the_figures() {
-    let Some(verified) = missing_stamps() else { return };
+    let Some(verified) = missing_stamps() else {
+        return;
+    };
     assert_eq!(verified.figure("exact times", "exact") as u64, STAMPED);
 }
 
@@ -344,13 +387,17 @@ fn late_completion() -> Option<Verified> {
 
 #[test]
 fn a_late_completion_is_not_wrong() {
-    let Some(verified) = late_completion() else { return };
+    let Some(verified) = late_completion() else {
+        return;
+    };
     verified.assert_right_but_for_figures();
 }
 
 #[test]
 fn a_late_completion_is_right_by_the_figures() {
-    let Some(verified) = late_completion() else { return };
+    let Some(verified) = late_completion() else {
+        return;
+    };
     verified.assert_right_by_the_figures();
 }
 
@@ -405,7 +452,10 @@ fn without_a_gpu_it_says_so_and_ends_with_2() {
         gputrace_e2e::bench::skipped("this machine has KFD");
         return;
     }
-    let output = Command::new(gputrace()).arg("verify").output().expect("gputrace");
+    let output = Command::new(gputrace())
+        .arg("verify")
+        .output()
+        .expect("gputrace");
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("there is nothing to verify"), "{text}");

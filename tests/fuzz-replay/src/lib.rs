@@ -11,7 +11,10 @@
     clippy::panic,
     reason = "a finding is a panic"
 )]
-#![allow(clippy::disallowed_methods, reason = "the files are those of the repository")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the files are those of the repository"
+)]
 
 pub mod replay;
 

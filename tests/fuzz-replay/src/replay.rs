@@ -86,7 +86,10 @@ fn run_one(path: &Path, input: Vec<u8>, run: fn(&[u8]), limit: Duration) -> Outc
             move || {
                 // Dropped when the input is done with, also by a panic.
                 let _over = over;
-                number.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+                number.store(
+                    rustix::thread::gettid().as_raw_nonzero().get(),
+                    Ordering::Relaxed,
+                );
                 run(&input);
             }
         })

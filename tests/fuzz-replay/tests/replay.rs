@@ -1,7 +1,14 @@
 //! Replays what fuzzing has found, and checks that nothing is left out.
 #![allow(missing_docs, reason = "a test")]
-#![allow(clippy::panic, clippy::expect_used, reason = "a test fails by panicking")]
-#![allow(clippy::disallowed_methods, reason = "the files are those of the repository")]
+#![allow(
+    clippy::panic,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the files are those of the repository"
+)]
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,7 +53,10 @@ fn names(directory: &Path, ending: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_target_has_inputs_a_test_and_a_program() {
-    let targets: BTreeSet<String> = TARGETS.iter().map(|target| target.name.to_owned()).collect();
+    let targets: BTreeSet<String> = TARGETS
+        .iter()
+        .map(|target| target.name.to_owned())
+        .collect();
     let replayed: BTreeSet<String> = REPLAYED.iter().map(|name| (*name).to_owned()).collect();
     assert_eq!(replayed, targets);
     assert_eq!(names(&corpus(), ""), targets);

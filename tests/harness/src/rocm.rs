@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 /// Names of the releases that `cargo xtask rocm` knows, oldest first.
 #[must_use]
 pub fn names() -> impl DoubleEndedIterator<Item = &'static str> {
-    gputrace_releases::RELEASES.iter().map(|release| release.name)
+    gputrace_releases::RELEASES
+        .iter()
+        .map(|release| release.name)
 }
 
 /// The variable that names the releases to test on, separated by commas; unset, tests run on all of
@@ -32,7 +34,10 @@ fn select(wanted: Option<&str>) -> Result<Vec<&'static str>, String> {
         return Ok(names().collect());
     };
     let wanted: Vec<&str> = wanted.split(',').map(str::trim).collect();
-    if let Some(unknown) = wanted.iter().find(|wanted| !names().any(|name| name == **wanted)) {
+    if let Some(unknown) = wanted
+        .iter()
+        .find(|wanted| !names().any(|name| name == **wanted))
+    {
         let known: Vec<&str> = names().collect();
         return Err(format!(
             "there is no release {unknown:?}, but {}",
@@ -52,7 +57,8 @@ pub fn cache() -> Option<PathBuf> {
 
 /// A relative path is to be ignored.
 fn directory(cache: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
-    let absolute = |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute =
+        |path: Option<OsString>| path.map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute(cache).or_else(|| Some(absolute(home)?.join(".cache")))?;
     Some(cache.join("gputrace"))
 }
@@ -94,12 +100,16 @@ mod tests {
 
     #[test]
     fn the_cache_follows_the_xdg_rule() {
-        let cache =
-            |cache: Option<&str>, home: Option<&str>| directory(cache.map(Into::into), home.map(Into::into));
+        let cache = |cache: Option<&str>, home: Option<&str>| {
+            directory(cache.map(Into::into), home.map(Into::into))
+        };
         let is = |path: &str| Some(PathBuf::from(path));
         assert_eq!(cache(Some("/c"), Some("/home/u")), is("/c/gputrace"));
         assert_eq!(cache(None, Some("/home/u")), is("/home/u/.cache/gputrace"));
-        assert_eq!(cache(Some("c"), Some("/home/u")), is("/home/u/.cache/gputrace"));
+        assert_eq!(
+            cache(Some("c"), Some("/home/u")),
+            is("/home/u/.cache/gputrace")
+        );
         assert_eq!(cache(Some(""), Some("u")), None);
         assert_eq!(cache(None, None), None);
     }

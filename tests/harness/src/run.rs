@@ -81,7 +81,9 @@ pub fn run_until(
             break Some(status);
         }
         // A log that is being written may end within a line; the next look reads it whole.
-        if Instant::now() > deadline || read_directory(&at("truth")).is_ok_and(|truth| enough(&truth)) {
+        if Instant::now() > deadline
+            || read_directory(&at("truth")).is_ok_and(|truth| enough(&truth))
+        {
             child.kill().expect("a child");
             child.wait().expect("a child");
             break None;
@@ -159,7 +161,9 @@ impl Run {
     #[must_use]
     pub fn bytes_said(&self, directions: &[Direction]) -> Vec<u64> {
         let bytes = |said: &Said| match said {
-            Said::Copy { bytes, direction, .. } if directions.contains(direction) => Some(*bytes),
+            Said::Copy {
+                bytes, direction, ..
+            } if directions.contains(direction) => Some(*bytes),
             _ => None,
         };
         self.said.iter().filter_map(bytes).collect()
@@ -242,7 +246,10 @@ impl Run {
                 }
                 other => panic!("{other:?}"),
             };
-            assert_eq!((begin.ticks, end.ticks), (ticks.begin_ticks, ticks.end_ticks));
+            assert_eq!(
+                (begin.ticks, end.ticks),
+                (ticks.begin_ticks, ticks.end_ticks)
+            );
             for (stamp, ns) in [(begin, ticks.begin_ns), (end, ticks.end_ns)] {
                 assert!(stamp.ns.abs_diff(ns) < CONVERSION_NS, "{stamp:?} {ticks:?}");
             }

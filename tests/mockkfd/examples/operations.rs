@@ -116,7 +116,11 @@ fn measure(release: &Release, profiling: bool) -> Measured {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     std::fs::create_dir(at("truth")).unwrap();
-    std::fs::write(at("softgpu.toml"), "default_duration = { fixed_ns = 2_000 }").unwrap();
+    std::fs::write(
+        at("softgpu.toml"),
+        "default_duration = { fixed_ns = 2_000 }",
+    )
+    .unwrap();
     let workload = release.workload("operations");
     let gputrace = std::env::var_os("GPUTRACE_BIN").map_or_else(beside, PathBuf::from);
     let mut command = Command::new(&gputrace);
@@ -173,7 +177,11 @@ fn measure(release: &Release, profiling: bool) -> Measured {
         _ => None,
     };
     Measured {
-        title: format!("{}{}", release.name, if profiling { ", forced" } else { "" }),
+        title: format!(
+            "{}{}",
+            release.name,
+            if profiling { ", forced" } else { "" }
+        ),
         phases: said::read(&at("said"))
             .unwrap()
             .into_iter()
@@ -232,8 +240,12 @@ impl Measured {
 
     /// The HIP function that was running around a call of HSA, the outermost; `None` on the runtime's own threads.
     fn inside(&self, call: &Call) -> Option<&str> {
-        let around = |hip: &&Call| hip.thread == call.thread && (hip.begin..=hip.end).contains(&call.begin);
-        self.hip.iter().find(around).map(|hip| hip.function.as_str())
+        let around =
+            |hip: &&Call| hip.thread == call.thread && (hip.begin..=hip.end).contains(&call.begin);
+        self.hip
+            .iter()
+            .find(around)
+            .map(|hip| hip.function.as_str())
     }
 }
 
@@ -286,8 +298,14 @@ fn print_operations<'a>(
         .enumerate()
     {
         // The same program: the same phases.
-        let cells = runs.iter().map(|run| cell(run, run.phases.get(row).unwrap()));
-        println!("| {} | {} |", phase.name, cells.collect::<Vec<_>>().join(" | "));
+        let cells = runs
+            .iter()
+            .map(|run| cell(run, run.phases.get(row).unwrap()));
+        println!(
+            "| {} | {} |",
+            phase.name,
+            cells.collect::<Vec<_>>().join(" | ")
+        );
     }
 }
 
@@ -304,7 +322,12 @@ fn print_packets<'a>(runs: impl Iterator<Item = &'a Measured>) {
             others,
             copies,
         } = run.on_gpu(phase);
-        let kinds = [(kernels, 'K'), (barriers, 'B'), (others, 'V'), (copies, 'C')];
+        let kinds = [
+            (kernels, 'K'),
+            (barriers, 'B'),
+            (others, 'V'),
+            (copies, 'C'),
+        ];
         let texts: Vec<String> = kinds
             .into_iter()
             .filter_map(|(packets, letter)| packets.per(phase.count, letter))
@@ -382,7 +405,13 @@ fn most_first(numbers: &BTreeMap<&str, u32>, count: u32) -> String {
     numbers.sort_by_key(|(_, number)| std::cmp::Reverse(**number));
     let texts: Vec<String> = numbers
         .iter()
-        .map(|(name, number)| format!("{} {}", per(**number, count), name.trim_start_matches("hsa_")))
+        .map(|(name, number)| {
+            format!(
+                "{} {}",
+                per(**number, count),
+                name.trim_start_matches("hsa_")
+            )
+        })
         .collect();
     or_none(&texts)
 }

@@ -62,7 +62,12 @@ impl Allocations {
     /// Allocates VRAM or GTT memory out of `file`, or takes over memory of the program (USERPTR).
     ///
     /// `limit` is the size of the GPU's VRAM in bytes.
-    pub(crate) fn allocate(&self, file: &DeviceFile, request: &Request, limit: u64) -> Result<Given, Errno> {
+    pub(crate) fn allocate(
+        &self,
+        file: &DeviceFile,
+        request: &Request,
+        limit: u64,
+    ) -> Result<Given, Errno> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let Request {
             gpu_id,
@@ -90,7 +95,14 @@ impl Allocations {
             (shadow.address(), Some(offset), Some(shadow))
         };
         if host != address {
-            table.by_address.insert(address, Range { handle, bytes, host });
+            table.by_address.insert(
+                address,
+                Range {
+                    handle,
+                    bytes,
+                    host,
+                },
+            );
         }
         if vram {
             table.used.insert(gpu_id, used + bytes);
@@ -208,7 +220,10 @@ mod tests {
         let half = request(0x10_0000, 1 << 19, memory_flag::VRAM, 0);
         allocations.allocate(&file, &half, 1 << 20).unwrap();
         allocations.allocate(&file, &half, 1 << 20).unwrap();
-        assert_eq!(allocations.allocate(&file, &half, 1 << 20), Err(Errno::NOMEM));
+        assert_eq!(
+            allocations.allocate(&file, &half, 1 << 20),
+            Err(Errno::NOMEM)
+        );
         let gtt = Request {
             flags: memory_flag::GTT,
             ..half

@@ -74,7 +74,11 @@ impl Doorbells {
             .and_then(|agent| self.pages.get(agent))
             .ok_or(Errno::INVAL)?;
         let mut page = page.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = page.slots.iter().position(Option::is_none).ok_or(Errno::NOMEM)?;
+        let slot = page
+            .slots
+            .iter()
+            .position(Option::is_none)
+            .ok_or(Errno::NOMEM)?;
         let at = slot as u64 * SLOT_BYTES;
         let doorbell = Doorbell {
             slot,

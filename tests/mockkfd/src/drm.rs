@@ -103,7 +103,10 @@ pub(crate) extern "C" fn amdgpu_get_marketing_name(_device: *mut c_void) -> *con
 ///
 /// `info` points to a `struct amdgpu_gpu_info`.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn amdgpu_query_gpu_info(_device: *mut c_void, info: *mut c_uint) -> c_int {
+pub(crate) unsafe extern "C" fn amdgpu_query_gpu_info(
+    _device: *mut c_void,
+    info: *mut c_uint,
+) -> c_int {
     // asic_id, chip_rev, chip_external_rev, family_id: of a Vega 20 (AMDGPU_FAMILY_AI).
     for (index, value) in [0x66a1, 0, 0x28, 141].into_iter().enumerate() {
         let field = info.wrapping_add(index);

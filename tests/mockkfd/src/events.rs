@@ -82,13 +82,22 @@ impl Events {
 
     /// Clears an event.
     pub(crate) fn reset(&self, id: u32) -> Result<(), Errno> {
-        self.lock().events.get_mut(&id).ok_or(Errno::INVAL)?.signaled = false;
+        self.lock()
+            .events
+            .get_mut(&id)
+            .ok_or(Errno::INVAL)?
+            .signaled = false;
         Ok(())
     }
 
     /// Sets every event of a system kind, with its data.
     pub(crate) fn raise(&self, kind: u32, data: [u64; 4]) {
-        for event in self.lock().events.values_mut().filter(|event| event.kind == kind) {
+        for event in self
+            .lock()
+            .events
+            .values_mut()
+            .filter(|event| event.kind == kind)
+        {
             event.data = data;
             event.set();
         }
@@ -100,9 +109,14 @@ impl Events {
     /// As in the kernel's `kfd_events.c` a set event reaches everybody who waits for it at that moment, and stays set
     /// only if nobody does. Otherwise of two threads that wait for one event the first would take it from the other:
     /// ROCr destroys a queue by setting an event that its event thread waits for, and then waits for it too.
-    pub(crate) fn wait(&self, wanted: &mut [EventData], all: bool, timeout_ms: u32) -> Result<bool, Errno> {
-        let deadline =
-            (timeout_ms != FOR_EVER).then(|| Instant::now() + Duration::from_millis(u64::from(timeout_ms)));
+    pub(crate) fn wait(
+        &self,
+        wanted: &mut [EventData],
+        all: bool,
+        timeout_ms: u32,
+    ) -> Result<bool, Errno> {
+        let deadline = (timeout_ms != FOR_EVER)
+            .then(|| Instant::now() + Duration::from_millis(u64::from(timeout_ms)));
         let mut state = self.lock();
         let mut waits = state.begin_wait(wanted)?;
         let outcome = loop {
@@ -221,13 +235,20 @@ mod tests {
     #[test]
     fn any_and_all_are_told_apart() {
         let events = Events::default();
-        let ids = [events.create(0, true).unwrap(), events.create(0, true).unwrap()];
+        let ids = [
+            events.create(0, true).unwrap(),
+            events.create(0, true).unwrap(),
+        ];
         events.set(ids[1]).unwrap();
         let mut wanted = ids.map(data);
         assert_eq!(events.wait(&mut wanted, true, 1), Ok(false));
         events.set(ids[1]).unwrap();
         assert_eq!(events.wait(&mut wanted, false, 1), Ok(true));
-        assert_eq!(events.wait(&mut wanted, false, 1), Ok(false), "it resets itself");
+        assert_eq!(
+            events.wait(&mut wanted, false, 1),
+            Ok(false),
+            "it resets itself"
+        );
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl DeviceFile {
         }
         // SAFETY: the descriptor is the program's, which is calling with it; a closed one gives EBADF.
         let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
-        rustix::fs::fstat(fd).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (self.device, self.inode))
+        rustix::fs::fstat(fd)
+            .is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (self.device, self.inode))
     }
 
     /// Maps a range for the mock.
@@ -145,7 +146,10 @@ mod tests {
         let other = DeviceFile::new(c"other").unwrap();
         let fd = file.open().unwrap();
         assert!(file.is(fd) && !other.is(fd) && !file.is(-1));
-        let (first, second) = (file.map(1 << 32, 8192).unwrap(), file.map(1 << 32, 8192).unwrap());
+        let (first, second) = (
+            file.map(1 << 32, 8192).unwrap(),
+            file.map(1 << 32, 8192).unwrap(),
+        );
         first.fill_u64(7);
         assert_eq!(user::read::<u64>(second.address() + 8184), Ok(7));
         file.punch(1 << 32, 8192);

@@ -40,7 +40,10 @@ impl Real {
         // SAFETY: looks a symbol up by a valid name.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if found.is_null() {
-            kfd::give_up(&format!("libc has no function {}", self.name.to_string_lossy()));
+            kfd::give_up(&format!(
+                "libc has no function {}",
+                self.name.to_string_lossy()
+            ));
         }
         self.address.store(found, Ordering::Relaxed);
         found

@@ -90,7 +90,12 @@ static TABLE: [Ioctl; 29] = [
         .reset(event.event_id)),
     ioctl!(0x0c, "WAIT_EVENTS", uapi::WaitEvents, wait_events),
     ioctl!(0x11, "SET_SCRATCH_BACKING_VA", accept),
-    ioctl!(0x12, "GET_TILE_CONFIG", uapi::GetTileConfig, get_tile_config),
+    ioctl!(
+        0x12,
+        "GET_TILE_CONFIG",
+        uapi::GetTileConfig,
+        get_tile_config
+    ),
     ioctl!(0x13, "SET_TRAP_HANDLER", accept),
     ioctl!(
         0x14,
@@ -104,10 +109,20 @@ static TABLE: [Ioctl; 29] = [
     ioctl!(0x18, "MAP_MEMORY_TO_GPU", uapi::MapMemory, map_memory),
     ioctl!(0x19, "UNMAP_MEMORY_FROM_GPU", uapi::MapMemory, map_memory),
     ioctl!(0x1a, "SET_CU_MASK", accept),
-    ioctl!(0x1e, "ALLOC_QUEUE_GWS", uapi::AllocQueueGws, alloc_queue_gws),
+    ioctl!(
+        0x1e,
+        "ALLOC_QUEUE_GWS",
+        uapi::AllocQueueGws,
+        alloc_queue_gws
+    ),
     ioctl!(0x1f, "SMI_EVENTS", refuse Errno::OPNOTSUPP),
     ioctl!(0x21, "SET_XNACK_MODE", uapi::SetXnackMode, set_xnack_mode),
-    ioctl!(0x23, "AVAILABLE_MEMORY", uapi::AvailableMemory, available_memory),
+    ioctl!(
+        0x23,
+        "AVAILABLE_MEMORY",
+        uapi::AvailableMemory,
+        available_memory
+    ),
     ioctl!(0x24, "EXPORT_DMABUF", refuse Errno::OPNOTSUPP),
     ioctl!(0x25, "RUNTIME_ENABLE", accept),
     ioctl!(0x26, "DBG_TRAP", refuse Errno::INVAL),
@@ -118,7 +133,8 @@ static TABLE: [Ioctl; 29] = [
 /// Answers an ioctl. `bytes` are the argument structure's, as long as the request says.
 pub(crate) fn run(kfd: &Kfd, number: u8, bytes: &mut [u8]) -> Result<(), Errno> {
     let Some(ioctl) = TABLE.iter().find(|ioctl| ioctl.number == number) else {
-        kfd.gpu.unknown(&format!("KFD ioctl {number:#04x}"), &hex(bytes));
+        kfd.gpu
+            .unknown(&format!("KFD ioctl {number:#04x}"), &hex(bytes));
         return Err(Errno::NOTTY);
     };
     let mut aligned = [0_u64; MAX_BYTES / 8];
@@ -198,7 +214,9 @@ fn destroy_queue(kfd: &Kfd, queue: &mut uapi::DestroyQueue) -> Result<(), Errno>
 }
 
 fn update_queue(kfd: &Kfd, queue: &mut uapi::UpdateQueue) -> Result<(), Errno> {
-    let known = kfd.gpu.pause_queue(queue.queue_id, queue.queue_percentage == 0);
+    let known = kfd
+        .gpu
+        .pause_queue(queue.queue_id, queue.queue_percentage == 0);
     known.then_some(()).ok_or(Errno::INVAL)
 }
 
@@ -220,7 +238,8 @@ fn create_event(kfd: &Kfd, event: &mut uapi::CreateEvent) -> Result<(), Errno> {
         if !kfd.allocations.has(event.event_page_offset) {
             return Err(Errno::INVAL);
         }
-        kfd.event_page.store(event.event_page_offset, Ordering::Release);
+        kfd.event_page
+            .store(event.event_page_offset, Ordering::Release);
     }
     let id = kfd
         .machine
@@ -381,7 +400,10 @@ mod tests {
         assert!(TABLE.iter().all(|ioctl| ioctl.bytes <= MAX_BYTES));
     }
 
-    fn call<T: FromBytes + IntoBytes + Immutable>(number: u8, mut arguments: T) -> Result<T, Errno> {
+    fn call<T: FromBytes + IntoBytes + Immutable>(
+        number: u8,
+        mut arguments: T,
+    ) -> Result<T, Errno> {
         run(crate::kfd::get(), number, arguments.as_mut_bytes())?;
         Ok(arguments)
     }
@@ -399,7 +421,10 @@ mod tests {
             clock.ticks_at(counters.system_clock_counter)
         );
         let cpu = call(0x05, uapi::GetClockCounters { gpu_id: 0, ..asked }).unwrap();
-        assert_eq!((cpu.gpu_clock_counter, cpu.system_clock_freq), (0, 1_000_000_000));
+        assert_eq!(
+            (cpu.gpu_clock_counter, cpu.system_clock_freq),
+            (0, 1_000_000_000)
+        );
     }
 
     #[test]
@@ -442,9 +467,20 @@ mod tests {
         assert_eq!(call(0x0c, wait).unwrap().wait_result, wait_result::TIMEOUT);
         call(0x09, one).unwrap();
         assert_eq!(call(0x0a, one), Err(Errno::INVAL));
-        call(0x17, uapi::FreeMemory { handle: page.handle }).unwrap();
+        call(
+            0x17,
+            uapi::FreeMemory {
+                handle: page.handle,
+            },
+        )
+        .unwrap();
         assert_eq!(
-            call(0x17, uapi::FreeMemory { handle: page.handle }),
+            call(
+                0x17,
+                uapi::FreeMemory {
+                    handle: page.handle
+                }
+            ),
             Err(Errno::INVAL)
         );
         let kfd = crate::kfd::get();

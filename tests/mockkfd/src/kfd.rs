@@ -51,7 +51,10 @@ pub(crate) enum SetupError {
     #[error("no memory file for a device node: {0}")]
     Device(#[from] Errno),
     #[error("cannot write the sysfs tree {}: {source}", path.display())]
-    Sysfs { path: PathBuf, source: std::io::Error },
+    Sysfs {
+        path: PathBuf,
+        source: std::io::Error,
+    },
 }
 
 /// KFD's number of an agent's GPU. Not 0, which is the CPU's, and not the node's number either.
@@ -112,7 +115,8 @@ impl Kfd {
         let config = Config::from_environment()?;
         let device = DeviceFile::new(c"softgpu-kfd")?;
         let vram = DeviceFile::new(c"softgpu-vram")?;
-        let sysfs = sysfs::install(&config).map_err(|(path, source)| SetupError::Sysfs { path, source })?;
+        let sysfs =
+            sysfs::install(&config).map_err(|(path, source)| SetupError::Sysfs { path, source })?;
         let allocations = Arc::new(Allocations::default());
         let machine = Arc::new(Machine::default());
         let doorbells = Doorbells::new(&device, config.agent.len())?;

@@ -89,7 +89,11 @@ fn loaded() -> Vec<(u64, String)> {
     let list = list();
     let mut objects = Vec::new();
     // r_debug: version (4 bytes and padding), head of the list.
-    let mut entry = if list == 0 { None } else { memory::word(list + 8) };
+    let mut entry = if list == 0 {
+        None
+    } else {
+        memory::word(list + 8)
+    };
     while let Some(at) = entry.filter(|at| *at != 0 && objects.len() < MAX_OBJECTS) {
         // link_map: load address, name, dynamic section, next.
         let Some((base, name)) = memory::word(at).zip(memory::word(at + 8)) else {
@@ -199,7 +203,8 @@ mod memory {
             };
             let own = std::process::id().cast_signed();
             // SAFETY: `here` is inside the buffer; `there` is only read, by the kernel, which checks it.
-            let got = unsafe { libc::process_vm_readv(own, &raw const here, 1, &raw const there, 1, 0) };
+            let got =
+                unsafe { libc::process_vm_readv(own, &raw const here, 1, &raw const there, 1, 0) };
             match usize::try_from(got) {
                 Ok(got) if got > 0 => done += got,
                 _ => break,

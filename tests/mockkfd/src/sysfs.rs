@@ -84,9 +84,9 @@ fn tree(all: &Config) -> Vec<Entry> {
     ];
     cpu_node(&mut tree, all);
     for (agent, config) in (0..).zip(&all.agent) {
-        let peers = (0..)
-            .zip(&all.agent)
-            .filter(|(peer, other)| *peer != agent && config.hive != 0 && other.hive == config.hive);
+        let peers = (0..).zip(&all.agent).filter(|(peer, other)| {
+            *peer != agent && config.hive != 0 && other.hive == config.hive
+        });
         let peers: Vec<u32> = peers.map(|(peer, _)| peer + 1).collect();
         gpu_node(&mut tree, agent, config, &peers);
     }

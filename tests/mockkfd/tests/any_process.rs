@@ -38,7 +38,8 @@ fn assert_ended_by(run: &Run, what: &str, bytes: &str) {
         matches!(record, Record::Unknown { what: said, bytes: logged, .. }
             if said == what && logged.starts_with(bytes))
     };
-    let count = |matches: &dyn Fn(&&Record<'static>) -> bool| run.truth.iter().filter(matches).count();
+    let count =
+        |matches: &dyn Fn(&&Record<'static>) -> bool| run.truth.iter().filter(matches).count();
     assert_eq!((count(&unknown), count(&named)), (1, 1), "{:?}", run.truth);
 }
 
@@ -58,7 +59,11 @@ fn the_clock_is_the_configured_one() {
         .stdout
         .lines()
         .find_map(|line| line.strip_prefix("clock "))
-        .map(|line| line.split(' ').map(|number| number.parse().unwrap()).collect())
+        .map(|line| {
+            line.split(' ')
+                .map(|number| number.parse().unwrap())
+                .collect()
+        })
         .unwrap();
     assert_eq!(numbers[0], clock.ticks_at(numbers[1]));
     assert!(
@@ -85,7 +90,11 @@ fn an_unknown_packet_ends_the_program() {
     on_each_release(|release| {
         let module = code_object("module-gfx906.hsaco");
         let run = release.run("hsa_dispatch", &[&module, "unknown"], "");
-        assert_ended_by(&run, "AQL packet, type 9", &format!("0900{}", "00".repeat(62)));
+        assert_ended_by(
+            &run,
+            "AQL packet, type 9",
+            &format!("0900{}", "00".repeat(62)),
+        );
     });
 }
 
@@ -93,5 +102,9 @@ fn an_unknown_packet_ends_the_program() {
 fn a_wrong_configuration_ends_the_program() {
     let run = kfd_caller("clock", "agents = 1");
     assert_eq!(run.status.unwrap().code(), Some(86));
-    assert!(run.stderr.contains("softgpu.toml is wrong"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("softgpu.toml is wrong"),
+        "{}",
+        run.stderr
+    );
 }

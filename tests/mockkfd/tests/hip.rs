@@ -59,7 +59,12 @@ fn forced_profiling_gives_every_kernel_a_signal_with_times() {
         // HIP 5.2 does not know the variable.
         assert_eq!(stamped, if release.name == "5.2.3" { 0 } else { 1000 });
         let plain = release.run("many_kernels", &["1000"], "");
-        assert!(plain.dispatches().iter().all(|dispatch| dispatch.signal == 0));
+        assert!(
+            plain
+                .dispatches()
+                .iter()
+                .all(|dispatch| dispatch.signal == 0)
+        );
     });
 }
 
@@ -93,14 +98,20 @@ fn streams_wait_for_each_other() {
                 .all(|pair| pair[0].end.unwrap() <= pair[1].begin),
             "a chain through streams"
         );
-        let mut queues: Vec<u32> = dispatches.iter().map(|dispatch| dispatch.place.queue).collect();
+        let mut queues: Vec<u32> = dispatches
+            .iter()
+            .map(|dispatch| dispatch.place.queue)
+            .collect();
         queues.sort_unstable();
         queues.dedup();
         assert_eq!(queues.len(), 4);
         let elapsed = run.elapsed_ms();
         // Both events are barriers around all kernels: at least the kernels' time, at most all of
         // the program's. HSA converts the ticks of both.
-        let (first, last) = (run.packets()[0].begin.ns, run.packets().last().unwrap().end.ns);
+        let (first, last) = (
+            run.packets()[0].begin.ns,
+            run.packets().last().unwrap().end.ns,
+        );
         let converted = (2 * CONVERSION_NS) as f64 / 1e6;
         let least = (DURATION_NS * 32) as f64 / 1e6 - converted;
         let most = (last - first) as f64 / 1e6 + converted;
@@ -121,7 +132,10 @@ fn copies_of_all_sizes_arrive() {
             "copy = { latency_ns = 10_000, bytes_per_us = 10_000 }",
         );
         run.assert_success();
-        assert_eq!(run.bytes_copied(), run.bytes_said(&BY_SDMA).iter().sum::<u64>());
+        assert_eq!(
+            run.bytes_copied(),
+            run.bytes_said(&BY_SDMA).iter().sum::<u64>()
+        );
         for copy in run.copies() {
             let least = 10_000 + copy.bytes / 10;
             assert!(copy.end.ns - copy.begin.ns >= least, "{copy:?}");
@@ -141,7 +155,10 @@ fn two_gpus_work_at_the_same_time() {
         assert!(run.said.contains(&Said::Devices { value: 2.0 }));
         run.assert_all_ran();
         let dispatches = run.dispatches();
-        assert_eq!(run.bytes_copied(), run.bytes_said(&BY_SDMA).iter().sum::<u64>());
+        assert_eq!(
+            run.bytes_copied(),
+            run.bytes_said(&BY_SDMA).iter().sum::<u64>()
+        );
         let clocks = clocks(&run.truth);
         for dispatch in dispatches {
             let clock = &clocks[dispatch.place.agent as usize];
@@ -168,7 +185,10 @@ fn one_of_each() {
         // An extended launch's events take their times from the kernel's own signal and from the host; ROCr converts them
         // by clock samples, so that some nanoseconds may be missing.
         let elapsed = run.elapsed_ms();
-        assert!(elapsed.is_some_and(|elapsed| elapsed >= 0.745), "{elapsed:?}");
+        assert!(
+            elapsed.is_some_and(|elapsed| elapsed >= 0.745),
+            "{elapsed:?}"
+        );
         let extended = run
             .dispatches()
             .into_iter()
@@ -185,7 +205,10 @@ fn processes_have_logs_of_their_own() {
         run.assert_success();
         run.assert_all_ran();
         let dispatches = run.dispatches();
-        let mut processes: Vec<u32> = dispatches.iter().map(|dispatch| dispatch.place.pid).collect();
+        let mut processes: Vec<u32> = dispatches
+            .iter()
+            .map(|dispatch| dispatch.place.pid)
+            .collect();
         processes.dedup();
         assert_eq!(processes.len(), 4, "each in one piece");
     });
@@ -204,8 +227,9 @@ fn signals_hold_exactly_the_logged_ticks() {
     on_each_release(|release| {
         // HSA converts ticks by what it samples of the clock: a clock that drifts must not matter.
         for drift in ["0", "50_000", "-50_000"] {
-            let toml =
-                format!("[[agent]]\nclock = {{ drift_ppb = {drift}, offset_ticks = 123_456_789_012 }}");
+            let toml = format!(
+                "[[agent]]\nclock = {{ drift_ppb = {drift}, offset_ticks = 123_456_789_012 }}"
+            );
             let run = release.run("hsa_ticks", &[], &toml);
             run.assert_success();
             assert_eq!(run.assert_ticks(), 210);
@@ -217,10 +241,18 @@ fn signals_hold_exactly_the_logged_ticks() {
 fn an_endless_kernel_hangs_the_program_and_is_in_the_log() {
     on_each_release(|release| {
         let toml = "[[fault]]\nkind = 'never_ends'\nkernel = 'endless'";
-        let began =
-            |truth: &[Record<'static>]| truth.iter().any(|record| matches!(record, Record::Fault { .. }));
+        let began = |truth: &[Record<'static>]| {
+            truth
+                .iter()
+                .any(|record| matches!(record, Record::Fault { .. }))
+        };
         let run = release.run_until("endless", &[], toml, began);
-        assert!(run.status.is_none(), "it ended: {:?} {}", run.status, run.stderr);
+        assert!(
+            run.status.is_none(),
+            "it ended: {:?} {}",
+            run.status,
+            run.stderr
+        );
         let fault = run.truth.iter().find_map(|record| match record {
             Record::Fault { fault, place, .. } => Some((*fault, place.index)),
             _ => None,
@@ -241,7 +273,8 @@ fn a_queue_error_reaches_the_runtime() {
             run.status
         );
         assert!(
-            run.stderr.contains("HSA_STATUS_ERROR_INVALID_PACKET_FORMAT"),
+            run.stderr
+                .contains("HSA_STATUS_ERROR_INVALID_PACKET_FORMAT"),
             "{}",
             run.stderr
         );

@@ -60,7 +60,11 @@ static TABLE: [Row; 20] = [
         // clock depends on what else runs, so that this is no more than a figure.
         environment: &[("MOCKKFD_WAITS", "1000")],
         check: |release, run| {
-            assert!(!run.stderr.contains("more waits for events"), "{}", run.stderr);
+            assert!(
+                !run.stderr.contains("more waits for events"),
+                "{}",
+                run.stderr
+            );
             let wall = run.wall.as_secs_f64();
             println!("figure mockkfd.vector_add.{} = {wall:.3} s", release.name);
         },
@@ -235,13 +239,20 @@ fn try_row(row: &Row, release: &Release) {
     command
         .args((row.arguments)(release))
         .envs(row.environment.iter().copied());
-    let faulty =
-        |truth: &[Record<'static>]| truth.iter().any(|record| matches!(record, Record::Fault { .. }));
+    let faulty = |truth: &[Record<'static>]| {
+        truth
+            .iter()
+            .any(|record| matches!(record, Record::Fault { .. }))
+    };
     let stop = row.ends == Ends::AfterFault;
     let run = run_until(&mut command, row.toml, |truth| stop && faulty(truth));
     match row.ends {
         Ends::Well => run.assert_success(),
-        Ends::AfterFault => assert!(run.status.is_none() && faulty(&run.truth), "{:?}", run.status),
+        Ends::AfterFault => assert!(
+            run.status.is_none() && faulty(&run.truth),
+            "{:?}",
+            run.status
+        ),
     }
     if row.ends == Ends::Well {
         as_said(row, &run);

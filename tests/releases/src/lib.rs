@@ -46,7 +46,14 @@ pub struct Library {
 }
 
 /// What every root has besides the libraries: rocminfo, a shell and the small tools, `/etc/os-release`.
-const COMMON: [&str; 6] = ["base-files", "coreutils", "dash", "grep", "libc-bin", "rocminfo"];
+const COMMON: [&str; 6] = [
+    "base-files",
+    "coreutils",
+    "dash",
+    "grep",
+    "libc-bin",
+    "rocminfo",
+];
 
 /// Debian's archive on a day on which its suites had all of [`RELEASES`].
 pub const SNAPSHOT: &str = "http://snapshot.debian.org/archive/debian/20261125T000000Z/";
@@ -229,7 +236,11 @@ mod tests {
         fs::write(directory.join("libamdhip64.so.6.4.43484"), "").unwrap();
         symlink("libamdhip64.so.6.4.43484", directory.join(hip.soname)).unwrap();
         let file = hip.file(root.path()).unwrap();
-        assert!(file.ends_with("libamdhip64.so.6.4.43484"), "{}", file.display());
+        assert!(
+            file.ends_with("libamdhip64.so.6.4.43484"),
+            "{}",
+            file.display()
+        );
         symlink("/etc/passwd", directory.join(hsa.soname)).unwrap();
         assert_eq!(hsa.file(root.path()), None);
     }

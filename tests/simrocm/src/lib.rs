@@ -27,7 +27,9 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum StageError {
     /// A tool cannot be run.
-    #[error("cannot run {tool}: {source}; cargo and a C compiler driver (cc, or what CC names) are needed")]
+    #[error(
+        "cannot run {tool}: {source}; cargo and a C compiler driver (cc, or what CC names) are needed"
+    )]
     Run {
         /// Which.
         tool: String,
@@ -151,12 +153,15 @@ fn build() -> Result<PathBuf, StageError> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let workspace = package_directory().join("../..");
     // Not the directory of the build that may be waiting for this one.
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| workspace.join("target"), PathBuf::from);
     let mut command = Command::new(cargo);
     command.current_dir(&workspace).arg("build").arg("--quiet");
     command.arg("--target-dir").arg(&target);
     for part in ["hsa", "hip", "roctx"] {
-        command.arg("--package").arg(format!("gputrace-simrocm-{part}"));
+        command
+            .arg("--package")
+            .arg(format!("gputrace-simrocm-{part}"));
     }
     run(&mut command)?;
     Ok(target.join("debug"))

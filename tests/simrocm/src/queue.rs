@@ -167,7 +167,10 @@ impl Paced {
     /// # Errors
     ///
     /// When HSA does not work.
-    #[expect(clippy::print_stdout, reason = "what it says is for tests and benchmarks")]
+    #[expect(
+        clippy::print_stdout,
+        reason = "what it says is for tests and benchmarks"
+    )]
     pub fn submit(&self) -> anyhow::Result<()> {
         let hsa = Library::open(c"libhsa-runtime64.so.1")?;
         let mut queue = Queue::create(&hsa)?;

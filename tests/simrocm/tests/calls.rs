@@ -61,7 +61,11 @@ fn each_packet_has_its_reservation_and_its_doorbell() {
         (1, 0)
     );
     // Only barriers have signals, each armed before.
-    let signalled = run.packets().iter().filter(|packet| packet.signal != 0).count();
+    let signalled = run
+        .packets()
+        .iter()
+        .filter(|packet| packet.signal != 0)
+        .count();
     assert_eq!(counts["hsa_signal_silent_store_relaxed"], signalled as u64);
 }
 
@@ -88,7 +92,10 @@ fn newer_releases_ring_after_8_packets_and_then_after_256() {
 fn newer_functions_are_called_in_the_place_of_the_older_ones() {
     let (_, counts) = counted(Runner::new("copies"), "queue_desc,signal_batch,copy_batch");
     assert_eq!(
-        (counts["hsa_queue_create"], counts["hsa_amd_memory_async_copy"]),
+        (
+            counts["hsa_queue_create"],
+            counts["hsa_amd_memory_async_copy"]
+        ),
         (0, 0)
     );
     assert!(counts["hsa_amd_queue_create"] > 0);

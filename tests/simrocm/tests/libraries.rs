@@ -74,7 +74,10 @@ fn names_and_versions_are_those_of_the_real_libraries() {
         let real = exports(&path);
         for (symbol, (version, _)) in exports(&staged(HipSoname::Six).join(name)) {
             if NEWER.contains(&symbol.as_str()) {
-                assert_eq!((version.as_str(), real.contains_key(&symbol)), ("ROCR_1", false));
+                assert_eq!(
+                    (version.as_str(), real.contains_key(&symbol)),
+                    ("ROCR_1", false)
+                );
                 continue;
             }
             let found = real.get(&symbol).map(|(version, _)| version);
@@ -100,7 +103,10 @@ fn every_name_of_the_version_scripts_is_exported_with_a_size() {
         let exported = exports(&staged(HipSoname::Six).join(name));
         let mut count = 0;
         for name in names.filter(|name| *name != "*") {
-            assert!(exported.get(name).is_some_and(|(_, bytes)| *bytes > 0), "{name}");
+            assert!(
+                exported.get(name).is_some_and(|(_, bytes)| *bytes > 0),
+                "{name}"
+            );
             count += 1;
         }
         assert_eq!(count, exported.len(), "{name}");

@@ -37,7 +37,10 @@ struct Change {
 
 /// Attaches to a program that submits 20,000 kernels a second without completion signals.
 fn record(bench: &Bench, options: &[&str]) -> (Trace, Vec<Change>) {
-    let (settings, truth) = (bench.path().join("softgpu.toml"), bench.path().join("truth"));
+    let (settings, truth) = (
+        bench.path().join("softgpu.toml"),
+        bench.path().join("truth"),
+    );
     fs::write(&settings, SETTINGS).expect("the settings");
     fs::create_dir(&truth).expect("a directory for the GPU's log");
     let mut command = Command::new(env!("CARGO_BIN_EXE_simrocm-dispatch"));
@@ -56,12 +59,16 @@ fn record(bench: &Bench, options: &[&str]) -> (Trace, Vec<Change>) {
 }
 
 fn changes(capture: &Path) -> Vec<Change> {
-    let mut reader = CaptureReader::new(File::open(capture).expect("the capture")).expect("a capture");
+    let mut reader =
+        CaptureReader::new(File::open(capture).expect("the capture")).expect("a capture");
     let mut changes = Vec::new();
     while let Some(block) = reader.next_block().expect("a block") {
-        let Block::Records(bytes) = block else { continue };
+        let Block::Records(bytes) = block else {
+            continue;
+        };
         let records = records::split(bytes).map_while(Result::ok);
-        let queues = records.filter(|record| record.header.kind == gputrace_abi::record::kind::QUEUE);
+        let queues =
+            records.filter(|record| record.header.kind == gputrace_abi::record::kind::QUEUE);
         changes.extend(queues.filter_map(|record| {
             let state: gputrace_abi::gpu::QueueState =
                 zerocopy::FromBytes::read_from_bytes(record.bytes).ok()?;
@@ -100,7 +107,9 @@ const DURATION: &str = "4s";
 #[test]
 fn looks_keep_their_budget_by_the_figures() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let (trace, changes) = record(&bench, &["--duration", DURATION, "--look-budget", "1.5"]);
     let looks = looks(&trace);
     let budget = f64::from(looks.budget) / 1e6;
@@ -119,11 +128,16 @@ fn looks_keep_their_budget_by_the_figures() {
 #[test]
 fn looks_say_what_they_cost_and_tell_the_truth() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let (trace, changes) = record(&bench, &["--duration", DURATION, "--look-budget", "1.5"]);
     let looks = looks(&trace);
     assert_eq!(looks.budget, 15_000);
-    assert!(looks.looks > 0 && looks.period > 0 && looks.cpu > 0, "{looks:?}");
+    assert!(
+        looks.looks > 0 && looks.period > 0 && looks.cpu > 0,
+        "{looks:?}"
+    );
     assert!(
         trace.gpu.dispatches.len() > 1_000,
         "{}",
@@ -163,7 +177,9 @@ fn looks_say_what_they_cost_and_tell_the_truth() {
 #[test]
 fn without_a_budget_nobody_looks() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(bench) = Bench::privileged() else { return };
+    let Some(bench) = Bench::privileged() else {
+        return;
+    };
     let (trace, changes) = record(&bench, &["--duration", "1s", "--look-budget", "0"]);
     let looks = looks(&trace);
     assert_eq!((looks.budget, looks.looks, looks.cpu), (0, 0, 0));

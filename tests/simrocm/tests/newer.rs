@@ -43,7 +43,9 @@ fn each_behaviour_keeps_programs_working() {
 
 #[test]
 fn an_unknown_behaviour_is_named() {
-    let run = Runner::new("vector_add").env("SIMROCM_NEWER", "nonsense").run();
+    let run = Runner::new("vector_add")
+        .env("SIMROCM_NEWER", "nonsense")
+        .run();
     assert_eq!(run.status.and_then(|status| status.code()), Some(86));
     assert!(run.stderr.contains("nonsense"), "{}", run.stderr);
 }

@@ -56,8 +56,10 @@ fn streams_wait_for_each_other() {
         first.end.unwrap() <= second.begin
     };
     assert!(dispatches.windows(2).all(chained));
-    let queues: std::collections::BTreeSet<u32> =
-        dispatches.iter().map(|dispatch| dispatch.place.queue).collect();
+    let queues: std::collections::BTreeSet<u32> = dispatches
+        .iter()
+        .map(|dispatch| dispatch.place.queue)
+        .collect();
     assert_eq!(queues.len(), 4);
     let least = 32.0 * 0.3;
     assert!(run.elapsed_ms().is_some_and(|elapsed| elapsed >= least));
@@ -66,7 +68,9 @@ fn streams_wait_for_each_other() {
 #[test]
 fn copies_of_all_sizes_arrive() {
     // The program verifies the data.
-    let run = Runner::new("copies").env("GPU_FORCE_BLIT_COPY_SIZE", "0").run();
+    let run = Runner::new("copies")
+        .env("GPU_FORCE_BLIT_COPY_SIZE", "0")
+        .run();
     run.assert_success();
     let said = run.bytes_said(&[Direction::H2d, Direction::D2h]);
     assert_eq!(run.bytes_copied(), said.iter().sum::<u64>());
@@ -79,9 +83,9 @@ fn small_copies_are_done_by_kernels() {
     // What is larger goes by SDMA, unless it stays on the GPU.
     const MOST: u64 = 16 << 10;
     let small = |said: &&Said| match said {
-        Said::Copy { direction, bytes, .. } => {
-            *direction == Direction::D2d || *direction != Direction::H2h && *bytes <= MOST
-        }
+        Said::Copy {
+            direction, bytes, ..
+        } => *direction == Direction::D2d || *direction != Direction::H2h && *bytes <= MOST,
         _ => false,
     };
     let kernels = run.all_dispatches();
@@ -146,7 +150,9 @@ fn an_hsa_program_loads_code_and_dispatches() {
     let run = Runner::new("hsa_dispatch").arguments(&[&module]).run();
     run.assert_success();
     run.assert_all_ran();
-    let run = Runner::new("hsa_dispatch").arguments(&[&module, "unknown"]).run();
+    let run = Runner::new("hsa_dispatch")
+        .arguments(&[&module, "unknown"])
+        .run();
     assert_eq!(run.status.and_then(|status| status.code()), Some(86));
     assert!(run.stderr.contains("AQL packet, type 9"), "{}", run.stderr);
 }
@@ -166,14 +172,16 @@ fn forced_profiling_gives_every_packet_a_signal() {
         .run();
     run.assert_success();
     run.assert_all_ran_in_order();
-    let signalled = |dispatch: &gputrace_softgpu::truth::Dispatch| dispatch.stamped && dispatch.signal != 0;
+    let signalled =
+        |dispatch: &gputrace_softgpu::truth::Dispatch| dispatch.stamped && dispatch.signal != 0;
     assert!(run.dispatches().iter().all(signalled));
 }
 
 #[test]
 fn signals_hold_exactly_the_logged_ticks() {
     for drift in ["0", "50_000", "-50_000"] {
-        let toml = format!("[[agent]]\nclock = {{ drift_ppb = {drift}, offset_ticks = 123_456_789_012 }}");
+        let toml =
+            format!("[[agent]]\nclock = {{ drift_ppb = {drift}, offset_ticks = 123_456_789_012 }}");
         let run = Runner::new("hsa_ticks").gpu(&toml).run();
         run.assert_success();
         assert_eq!(run.assert_ticks(), 210);
@@ -184,8 +192,17 @@ fn signals_hold_exactly_the_logged_ticks() {
 fn an_endless_kernel_hangs_the_program_and_is_in_the_log() {
     let run = Runner::new("endless")
         .gpu("[[fault]]\nkind = 'never_ends'\nkernel = 'endless'")
-        .run_until(|truth| truth.iter().any(|record| matches!(record, Record::Fault { .. })));
-    assert!(run.status.is_none(), "it ended: {:?} {}", run.status, run.stderr);
+        .run_until(|truth| {
+            truth
+                .iter()
+                .any(|record| matches!(record, Record::Fault { .. }))
+        });
+    assert!(
+        run.status.is_none(),
+        "it ended: {:?} {}",
+        run.status,
+        run.stderr
+    );
     let fault = run.truth.iter().find_map(|record| match record {
         Record::Fault { fault, .. } => Some(*fault),
         _ => None,

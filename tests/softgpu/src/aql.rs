@@ -128,9 +128,12 @@ impl Aql {
         let completed = self.complete_due(agent, now.ns)?;
         let launched = self.advance(agent, now)?;
         let drained = matches!(launched, Step::Idle(_)) && self.head.is_none();
-        let report =
-            self.read_index
-                .report(&self.shared.bus, (self.next, self.announced), now.ns, drained)?;
+        let report = self.read_index.report(
+            &self.shared.bus,
+            (self.next, self.announced),
+            now.ns,
+            drained,
+        )?;
         // What a waiting packet waits for, a signal or a free place, comes unannounced from another queue.
         let look_again = self.head.is_some().then(|| now.ns + HEAD_LOOK_NS);
         Ok(match launched {
@@ -302,8 +305,8 @@ impl Aql {
             return idle;
         }
         if self.next >= self.announced {
-            let due =
-                *self.unannounced_since.get_or_insert(now.ns) + self.shared.config.queue.missed_doorbell_ns;
+            let due = *self.unannounced_since.get_or_insert(now.ns)
+                + self.shared.config.queue.missed_doorbell_ns;
             if now.ns < due {
                 return Ok(Err(Step::Idle(Some(due))));
             }
@@ -354,7 +357,10 @@ impl Aql {
         let duration = durations.duration_ns(&name, items, (self.queue, index), |at| {
             Ok(agent.ticks_last_ns(argument(at)?))
         })?;
-        let clock = match durations.rule(&name, items).and_then(|rule| rule.clock_argument) {
+        let clock = match durations
+            .rule(&name, items)
+            .and_then(|rule| rule.clock_argument)
+        {
             Some(at) => argument(at)?,
             None => 0,
         };
@@ -378,7 +384,9 @@ impl Aql {
             None => {}
             Some(Fault::SwappedTimestamps | Fault::LostCompletion) => {}
             Some(Fault::NoTimestamps) => dispatch.stamped = false,
-            Some(Fault::LateCompletion { delay_ns }) => completes_ns = Some(end.ns.saturating_add(delay_ns)),
+            Some(Fault::LateCompletion { delay_ns }) => {
+                completes_ns = Some(end.ns.saturating_add(delay_ns))
+            }
             Some(fault) => {
                 dispatch.end = None;
                 dispatch.stamped = false;
@@ -437,7 +445,10 @@ impl Aql {
         Ok((
             bus.load_u64("scratch place", self.address + at::SCRATCH_LOCATION)?,
             bus.load_u64("scratch bytes", self.address + at::SCRATCH_BYTES)?,
-            bus.load_u32("scratch size", self.address + at::SCRATCH_WAVE64_LANE_BYTE_SIZE)?,
+            bus.load_u32(
+                "scratch size",
+                self.address + at::SCRATCH_WAVE64_LANE_BYTE_SIZE,
+            )?,
         ))
     }
 

@@ -75,7 +75,11 @@ impl Bus {
         let align = align_of::<T>() as u64;
         let host = self.translate.translate(address, size_of::<T>() as u64);
         if host < FIRST_ADDRESS || !host.is_multiple_of(align) {
-            return Err(BadAddress { what, address, align });
+            return Err(BadAddress {
+                what,
+                address,
+                align,
+            });
         }
         Ok(host as *mut T)
     }

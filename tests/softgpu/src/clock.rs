@@ -116,8 +116,14 @@ mod tests {
             ..GpuClock::default()
         };
         assert_eq!(clock.ticks_at(1_000_000_000), 100_002_000);
-        assert_eq!(clock.ticks_at(DAY_NS - 1), DAY_NS / 10 + DAY_NS / 500_000 - 1);
-        assert_eq!(clock.ticks_at(DAY_NS), DAY_NS / 10 + DAY_NS / 500_000 - 1_000);
+        assert_eq!(
+            clock.ticks_at(DAY_NS - 1),
+            DAY_NS / 10 + DAY_NS / 500_000 - 1
+        );
+        assert_eq!(
+            clock.ticks_at(DAY_NS),
+            DAY_NS / 10 + DAY_NS / 500_000 - 1_000
+        );
     }
 
     #[test]

@@ -239,8 +239,11 @@ impl Config {
                     agent.gfx
                 ));
             }
-            if agent.clock.frequency_hz == 0 || agent.concurrent_kernels == 0 || agent.vram_mib == 0 {
-                return value("agent.clock.frequency_hz, concurrent_kernels and vram_mib must not be 0");
+            if agent.clock.frequency_hz == 0 || agent.concurrent_kernels == 0 || agent.vram_mib == 0
+            {
+                return value(
+                    "agent.clock.frequency_hz, concurrent_kernels and vram_mib must not be 0",
+                );
             }
         }
         if self.queue.concurrent_packets == 0 || self.queue.read_index_step == 0 {
@@ -259,8 +262,15 @@ impl AgentConfig {
         let digits = self.gfx.strip_prefix("gfx")?;
         let (rest, stepping) = digits.split_at_checked(digits.len().checked_sub(1)?)?;
         let (major, minor) = rest.split_at_checked(rest.len().checked_sub(1)?)?;
-        let major: u32 = major.parse().ok().filter(|major| (6..100).contains(major))?;
-        Some(major * 10_000 + minor.parse::<u32>().ok()? * 100 + u32::from_str_radix(stepping, 16).ok()?)
+        let major: u32 = major
+            .parse()
+            .ok()
+            .filter(|major| (6..100).contains(major))?;
+        Some(
+            major * 10_000
+                + minor.parse::<u32>().ok()? * 100
+                + u32::from_str_radix(stepping, 16).ok()?,
+        )
     }
 }
 

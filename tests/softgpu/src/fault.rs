@@ -69,7 +69,13 @@ impl Faults {
     pub(crate) fn new(rules: &[FaultRule]) -> Self {
         let rules = rules
             .iter()
-            .map(|rule| (WildMatch::new(&rule.kernel), rule.clone(), AtomicU64::new(0)))
+            .map(|rule| {
+                (
+                    WildMatch::new(&rule.kernel),
+                    rule.clone(),
+                    AtomicU64::new(0),
+                )
+            })
             .collect();
         Self { rules }
     }

@@ -158,12 +158,15 @@ impl Agent {
     pub(crate) fn stamp_ticks(&self, moment: Stamp) -> u64 {
         let more = i128::from(moment.ticks) * i128::from(self.fast_ppb) / 1_000_000_000;
         // Products of 64 bits fit, and the sum wraps as a counter does.
-        moment.ticks.wrapping_add_signed(i64::try_from(more).unwrap_or(0))
+        moment
+            .ticks
+            .wrapping_add_signed(i64::try_from(more).unwrap_or(0))
     }
 
     /// How long (ns) so many ticks last, rounded up.
     pub(crate) fn ticks_last_ns(&self, ticks: u64) -> u64 {
-        let ns = (u128::from(ticks) * 1_000_000_000).div_ceil(u128::from(self.clock.frequency_hz.max(1)));
+        let ns = (u128::from(ticks) * 1_000_000_000)
+            .div_ceil(u128::from(self.clock.frequency_hz.max(1)));
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
@@ -313,11 +316,15 @@ impl SoftGpu {
         let thread = match spec.kind {
             QueueKind::Aql => {
                 let processor = Aql::new(shared, steering, spec, queue)?;
-                spawn(format!("softgpu-cp{queue}"), realtime, move || processor.run())?
+                spawn(format!("softgpu-cp{queue}"), realtime, move || {
+                    processor.run()
+                })?
             }
             QueueKind::Sdma => {
                 let processor = Sdma::new(shared, steering, spec, queue)?;
-                spawn(format!("softgpu-dma{queue}"), realtime, move || processor.run())?
+                spawn(format!("softgpu-dma{queue}"), realtime, move || {
+                    processor.run()
+                })?
             }
         };
         queues.last = queue;
@@ -356,7 +363,8 @@ impl SoftGpu {
 
 impl Drop for SoftGpu {
     fn drop(&mut self) {
-        let queues = std::mem::take(&mut *self.queues.lock().unwrap_or_else(PoisonError::into_inner));
+        let queues =
+            std::mem::take(&mut *self.queues.lock().unwrap_or_else(PoisonError::into_inner));
         for running in queues.running.values() {
             running.control.stop.store(true, Ordering::Release);
         }

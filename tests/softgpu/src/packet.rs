@@ -285,7 +285,9 @@ impl Packet {
             kind::AGENT_DISPATCH => Some(Self::AgentDispatch),
             kind::VENDOR => match raw.vendor_format() {
                 vendor::PM4_IB => Some(Self::Pm4),
-                vendor::EXT_KERNEL_DISPATCH => Some(Self::Kernel(raw.as_type::<ExtKernelDispatch>().into())),
+                vendor::EXT_KERNEL_DISPATCH => {
+                    Some(Self::Kernel(raw.as_type::<ExtKernelDispatch>().into()))
+                }
                 vendor::BARRIER_VALUE => {
                     let bytes: BarrierValueBytes = raw.as_type();
                     let condition = match bytes.condition {
@@ -296,7 +298,10 @@ impl Packet {
                         _ => return None,
                     };
                     let BarrierValueBytes {
-                        signal, value, mask, ..
+                        signal,
+                        value,
+                        mask,
+                        ..
                     } = bytes;
                     Some(Self::BarrierValue {
                         signal,
@@ -405,7 +410,8 @@ mod tests {
             dep_signal: 0x40,
             completion: 0,
         };
-        let Some(Packet::Kernel(kernel)) = Packet::decode(&RawPacket(zerocopy::transmute!(packet))) else {
+        let Some(Packet::Kernel(kernel)) = Packet::decode(&RawPacket(zerocopy::transmute!(packet)))
+        else {
             panic!("not a kernel");
         };
         assert_eq!((kernel.grid, kernel.dependency), ([1280, 6, 1], 0x40));
@@ -414,7 +420,10 @@ mod tests {
     #[test]
     fn unknown_types_formats_and_conditions_are_not_guessed() {
         for first in [0x0000_0006, 0x0000_00ff, 0x0009_0000] {
-            assert_eq!(Packet::decode(&RawPacket([first, 0, 0, 0, 0, 0, 0, 0])), None);
+            assert_eq!(
+                Packet::decode(&RawPacket([first, 0, 0, 0, 0, 0, 0, 0])),
+                None
+            );
         }
         assert_eq!(
             Packet::decode(&RawPacket([0x0002_0000, 0, 0, 0, 9, 0, 0, 0])),

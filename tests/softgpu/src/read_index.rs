@@ -75,17 +75,26 @@ mod tests {
         };
         let mut index = ReadIndex::new(&config, cell.as_ptr() as u64, 0);
         let seen = || cell.load(Ordering::Relaxed);
-        assert_eq!((index.report(&bus, (3, 3), 1_000, false), seen()), (Ok(None), 0));
+        assert_eq!(
+            (index.report(&bus, (3, 3), 1_000, false), seen()),
+            (Ok(None), 0)
+        );
         assert_eq!(
             (index.report(&bus, (4, 4), 1_050, false), seen()),
             (Ok(Some(1_100)), 0)
         );
-        assert_eq!((index.report(&bus, (5, 5), 1_100, false), seen()), (Ok(None), 5));
+        assert_eq!(
+            (index.report(&bus, (5, 5), 1_100, false), seen()),
+            (Ok(None), 5)
+        );
         assert_eq!(
             (index.report(&bus, (6, 6), 1_200, true), seen()),
             (Ok(Some(1_300)), 5)
         );
-        assert_eq!((index.report(&bus, (6, 6), 1_300, true), seen()), (Ok(None), 6));
+        assert_eq!(
+            (index.report(&bus, (6, 6), 1_300, true), seen()),
+            (Ok(None), 6)
+        );
     }
 
     #[test]

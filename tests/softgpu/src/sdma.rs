@@ -59,7 +59,9 @@ impl Sdma {
         spec: &QueueSpec,
         queue: u32,
     ) -> BusResult<Self> {
-        let taken = shared.bus.load_u64("SDMA read pointer", spec.read_pointer)?;
+        let taken = shared
+            .bus
+            .load_u64("SDMA read pointer", spec.read_pointer)?;
         Ok(Self {
             shared,
             control,

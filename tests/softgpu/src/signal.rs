@@ -32,7 +32,9 @@ pub(crate) fn complete(shared: &Shared, handle: u64) -> BusResult<()> {
 /// Stores a value, as to ask for scratch or to report an error.
 pub(crate) fn store(shared: &Shared, handle: u64, value: i64) -> BusResult<()> {
     change(shared, handle, || {
-        shared.bus.store_i64("signal", handle + signal::VALUE, value)
+        shared
+            .bus
+            .store_i64("signal", handle + signal::VALUE, value)
     })
 }
 

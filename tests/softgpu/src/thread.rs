@@ -53,7 +53,13 @@ fn be_prompt(realtime: bool) {
     if realtime {
         let lowest = libc::sched_param { sched_priority: 1 };
         // SAFETY: `lowest` is valid; 0 means this thread.
-        unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &raw const lowest) };
+        unsafe {
+            libc::sched_setscheduler(
+                0,
+                libc::SCHED_RR | libc::SCHED_RESET_ON_FORK,
+                &raw const lowest,
+            )
+        };
     }
 }
 
@@ -104,7 +110,10 @@ impl Patience {
         // slept too long: that would look like a gap that some durations have and others have not.
         let now = boottime_ns();
         let left = until_ns.map_or(step, |until| {
-            until.saturating_sub(now).saturating_sub(self.late_ns).min(step)
+            until
+                .saturating_sub(now)
+                .saturating_sub(self.late_ns)
+                .min(step)
         });
         if left < SHORTEST_SLEEP_NS.min(self.longest_ns) {
             std::thread::yield_now();

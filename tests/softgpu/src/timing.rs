@@ -80,13 +80,18 @@ impl Durations {
             .iter()
             .map(|rule| (WildMatch::new(&rule.name), rule.clone()))
             .collect();
-        Self { seed, default, rules }
+        Self {
+            seed,
+            default,
+            rules,
+        }
     }
 
     /// The rule for a kernel, if there is one.
     pub(crate) fn rule(&self, name: &str, work_items: u64) -> Option<&KernelRule> {
         let rule = self.rules.iter().find(|(pattern, rule)| {
-            (rule.min_work_items..=rule.max_work_items).contains(&work_items) && pattern.matches(name)
+            (rule.min_work_items..=rule.max_work_items).contains(&work_items)
+                && pattern.matches(name)
         });
         rule.map(|(_, rule)| rule)
     }
@@ -114,7 +119,9 @@ impl Durations {
                 from + draw() % values
             }
             Duration::Exponential { exponential_ns } => exponential(exponential_ns, draw()),
-            Duration::PerItem { per_work_item_ps } => work_items.saturating_mul(per_work_item_ps) / 1_000,
+            Duration::PerItem { per_work_item_ps } => {
+                work_items.saturating_mul(per_work_item_ps) / 1_000
+            }
         })
     }
 }
@@ -182,7 +189,10 @@ mod tests {
         let duration = Duration::Argument { ticks_argument: 8 };
         let durations = Durations::new(1, duration, &[]);
         let argument = |at| Ok(at * 100);
-        assert_eq!(durations.duration_ns("k", 1, (0, 0), argument).unwrap(), 800);
+        assert_eq!(
+            durations.duration_ns("k", 1, (0, 0), argument).unwrap(),
+            800
+        );
     }
 
     #[test]
@@ -214,7 +224,11 @@ mod tests {
             &[],
         );
         let draws: Vec<u64> = (0..10_000)
-            .map(|index| durations.duration_ns("k", 1, (0, index), no_argument).unwrap())
+            .map(|index| {
+                durations
+                    .duration_ns("k", 1, (0, index), no_argument)
+                    .unwrap()
+            })
             .collect();
         let mean = draws.iter().sum::<u64>() / 10_000;
         assert!((9_500..10_500).contains(&mean), "{mean}");

@@ -375,7 +375,10 @@ pub fn read(path: &Path) -> Result<Vec<Record<'static>>, TruthError> {
         path: path.to_owned(),
         source,
     })?;
-    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    let end = bytes
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(bytes.len());
     let text = bytes.get(..end).unwrap_or_default();
     text.split(|byte| *byte == b'\n')
         .enumerate()
@@ -403,7 +406,10 @@ pub fn read_directory(directory: &Path) -> Result<Vec<Record<'static>>, TruthErr
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(error)? {
         let path = entry.map_err(error)?.path();
-        if path.extension().is_some_and(|extension| extension == "jsonl") {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "jsonl")
+        {
             paths.push(path);
         }
     }

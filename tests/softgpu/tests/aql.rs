@@ -54,11 +54,18 @@ fn threads_sharing_a_queue_lose_nothing() {
     for (dispatch, (index, thread, ticks)) in dispatches.iter().zip(submitted) {
         let end = dispatch.end.unwrap();
         assert_eq!(
-            (dispatch.place.index, dispatch.place.queue, dispatch.hsa_queue),
+            (
+                dispatch.place.index,
+                dispatch.place.queue,
+                dispatch.hsa_queue
+            ),
             (index, id, 77)
         );
         assert_eq!(&*dispatch.kernel, format!("kernel{thread}"));
-        assert_eq!((dispatch.grid, dispatch.workgroup), ([256, 1, 1], [64, 1, 1]));
+        assert_eq!(
+            (dispatch.grid, dispatch.workgroup),
+            ([256, 1, 1], [64, 1, 1])
+        );
         assert_eq!((dispatch.begin.ticks, end.ticks), ticks, "packet {index}");
         // The barrier bit is set: one after the other, in host time too.
         assert!(
@@ -160,7 +167,16 @@ fn barriers_wait_for_their_signals() {
         any.handle(),
     ));
     // Vendor format 2: (value & 0xff) >= 7.
-    let wanted = [0x0002_0100, first.handle(), 7, 0xff, 3, 0, 0, value.handle()];
+    let wanted = [
+        0x0002_0100,
+        first.handle(),
+        7,
+        0xff,
+        3,
+        0,
+        0,
+        value.handle(),
+    ];
     queue.submit(wanted);
 
     first.field(signal::VALUE).store(0, Ordering::Release);
@@ -240,7 +256,11 @@ fn scratch_is_asked_for_and_waited_for() {
     packet[3] |= 1040;
     queue.submit(packet);
     inactive.wait_for(1);
-    assert_eq!((signal.value(), queue.read_index()), (1, 0), "not even consumed");
+    assert_eq!(
+        (signal.value(), queue.read_index()),
+        (1, 0),
+        "not even consumed"
+    );
     queue
         .field(queue::SCRATCH_WAVE64_LANE_BYTE_SIZE & !7)
         .fetch_or(2048, Ordering::Relaxed);
@@ -250,7 +270,9 @@ fn scratch_is_asked_for_and_waited_for() {
         .records()
         .into_iter()
         .filter_map(|record| match record {
-            Record::Scratch(scratch) => Some((scratch.request, scratch.lane_bytes, scratch.location)),
+            Record::Scratch(scratch) => {
+                Some((scratch.request, scratch.lane_bytes, scratch.location))
+            }
             _ => None,
         })
         .collect();
@@ -290,19 +312,31 @@ fn faults_happen_to_their_kernels() {
 
     let dispatches = bench.dispatches();
     let faults: Vec<_> = dispatches.iter().map(|dispatch| dispatch.fault).collect();
-    let late = Fault::LateCompletion { delay_ns: 20_000_000 };
+    let late = Fault::LateCompletion {
+        delay_ns: 20_000_000,
+    };
     assert_eq!(
         faults,
-        [Some(Fault::NoTimestamps), Some(late), Some(Fault::NeverEnds)]
+        [
+            Some(Fault::NoTimestamps),
+            Some(late),
+            Some(Fault::NeverEnds)
+        ]
     );
     assert!(dispatches[1].end.unwrap().ns + 20_000_000 <= done);
     assert_eq!(signals[1].ticks().1, dispatches[1].end.unwrap().ticks);
     assert_eq!(dispatches[2].end, None);
     let end = bench.records().into_iter().find_map(|record| match record {
-        Record::QueueEnd { pending, running, .. } => Some((pending, running)),
+        Record::QueueEnd {
+            pending, running, ..
+        } => Some((pending, running)),
         _ => None,
     });
-    assert_eq!(end, Some((1, 1)), "one packet never taken, one never completed");
+    assert_eq!(
+        end,
+        Some((1, 1)),
+        "one packet never taken, one never completed"
+    );
 }
 
 #[test]
@@ -338,7 +372,9 @@ fn an_unknown_packet_is_named_once_and_stops_the_queue() {
     let queue = Queue::new(64, true);
     bench.gpu.create_queue(&queue.spec(0)).unwrap();
     queue.submit([0x0009_0000, 2, 3, 4, 5, 6, 7, 8]);
-    until("the message", || !bench.machine.fatal.lock().unwrap().is_empty());
+    until("the message", || {
+        !bench.machine.fatal.lock().unwrap().is_empty()
+    });
     let messages = bench.machine.fatal.lock().unwrap().clone();
     assert_eq!(messages.len(), 1);
     assert!(

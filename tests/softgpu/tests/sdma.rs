@@ -1,5 +1,8 @@
 //! The SDMA processor: data moves, signals follow, the log tells.
-#![allow(clippy::indexing_slicing, reason = "test code outside of #[test] functions")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "test code outside of #[test] functions"
+)]
 
 mod support;
 
@@ -107,7 +110,9 @@ fn a_submission_waits_copies_stamps_and_completes() {
     assert_eq!(signal.value(), 1, "the dependency is not met");
     dependency.field(8).store(0, Ordering::Release);
     signal.wait_for(0);
-    until("the trap", || *bench.machine.interrupts.lock().unwrap() == [17]);
+    until("the trap", || {
+        *bench.machine.interrupts.lock().unwrap() == [17]
+    });
     until("the read pointer", || {
         ring.read.load(Ordering::Acquire) == ring.at
     });
@@ -149,7 +154,10 @@ fn boxes_and_fills_touch_what_they_should() {
     let mut boxed = [99_u32; 15];
     let mut filled = [0_u32; 8];
     let signal = Signal::new(1);
-    let ([s0, s1], [d0, d1]) = (split(source.as_ptr() as u64), split(boxed.as_mut_ptr() as u64));
+    let ([s0, s1], [d0, d1]) = (
+        split(source.as_ptr() as u64),
+        split(boxed.as_mut_ptr() as u64),
+    );
     let [f0, f1] = split(filled.as_mut_ptr() as u64);
     ring.submit(&[
         &[
@@ -171,7 +179,10 @@ fn boxes_and_fills_touch_what_they_should() {
         &decrement(&signal),
     ]);
     signal.wait_for(0);
-    assert_eq!(boxed, [9, 10, 11, 99, 99, 17, 18, 19, 99, 99, 99, 99, 99, 99, 99]);
+    assert_eq!(
+        boxed,
+        [9, 10, 11, 99, 99, 17, 18, 19, 99, 99, 99, 99, 99, 99, 99]
+    );
     assert_eq!(
         filled,
         [
@@ -214,7 +225,9 @@ fn an_unknown_operation_is_named() {
     let mut ring = Ring::new(1 << 10);
     bench.gpu.create_queue(&ring.spec()).unwrap();
     ring.submit(&[&[0xee, 1, 2, 3]]);
-    until("the message", || !bench.machine.fatal.lock().unwrap().is_empty());
+    until("the message", || {
+        !bench.machine.fatal.lock().unwrap().is_empty()
+    });
     let messages = bench.machine.fatal.lock().unwrap().clone();
     assert!(
         messages[0].starts_with("unknown SDMA packet: ee000000"),

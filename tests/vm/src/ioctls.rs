@@ -15,7 +15,8 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use gputrace_abi::kfd::{
-    Ioctl, LONG_DATA, LONG_IOCTL_SIZE, LongIoctl, SHORT_IOCTL_SIZE, ShortIoctl, ioctl_flags, size_of_request,
+    Ioctl, LONG_DATA, LONG_IOCTL_SIZE, LongIoctl, SHORT_IOCTL_SIZE, ShortIoctl, ioctl_flags,
+    size_of_request,
 };
 use gputrace_abi::{domain::Domain, record::kind};
 use gputrace_capture::{Block, CaptureReader, Meta, records};
@@ -91,7 +92,8 @@ impl Maker {
     fn call(&self, request: u32, argument: u64) -> (i64, [u64; 2]) {
         let before = now();
         // SAFETY: the driver reads and writes at most the size that the request names, which is the structure's.
-        let result = unsafe { libc::syscall(libc::SYS_ioctl, self.device.as_raw_fd(), request, argument) };
+        let result =
+            unsafe { libc::syscall(libc::SYS_ioctl, self.device.as_raw_fd(), request, argument) };
         let result = if result < 0 {
             -i64::from(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
         } else {
@@ -112,7 +114,10 @@ impl Maker {
             hex(&made.before),
             hex(&made.after)
         );
-        let mut log = self.log.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut log = self
+            .log
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         Ok(log.write_all(line.as_bytes())?)
     }
 }
@@ -281,16 +286,22 @@ pub(crate) fn check(log: &Path, capture: &Path) -> Result<String> {
                 {
                     let (ioctl, before, after) = match raw.bytes.len() {
                         SHORT_IOCTL_SIZE => {
-                            let short = ShortIoctl::read_from_bytes(raw.bytes).ok().context("size")?;
+                            let short = ShortIoctl::read_from_bytes(raw.bytes)
+                                .ok()
+                                .context("size")?;
                             (short.ioctl, short.before.to_vec(), short.after.to_vec())
                         }
                         LONG_IOCTL_SIZE => {
-                            let long = LongIoctl::read_from_bytes(raw.bytes).ok().context("size")?;
+                            let long =
+                                LongIoctl::read_from_bytes(raw.bytes).ok().context("size")?;
                             (long.ioctl, long.before.to_vec(), long.after.to_vec())
                         }
                         other => bail!("a record of {other} bytes"),
                     };
-                    found.entry(ioctl.tid).or_default().push((ioctl, before, after));
+                    found
+                        .entry(ioctl.tid)
+                        .or_default()
+                        .push((ioctl, before, after));
                 }
             }
             Block::Meta(Meta::Ledger(ledger)) if ledger.complete => {
@@ -324,10 +335,14 @@ pub(crate) fn check(log: &Path, capture: &Path) -> Result<String> {
             recorded.len()
         );
         for (made, (ioctl, before, after)) in made.iter().zip(&recorded) {
-            compare(made, ioctl, before, after).with_context(|| format!("{made:x?}\n{ioctl:x?}"))?;
+            compare(made, ioctl, before, after)
+                .with_context(|| format!("{made:x?}\n{ioctl:x?}"))?;
         }
     }
-    Ok(format!("{count} requests of {} threads agree", expected.len()))
+    Ok(format!(
+        "{count} requests of {} threads agree",
+        expected.len()
+    ))
 }
 
 fn compare(made: &Made, ioctl: &Ioctl, before: &[u8], after: &[u8]) -> Result<()> {
@@ -343,7 +358,10 @@ fn compare(made: &Made, ioctl: &Ioctl, before: &[u8], after: &[u8]) -> Result<()
         made.time[0] <= ioctl.begin && ioctl.begin <= ioctl.end,
         "it begins too early"
     );
-    ensure!(made.time[1] == 0 || ioctl.end <= made.time[1], "it ends too late");
+    ensure!(
+        made.time[1] == 0 || ioctl.end <= made.time[1],
+        "it ends too late"
+    );
     let size = size_of_request(made.request) as usize;
     ensure!(
         usize::from(ioctl.data) == size.min(LONG_DATA),
@@ -368,7 +386,10 @@ fn compare(made: &Made, ioctl: &Ioctl, before: &[u8], after: &[u8]) -> Result<()
         // The driver has written its answer, which nobody lived to see.
         return Ok(());
     }
-    ensure!(after.get(..held) == made.after.get(..held), "after: {after:x?}");
+    ensure!(
+        after.get(..held) == made.after.get(..held),
+        "after: {after:x?}"
+    );
     Ok(())
 }
 

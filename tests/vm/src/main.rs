@@ -43,7 +43,9 @@ fn run() -> Result<bool> {
     {
         ["verifier", object, wanted @ ..] => {
             let mut all_loaded = true;
-            for (program, verdict) in verifier::verdicts(Path::new(object), wanted.first().copied())? {
+            for (program, verdict) in
+                verifier::verdicts(Path::new(object), wanted.first().copied())?
+            {
                 all_loaded &= matches!(verdict, verifier::Verdict::Loaded(_));
                 writeln!(output, "{program} {verdict}")?;
             }
@@ -55,7 +57,11 @@ fn run() -> Result<bool> {
         }
         ["ioctls", log] => ioctls::issue(Path::new(log)).map(|()| true),
         ["check-ioctls", log, capture] => {
-            writeln!(output, "{}", ioctls::check(Path::new(log), Path::new(capture))?)?;
+            writeln!(
+                output,
+                "{}",
+                ioctls::check(Path::new(log), Path::new(capture))?
+            )?;
             Ok(true)
         }
         ["check-sides", lines] => {

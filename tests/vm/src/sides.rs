@@ -106,7 +106,12 @@ fn compare(lines: impl BufRead) -> Result<String> {
 mod tests {
     use super::*;
 
-    fn line(domain: &str, function: &str, [begin, end]: [u64; 2], [id, parent]: [u64; 2]) -> String {
+    fn line(
+        domain: &str,
+        function: &str,
+        [begin, end]: [u64; 2],
+        [id, parent]: [u64; 2],
+    ) -> String {
         format!(
             r#"{{"type":"call","domain":"{domain}","function":"{function}","pid":1,"tid":1,"begin":{begin},"end":{end},"correlation_id":{id},"parent":{parent}}}"#
         )
@@ -117,7 +122,12 @@ mod tests {
         let lines = [
             r#"{"type":"function","name":"hsa_init"}"#.to_owned(),
             line("KFD_IOCTL", "AMDKFD_IOC_GET_VERSION", [20, 30], [2, 1]),
-            line("KFD_IOCTL", "AMDKFD_IOC_GET_CLOCK_COUNTERS", times, [3, parent]),
+            line(
+                "KFD_IOCTL",
+                "AMDKFD_IOC_GET_CLOCK_COUNTERS",
+                times,
+                [3, parent],
+            ),
             line("HSA_CORE_API", "hsa_init", [10, 50], [1, 0]),
         ];
         compare(lines.join("\n").as_bytes())

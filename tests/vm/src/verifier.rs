@@ -95,7 +95,9 @@ fn is_on_missing_module(program: &OpenProgram<'_>) -> bool {
 }
 
 fn open(object: &[u8]) -> Result<OpenObject> {
-    Ok(ObjectBuilder::default().name("gputrace")?.open_memory(object)?)
+    Ok(ObjectBuilder::default()
+        .name("gputrace")?
+        .open_memory(object)?)
 }
 
 /// Loads program `name` alone.

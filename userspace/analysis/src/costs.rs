@@ -121,7 +121,11 @@ impl CostExporter {
     /// What to tell.
     fn told(&self) -> Option<Told<'_>> {
         let cost = |hits: &Hits| hits.calls.saturating_mul(hits.cost);
-        let all = self.functions.values().map(cost).fold(0, u64::saturating_add);
+        let all = self
+            .functions
+            .values()
+            .map(cost)
+            .fold(0, u64::saturating_add);
         let spans = self
             .threads
             .values()
@@ -234,7 +238,11 @@ mod tests {
             for number in 0..*calls {
                 let call = Call {
                     function: info.function.id,
-                    ..synthetic::call(number + 1, number * time / calls, (number + 1) * time / calls)
+                    ..synthetic::call(
+                        number + 1,
+                        number * time / calls,
+                        (number + 1) * time / calls,
+                    )
                 };
                 costs.event(&Event::Call(call)).unwrap();
             }
@@ -251,20 +259,30 @@ mod tests {
         let text = told(&[(hot(), 20_000), (other(), 1000)], 52_000_000);
         assert!(text.starts_with("tracing took about 26.6ms"), "{text}");
         assert!(text.contains(" 51 % "), "{text}");
-        assert!(text.contains("function 1 alone 26.0ms in 20000 calls"), "{text}");
+        assert!(
+            text.contains("function 1 alone 26.0ms in 20000 calls"),
+            "{text}"
+        );
         assert!(
             text.contains("--exclude-functions") && text.contains("--max-call-rate"),
             "{text}"
         );
         let text = told(&[(hot(), 10), (other(), 20_000)], 20_000_000);
-        assert!(text.contains("function 2 alone 13.0ms in 20000 calls"), "{text}");
+        assert!(
+            text.contains("function 2 alone 13.0ms in 20000 calls"),
+            "{text}"
+        );
         assert!(text.ends_with("--exclude"), "{text}");
     }
 
     #[test]
     fn what_nobody_notices_is_not_told() {
         let hot = || function(1, Domain::Function, ProbeCost::Emulated);
-        assert_eq!(told(&[(hot(), 20_000)], 200_000_000), "", "13 % are not much");
+        assert_eq!(
+            told(&[(hot(), 20_000)], 200_000_000),
+            "",
+            "13 % are not much"
+        );
         assert_eq!(told(&[(hot(), 5000)], 6_500_000), "");
         assert_eq!(
             told(

@@ -68,15 +68,22 @@ impl Side {
                 let took = call.end.saturating_sub(call.begin);
                 let returned = matches!(call.how, CallEnd::Returned(_));
                 let names = self.domains.entry(group(call.domain)).or_default();
-                entry(names, self.functions.name(call.function)).add(returned.then(|| Length::exact(took)));
+                entry(names, self.functions.name(call.function))
+                    .add(returned.then(|| Length::exact(took)));
                 self.end = self.end.max(call.end);
             }
             Event::Dispatch(dispatch) => {
-                let names = self.domains.entry(Domain::KernelDispatch.csv_stem()).or_default();
+                let names = self
+                    .domains
+                    .entry(Domain::KernelDispatch.csv_stem())
+                    .or_default();
                 entry(names, &self.gpus.kernel_name(dispatch)).add(Length::of(&dispatch.time));
             }
             Event::Copy(copy) => {
-                let names = self.domains.entry(Domain::MemoryCopy.csv_stem()).or_default();
+                let names = self
+                    .domains
+                    .entry(Domain::MemoryCopy.csv_stem())
+                    .or_default();
                 entry(names, copy.direction.name()).add(Length::of(&copy.time));
             }
             Event::End(end) => self.end = end.time,
@@ -228,7 +235,9 @@ impl Verdict {
         match (before, after) {
             (None, _) => Self::New,
             (_, None) => Self::Gone,
-            (Some(before), Some(after)) if before.measured == 0 || after.measured == 0 => Self::Unmeasured,
+            (Some(before), Some(after)) if before.measured == 0 || after.measured == 0 => {
+                Self::Unmeasured
+            }
             (Some(before), Some(after)) if before.is_within_errors(&after) => Self::Same,
             (Some(before), Some(after)) if after.mean_ns > before.mean_ns * 1.01 => Self::Slower,
             (Some(before), Some(after)) if after.mean_ns < before.mean_ns / 1.01 => Self::Faster,
@@ -293,9 +302,11 @@ impl Difference {
         let mut rows: Vec<Row> = names
             .into_iter()
             .map(|(domain, name)| {
-                let [old, new] = [before, after].map(|side| side.get(domain, &name).map(Entry::figures));
-                let total =
-                    |figures: Option<Figures>| i128::from(figures.map_or(0, |figures| figures.total_ns));
+                let [old, new] =
+                    [before, after].map(|side| side.get(domain, &name).map(Entry::figures));
+                let total = |figures: Option<Figures>| {
+                    i128::from(figures.map_or(0, |figures| figures.total_ns))
+                };
                 let change = total(new) - total(old);
                 let ratio = old
                     .zip(new)
@@ -349,13 +360,15 @@ impl Difference {
             ))?;
         }
         if self.rows.is_empty() {
-            return text.paragraph(format_args!("Neither recording has calls, dispatches or copies."));
+            return text.paragraph(format_args!(
+                "Neither recording has calls, dispatches or copies."
+            ));
         }
         text.blank()?;
         let mut cells = vec![
             [
-                "domain", "name", "count", "", "total", "", "change", "mean", "", "ratio", "p50", "", "p95",
-                "", "",
+                "domain", "name", "count", "", "total", "", "change", "mean", "", "ratio", "p50",
+                "", "p95", "", "",
             ]
             .map(str::to_owned)
             .to_vec(),
@@ -375,7 +388,11 @@ impl Difference {
                 self.rows.len() - top
             ))?;
         }
-        let unmeasured = self.rows.iter().flat_map(|row| [row.before, row.after]).flatten();
+        let unmeasured = self
+            .rows
+            .iter()
+            .flat_map(|row| [row.before, row.after])
+            .flatten();
         let (unmeasured, sampled) = unmeasured.fold((0, 0), |(unmeasured, sampled), figures| {
             (
                 unmeasured + figures.count - figures.measured,
@@ -429,11 +446,18 @@ fn cells_of(row: &Row) -> Vec<String> {
     let sign = if row.change_ns < 0 { '-' } else { '+' };
     let error = |figures: Option<Figures>| figures.map_or(0.0, |figures| figures.total_error_ns);
     let error = error(row.before).hypot(error(row.after));
-    let change = format!("{sign}{}", with_error(row.change_ns.unsigned_abs() as f64, error));
-    let ratio = row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+    let change = format!(
+        "{sign}{}",
+        with_error(row.change_ns.unsigned_abs() as f64, error)
+    );
+    let ratio = row
+        .ratio
+        .map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
     let mut cells = vec![row.domain.to_owned(), name];
     cells.extend(pair(&|figures| figures.count.to_string()));
-    cells.extend(time(|figures| (figures.total_ns as f64, figures.total_error_ns)));
+    cells.extend(time(|figures| {
+        (figures.total_ns as f64, figures.total_error_ns)
+    }));
     cells.push(change);
     cells.extend(time(|figures| (figures.mean_ns, figures.mean_error_ns)));
     cells.push(ratio);
@@ -497,7 +521,10 @@ mod tests {
         );
         let value: serde_json::Value = serde_json::from_str(&difference.json()).unwrap();
         assert_eq!(value["rows"][0]["verdict"], "slower");
-        assert_eq!(value["rows"].as_array().unwrap().len(), difference.rows.len());
+        assert_eq!(
+            value["rows"].as_array().unwrap().len(),
+            difference.rows.len()
+        );
     }
 
     #[test]

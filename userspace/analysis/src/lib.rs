@@ -14,7 +14,10 @@
 
 #![cfg_attr(
     test,
-    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+    allow(
+        clippy::disallowed_methods,
+        reason = "tests make and read files of their own"
+    )
 )]
 
 pub mod costs;

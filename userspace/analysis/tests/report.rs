@@ -1,7 +1,10 @@
 //! The page in a real browser: headless Chromium. Skipped where there is none (Debian package `chromium`), unless
 //! `GPUTRACE_REQUIRE_CHROMIUM=1`.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -20,8 +23,7 @@ use gputrace_timeline::{
 };
 
 /// A name that takes over the page if it becomes markup anywhere.
-const HOSTILE: &str =
-    "</script><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
+const HOSTILE: &str = "</script><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>";
 
 /// What a visitor does, and what the page looks like then.
 const VISIT: &str = include_str!("report_visit.js");
@@ -103,14 +105,23 @@ fn visit(page: &Path) -> Option<String> {
     let mut browser = match started {
         Ok(browser) => browser,
         Err(error) => {
-            let promised = env::var_os("GPUTRACE_REQUIRE_CHROMIUM").is_some_and(|value| value == "1");
-            assert!(!promised, "GPUTRACE_REQUIRE_CHROMIUM=1, but {browser:?}: {error}");
+            let promised =
+                env::var_os("GPUTRACE_REQUIRE_CHROMIUM").is_some_and(|value| value == "1");
+            assert!(
+                !promised,
+                "GPUTRACE_REQUIRE_CHROMIUM=1, but {browser:?}: {error}"
+            );
             gputrace_skip::skipped(&format!("{browser:?}: {error}"));
             return None;
         }
     };
     let mut dom = String::new();
-    browser.stdout.take().unwrap().read_to_string(&mut dom).unwrap();
+    browser
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut dom)
+        .unwrap();
     browser.wait().unwrap();
     Some(dom)
 }
@@ -120,7 +131,11 @@ fn names_from_programs_are_text() {
     let directory = tempfile::tempdir().unwrap();
     let html = page(directory.path(), synthetic::estimates());
     assert!(!html.contains("<img"));
-    assert_eq!(html.matches("<script").count(), 2, "the data and the page's own");
+    assert_eq!(
+        html.matches("<script").count(),
+        2,
+        "the data and the page's own"
+    );
     assert!(html.contains("default-src 'none'"));
     let Some(dom) = visit(&directory.path().join("report.html")) else {
         return;

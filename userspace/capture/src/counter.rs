@@ -41,7 +41,11 @@ pub struct GroupRead {
 // As an array of numbers: there may be thousands a second.
 impl From<(u32, u64, u64)> for GroupRead {
     fn from((group, before, after): (u32, u64, u64)) -> Self {
-        Self { group, before, after }
+        Self {
+            group,
+            before,
+            after,
+        }
     }
 }
 
@@ -86,12 +90,14 @@ mod tests {
         let text = serde_json::to_string(&read).unwrap();
         assert_eq!(text, r#"{"time":5,"values":[],"read":[1,20,30]}"#);
         assert_eq!(serde_json::from_str::<CounterValues>(&text).unwrap(), read);
-        let older: CounterValues = serde_json::from_str(r#"{"time":5,"values":[[4,97.0]]}"#).unwrap();
+        let older: CounterValues =
+            serde_json::from_str(r#"{"time":5,"values":[[4,97.0]]}"#).unwrap();
         assert_eq!(
             (older.values, older.read, older.gone),
             (vec![(4, 97.0)], None, vec![])
         );
-        let older = r#"{"number":4,"name":"power","unit":"W","cumulative":false,"pid":0,"gpu_id":7}"#;
+        let older =
+            r#"{"number":4,"name":"power","unit":"W","cumulative":false,"pid":0,"gpu_id":7}"#;
         assert_eq!(serde_json::from_str::<Counter>(older).unwrap().group, None);
     }
 }

@@ -170,7 +170,9 @@ pub fn dump<R: Read + Seek>(
                 lines.meta(offset, &meta)?;
             }
             Block::Unknown { kind } => {
-                lines.line(offset, "unknown", |fields| fields.number("block_kind", kind))?;
+                lines.line(offset, "unknown", |fields| {
+                    fields.number("block_kind", kind)
+                })?;
             }
         }
     }
@@ -190,10 +192,17 @@ struct Lines<'a> {
 
 impl Lines<'_> {
     fn is_full(&self) -> bool {
-        self.selection.limit.is_some_and(|limit| self.count >= limit)
+        self.selection
+            .limit
+            .is_some_and(|limit| self.count >= limit)
     }
 
-    fn line(&mut self, offset: u64, kind: &str, content: impl FnOnce(&mut Fields<'_>)) -> io::Result<()> {
+    fn line(
+        &mut self,
+        offset: u64,
+        kind: &str,
+        content: impl FnOnce(&mut Fields<'_>),
+    ) -> io::Result<()> {
         let kinds = &self.selection.kinds;
         let wanted = kinds.is_empty() || kinds.iter().any(|wanted| wanted.0 == kind);
         if !wanted || self.is_full() {
@@ -233,7 +242,9 @@ impl Lines<'_> {
                 Some(Ok(record)) => self.record(place, &record.header, record.bytes)?,
                 Some(Err(_)) => {
                     let bytes = run.get(before..).unwrap_or_default();
-                    self.line(place, "malformed", |fields| fields.bytes("bytes", bytes, SHOWN))?;
+                    self.line(place, "malformed", |fields| {
+                        fields.bytes("bytes", bytes, SHOWN)
+                    })?;
                 }
             }
         }
@@ -389,12 +400,13 @@ fn value(bytes: &[u8], out: &mut Fields<'_>) -> Option<()> {
 }
 
 fn ioctl(bytes: &[u8], out: &mut Fields<'_>) -> Option<()> {
-    let (ioctl, before, after): (Ioctl, &[u8], &[u8]) = if let Ok(short) = ShortIoctl::ref_from_bytes(bytes) {
-        (short.ioctl, &short.before, &short.after)
-    } else {
-        let long = LongIoctl::ref_from_bytes(bytes).ok()?;
-        (long.ioctl, &long.before, &long.after)
-    };
+    let (ioctl, before, after): (Ioctl, &[u8], &[u8]) =
+        if let Ok(short) = ShortIoctl::ref_from_bytes(bytes) {
+            (short.ioctl, &short.before, &short.after)
+        } else {
+            let long = LongIoctl::ref_from_bytes(bytes).ok()?;
+            (long.ioctl, &long.before, &long.after)
+        };
     fields!(out, ioctl; pid tid begin end correlation parent result depth listed list_length;
         argument request flags);
     let held = usize::from(ioctl.data);
@@ -417,7 +429,11 @@ fn trace(bytes: &[u8], out: &mut Fields<'_>) -> Option<()> {
         (long.head, &long.data)
     };
     fields!(out, head; pid tid time tracepoint;);
-    out.bytes("data", data.get(..usize::try_from(head.size).ok()?)?, usize::MAX);
+    out.bytes(
+        "data",
+        data.get(..usize::try_from(head.size).ok()?)?,
+        usize::MAX,
+    );
     Some(())
 }
 

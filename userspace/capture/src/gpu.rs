@@ -57,7 +57,10 @@ pub struct GpuClock {
     pub step: u64,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }

@@ -32,7 +32,9 @@ impl LedgerRow {
     /// Lost calls for any reason.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.dropped.iter().fold(0, |sum, lost| sum.saturating_add(*lost))
+        self.dropped
+            .iter()
+            .fold(0, |sum, lost| sum.saturating_add(*lost))
     }
 
     /// `seen - written - unfinished - dropped`: calls open right now in a running recording, 0 in a
@@ -217,7 +219,10 @@ mod tests {
             period: 250_000,
             ..one
         });
-        assert_eq!((sum.looks, sum.period, sum.busiest), (400, 250_000, 2_000_000));
+        assert_eq!(
+            (sum.looks, sum.period, sum.busiest),
+            (400, 250_000, 2_000_000)
+        );
         assert!((sum.share() - 0.015).abs() < 1e-9);
         assert!(Looks::default().share().abs() < 1e-9);
     }

@@ -13,8 +13,8 @@ use zerocopy::FromBytes;
 use crate::{
     block::{Block, Meta},
     format::{
-        BLOCK_HEADER, BLOCK_MAGIC, BlockHeader, FILE_HEADER, FILE_MAGIC, FORMAT_VERSION, FileHeader,
-        MAX_PAYLOAD, kind,
+        BLOCK_HEADER, BLOCK_MAGIC, BlockHeader, FILE_HEADER, FILE_MAGIC, FORMAT_VERSION,
+        FileHeader, MAX_PAYLOAD, kind,
     },
 };
 
@@ -115,8 +115,14 @@ impl fmt::Display for Truncation {
         match why {
             Damage::Cut => write!(f, "the capture ends inside a block at byte {offset}")?,
             Damage::NoBlock => write!(f, "the capture is overwritten at byte {offset}")?,
-            Damage::TooLong => write!(f, "the capture is damaged at byte {offset} (impossible length)")?,
-            Damage::Checksum => write!(f, "the capture is damaged at byte {offset} (wrong checksum)")?,
+            Damage::TooLong => write!(
+                f,
+                "the capture is damaged at byte {offset} (impossible length)"
+            )?,
+            Damage::Checksum => write!(
+                f,
+                "the capture is damaged at byte {offset} (wrong checksum)"
+            )?,
             Damage::Sequence { expected, found } => write!(
                 f,
                 "the capture is damaged at byte {offset} (block {found} stands where {expected} should)"

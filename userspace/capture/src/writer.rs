@@ -70,7 +70,9 @@ pub enum WriteFailure {
         source: io::Error,
     },
     /// Any other I/O error.
-    #[error("cannot write the capture after {offset} bytes: {source}. What was written stays readable")]
+    #[error(
+        "cannot write the capture after {offset} bytes: {source}. What was written stays readable"
+    )]
     Io {
         /// Size of the capture: the end of the last whole block.
         offset: u64,
@@ -99,7 +101,9 @@ pub enum WriteFailure {
         reason: String,
     },
     /// More metadata has been waiting for space on the disk than is kept.
-    #[error("the disk is full, and metadata no longer fits into memory either; some names will be missing")]
+    #[error(
+        "the disk is full, and metadata no longer fits into memory either; some names will be missing"
+    )]
     MetadataDropped,
 }
 

@@ -1,6 +1,9 @@
 //! The file format against its promises: whole blocks survive, damage is found, failures are exact.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -173,7 +176,10 @@ fn a_payload_beyond_the_limit_is_refused_and_not_believed() {
     let mut file = Cursor::new(Vec::new());
     let mut writer = CaptureWriter::create(&mut file, &Recording::default()).unwrap();
     let error = writer.meta(&notice(&"x".repeat(MAX_PAYLOAD))).unwrap_err();
-    assert!(matches!(error.failure, WriteFailure::Metadata { .. }), "{error}");
+    assert!(
+        matches!(error.failure, WriteFailure::Metadata { .. }),
+        "{error}"
+    );
     let end = writer.size() as usize;
     writer.meta(&notice("ok")).unwrap();
     drop(writer);
@@ -314,7 +320,10 @@ fn a_full_disk_loses_only_what_is_handed_back() {
         if number % 10 == 9
             && let Err(error) = writer.flush()
         {
-            assert!(matches!(error.failure, WriteFailure::Full { .. }), "{error}");
+            assert!(
+                matches!(error.failure, WriteFailure::Full { .. }),
+                "{error}"
+            );
             assert!(error.to_string().contains("no space left"), "{error}");
             lost.extend(numbers(&error.lost));
         }
@@ -511,7 +520,8 @@ fn what_nobody_reads_is_bounded() {
     let mut writer = CaptureWriter::create(&mut file, &Recording::default()).unwrap();
     writer.limit(Arc::clone(&read), MOST);
     let mut lost = Vec::new();
-    let mut give = |writer: &mut CaptureWriter<&mut Cursor<Vec<u8>>>, numbers_of: std::ops::Range<u64>| {
+    let mut give = |writer: &mut CaptureWriter<&mut Cursor<Vec<u8>>>,
+                    numbers_of: std::ops::Range<u64>| {
         let mut told = 0;
         for number in numbers_of {
             if let Err(error) = writer.records(&record(number, 64)) {

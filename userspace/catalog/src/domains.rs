@@ -26,19 +26,31 @@ struct Pattern {
 /// The prefix and an upper-case letter.
 const fn upper(prefix: &'static str, domain: Domain) -> Pattern {
     let then = Then::Upper;
-    Pattern { prefix, then, domain }
+    Pattern {
+        prefix,
+        then,
+        domain,
+    }
 }
 
 /// The prefix and more.
 const fn longer(prefix: &'static str, domain: Domain) -> Pattern {
     let then = Then::Anything;
-    Pattern { prefix, then, domain }
+    Pattern {
+        prefix,
+        then,
+        domain,
+    }
 }
 
 /// This name.
 const fn exactly(prefix: &'static str, domain: Domain) -> Pattern {
     let then = Then::Nothing;
-    Pattern { prefix, then, domain }
+    Pattern {
+        prefix,
+        then,
+        domain,
+    }
 }
 
 /// The naming rules of the ROCm libraries; the first row that matches decides.
@@ -71,8 +83,14 @@ const PATTERNS: &[Pattern] = &[
         "roctracer_activity_pop_external_correlation_id",
         Domain::Correlation,
     ),
-    exactly("rocprofiler_push_external_correlation_id", Domain::Correlation),
-    exactly("rocprofiler_pop_external_correlation_id", Domain::Correlation),
+    exactly(
+        "rocprofiler_push_external_correlation_id",
+        Domain::Correlation,
+    ),
+    exactly(
+        "rocprofiler_pop_external_correlation_id",
+        Domain::Correlation,
+    ),
     exactly("roctracer_start", Domain::MarkerControl),
     exactly("roctracer_stop", Domain::MarkerControl),
     longer("rocprofsys_user_start_", Domain::MarkerControl),
@@ -188,7 +206,9 @@ const POLLING_PREFIXES: &[&str] = &[
 /// are called at the program's own pace and stay on.
 #[must_use]
 pub fn is_polling(name: &str) -> bool {
-    POLLING_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    POLLING_PREFIXES
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
 }
 
 /// The prefixes by which [`is_polling`] decides, for messages that say what is left out.
@@ -225,15 +245,25 @@ const LIBRARIES: &[LibraryPattern] = &[
     // Before the library whose name begins its own.
     library(
         "librocprofiler-sdk-roctx",
-        &[Domain::MarkerCore, Domain::MarkerControl, Domain::MarkerName],
+        &[
+            Domain::MarkerCore,
+            Domain::MarkerControl,
+            Domain::MarkerName,
+        ],
     ),
     library("librocprofiler-sdk", &[Domain::Correlation]),
-    library("libroctracer64", &[Domain::MarkerControl, Domain::Correlation]),
+    library(
+        "libroctracer64",
+        &[Domain::MarkerControl, Domain::Correlation],
+    ),
     library(
         "librocprof-sys-user",
         &[Domain::MarkerCore, Domain::MarkerControl],
     ),
-    library("libomnitrace-user", &[Domain::MarkerCore, Domain::MarkerControl]),
+    library(
+        "libomnitrace-user",
+        &[Domain::MarkerCore, Domain::MarkerControl],
+    ),
     library("librccl", &[Domain::Rccl]),
     library("librocdecode", &[Domain::RocDecode]),
     library("librocjpeg", &[Domain::RocJpeg]),
@@ -383,7 +413,11 @@ mod tests {
             "_ZN8rocshmem3TeamC1Ev",
             "_ZN8rocshmem4waitIiEEvv",
         ] {
-            assert_eq!(plain_name(name), name, "no function of the namespace itself");
+            assert_eq!(
+                plain_name(name),
+                name,
+                "no function of the namespace itself"
+            );
         }
         assert_eq!(
             plain_name("_Z1évv"),
@@ -422,12 +456,22 @@ mod tests {
             "libamdhip64-1a2b3c4d.so",
         ];
         for name in hip {
-            assert!(library_domains(name).contains(&Domain::HipRuntime), "{name}");
+            assert!(
+                library_domains(name).contains(&Domain::HipRuntime),
+                "{name}"
+            );
         }
         assert!(library_domains("libhsa-runtime64.so.1").contains(&Domain::HsaCore));
-        let markers = [Domain::MarkerCore, Domain::MarkerControl, Domain::MarkerName];
+        let markers = [
+            Domain::MarkerCore,
+            Domain::MarkerControl,
+            Domain::MarkerName,
+        ];
         assert_eq!(library_domains("librocprofiler-sdk-roctx.so.1"), markers);
-        assert_eq!(library_domains("librocprofiler-sdk.so.1"), [Domain::Correlation]);
+        assert_eq!(
+            library_domains("librocprofiler-sdk.so.1"),
+            [Domain::Correlation]
+        );
         let others = [
             "libamdhip64.so.5.debug",
             "libamdhip64_extra.so",

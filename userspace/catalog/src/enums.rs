@@ -21,7 +21,8 @@ const DATA: [&str; 3] = [
 /// Enumerators of one type, by value.
 pub type Enumerators<'a> = Vec<(i64, &'a str)>;
 
-static ENUMS: LazyLock<HashMap<&'static str, Enumerators<'static>>> = LazyLock::new(|| committed(&DATA));
+static ENUMS: LazyLock<HashMap<&'static str, Enumerators<'static>>> =
+    LazyLock::new(|| committed(&DATA));
 
 /// What several texts say together.
 pub(crate) fn committed(texts: &[&'static str]) -> HashMap<&'static str, Enumerators<'static>> {
@@ -92,7 +93,10 @@ mod tests {
             Some("hipMemcpyHostToHost")
         );
         assert_eq!(enumerator("hipMemcpyKind", -5), None);
-        assert_eq!(enumerator("hsa_agent_info_t", 17), Some("HSA_AGENT_INFO_DEVICE"));
+        assert_eq!(
+            enumerator("hsa_agent_info_t", 17),
+            Some("HSA_AGENT_INFO_DEVICE")
+        );
         // Of AMD's and of the image extension.
         assert_eq!(
             enumerator("hsa_agent_info_t", 0xa002),
@@ -103,7 +107,10 @@ mod tests {
             Some("HSA_EXT_AGENT_INFO_IMAGE_1D_MAX_ELEMENTS")
         );
         assert_eq!(enumerator("hipDeviceAttribute_t", i64::MAX), None);
-        assert_eq!(enumerator("rocDecStatus", -5), Some("ROCDEC_INVALID_PARAMETER"));
+        assert_eq!(
+            enumerator("rocDecStatus", -5),
+            Some("ROCDEC_INVALID_PARAMETER")
+        );
         assert_eq!(
             enumerator("RocJpegStatus", -12),
             Some("ROCJPEG_STATUS_NOT_IMPLEMENTED")

@@ -68,7 +68,11 @@ impl fmt::Display for Flags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Mask(names) = self.mask;
         let named = |(value, name): &(i64, &'static str)| (value.cast_unsigned(), *name);
-        if let Some((_, name)) = names.iter().map(named).find(|(value, _)| *value == self.bits) {
+        if let Some((_, name)) = names
+            .iter()
+            .map(named)
+            .find(|(value, _)| *value == self.bits)
+        {
             return f.write_str(name);
         }
         let (mut rest, mut separator) = (self.bits, "");
@@ -102,7 +106,11 @@ mod tests {
     fn bits_have_names() {
         for (set, bits, expected) in [
             ("hipHostMalloc", 0, "hipHostMallocDefault"),
-            ("hipHostMalloc", 3, "hipHostMallocPortable|hipHostMallocMapped"),
+            (
+                "hipHostMalloc",
+                3,
+                "hipHostMallocPortable|hipHostMallocMapped",
+            ),
             (
                 "hipHostMalloc",
                 0x8000_0001,
@@ -120,7 +128,11 @@ mod tests {
             ),
             // `hipHostRegisterReadOnly` and `hipExtHostRegisterCoarseGrained` are one number.
             ("hipHostRegister", 9, "hipHostRegisterPortable|0x8"),
-            ("hsa_amd_signal_attribute_t", 1, "HSA_AMD_SIGNAL_AMD_GPU_ONLY"),
+            (
+                "hsa_amd_signal_attribute_t",
+                1,
+                "HSA_AMD_SIGNAL_AMD_GPU_ONLY",
+            ),
         ] {
             assert_eq!(shown(set, bits), expected, "{set} {bits:#x}");
         }
@@ -143,7 +155,10 @@ mod tests {
                 .flat_map(|layout| layout.fields)
                 .any(|field| field.name == parameter);
             assert!(declared || is_field, "{function} has no {parameter}");
-            assert!(mask(set).is_some() || is_enumeration(set), "{function}: no {set}");
+            assert!(
+                mask(set).is_some() || is_enumeration(set),
+                "{function}: no {set}"
+            );
         }
     }
 }

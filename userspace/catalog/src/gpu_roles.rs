@@ -30,7 +30,11 @@ const ROLES: &[(&str, u8, Option<Domain>)] = &[
     ("hsa_signal_silent_store_relaxed", role::REARM, None),
     ("hsa_signal_silent_store_screlease", role::REARM, None),
     ("hsa_signal_destroy", role::SIGNAL_DESTROY, None),
-    ("hsa_amd_memory_async_copy", role::COPY, Some(Domain::MemoryCopy)),
+    (
+        "hsa_amd_memory_async_copy",
+        role::COPY,
+        Some(Domain::MemoryCopy),
+    ),
     (
         "hsa_amd_memory_async_copy_on_engine",
         role::COPY_ON_ENGINE,
@@ -67,7 +71,8 @@ pub fn gpu_role(name: &str, domains: &[Domain]) -> u8 {
         .filter(|(.., domain)| match domain {
             // Queues are followed for their scratch memory, too.
             Some(Domain::KernelDispatch) => {
-                domains.contains(&Domain::KernelDispatch) || domains.contains(&Domain::ScratchMemory)
+                domains.contains(&Domain::KernelDispatch)
+                    || domains.contains(&Domain::ScratchMemory)
             }
             Some(domain) => domains.contains(domain),
             None => is_gpu_traced(domains),

@@ -6,8 +6,8 @@ use gputrace_abi::values::{Read, what};
 use crate::by_name;
 
 use HipAllocation::{
-    Allocate, AllocateArray, AllocateArray3D, AllocateExtent, AllocatePitched, AllocateUnsized, CreateArray,
-    Free, Register, Reset,
+    Allocate, AllocateArray, AllocateArray3D, AllocateExtent, AllocatePitched, AllocateUnsized,
+    CreateArray, Free, Register, Reset,
 };
 use Kind::{Array, Device, Handle, Host, Managed, Pool, Registered};
 
@@ -165,7 +165,8 @@ mod tests {
         assert!(FUNCTIONS.is_sorted_by_key(|(name, _)| name));
         for (name, expected) in FUNCTIONS {
             assert_eq!(hip_allocation(name), Some(*expected));
-            let signature = signature(name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));
+            let signature =
+                signature(name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));
             let arguments = &signature.arguments;
             let stores = |at: usize| arguments[at].c_type.stored.is_some();
             let called = |at: usize, names: &[&str]| {
@@ -204,7 +205,11 @@ mod tests {
                     (read.word, read.what) == (structure.word, structure.what)
                         && read.bytes >= structure.bytes
                 };
-                assert_eq!(plan.reads.iter().filter(|read| is_it(read)).count(), 1, "{name}");
+                assert_eq!(
+                    plan.reads.iter().filter(|read| is_it(read)).count(),
+                    1,
+                    "{name}"
+                );
             }
         }
         assert_eq!(hip_allocation("hsa_memory_allocate"), None);

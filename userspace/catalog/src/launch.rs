@@ -46,8 +46,14 @@ const LAUNCHES: &[(&str, Launch)] = &[
     ("hipLaunchKernel", Launch::Kernel(Sizes::Dim3)),
     ("hipLaunchKernelExC", Launch::Unknown),
     ("hipDrvLaunchKernelEx", Launch::Unknown),
-    ("hipModuleLaunchCooperativeKernel", Launch::Kernel(Sizes::Blocks)),
-    ("hipModuleLaunchCooperativeKernelMultiDevice", Launch::Unknown),
+    (
+        "hipModuleLaunchCooperativeKernel",
+        Launch::Kernel(Sizes::Blocks),
+    ),
+    (
+        "hipModuleLaunchCooperativeKernelMultiDevice",
+        Launch::Unknown,
+    ),
     ("hipModuleLaunchKernel", Launch::Kernel(Sizes::Blocks)),
     ("hipSetDevice", Launch::SetDevice),
     ("hipStreamBeginCapture", Launch::BeginCapture),
@@ -74,7 +80,11 @@ pub fn launch(name: &str) -> Option<(Launch, bool)> {
 impl Sizes {
     /// Grid in work-items and workgroup, from the words of a call's arguments.
     #[must_use]
-    pub fn read(self, args: &[u64; REGISTER_ARGS], stack: &[u64; STACK_ARGS]) -> ([u32; 3], [u32; 3]) {
+    pub fn read(
+        self,
+        args: &[u64; REGISTER_ARGS],
+        stack: &[u64; STACK_ARGS],
+    ) -> ([u32; 3], [u32; 3]) {
         let [_, first, second, third, fourth, fifth] = *args;
         let [sixth, ..] = *stack;
         let low = |word: u64| word as u32;
@@ -112,7 +122,10 @@ mod tests {
         for (name, launch) in LAUNCHES {
             let signature = signature(name).expect("in the catalogue");
             let has_stream = stream_word(signature).is_some();
-            let needs_none = matches!(launch, Launch::Unknown | Launch::SetDevice | Launch::CreateStream);
+            let needs_none = matches!(
+                launch,
+                Launch::Unknown | Launch::SetDevice | Launch::CreateStream
+            );
             assert!(has_stream || needs_none, "{name}");
         }
     }

@@ -31,7 +31,10 @@
 
 #![cfg_attr(
     test,
-    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+    allow(
+        clippy::disallowed_methods,
+        reason = "tests make and read files of their own"
+    )
 )]
 
 pub mod class;
@@ -53,8 +56,8 @@ mod values;
 use std::sync::LazyLock;
 
 pub use domains::{
-    KOKKOS_TOOLS, LibraryPattern, classify, is_polling, library_domains, library_patterns, library_stems,
-    plain_name, polling_prefixes,
+    KOKKOS_TOOLS, LibraryPattern, classify, is_polling, library_domains, library_patterns,
+    library_stems, plain_name, polling_prefixes,
 };
 pub use gpu_roles::{
     CODE_OBJECTS_LOADED, CODE_OBJECTS_UNLOADED, RUNTIME_ENDS, gpu_role, is_gpu_traced, stream_word,
@@ -90,8 +93,11 @@ const DATA: &[&str] = &[
 
 /// A file that cannot be read is left out: then arguments are shown raw, which is no reason not to
 /// trace. A test makes sure that it does not happen.
-static TABLES: LazyLock<Vec<Table<'static>>> =
-    LazyLock::new(|| DATA.iter().filter_map(|text| Table::parse(text).ok()).collect());
+static TABLES: LazyLock<Vec<Table<'static>>> = LazyLock::new(|| {
+    DATA.iter()
+        .filter_map(|text| Table::parse(text).ok())
+        .collect()
+});
 
 /// The signature of an exported function in the newest release that declares it; `None` if no public
 /// header does. Mangled names are looked up by [`plain_name`].

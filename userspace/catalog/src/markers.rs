@@ -92,17 +92,38 @@ const MARKERS: &[(&str, Marker)] = &[
         "kokkosp_finalize_library",
         MarkAs("Kokkos::Finalization Complete"),
     ),
-    ("kokkosp_init_library", MarkAs("Kokkos::Initialization Complete")),
+    (
+        "kokkosp_init_library",
+        MarkAs("Kokkos::Initialization Complete"),
+    ),
     ("kokkosp_pop_profile_region", Pop { level: false }),
-    ("kokkosp_profile_event", Mark { names_kernels: false }),
+    (
+        "kokkosp_profile_event",
+        Mark {
+            names_kernels: false,
+        },
+    ),
     ("kokkosp_push_profile_region", Push { level: false }),
     ("kokkosp_start_profile_section", StartSection),
     ("kokkosp_stop_profile_section", StopSection),
-    ("omnitrace_user_annotated_progress", Mark { names_kernels: false }),
+    (
+        "omnitrace_user_annotated_progress",
+        Mark {
+            names_kernels: false,
+        },
+    ),
     ("omnitrace_user_pop_annotated_region", Pop { level: false }),
     ("omnitrace_user_pop_region", Pop { level: false }),
-    ("omnitrace_user_progress", Mark { names_kernels: false }),
-    ("omnitrace_user_push_annotated_region", Push { level: false }),
+    (
+        "omnitrace_user_progress",
+        Mark {
+            names_kernels: false,
+        },
+    ),
+    (
+        "omnitrace_user_push_annotated_region",
+        Push { level: false },
+    ),
     ("omnitrace_user_push_region", Push { level: false }),
     ("omnitrace_user_start_thread_trace", ResumeThread),
     ("omnitrace_user_start_trace", Resume),
@@ -121,12 +142,22 @@ const MARKERS: &[(&str, Marker)] = &[
     ),
     (
         "rocprofsys_user_annotated_progress",
-        Mark { names_kernels: false },
+        Mark {
+            names_kernels: false,
+        },
     ),
     ("rocprofsys_user_pop_annotated_region", Pop { level: false }),
     ("rocprofsys_user_pop_region", Pop { level: false }),
-    ("rocprofsys_user_progress", Mark { names_kernels: false }),
-    ("rocprofsys_user_push_annotated_region", Push { level: false }),
+    (
+        "rocprofsys_user_progress",
+        Mark {
+            names_kernels: false,
+        },
+    ),
+    (
+        "rocprofsys_user_push_annotated_region",
+        Push { level: false },
+    ),
     ("rocprofsys_user_push_region", Push { level: false }),
     ("rocprofsys_user_start_thread_trace", ResumeThread),
     ("rocprofsys_user_start_trace", Resume),
@@ -138,11 +169,19 @@ const MARKERS: &[(&str, Marker)] = &[
     ),
     (
         "roctracer_activity_push_external_correlation_id",
-        PushCorrelation { id: 0, thread: None },
+        PushCorrelation {
+            id: 0,
+            thread: None,
+        },
     ),
     ("roctracer_start", Resume),
     ("roctracer_stop", Pause),
-    ("roctxMarkA", Mark { names_kernels: true }),
+    (
+        "roctxMarkA",
+        Mark {
+            names_kernels: true,
+        },
+    ),
     ("roctxNameOsThread", NameThread),
     ("roctxProfilerPause", Pause),
     ("roctxProfilerResume", Resume),
@@ -174,7 +213,8 @@ mod tests {
         assert!(MARKERS.is_sorted_by_key(|(name, _)| name));
         for (name, expected) in MARKERS {
             assert_eq!(marker(name), Some(*expected));
-            let signature = signature(name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));
+            let signature =
+                signature(name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));
             assert!(classify(name).is_some(), "{name}");
             let words = signature.arguments.len();
             match expected {

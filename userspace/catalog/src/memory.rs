@@ -57,11 +57,15 @@ mod tests {
         assert!(FUNCTIONS.is_sorted_by_key(|(name, _)| name));
         for (name, expected) in FUNCTIONS {
             assert_eq!(allocation(name), Some(*expected));
-            let signature = signature(name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));
+            let signature =
+                signature(name).unwrap_or_else(|| panic!("{name} is not in the catalogue"));
             if let Allocate(word) | VmemAllocate(word) = expected {
                 assert_eq!(signature.arguments[1].name, "size");
                 assert!(
-                    signature.arguments[usize::from(*word)].c_type.stored.is_some(),
+                    signature.arguments[usize::from(*word)]
+                        .c_type
+                        .stored
+                        .is_some(),
                     "{name}"
                 );
             }

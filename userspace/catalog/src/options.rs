@@ -212,6 +212,10 @@ mod tests {
                 "{option:?}"
             );
         }
-        assert!(DOMAIN_OPTIONS.iter().any(|option| option.long == KOKKOS_TRACE));
+        assert!(
+            DOMAIN_OPTIONS
+                .iter()
+                .any(|option| option.long == KOKKOS_TRACE)
+        );
     }
 }

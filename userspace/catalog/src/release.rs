@@ -38,7 +38,11 @@ impl FromStr for Release {
         if parts.next().is_some() {
             Err(NotARelease)
         } else {
-            Ok(Self { major, minor, patch })
+            Ok(Self {
+                major,
+                minor,
+                patch,
+            })
         }
     }
 }

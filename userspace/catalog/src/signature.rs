@@ -76,7 +76,9 @@ impl Signature<'_> {
                 Class::Float(bytes) => ValueKind::Real(bytes),
                 class => class.kind(),
             }),
-            values: values_of(self.name, argument.name).unwrap_or_default().to_owned(),
+            values: values_of(self.name, argument.name)
+                .unwrap_or_default()
+                .to_owned(),
             fields: match argument.c_type.class {
                 Class::Pointer | Class::Memory(_) => recorded(self.name, argument, hip),
                 _ => Vec::new(),
@@ -160,7 +162,11 @@ impl Layout {
         let first = self.stack;
         self.stack += words;
         // Of a struct in memory only the first word is shown; of other values, all of it or nothing.
-        let needed = if class.eightbytes().is_some() { words } else { 1 };
+        let needed = if class.eightbytes().is_some() {
+            words
+        } else {
+            1
+        };
         if first + needed <= STACK_ARGS {
             ArgSlot::Stack(first as u8)
         } else {

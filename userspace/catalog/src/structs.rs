@@ -17,7 +17,8 @@ use std::{
 use gputrace_capture::meta;
 
 use crate::{
-    class::Class, enums::plain_type, flags::values_of, lines, release::Releases, signature::Argument,
+    class::Class, enums::plain_type, flags::values_of, lines, release::Releases,
+    signature::Argument,
 };
 
 /// A field.
@@ -49,7 +50,9 @@ pub struct Layout<'a> {
 impl fmt::Display for Layout<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} | {}", self.name, self.releases)?;
-        self.fields.iter().try_for_each(|field| write!(f, " | {field}"))
+        self.fields
+            .iter()
+            .try_for_each(|field| write!(f, " | {field}"))
     }
 }
 
@@ -198,7 +201,9 @@ pub(crate) fn recorded(
         },
         offset: field.offset,
         bytes: field.bytes,
-        values: values_of(structure, field.name).unwrap_or_default().to_owned(),
+        values: values_of(structure, field.name)
+            .unwrap_or_default()
+            .to_owned(),
     };
     fields(c_type.spelling, hip).iter().map(field).collect()
 }
@@ -216,8 +221,8 @@ mod tests {
         for layout in layouts() {
             let mut fields = layout.fields.iter();
             assert!(
-                fields
-                    .all(|field| matches!(field.bytes, 1 | 2 | 4 | 8 | 12) || field.class == Class::CString)
+                fields.all(|field| matches!(field.bytes, 1 | 2 | 4 | 8 | 12)
+                    || field.class == Class::CString)
             );
         }
     }

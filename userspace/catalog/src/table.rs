@@ -126,9 +126,14 @@ impl<'a> Table<'a> {
     /// binary search.
     #[must_use]
     pub fn variants(&self, name: &str) -> &[Signature<'a>] {
-        let start = self.signatures.partition_point(|signature| signature.name < name);
+        let start = self
+            .signatures
+            .partition_point(|signature| signature.name < name);
         let rest = self.signatures.get(start..).unwrap_or_default();
-        let count = rest.iter().take_while(|signature| signature.name == name).count();
+        let count = rest
+            .iter()
+            .take_while(|signature| signature.name == name)
+            .count();
         rest.get(..count).unwrap_or_default()
     }
 }
@@ -175,7 +180,11 @@ impl fmt::Display for Table<'_> {
 
 impl fmt::Display for Signature<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{FIELD}{}{FIELD}{}", self.name, self.releases, self.returns)?;
+        write!(
+            f,
+            "{}{FIELD}{}{FIELD}{}",
+            self.name, self.releases, self.returns
+        )?;
         self.arguments
             .iter()
             .try_for_each(|argument| write!(f, "{FIELD}{}: {}", argument.name, argument.c_type))
@@ -185,7 +194,8 @@ impl fmt::Display for Signature<'_> {
 impl fmt::Display for CType<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} = {}", self.spelling, self.class)?;
-        self.stored.map_or(Ok(()), |stored| write!(f, "{STORED}{stored}"))
+        self.stored
+            .map_or(Ok(()), |stored| write!(f, "{STORED}{stored}"))
     }
 }
 
@@ -231,7 +241,11 @@ hipRunHostCode | 6.4.3- | void = void | call: void (*)(int, void *) = pointer | 
                 2,
                 Problem::Release(NotARelease),
             ),
-            ("releases | 5.2.3\nhipFree | 5.2.3- | int", 2, Problem::Missing),
+            (
+                "releases | 5.2.3\nhipFree | 5.2.3- | int",
+                2,
+                Problem::Missing,
+            ),
             (
                 "releases | 5.2.3\nhipFree | 5.2.3- | int = int:5",
                 2,
@@ -254,7 +268,11 @@ hipRunHostCode | 6.4.3- | void = void | call: void (*)(int, void *) = pointer | 
             ),
         ];
         for (text, line, problem) in cases {
-            assert_eq!(Table::parse(text), Err(TableError { line, problem }), "{text:?}");
+            assert_eq!(
+                Table::parse(text),
+                Err(TableError { line, problem }),
+                "{text:?}"
+            );
         }
     }
 

@@ -42,13 +42,16 @@ pub fn read_plan(signature: &Signature<'_>, parameters: &[Parameter]) -> ReadPla
         bytes: SHORT_MOST as u16,
     });
     let allocated = hip_allocation(signature.name).and_then(HipAllocation::structure);
-    let arguments = parameters.iter().enumerate().filter_map(|(place, parameter)| {
-        let word = word(parameter.at)?;
-        annotations(word, parameter, parameters.get(place + 1))
-            .or_else(|| pointers(signature.name, word, parameter, parameters))
-            .or_else(|| structure(word, parameter, allocated))
-            .or_else(|| read(word, parameter.kind, parameter.stored))
-    });
+    let arguments = parameters
+        .iter()
+        .enumerate()
+        .filter_map(|(place, parameter)| {
+            let word = word(parameter.at)?;
+            annotations(word, parameter, parameters.get(place + 1))
+                .or_else(|| pointers(signature.name, word, parameter, parameters))
+                .or_else(|| structure(word, parameter, allocated))
+                .or_else(|| read(word, parameter.kind, parameter.stored))
+        });
     let is_shown = |read: &Read| {
         parameters
             .iter()
@@ -166,7 +169,8 @@ mod tests {
         let signature = signature(name).expect("in the catalogue");
         let plan = read_plan(signature, &signature.parameters_in(Some(6)));
         let used = plan.reads.iter().filter(|read| read.what != what::NOTHING);
-        used.map(|read| (read.word, read.what, read.bytes)).collect()
+        used.map(|read| (read.word, read.what, read.bytes))
+            .collect()
     }
 
     #[test]
@@ -177,7 +181,10 @@ mod tests {
             [(0, what::AGENT, 31), (3, what::BYTES_AT_RETURN, 8)]
         );
         assert_eq!(reads("hipGetDeviceCount"), [(0, what::BYTES_AT_RETURN, 4)]);
-        assert_eq!(reads("hipEventElapsedTime"), [(0, what::BYTES_AT_RETURN, 4)]);
+        assert_eq!(
+            reads("hipEventElapsedTime"),
+            [(0, what::BYTES_AT_RETURN, 4)]
+        );
         // module and function, then the name.
         assert_eq!(
             reads("hipModuleGetFunction"),
@@ -196,11 +203,17 @@ mod tests {
         // The array's format is what the size of the memory is computed from.
         assert_eq!(
             reads("hipMallocArray"),
-            [(0, what::BYTES_AT_RETURN, 8), (1, what::BYTES_AT_RETURN, 20)]
+            [
+                (0, what::BYTES_AT_RETURN, 8),
+                (1, what::BYTES_AT_RETURN, 20)
+            ]
         );
         assert_eq!(reads("hipMalloc3D"), [(0, what::BYTES_AT_RETURN, 32)]);
         assert_eq!(reads("hipMemcpy3DAsync"), [(0, what::BYTES, 156)]);
-        assert_eq!(reads("hipPointerGetAttributes"), [(0, what::BYTES_AT_RETURN, 28)]);
+        assert_eq!(
+            reads("hipPointerGetAttributes"),
+            [(0, what::BYTES_AT_RETURN, 28)]
+        );
         // Two pointers with pitch, three times where.
         assert_eq!(reads("hsa_amd_memory_async_copy_rect").len(), 5);
         for nothing in [
@@ -216,7 +229,9 @@ mod tests {
 
     #[test]
     fn plans_are_within_their_bounds() {
-        let most = signatures().map(|signature| reads(signature.name).len()).max();
+        let most = signatures()
+            .map(|signature| reads(signature.name).len())
+            .max();
         assert!(most <= Some(READS));
         for signature in signatures() {
             for read in read_plan(signature, &signature.parameters_in(Some(6))).reads {

@@ -1,6 +1,9 @@
 //! The places that the catalogue computes, against the compiler: functions are called through the
 //! platform's C calling convention, and what arrives in registers and on the stack is compared.
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![cfg(target_arch = "x86_64")]
 #![expect(
     clippy::unwrap_used,
@@ -205,14 +208,33 @@ fn a_result_in_memory_takes_the_first_register() {
     );
     assert_eq!(
         found,
-        [(ArgSlot::Register(1), Some(1)), (ArgSlot::Register(2), Some(2))]
+        [
+            (ArgSlot::Register(1), Some(1)),
+            (ArgSlot::Register(2), Some(2))
+        ]
     );
 }
 
 #[test]
 fn floats_take_vector_registers_and_then_the_stack() {
-    type Function =
-        extern "C" fn(f64, f64, f64, f64, f64, f64, f64, f64, f64, u64, u64, u64, u64, u64, u64, u64);
+    type Function = extern "C" fn(
+        f64,
+        f64,
+        f64,
+        f64,
+        f64,
+        f64,
+        f64,
+        f64,
+        f64,
+        u64,
+        u64,
+        u64,
+        u64,
+        u64,
+        u64,
+        u64,
+    );
     // SAFETY: as above.
     let function = unsafe { transmute::<extern "C" fn(), Function>(record) };
     let entry = entry_of(|| function(0., 1., 2., 3., 4., 5., 6., 7., 8., 1, 2, 3, 4, 5, 6, 7));

@@ -1,7 +1,10 @@
 //! Layouts of structures and values of flags against what a compiler makes of the headers of the three releases that `cargo xtask
 //! gen-catalog` fetches: a program prints `offsetof`, `sizeof` and the values, which owes nothing to how the data were made.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -70,10 +73,15 @@ fn program(case: &Case, code: &str) -> String {
     let mut text = String::from("#include <stddef.h>\n#include <stdio.h>\n");
     for header in HEADERS {
         // Not every release has every header.
-        let _ = writeln!(text, "#if __has_include(<{header}>)\n#include <{header}>\n#endif");
+        let _ = writeln!(
+            text,
+            "#if __has_include(<{header}>)\n#include <{header}>\n#endif"
+        );
     }
     text += "int main() {\n";
-    for layout in structs::parse(LAYOUTS).filter(|layout| layout.releases.contains(release(layout.name))) {
+    for layout in
+        structs::parse(LAYOUTS).filter(|layout| layout.releases.contains(release(layout.name)))
+    {
         let name = layout.name;
         for field in &layout.fields {
             let field = field.name;
@@ -83,8 +91,9 @@ fn program(case: &Case, code: &str) -> String {
             );
         }
     }
-    let words: std::collections::BTreeSet<&str> =
-        code.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let words: std::collections::BTreeSet<&str> = code
+        .split(|c: char| !c.is_alphanumeric() && c != '_')
+        .collect();
     for (name, _) in flags().filter(|(name, _)| words.contains(name)) {
         let _ = writeln!(text, "printf(\"{name} %lld\\n\", (long long){name});");
     }
@@ -108,7 +117,9 @@ fn layouts_and_flags_are_as_a_compiler_sees_them() {
         let files = HEADERS
             .iter()
             .flat_map(|header| roots.iter().map(move |root| root.join(header)));
-        let code: String = files.filter_map(|file| fs::read_to_string(file).ok()).collect();
+        let code: String = files
+            .filter_map(|file| fs::read_to_string(file).ok())
+            .collect();
         if code.is_empty() {
             return lacking(&format!("headers of ROCm {}", case.hip));
         }

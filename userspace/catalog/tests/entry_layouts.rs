@@ -1,6 +1,9 @@
 //! Where arguments lie at a function's entry, against layouts read from the disassembly of
 //! libamdhip64 and libhsa-runtime64 and from the sources of ROCr.
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use gputrace_abi::STACK_ARGS;
@@ -33,9 +36,17 @@ const LAYOUTS: &[(&str, &str, u8)] = &[
     ("__hipPushCallConfiguration", "rdi rdx r8 r9", 0),
     ("__hipPopCallConfiguration", "rdi rsi rdx rcx", 0),
     ("__hipRegisterFatBinary", "rdi", 0),
-    ("__hipRegisterFunction", "rdi rsi rdx rcx r8 r9 +8 +16 +24 +32", 4),
+    (
+        "__hipRegisterFunction",
+        "rdi rsi rdx rcx r8 r9 +8 +16 +24 +32",
+        4,
+    ),
     ("hsa_queue_create", "rdi rsi rdx rcx r8 r9 +8 +16", 2),
-    ("hsa_amd_memory_async_copy", "rdi rsi rdx rcx r8 r9 +8 +16", 2),
+    (
+        "hsa_amd_memory_async_copy",
+        "rdi rsi rdx rcx r8 r9 +8 +16",
+        2,
+    ),
     (
         "hsa_amd_memory_async_copy_on_engine",
         "rdi rsi rdx rcx r8 r9 +8 +16 +24 +32",
@@ -68,7 +79,9 @@ const LAYOUTS: &[(&str, &str, u8)] = &[
 
 fn place(slot: ArgSlot) -> String {
     match slot {
-        ArgSlot::Register(number) => ["rdi", "rsi", "rdx", "rcx", "r8", "r9"][usize::from(number)].to_owned(),
+        ArgSlot::Register(number) => {
+            ["rdi", "rsi", "rdx", "rcx", "r8", "r9"][usize::from(number)].to_owned()
+        }
         ArgSlot::Stack(word) => format!("+{}", 8 * (usize::from(word) + 1)),
         ArgSlot::Unrecorded => "-".to_owned(),
     }
@@ -90,7 +103,9 @@ fn arguments_lie_where_the_library_reads_them() {
 
 #[test]
 fn arguments_have_names_types_and_kinds() {
-    use ValueKind::{Bool, CString, Dim3, Float, HipError, HsaStatus, Pointer, Signed, Struct, Unsigned};
+    use ValueKind::{
+        Bool, CString, Dim3, Float, HipError, HsaStatus, Pointer, Signed, Struct, Unsigned,
+    };
     let launch = signature("hipLaunchKernel").unwrap();
     let shown: Vec<(String, String, ValueKind)> = launch
         .parameters()
@@ -119,7 +134,10 @@ fn arguments_have_names_types_and_kinds() {
             .map(|parameter| parameter.kind)
             .collect()
     };
-    assert_eq!(kinds("hipMemcpy"), [Pointer, Pointer, Unsigned(8), Unsigned(4)]);
+    assert_eq!(
+        kinds("hipMemcpy"),
+        [Pointer, Pointer, Unsigned(8), Unsigned(4)]
+    );
     assert_eq!(kinds("hipGetErrorName"), [HipError]);
     assert_eq!(kinds("hipMemset3D"), [Struct, Signed(4), Struct]);
     assert_eq!(kinds("hipModuleLoad"), [Pointer, CString]);
@@ -137,7 +155,10 @@ fn return_values_have_kinds() {
         ("hsa_init", ValueKind::HsaStatus),
         ("hipGetErrorString", ValueKind::CString),
         ("hsa_signal_load_relaxed", ValueKind::Signed(8)),
-        ("hsa_queue_add_write_index_screlease", ValueKind::Unsigned(8)),
+        (
+            "hsa_queue_add_write_index_screlease",
+            ValueKind::Unsigned(8),
+        ),
         ("hsa_signal_store_relaxed", ValueKind::Void),
         ("__hipRegisterFatBinary", ValueKind::Pointer),
         ("hipCreateChannelDesc", ValueKind::Pointer),
@@ -149,8 +170,7 @@ fn return_values_have_kinds() {
 
 #[test]
 fn mangled_names_are_found() {
-    let mangled =
-        "_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j";
+    let mangled = "_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j";
     assert_eq!(signature(mangled), signature("hipExtModuleLaunchKernel"));
     assert!(signature(mangled).is_some());
     assert!(signature("hipNoSuchFunction").is_none());
@@ -161,7 +181,10 @@ fn every_variant_puts_its_arguments_in_the_same_places() {
     for newest in gputrace_catalog::signatures() {
         for variant in gputrace_catalog::variants(newest.name) {
             let places = |s: &gputrace_catalog::Signature<'_>| -> Vec<ArgSlot> {
-                s.parameters().iter().map(|parameter| parameter.at).collect()
+                s.parameters()
+                    .iter()
+                    .map(|parameter| parameter.at)
+                    .collect()
             };
             assert_eq!(
                 places(variant),

@@ -1,7 +1,10 @@
 //! The catalogue against the ROCm that is installed here: its libraries' exported functions, and its
 //! headers read as plain text, which is independent of how the catalogue was made.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -60,7 +63,9 @@ fn exported_functions_have_signatures() {
                     assert_eq!(signature.arguments.len(), count.len(), "{name}");
                     checked += 1;
                 }
-                (None, Some(_)) => panic!("{name} is declared in the headers but not in the catalogue"),
+                (None, Some(_)) => {
+                    panic!("{name} is declared in the headers but not in the catalogue")
+                }
                 (Some(_), None) => println!("{name}: declared by another header or release"),
                 (None, None) => unknown.push(plain.to_owned()),
             }
@@ -81,7 +86,10 @@ fn exported_functions_are_in_their_library_s_domains() {
         let mut found = BTreeMap::new();
         for name in exported_functions(&library) {
             let domain = classify(&name).unwrap();
-            assert!(library_domains(file_name).contains(&domain), "{name} in {path}");
+            assert!(
+                library_domains(file_name).contains(&domain),
+                "{name} in {path}"
+            );
             *found.entry(domain).or_insert(0) += 1;
         }
         println!("{path}: {found:?}");

@@ -2,7 +2,10 @@
 //! fetch: a function that a library exports and a header declares is in the catalogue with the same parameters.
 //! Headers are read as plain text, which is independent of how the catalogue was made.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod support;
@@ -60,12 +63,27 @@ const fn case(
 
 const CASES: &[Case] = &[
     case(("5.2.3", "5.2.3", "bookworm"), "libamdhip64.so.5", HIP, 300),
-    case(("5.2.3", "5.2.3", "bookworm"), "libhsa-runtime64.so.1", HSA, 150),
+    case(
+        ("5.2.3", "5.2.3", "bookworm"),
+        "libhsa-runtime64.so.1",
+        HSA,
+        150,
+    ),
     case(("5.7.1", "5.7.1", "trixie"), "libamdhip64.so.5", HIP, 350),
-    case(("5.7.1", "6.1.2", "trixie"), "libhsa-runtime64.so.1", HSA, 150),
+    case(
+        ("5.7.1", "6.1.2", "trixie"),
+        "libhsa-runtime64.so.1",
+        HSA,
+        150,
+    ),
     case(("5.7.1", "5.4.3", "trixie"), "librccl.so.1", RCCL, 25),
     case(("6.4.3", "6.4.3", "forky"), "libamdhip64.so.6", HIP, 400),
-    case(("6.4.3", "6.4.3", "forky"), "libhsa-runtime64.so.1", HSA, 150),
+    case(
+        ("6.4.3", "6.4.3", "forky"),
+        "libhsa-runtime64.so.1",
+        HSA,
+        150,
+    ),
 ];
 
 /// From 6.0 on the header gives these another name by a macro (`…R0600`); the library still exports the old one for older programs,
@@ -88,8 +106,10 @@ fn type_and_name(parameter: &str) -> Option<(String, &str)> {
     ];
     let before = declared.get(..begin)?.trim();
     // A type alone, as in `unsigned int` or `const hipArray_t`.
-    (!name.is_empty() && !is_type.contains(&name) && !matches!(before, "const" | "struct" | "enum" | ""))
-        .then(|| (format!("{before}{array}"), name))
+    (!name.is_empty()
+        && !is_type.contains(&name)
+        && !matches!(before, "const" | "struct" | "enum" | ""))
+    .then(|| (format!("{before}{array}"), name))
 }
 
 /// Types that the headers make others by macros.
@@ -192,15 +212,23 @@ fn exported_and_declared_functions_are_in_the_catalogue_as_declared() {
             );
             for (argument, declared) in known.arguments.iter().zip(&declared) {
                 if let Some((c_type, name)) = type_and_name(declared) {
-                    assert_eq!(argument.name, name, "{exported} of ROCm {release}: {declared}");
+                    assert_eq!(
+                        argument.name, name,
+                        "{exported} of ROCm {release}: {declared}"
+                    );
                     let (known, declared_as) = (words(argument.c_type.spelling), words(&c_type));
-                    assert_eq!(known, declared_as, "{exported} of ROCm {release}: {declared}");
+                    assert_eq!(
+                        known, declared_as,
+                        "{exported} of ROCm {release}: {declared}"
+                    );
                     parameters += 1;
                 }
             }
             checked += 1;
         }
-        println!("{library} of ROCm {release}: {checked} functions, {parameters} parameters checked");
+        println!(
+            "{library} of ROCm {release}: {checked} functions, {parameters} parameters checked"
+        );
         assert!(
             checked >= *least,
             "{library} of ROCm {release}: only {checked} functions"

@@ -20,8 +20,8 @@ fn command() -> clap::Command {
 /// Whether gputrace would take these arguments, as `main` does it.
 fn check(command: &clap::Command, arguments: &[String]) -> Result<(), String> {
     let all = std::iter::once("gputrace".to_owned()).chain(arguments.iter().cloned());
-    let translated =
-        rocprofv3::translate(command, all.map(Into::into)).map_err(|refused| refused.to_string())?;
+    let translated = rocprofv3::translate(command, all.map(Into::into))
+        .map_err(|refused| refused.to_string())?;
     match command.clone().try_get_matches_from(translated.arguments) {
         Err(error) if error.use_stderr() => Err(error.to_string()),
         _ => Ok(()),
@@ -69,7 +69,8 @@ fn patterns(text: &str) -> Vec<Vec<String>> {
     for code in text.split('`').skip(1).step_by(2) {
         let is_command = code.starts_with("gputrace ") || code.starts_with("sudo gputrace ");
         // Shortened ones.
-        let has_gaps = code.contains(['…', '\n', '[']) || code.contains("...") || code.contains("{command}");
+        let has_gaps =
+            code.contains(['…', '\n', '[']) || code.contains("...") || code.contains("{command}");
         if !is_command || has_gaps {
             continue;
         }
@@ -112,7 +113,10 @@ fn every_command_in_a_message_is_one_that_gputrace_takes() {
     let command = command();
     let (mut checked, mut wrong) = (0, Vec::new());
     for (path, text) in sources() {
-        for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        for line in text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"))
+        {
             for arguments in patterns(line) {
                 checked += 1;
                 if !is_name(&command, &arguments)
@@ -170,7 +174,10 @@ fn the_guide_names_no_option_that_is_not_there() {
 
 fn guide(name: &str) -> Page {
     let wanted = format!("docs/guide/{name}.md");
-    pages().into_iter().find(|page| page.name() == wanted).unwrap()
+    pages()
+        .into_iter()
+        .find(|page| page.name() == wanted)
+        .unwrap()
 }
 
 #[test]
@@ -180,7 +187,11 @@ fn the_guide_has_every_option_and_command() {
     let named: BTreeSet<String> = page
         .inline_code()
         .iter()
-        .flat_map(|code| code.split([' ', '=']).map(str::to_owned).collect::<Vec<_>>())
+        .flat_map(|code| {
+            code.split([' ', '='])
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
         .collect();
     let shown = |arg: &&clap::Arg| !arg.is_hide_set();
     for arg in command.get_arguments().filter(shown) {
@@ -193,7 +204,10 @@ fn the_guide_has_every_option_and_command() {
             );
         }
     }
-    for subcommand in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+    for subcommand in command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set())
+    {
         let name = subcommand.get_name();
         assert!(
             name == "help" || named.contains(name),
@@ -286,7 +300,11 @@ fn every_message_that_the_guide_explains_is_one_that_gputrace_says() {
     let page = guide("troubleshooting");
     let (mut checked, mut wrong) = (0, Vec::new());
     for line in page.text.lines() {
-        for message in line.split("**`").skip(1).filter_map(|rest| rest.split_once('`')) {
+        for message in line
+            .split("**`")
+            .skip(1)
+            .filter_map(|rest| rest.split_once('`'))
+        {
             for part in fixed_parts(message.0) {
                 checked += 1;
                 if !sources.contains(&part) {
@@ -321,12 +339,13 @@ fn every_link_leads_somewhere() {
             };
             // mdBook leaves links out of the book alone.
             let leaves_the_book = page.name().starts_with("docs/")
-                && !target
-                    .canonicalize()
-                    .is_ok_and(|target| target.starts_with(root().join("docs").canonicalize().unwrap()));
+                && !target.canonicalize().is_ok_and(|target| {
+                    target.starts_with(root().join("docs").canonicalize().unwrap())
+                });
             let has_anchor = || {
                 anchor.is_empty()
-                    || of(&target).is_none_or(|target| target.anchors().iter().any(|known| known == anchor))
+                    || of(&target)
+                        .is_none_or(|target| target.anchors().iter().any(|known| known == anchor))
             };
             if !target.exists() || leaves_the_book || !has_anchor() {
                 wrong.push(format!("{}: {link}", page.name()));

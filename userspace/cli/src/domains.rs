@@ -63,9 +63,9 @@ pub(crate) fn selected(args: &DomainArgs) -> Vec<Domain> {
 mod tests {
     use clap::Parser as _;
     use gputrace_abi::domain::Domain::{
-        Correlation, HipCompiler, HipFile, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt, HsaImageExt,
-        KernelDispatch, KfdEvent, MarkerControl, MarkerCore, MarkerName, MemoryAllocation, MemoryCopy, Rccl,
-        RocDecode, RocJpeg, RocShmem, Sched, ScratchMemory,
+        Correlation, HipCompiler, HipFile, HipRuntime, HsaAmdExt, HsaCore, HsaFinalizeExt,
+        HsaImageExt, KernelDispatch, KfdEvent, MarkerControl, MarkerCore, MarkerName,
+        MemoryAllocation, MemoryCopy, Rccl, RocDecode, RocJpeg, RocShmem, Sched, ScratchMemory,
     };
 
     use super::*;
@@ -95,8 +95,14 @@ mod tests {
             let words = ["gputrace", "-p", "1"].iter().chain(options);
             selected(&Cli::try_parse_from(words).unwrap().record.domains)
         };
-        assert_eq!(of(&["--kernel-trace=False", "--kernel-trace"]), [KernelDispatch]);
-        assert_eq!(of(&["--sched", "--kernel-trace", "--kernel-trace=no"]), [Sched]);
+        assert_eq!(
+            of(&["--kernel-trace=False", "--kernel-trace"]),
+            [KernelDispatch]
+        );
+        assert_eq!(
+            of(&["--sched", "--kernel-trace", "--kernel-trace=no"]),
+            [Sched]
+        );
         let events = [
             "--kfd-page-migration-trace",
             "--kfd-page-mapping-trace",
@@ -112,8 +118,15 @@ mod tests {
         let args = DomainArgs::of(&[("hip-trace", true), ("hip-compiler-trace", false)]);
         assert_eq!(selected(&args), [HipRuntime]);
         let args = DomainArgs::of(&[("hsa-trace", true)]);
-        assert_eq!(selected(&args), [HsaCore, HsaAmdExt, HsaImageExt, HsaFinalizeExt]);
-        let args = DomainArgs::of(&[("sys-trace", true), ("hsa-trace", false), ("marker-trace", false)]);
+        assert_eq!(
+            selected(&args),
+            [HsaCore, HsaAmdExt, HsaImageExt, HsaFinalizeExt]
+        );
+        let args = DomainArgs::of(&[
+            ("sys-trace", true),
+            ("hsa-trace", false),
+            ("marker-trace", false),
+        ]);
         assert_eq!(
             selected(&args),
             [

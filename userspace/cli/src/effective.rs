@@ -33,7 +33,9 @@ impl Options {
             }
             let id = arg.get_id().as_str();
             let raw = matches.get_raw(id).into_iter().flatten();
-            let texts: Vec<String> = raw.map(|value| value.to_string_lossy().into_owned()).collect();
+            let texts: Vec<String> = raw
+                .map(|value| value.to_string_lossy().into_owned())
+                .collect();
             let is_boolean = arg
                 .get_value_names()
                 .is_some_and(|names| names.iter().any(|name| name == "BOOL"));
@@ -44,7 +46,9 @@ impl Options {
                     .map_or_else(|_| text.as_str().into(), Value::from),
             };
             let value = match action {
-                ArgAction::SetTrue => (matches.value_source(id) != Some(ValueSource::DefaultValue)).into(),
+                ArgAction::SetTrue => {
+                    (matches.value_source(id) != Some(ValueSource::DefaultValue)).into()
+                }
                 ArgAction::Append => texts.iter().map(value).collect(),
                 _ => texts.first().map_or(Value::Null, value),
             };
@@ -64,7 +68,12 @@ impl Options {
 ///
 /// # Errors
 /// When it cannot be written.
-pub(crate) fn write(options: &Options, cli: &Cli, request: &Request, finished: &Finished) -> Result<Output> {
+pub(crate) fn write(
+    options: &Options,
+    cli: &Cli,
+    request: &Request,
+    finished: &Finished,
+) -> Result<Output> {
     let document = document(options, cli, request, finished);
     let mut file = finished
         .directory
@@ -77,7 +86,11 @@ pub(crate) fn write(options: &Options, cli: &Cli, request: &Request, finished: &
 fn document(options: &Options, cli: &Cli, request: &Request, finished: &Finished) -> Value {
     let mut config = traces(|domain| request.domains.contains(&domain));
     let formats = &request.output.formats;
-    config.extend(output_config(formats, finished.directory.path(), &finished.name));
+    config.extend(output_config(
+        formats,
+        finished.directory.path(),
+        &finished.name,
+    ));
     let rest = json!({
         "raw_output_path": request.output.directory.to_string_lossy(),
         "raw_output_file": request.output.name,
@@ -148,6 +161,10 @@ mod tests {
             assert_eq!(options.0[name], value, "{name}");
         }
         assert!(!options.0.contains_key("help"));
-        assert!(options.lines().any(|line| line == "  output_file = \"run\""));
+        assert!(
+            options
+                .lines()
+                .any(|line| line == "  output_file = \"run\"")
+        );
     }
 }

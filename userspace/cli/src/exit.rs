@@ -85,15 +85,17 @@ fn session(error: &SessionError) -> u8 {
     match error {
         SessionError::NoTarget | SessionError::TooManyFunctions { .. } => USAGE,
         SessionError::File(error) => elf(error),
-        SessionError::NoLibrary { .. } | SessionError::Misnamed { .. } | SessionError::NoFunction { .. } => {
-            LIBRARY
-        }
+        SessionError::NoLibrary { .. }
+        | SessionError::Misnamed { .. }
+        | SessionError::NoFunction { .. } => LIBRARY,
         SessionError::Launch { .. } | SessionError::Command(_) => NO_TARGET,
         SessionError::Process(error) => process(error),
         SessionError::Probe(error) => probe(error),
         SessionError::Read(error) => read(error),
         SessionError::Output(error) => output(error),
-        SessionError::Capture(_) | SessionError::CaptureFailed(_) | SessionError::Export(_) => OUTPUT,
+        SessionError::Capture(_) | SessionError::CaptureFailed(_) | SessionError::Export(_) => {
+            OUTPUT
+        }
         SessionError::GivenUp { .. } | SessionError::NotAllShown => GIVEN_UP,
         _ => FAILURE,
     }

@@ -9,7 +9,9 @@ use anyhow::{Context as _, Result};
 use gputrace_capture::{Block, CaptureReader, Meta, meta::Recording};
 use gputrace_export::{OutputDir, Report, kernels::AgentLabels};
 use gputrace_perfetto::GpuGrouping;
-use gputrace_session::{Format, Formats, LiveFormat, Names, OutputRequest, Outputs, User, export, split};
+use gputrace_session::{
+    Format, Formats, LiveFormat, Names, OutputRequest, Outputs, User, export, split,
+};
 
 use crate::{
     args::{AgentIndex, ExportArgs, OutputArgs},
@@ -79,9 +81,12 @@ pub(crate) fn destination(
         );
     }
     let mut formats = request(args, directory.to_owned(), None).formats;
-    let names = recording(capture).map_or_else(Names::default, |recording| Names::of_recording(&recording));
+    let names =
+        recording(capture).map_or_else(Names::default, |recording| Names::of_recording(&recording));
     let base = match &args.output_directory {
-        Some(directory) => names.expand_path(directory).unwrap_or_else(|| directory.clone()),
+        Some(directory) => names
+            .expand_path(directory)
+            .unwrap_or_else(|| directory.clone()),
         None => directory.to_owned(),
     };
     let given = args.output_file.as_ref();
@@ -90,7 +95,9 @@ pub(crate) fn destination(
         Some("-") => {
             formats.stdout = live_format(&formats.list);
             if formats.stdout.is_none() {
-                return refuse("-o - writes to stdout, which takes one format: -f text or -f ndjson");
+                return refuse(
+                    "-o - writes to stdout, which takes one format: -f text or -f ndjson",
+                );
             }
             formats.list.clear();
             if formats.wall_clock == Some(true) || formats.summary_file.is_some() {
@@ -117,12 +124,21 @@ pub(crate) fn destination(
 
 /// Tells of options that have no effect with the formats that are asked for.
 pub(crate) fn tell_useless(args: &OutputArgs) {
-    if args.output_format.iter().any(|format| format.name() == "csv") {
+    if args
+        .output_format
+        .iter()
+        .any(|format| format.name() == "csv")
+    {
         return;
     }
-    for (given, name) in [(args.stats, "--stats"), (args.csv_arguments, "--csv-arguments")] {
+    for (given, name) in [
+        (args.stats, "--stats"),
+        (args.csv_arguments, "--csv-arguments"),
+    ] {
         if given {
-            say(&format!("{name} has no effect without CSV files; add -f csv"));
+            say(&format!(
+                "{name} has no effect without CSV files; add -f csv"
+            ));
         }
     }
 }
@@ -136,7 +152,11 @@ fn recording(capture: &Path) -> Option<Recording> {
 }
 
 /// Outputs as options ask for them, in `directory`, beginning with `name`.
-pub(crate) fn request(args: &OutputArgs, directory: PathBuf, name: Option<String>) -> OutputRequest {
+pub(crate) fn request(
+    args: &OutputArgs,
+    directory: PathBuf,
+    name: Option<String>,
+) -> OutputRequest {
     let mut request = OutputRequest::new(directory, name);
     request.formats.list = formats(&args.output_format);
     request.formats.kernels = args.kernels.options(match args.agent_index {
@@ -246,7 +266,9 @@ pub(crate) fn complain(report: &Report) {
 
 /// Whether the capture ends too early.
 fn is_incomplete(report: &Report) -> bool {
-    report.read_error.is_none() && !report.cancelled && (report.truncation.is_some() || !report.ended)
+    report.read_error.is_none()
+        && !report.cancelled
+        && (report.truncation.is_some() || !report.ended)
 }
 
 /// The exit code if anything is missing in the outputs that could have been made.

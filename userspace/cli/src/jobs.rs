@@ -16,7 +16,12 @@ use crate::{
 };
 
 /// Makes the recordings. `command` made `matches`, and these `cli`, of `arguments`.
-pub(crate) fn run(cli: &Cli, command: &Command, matches: &ArgMatches, arguments: &[OsString]) -> Result<u8> {
+pub(crate) fn run(
+    cli: &Cli,
+    command: &Command,
+    matches: &ArgMatches,
+    arguments: &[OsString],
+) -> Result<u8> {
     let Some(path) = &cli.record.input else {
         return Ok(record::run(cli, &Options::of(command, matches))?.status);
     };
@@ -31,7 +36,13 @@ pub(crate) fn run(cli: &Cli, command: &Command, matches: &ArgMatches, arguments:
     // All are looked at before the first one runs.
     let mut parsed = Vec::new();
     for (job, number) in jobs.iter().zip(1..) {
-        parsed.push(parse(path, command, job, arguments, several.then_some(number))?);
+        parsed.push(parse(
+            path,
+            command,
+            job,
+            arguments,
+            several.then_some(number),
+        )?);
     }
     let mut status = 0;
     for ((job, (cli, options)), number) in jobs.iter().zip(&parsed).zip(1..) {
@@ -61,9 +72,14 @@ fn parse(
     let (name, rest) = arguments.split_at(1.min(arguments.len()));
     let all = [name, &job.arguments, rest].concat();
     let parsed = command.clone().try_get_matches_from(all);
-    let parsed =
-        parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, Options::of(command, &matches))));
-    let (mut cli, options) = parsed.map_err(|error| input::contradiction(path, job.line, &error))?;
+    let parsed = parsed.and_then(|matches| {
+        Ok((
+            Cli::from_arg_matches(&matches)?,
+            Options::of(command, &matches),
+        ))
+    });
+    let (mut cli, options) =
+        parsed.map_err(|error| input::contradiction(path, job.line, &error))?;
     if let Some(pass) = pass {
         let directory = cli.record.output.output_directory.take();
         let directory = directory.unwrap_or_else(|| PathBuf::from("."));

@@ -96,7 +96,8 @@ mod tests {
     use crate::args::{Cli, Command};
 
     fn parse(args: &[&str]) -> Result<KernelOptions, String> {
-        let cli = Cli::try_parse_from(["gputrace"].iter().chain(args)).map_err(|error| error.to_string())?;
+        let cli = Cli::try_parse_from(["gputrace"].iter().chain(args))
+            .map_err(|error| error.to_string())?;
         Ok(match cli.command {
             Some(Command::Export(export)) => export.output.kernels.options(AgentLabels::Relative),
             _ => cli.record.output.kernels.options(AgentLabels::Relative),

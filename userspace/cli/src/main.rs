@@ -4,7 +4,10 @@
 #![warn(clippy::print_stderr)]
 #![cfg_attr(
     test,
-    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+    allow(
+        clippy::disallowed_methods,
+        reason = "tests make and read files of their own"
+    )
 )]
 
 mod args;

@@ -22,7 +22,9 @@ impl ProgressView {
     pub(crate) fn new() -> Self {
         // Drawn on stderr, and only if that is a terminal.
         let bar = ProgressBar::new(0);
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {msg} {eta}") {
+        if let Ok(style) =
+            ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {msg} {eta}")
+        {
             bar.set_style(style);
         }
         let lines = bar.is_hidden().then(Arc::default);
@@ -66,7 +68,11 @@ impl ProgressLines {
             return None;
         }
         self.said = Some(now);
-        let Progress { bytes, total, events } = progress;
+        let Progress {
+            bytes,
+            total,
+            events,
+        } = progress;
         let percent = bytes.saturating_mul(100).checked_div(total).unwrap_or(0);
         Some(format!(
             "exporting: {percent} % of {} read, {events} events",

@@ -1,6 +1,8 @@
 //! Recording.
 
-use std::{os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitStatus, time::Duration};
+use std::{
+    os::unix::process::ExitStatusExt as _, path::PathBuf, process::ExitStatus, time::Duration,
+};
 
 use anyhow::Result;
 use gputrace_abi::{counters::DropReason, domain::Domain};
@@ -52,7 +54,9 @@ pub(crate) fn run(cli: &Cli, options: &Options) -> Result<Done> {
         say("--hsa-include has no effect without HSA domains; add --hsa-trace");
     }
     if matches!(request.targets, Targets::Node) && request.extra.program.is_some() {
-        say("--functions needs a program (`gputrace --functions REGEX -- ./app`) or a process (-p PID)");
+        say(
+            "--functions needs a program (`gputrace --functions REGEX -- ./app`) or a process (-p PID)",
+        );
         return Ok(Done::with(exit::USAGE));
     }
     if args.output.selected_regions && !request.periods.is_empty() {
@@ -151,11 +155,15 @@ fn request(args: &RecordArgs) -> Request {
     output.formats.kernels.rename |= kokkos;
     let mut domains = domains::selected(&args.domains);
     // As rocprofv3 has it: the ranges that kernels are called after need not be asked for, and are not shown then.
-    if output.formats.kernels.rename && !domains.is_empty() && !domains.contains(&Domain::MarkerCore) {
+    if output.formats.kernels.rename
+        && !domains.is_empty()
+        && !domains.contains(&Domain::MarkerCore)
+    {
         domains.push(Domain::MarkerCore);
         output.formats.kernels.hide_markers = true;
     }
-    let named = !args.tracepoint.is_empty() && args.domains.get(Domain::Tracepoint.option()).is_none();
+    let named =
+        !args.tracepoint.is_empty() && args.domains.get(Domain::Tracepoint.option()).is_none();
     let tracepoints = named.then_some(Domain::Tracepoint);
     Request {
         targets,
@@ -213,7 +221,9 @@ fn live(request: &mut Request, args: &OutputArgs) -> Result<(), &'static str> {
         return Ok(());
     }
     let Some(format) = export::live_format(&request.output.formats.list) else {
-        return Err("-o - shows the recording while it goes on, in one format: -f text or -f ndjson");
+        return Err(
+            "-o - shows the recording while it goes on, in one format: -f text or -f ndjson",
+        );
     };
     if args.output_config || args.wall_clock == Some(true) || args.summary.file().is_some() {
         return Err(

@@ -115,7 +115,10 @@ mod tests {
         );
         let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
         let table = lines(&first);
-        let examples = table.iter().position(|line| line == ".SH \"EXAMPLES\"").unwrap();
+        let examples = table
+            .iter()
+            .position(|line| line == ".SH \"EXAMPLES\"")
+            .unwrap();
         assert_eq!(table[examples + 1], ".nf");
         assert!(
             table[examples + 2].starts_with("  sudo gputrace \\-\\- ./app"),

@@ -26,7 +26,13 @@ pub(crate) struct SummaryArgs {
     pub(crate) summary_groups: Vec<DomainGroup>,
 
     /// Unit in rocprofv3's tables (-S, -D, --summary-groups).
-    #[arg(short = 'u', long, value_enum, value_name = "UNIT", default_value = "nsec")]
+    #[arg(
+        short = 'u',
+        long,
+        value_enum,
+        value_name = "UNIT",
+        default_value = "nsec"
+    )]
     pub(crate) summary_units: Unit,
 
     /// Also show these percentiles of the durations in rocprofv3's tables, each to within 1 %
@@ -160,7 +166,15 @@ mod tests {
 
     #[test]
     fn options_are_rocprofv3s() {
-        let args = parse(&["-S", "-D", "-u", "usec", "--summary-groups", "HIP_API|HSA_API"]).unwrap();
+        let args = parse(&[
+            "-S",
+            "-D",
+            "-u",
+            "usec",
+            "--summary-groups",
+            "HIP_API|HSA_API",
+        ])
+        .unwrap();
         assert!(args.summary);
         let tables = args.tables();
         assert!(tables.per_domain);
@@ -178,7 +192,10 @@ mod tests {
         assert!(parse(&[]).unwrap().tables().is_empty());
         let args = parse(&["--summary-output-file", "times"]).unwrap();
         assert_eq!(args.file().as_deref(), Some("times"));
-        assert_eq!(parse(&["--summary-output-file", "STDOUT"]).unwrap().file(), None);
+        assert_eq!(
+            parse(&["--summary-output-file", "STDOUT"]).unwrap().file(),
+            None
+        );
     }
 
     #[test]
@@ -188,7 +205,10 @@ mod tests {
                 ["--summary-groups", "HIP_API|("],
                 ["--summary-groups <REGEX>", "'KERNEL_DISPATCH|MEMORY_COPY'"],
             ),
-            (["--summary-units", "ns"], ["--summary-units <UNIT>", "nsec"]),
+            (
+                ["--summary-units", "ns"],
+                ["--summary-units <UNIT>", "nsec"],
+            ),
             (
                 ["--summary-output-file", "a/b"],
                 ["--summary-output-file <FILE>", "without '/'"],

@@ -2,7 +2,10 @@
 //!
 //! `GPUTRACE_UPDATE=1 cargo test -p gputrace` makes the files anew.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::expect_used, reason = "tests")]
 
 use std::{fs, path::Path, process::Command};
@@ -51,7 +54,10 @@ fn help_is_as_written_down() {
 
 #[test]
 fn the_document_about_rocprofv3_is_up_to_date() {
-    golden("../../docs/rocprofv3.md", &gputrace(&["list", "--rocprofv3"]));
+    golden(
+        "../../docs/rocprofv3.md",
+        &gputrace(&["list", "--rocprofv3"]),
+    );
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! The commands that inspect, as people run them: on this machine, with a made-up GPU, and without privilege.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -50,7 +53,10 @@ fn assert_fits(output: &Output) {
     let wide = text.lines().find(|line| line.chars().count() > WIDTH);
     // Paths have no place to break them.
     assert!(wide.is_none_or(|line| line.contains('/')), "{wide:?}");
-    assert!(!text.contains('\x1b'), "no colour where nobody sees it: {text:?}");
+    assert!(
+        !text.contains('\x1b'),
+        "no colour where nobody sees it: {text:?}"
+    );
 }
 
 fn is_root() -> bool {
@@ -109,7 +115,10 @@ fn a_machine_without_the_driver_is_no_failure() {
         }
         let output = gputrace(&arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(status), "{command}: {output:?}");
-        assert!(!output.stderr.is_empty(), "{command} says why it shows nothing");
+        assert!(
+            !output.stderr.is_empty(),
+            "{command} says why it shows nothing"
+        );
         arguments.push("--json");
         let output = gputrace(&arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(status), "{command}: {output:?}");
@@ -165,7 +174,10 @@ fn check_unprivileged(output: &Output) {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let mut child = gputrace(&["doctor"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = gputrace(&["doctor"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     let status = child.wait().unwrap();
     assert!(matches!(status.code(), Some(0 | 1 | 6 | 7)), "{status}");

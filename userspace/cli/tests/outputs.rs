@@ -1,6 +1,9 @@
 //! What becomes of files: of those that are there already, of those that are not finished, and of captures that are not whole.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -57,7 +60,11 @@ fn reports_replace_neither_captures_nor_other_files() {
         for force in [&[][..], &["--force"]] {
             let refused = gputrace(&[&["report", path, "-o", target], force].concat());
             assert_eq!(refused.status.code(), Some(14), "{}", stderr(&refused));
-            assert!(stderr(&refused).contains("is a capture"), "{}", stderr(&refused));
+            assert!(
+                stderr(&refused).contains("is a capture"),
+                "{}",
+                stderr(&refused)
+            );
         }
     }
     assert_eq!(fs::read(path).unwrap(), whole);
@@ -71,7 +78,11 @@ fn reports_replace_neither_captures_nor_other_files() {
     assert_eq!(fs::read_to_string(page).unwrap(), "mine");
     let done = gputrace(&["report", path, "-o", page, "--force"]);
     assert!(done.status.success(), "{}", stderr(&done));
-    assert!(fs::read_to_string(page).unwrap().starts_with("<!DOCTYPE html>"));
+    assert!(
+        fs::read_to_string(page)
+            .unwrap()
+            .starts_with("<!DOCTYPE html>")
+    );
 }
 
 /// A capture that takes a while to export.
@@ -98,7 +109,10 @@ fn unfinished(directory: &Path) -> bool {
 fn wait_until(child: &mut Child, what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before {what}");
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "it ended before {what}"
+        );
         assert!(start.elapsed() < DEADLINE, "waited for {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -184,7 +198,11 @@ fn captures_that_are_not_whole_have_a_status_of_their_own() {
         .library("libamdhip64.so", &[("hipMemcpy", Domain::HipRuntime)])
         .call(&call(1, START, START + 1));
     for (name, bytes, part) in [
-        ("cut", whole[..whole.len() - 1].to_vec(), "ends inside a block"),
+        (
+            "cut",
+            whole[..whole.len() - 1].to_vec(),
+            "ends inside a block",
+        ),
         ("damaged", damaged, "damaged at byte"),
         ("killed", killed.bytes(), "no end mark"),
     ] {
@@ -311,7 +329,10 @@ fn merges_select_regions_and_know_placeholders_as_exports_do() {
     assert_eq!(calls(&["export", &one], "all"), 9);
     assert_eq!(calls(&["export", &one, "--selected-regions"], "some"), 3);
     assert_eq!(calls(&["merge", &one, &other], "job.%tag%"), 18);
-    assert_eq!(calls(&["merge", &one, &other, "--selected-regions"], "parts"), 6);
+    assert_eq!(
+        calls(&["merge", &one, &other, "--selected-regions"], "parts"),
+        6
+    );
     assert_eq!(names(directory.path()), ["app", "app.gtcap", "other.gtcap"]);
 }
 
@@ -338,7 +359,15 @@ fn outputs_go_where_they_are_sent() {
     for more in [
         &["-o", "-"][..],
         &["-o", "-", "-f", "text,csv"],
-        &["-o", "-", "-f", "text", "-S", "--summary-output-file", "stdout"],
+        &[
+            "-o",
+            "-",
+            "-f",
+            "text",
+            "-S",
+            "--summary-output-file",
+            "stdout",
+        ],
         &["-o", "-", "-f", "text", "--wall-clock"],
         &["--output-config"],
         &["-o", ""],
@@ -346,7 +375,12 @@ fn outputs_go_where_they_are_sent() {
         &["-o", "x/"],
     ] {
         let refused = to(more);
-        assert_eq!(refused.status.code(), Some(2), "{more:?}: {}", stderr(&refused));
+        assert_eq!(
+            refused.status.code(),
+            Some(2),
+            "{more:?}: {}",
+            stderr(&refused)
+        );
     }
     assert_eq!(names(directory.path()), ["a-0.gtcap"]);
 
@@ -361,10 +395,20 @@ fn outputs_go_where_they_are_sent() {
     ]);
     assert!(done.status.success(), "{}", stderr(&done));
     let made = names(&directory.path().join("sub"));
-    assert!(made.contains(&"run_hip_api_trace.csv".to_owned()), "{made:?}");
+    assert!(
+        made.contains(&"run_hip_api_trace.csv".to_owned()),
+        "{made:?}"
+    );
     assert!(made.contains(&"run_results.json".to_owned()), "{made:?}");
 
-    let said = stderr(&to(&["-o", "x", "-f", "json", "--stats", "--csv-arguments"]));
+    let said = stderr(&to(&[
+        "-o",
+        "x",
+        "-f",
+        "json",
+        "--stats",
+        "--csv-arguments",
+    ]));
     assert!(
         said.contains("--stats has no effect") && said.contains("--csv-arguments has no effect"),
         "{said}"
@@ -391,7 +435,11 @@ fn what_fails_makes_nothing_and_says_why_once() {
     let text = directory.path().join("text");
     fs::write(&text, "x".repeat(1000)).unwrap();
     let said = stderr(&gputrace(&["summary", text.to_str().unwrap()]));
-    assert_eq!(said.matches("is not a gputrace capture").count(), 1, "{said}");
+    assert_eq!(
+        said.matches("is not a gputrace capture").count(),
+        1,
+        "{said}"
+    );
 
     let path = capture(directory.path(), "a", BOOT, 0);
     let empty = gputrace(&["query", path.to_str().unwrap(), ""]);
@@ -402,7 +450,11 @@ fn what_fails_makes_nothing_and_says_why_once() {
 fn who_forgets_the_dashes_is_told() {
     let said = gputrace(&["./app", "-x"]);
     assert_eq!(said.status.code(), Some(2));
-    assert!(stderr(&said).contains("gputrace -- ./app"), "{}", stderr(&said));
+    assert!(
+        stderr(&said).contains("gputrace -- ./app"),
+        "{}",
+        stderr(&said)
+    );
 }
 
 #[test]

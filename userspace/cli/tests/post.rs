@@ -1,6 +1,9 @@
 //! What can be done with captures, as people run it.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -24,10 +27,20 @@ fn summaries_and_exports_show_the_part_that_is_asked_for() {
     let directory = TempDir::new().unwrap();
     let path = capture(directory.path(), "a", BOOT, 0);
     let path = path.to_str().unwrap();
-    let said = gputrace(&["summary", path, "--time-window", "150ms:50%", "--domain", "hip"]);
+    let said = gputrace(&[
+        "summary",
+        path,
+        "--time-window",
+        "150ms:50%",
+        "--domain",
+        "hip",
+    ]);
     assert!(said.status.success(), "{}", stderr(&said));
     let text = stdout(&said);
-    assert!(text.contains("HIP API") && !text.contains("hsa_init"), "{text}");
+    assert!(
+        text.contains("HIP API") && !text.contains("hsa_init"),
+        "{text}"
+    );
     assert!(text.contains("The filters left 16 of 20 calls"), "{text}");
 
     // It ends with rocprofv3's table, in the unit that is asked for.
@@ -88,20 +101,29 @@ fn sql_answers_or_says_what_is_wrong() {
     assert!(answer.status.success(), "{}", stderr(&answer));
     let rows: Value = serde_json::from_str(&stdout(&answer)).unwrap();
     assert_eq!(rows[0]["name"], "hipMemcpy");
-    assert_eq!((&rows[0]["calls"], &rows[1]["calls"]), (&10.into(), &10.into()));
+    assert_eq!(
+        (&rows[0]["calls"], &rows[1]["calls"]),
+        (&10.into(), &10.into())
+    );
     let table = gputrace(&["query", path, sql]);
     assert_eq!(
         stdout(&table),
         "name       calls\nhipMemcpy     10\nhsa_init      10\n"
     );
 
-    for wrong in ["SELEC 1", "SELECT * FROM nothing", "DELETE FROM rocpd_metadata"] {
+    for wrong in [
+        "SELEC 1",
+        "SELECT * FROM nothing",
+        "DELETE FROM rocpd_metadata",
+    ] {
         let answer = gputrace(&["query", path, wrong]);
         assert_eq!(answer.status.code(), Some(12), "{}", stderr(&answer));
         assert_eq!(stdout(&answer), "");
     }
     assert_eq!(
-        gputrace(&["query", "/nowhere.gtcap", "SELECT 1"]).status.code(),
+        gputrace(&["query", "/nowhere.gtcap", "SELECT 1"])
+            .status
+            .code(),
         Some(9)
     );
     assert_eq!(gputrace(&["query", path]).status.code(), Some(2));
@@ -115,7 +137,10 @@ fn a_dump_has_a_line_for_each_block_and_record() {
     let all = gputrace(&["dump", path]);
     assert!(all.status.success(), "{}", stderr(&all));
     let text = stdout(&all);
-    assert!(text.lines().next().unwrap().contains(" recording "), "{text}");
+    assert!(
+        text.lines().next().unwrap().contains(" recording "),
+        "{text}"
+    );
     assert!(text.lines().last().unwrap().contains(" end "), "{text}");
     let calls = stdout(&gputrace(&["dump", path, "--kind", "span,unfinished"]));
     assert_eq!(calls.lines().count(), 20, "{calls}");
@@ -129,7 +154,10 @@ fn a_dump_has_a_line_for_each_block_and_record() {
         three.lines().collect::<Vec<_>>(),
         calls.lines().take(3).collect::<Vec<_>>()
     );
-    assert_eq!(gputrace(&["dump", path, "--kind", "spam"]).status.code(), Some(2));
+    assert_eq!(
+        gputrace(&["dump", path, "--kind", "spam"]).status.code(),
+        Some(2)
+    );
 
     // What is whole of a damaged one is shown.
     let bytes = fs::read(path).unwrap();
@@ -138,7 +166,11 @@ fn a_dump_has_a_line_for_each_block_and_record() {
     let dump = gputrace(&["dump", cut.to_str().unwrap()]);
     assert_eq!(dump.status.code(), Some(15), "{}", stderr(&dump));
     assert_eq!(stdout(&dump).lines().count(), text.lines().count() - 1);
-    assert!(stderr(&dump).contains("ends inside a block"), "{}", stderr(&dump));
+    assert!(
+        stderr(&dump).contains("ends inside a block"),
+        "{}",
+        stderr(&dump)
+    );
 }
 
 #[test]
@@ -152,7 +184,8 @@ fn a_difference_names_what_became_slower() {
         text.contains("hipMemcpy") && text.contains("1.50") && text.contains("slower"),
         "{text}"
     );
-    let json: Value = serde_json::from_str(&stdout(&gputrace(&["diff", before, after, "--json"]))).unwrap();
+    let json: Value =
+        serde_json::from_str(&stdout(&gputrace(&["diff", before, after, "--json"]))).unwrap();
     assert_eq!(json["rows"][0]["name"], "hipMemcpy");
     assert_eq!(json["rows"][0]["change_ns"], 50_000_000);
     assert_eq!(json["rows"][1]["verdict"], "same");
@@ -206,7 +239,10 @@ fn captures_of_two_hosts_share_a_timeline() {
         said.contains("b-0, of b, is aligned by the time of day"),
         "{said}"
     );
-    assert!(said.contains("do not say that both were synchronised"), "{said}");
+    assert!(
+        said.contains("do not say that both were synchronised"),
+        "{said}"
+    );
     assert!(said.contains("seen 40 = written 40"), "{said}");
     assert!(
         said.contains("Recorded the targets of 2 captures on a+b"),
@@ -236,7 +272,11 @@ fn captures_of_two_hosts_share_a_timeline() {
 
     // Filters count from the begin of the whole.
     let part = merge(&["-o", "part", "-f", "csv", "--time-window", "3s:"]);
-    assert!(stderr(&part).contains("left 20 of 40 calls"), "{}", stderr(&part));
+    assert!(
+        stderr(&part).contains("left 20 of 40 calls"),
+        "{}",
+        stderr(&part)
+    );
     // The order in which they are given does not matter for times.
     let back = gputrace(&[
         "merge",
@@ -248,7 +288,11 @@ fn captures_of_two_hosts_share_a_timeline() {
         ":450ms",
         "-S",
     ]);
-    assert!(stderr(&back).contains("left 30 of 40 calls"), "{}", stderr(&back));
+    assert!(
+        stderr(&back).contains("left 30 of 40 calls"),
+        "{}",
+        stderr(&back)
+    );
 }
 
 #[test]
@@ -301,7 +345,11 @@ fn captures_that_do_not_fit_are_refused() {
     assert!(said.contains("b-0.gtcap holds no time of day"), "{said}");
     assert_eq!(merge(&unknown, &first).0, Some(13));
     let (code, said) = merge(&first, &first);
-    assert_eq!((code, said.contains("is given twice")), (Some(2), true), "{said}");
+    assert_eq!(
+        (code, said.contains("is given twice")),
+        (Some(2), true),
+        "{said}"
+    );
     assert_eq!(merge(&first, Path::new("/nowhere.gtcap")).0, Some(9));
 }
 
@@ -310,7 +358,12 @@ fn a_report_is_one_page() {
     let directory = TempDir::new().unwrap();
     let path = capture(directory.path(), "a", BOOT, 0);
     let page = directory.path().join("page.html");
-    let done = gputrace(&["report", path.to_str().unwrap(), "-o", page.to_str().unwrap()]);
+    let done = gputrace(&[
+        "report",
+        path.to_str().unwrap(),
+        "-o",
+        page.to_str().unwrap(),
+    ]);
     assert!(done.status.success(), "{}", stderr(&done));
     let html = fs::read_to_string(page).unwrap();
     assert!(html.starts_with("<!DOCTYPE html>") && html.contains("hipMemcpy"));
@@ -321,7 +374,8 @@ fn a_report_is_one_page() {
 /// Exit codes with which a command that the documentation shows may end, `None` if it is not run here: it needs root or
 /// a GPU, writes elsewhere, or shows a placeholder.
 fn ends_with(shown: &Shown) -> Option<&'static [i32]> {
-    let is_elsewhere = |word: &String| word.starts_with(['/', '~']) || word.contains('*') || word == "otf2";
+    let is_elsewhere =
+        |word: &String| word.starts_with(['/', '~']) || word.contains('*') || word == "otf2";
     let command = shown.arguments.first()?;
     if shown.arguments.iter().skip(1).any(is_elsewhere) {
         return None;
@@ -344,12 +398,18 @@ fn commands_of_the_documentation_run() {
     let mut ran: Vec<Shown> = Vec::new();
     for page in documents::pages() {
         for shown in page.commands() {
-            let Some(codes) = ends_with(&shown) else { continue };
+            let Some(codes) = ends_with(&shown) else {
+                continue;
+            };
             if ran.iter().any(|before| before.arguments == shown.arguments) {
                 continue;
             }
             // Captures of any name are there.
-            for name in shown.arguments.iter().filter(|name| name.ends_with(".gtcap")) {
+            for name in shown
+                .arguments
+                .iter()
+                .filter(|name| name.ends_with(".gtcap"))
+            {
                 let from = if name.contains('2') { &other } else { &made };
                 fs::copy(from, directory.path().join(name)).unwrap();
             }
@@ -358,7 +418,10 @@ fn commands_of_the_documentation_run() {
             let pages = fs::read_dir(directory.path())
                 .unwrap()
                 .map(|entry| entry.unwrap().path());
-            for old in pages.filter(|path| path.extension().is_some_and(|extension| extension == "html")) {
+            for old in pages.filter(|path| {
+                path.extension()
+                    .is_some_and(|extension| extension == "html")
+            }) {
                 fs::remove_file(old).unwrap();
             }
             let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_gputrace"));
@@ -368,7 +431,10 @@ fn commands_of_the_documentation_run() {
                 .output()
                 .unwrap();
             assert!(
-                output.status.code().is_some_and(|code| codes.contains(&code)),
+                output
+                    .status
+                    .code()
+                    .is_some_and(|code| codes.contains(&code)),
                 "{}: gputrace {:?}: {}",
                 page.name(),
                 shown.arguments,

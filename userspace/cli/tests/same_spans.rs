@@ -1,6 +1,9 @@
 //! Every format holds the same spans, by readers that are not ours.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -36,7 +39,11 @@ fn ended(made: &mut Synthetic, account: &mut Ledger, signal: u64, (begin, end): 
 
 /// A recording with calls, dispatches with and without times, and copies.
 fn capture() -> Vec<u8> {
-    let domains = [Domain::HipRuntime, Domain::KernelDispatch, Domain::MemoryCopy];
+    let domains = [
+        Domain::HipRuntime,
+        Domain::KernelDispatch,
+        Domain::MemoryCopy,
+    ];
     let mut made = Synthetic::new(&Recording {
         cpus: 1,
         domains: domains.map(|domain| domain.name().to_owned()).to_vec(),
@@ -91,7 +98,11 @@ fn capture() -> Vec<u8> {
     }
     for number in 0..20_u64 {
         // Half of them have no signal, hence no times of their own.
-        let signal = if number % 2 == 0 { 0x9000 + number * 64 } else { 0 };
+        let signal = if number % 2 == 0 {
+            0x9000 + number * 64
+        } else {
+            0
+        };
         let mut packet = gpu::packet(number, (10 * number + 11) * MS, signal);
         (packet.innermost, packet.outermost) = (number + 1, number + 1);
         packet.flags |= packet_flags::STREAM;
@@ -145,7 +156,13 @@ fn every_format_holds_the_same_spans() {
     let made = Command::new(env!("CARGO_BIN_EXE_gputrace"))
         .arg("export")
         .arg(&path)
-        .args(["-f", "csv,ndjson,pftrace,rocpd,json,otf2", "-o", "made", "-d"])
+        .args([
+            "-f",
+            "csv,ndjson,pftrace,rocpd,json,otf2",
+            "-o",
+            "made",
+            "-d",
+        ])
         .arg(&out)
         .output()
         .unwrap();

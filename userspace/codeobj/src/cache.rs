@@ -79,7 +79,8 @@ impl<K: Hash + Eq> Shelf<K> {
 
     fn insert(&mut self, key: K, contents: &Arc<Contents>) {
         if self.entries.len() >= self.full {
-            self.entries.retain(|_, contents| contents.strong_count() > 0);
+            self.entries
+                .retain(|_, contents| contents.strong_count() > 0);
             self.full = (2 * self.entries.len()).max(64);
         }
         self.entries.insert(key, Arc::downgrade(contents));

@@ -167,7 +167,11 @@ impl Chain {
         let mut added = Vec::with_capacity(links.len());
         if settled {
             self.leads_back &= leads_back;
-            let most = if links.is_empty() { CHECKED_MORE } else { CHECKED };
+            let most = if links.is_empty() {
+                CHECKED_MORE
+            } else {
+                CHECKED
+            };
             added = self.check(memory, most, &mut is_same, &mut removed)?;
         }
         for link in links {
@@ -187,7 +191,12 @@ impl Chain {
     }
 
     /// Where an entry leads, if it is still there; `first` is where the head leads.
-    fn follow(&self, memory: &impl Memory, first: u64, link: &Link) -> Result<Option<u64>, MemoryError> {
+    fn follow(
+        &self,
+        memory: &impl Memory,
+        first: u64,
+        link: &Link,
+    ) -> Result<Option<u64>, MemoryError> {
         let there = || -> Result<Option<u64>, MemoryError> {
             let entry = link.listed.entry;
             let raw = RawEntry::read(memory, entry)?;

@@ -90,7 +90,9 @@ const MAX_DECOMPRESSED: u64 = 4 << 30;
 /// [`ContainerError`]. Bundles are all or nothing: one that is damaged gives no list.
 pub fn code_objects(file: &[u8]) -> Result<Vec<Embedded<'_>>, ContainerError> {
     if file.starts_with(ELF) {
-        let machine = file.get(18..20).ok_or(ContainerError::Truncated("file header"))?;
+        let machine = file
+            .get(18..20)
+            .ok_or(ContainerError::Truncated("file header"))?;
         if U16::read_from_bytes(machine).is_ok_and(|machine| machine.get() == MACHINE) {
             return Ok(vec![Embedded {
                 id: None,
@@ -150,11 +152,17 @@ impl<'a> List<'a> {
                 // compressed ones right after each other.
                 match rest.iter().position(|byte| *byte != 0) {
                     None => break,
-                    Some(zeros) if zeros > 0 && is_bundle(rest.get(zeros..).unwrap_or_default()) => zeros,
+                    Some(zeros)
+                        if zeros > 0 && is_bundle(rest.get(zeros..).unwrap_or_default()) =>
+                    {
+                        zeros
+                    }
                     Some(_) => ALIGNMENT - at % ALIGNMENT,
                 }
             };
-            at = at.checked_add(used).ok_or(ContainerError::Corrupt("bundles"))?;
+            at = at
+                .checked_add(used)
+                .ok_or(ContainerError::Corrupt("bundles"))?;
         }
         Ok(())
     }
@@ -189,7 +197,12 @@ impl<'a> List<'a> {
         Ok(header.begin + used)
     }
 
-    fn push(&mut self, id: &str, range: Option<Range>, bytes: Cow<'a, [u8]>) -> Result<(), ContainerError> {
+    fn push(
+        &mut self,
+        id: &str,
+        range: Option<Range>,
+        bytes: Cow<'a, [u8]>,
+    ) -> Result<(), ContainerError> {
         if bytes.is_empty() || id.starts_with("host") {
             return Ok(());
         }
@@ -295,7 +308,9 @@ impl Compressed {
             let field = bytes
                 .get(at..)
                 .and_then(|bytes| U32::read_from_prefix(bytes).ok());
-            field.map(|(field, _)| u64::from(field.get())).ok_or_else(cut)
+            field
+                .map(|(field, _)| u64::from(field.get()))
+                .ok_or_else(cut)
         };
         let large = |at: usize| {
             let field = bytes
@@ -328,7 +343,11 @@ impl Compressed {
 }
 
 /// Decompresses, and returns with the result how many bytes of the input it was.
-fn decompress(body: &[u8], header: &Compressed, limit: u64) -> Result<(Vec<u8>, usize), ContainerError> {
+fn decompress(
+    body: &[u8],
+    header: &Compressed,
+    limit: u64,
+) -> Result<(Vec<u8>, usize), ContainerError> {
     let failed = |error: &dyn std::fmt::Display| ContainerError::Decompression(error.to_string());
     if header.uncompressed > limit {
         return Err(ContainerError::TooLarge {
@@ -350,7 +369,8 @@ fn decompress(body: &[u8], header: &Compressed, limit: u64) -> Result<(Vec<u8>, 
         1 => {
             // A window is memory; larger than what comes out it need not be, except for the smallest.
             let window = header.uncompressed.max(1 << 20).next_power_of_two();
-            let decoder = ruzstd::decoding::StreamingDecoder::new_with_max_window_size(&mut rest, window);
+            let decoder =
+                ruzstd::decoding::StreamingDecoder::new_with_max_window_size(&mut rest, window);
             let mut decoder = decoder.map_err(|error| failed(&error))?;
             let read = decoder.by_ref().take(promised).read_to_end(&mut bytes);
             read.map_err(|error| failed(&error))?;
@@ -408,7 +428,8 @@ fn fat_sections(file: &[u8]) -> Result<Vec<Range>, ContainerError> {
         return Err(cut);
     };
     let names = sections.get(usize::from(header.section_names.get()));
-    let Some(names) = names.and_then(|names| slice(file, names.offset.get(), names.size.get())) else {
+    let Some(names) = names.and_then(|names| slice(file, names.offset.get(), names.size.get()))
+    else {
         return Err(cut);
     };
     let is_fat = |section: &&SectionHeader| {

@@ -119,10 +119,16 @@ impl Kernel {
     /// Alignment of the arguments, bytes; 0 if the metadata does not say.
     #[must_use]
     pub fn kernarg_segment_align(&self) -> u32 {
-        self.metadata.as_ref().map_or(0, |m| m.kernarg_segment_align)
+        self.metadata
+            .as_ref()
+            .map_or(0, |m| m.kernarg_segment_align)
     }
 
-    fn size(&self, descriptor: fn(&Descriptor) -> u32, metadata: fn(&KernelMetadata) -> u32) -> u32 {
+    fn size(
+        &self,
+        descriptor: fn(&Descriptor) -> u32,
+        metadata: fn(&KernelMetadata) -> u32,
+    ) -> u32 {
         let told = || self.metadata.as_ref().map_or(0, metadata);
         self.descriptor.as_ref().map_or_else(told, descriptor)
     }
@@ -164,7 +170,11 @@ impl Contents {
         Self::parse_hashed(bytes, layout, ContentHash::of(bytes))
     }
 
-    pub(crate) fn parse_hashed(bytes: &[u8], layout: Layout, hash: ContentHash) -> Result<Self, ElfError> {
+    pub(crate) fn parse_hashed(
+        bytes: &[u8],
+        layout: Layout,
+        hash: ContentHash,
+    ) -> Result<Self, ElfError> {
         let elf = Elf::parse(bytes, layout)?;
         let target = Target::from_flags(elf.flags(), elf.version());
         let (base, load_size) = elf.extent();
@@ -247,7 +257,10 @@ fn disagreements(kernel: &Kernel, target: &Target) -> Vec<Disagreement> {
     };
     // Registers are rounded up to granules, and at least one granule is given. Where accumulation registers
     // are separate, there are as many of both.
-    let used = metadata.vgpr_count.max(metadata.agpr_count.unwrap_or(0)).max(1);
+    let used = metadata
+        .vgpr_count
+        .max(metadata.agpr_count.unwrap_or(0))
+        .max(1);
     let granule = descriptor.vgpr_granule(target);
     let rounded = used.checked_next_multiple_of(granule).unwrap_or(used);
     let mut pairs = vec![
@@ -263,7 +276,10 @@ fn disagreements(kernel: &Kernel, target: &Target) -> Vec<Disagreement> {
         ),
     ];
     if descriptor.kernarg_segment_size != 0 {
-        let sizes = (descriptor.kernarg_segment_size, metadata.kernarg_segment_size);
+        let sizes = (
+            descriptor.kernarg_segment_size,
+            metadata.kernarg_segment_size,
+        );
         pairs.push((Field::KernargSegmentSize, sizes.0, sizes.1));
     }
     if metadata.wavefront_size != 0 {
@@ -330,7 +346,10 @@ mod tests {
         bytes[DESCRIPTOR as usize] = 1;
         bytes[DESCRIPTOR as usize + 48] = 1;
         let contents = Contents::parse(&bytes, Layout::File).unwrap();
-        let expected = [(Field::GroupSegmentSize, 513, 512), (Field::VgprCount, 8, 4)];
+        let expected = [
+            (Field::GroupSegmentSize, 513, 512),
+            (Field::VgprCount, 8, 4),
+        ];
         let found: Vec<_> = contents.kernels()[0]
             .disagreements
             .iter()

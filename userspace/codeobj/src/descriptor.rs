@@ -92,7 +92,11 @@ impl Descriptor {
     /// Work-items per wave: 32 or 64.
     #[must_use]
     pub fn wavefront_size(&self) -> u32 {
-        if self.properties & WAVE32 == 0 { 64 } else { 32 }
+        if self.properties & WAVE32 == 0 {
+            64
+        } else {
+            32
+        }
     }
 
     /// Whether the kernel may need more scratch than it says, e.g. for recursion.
@@ -176,16 +180,36 @@ mod tests {
         let nine = descriptor(5 | 5 << 6, 0, 0);
         assert_eq!(counts(nine, 0x2f), (24, 0, 48), "gfx906");
         assert_eq!(counts(nine, 0x30), (24, 24, 48), "gfx908");
-        assert_eq!(counts(descriptor(5 | 5 << 6, 6, 0), 0x3f), (28, 20, 48), "gfx90a");
-        assert_eq!(counts(descriptor(5 | 5 << 6, 6, 0), 0x4f), (28, 20, 48), "gfx950");
-        assert_eq!(counts(descriptor(0, 63, 0), 0x4c), (256, 0, 16), "a lying gfx942");
-        assert_eq!(counts(descriptor(5, 0, WAVE32), 0x36), (48, 0, 128), "gfx1030");
+        assert_eq!(
+            counts(descriptor(5 | 5 << 6, 6, 0), 0x3f),
+            (28, 20, 48),
+            "gfx90a"
+        );
+        assert_eq!(
+            counts(descriptor(5 | 5 << 6, 6, 0), 0x4f),
+            (28, 20, 48),
+            "gfx950"
+        );
+        assert_eq!(
+            counts(descriptor(0, 63, 0), 0x4c),
+            (256, 0, 16),
+            "a lying gfx942"
+        );
+        assert_eq!(
+            counts(descriptor(5, 0, WAVE32), 0x36),
+            (48, 0, 128),
+            "gfx1030"
+        );
         assert_eq!(
             counts(descriptor(5, 0, 0), 0x36),
             (24, 0, 128),
             "gfx1030, waves of 64"
         );
-        assert_eq!(counts(descriptor(5, 0, WAVE32), 0x49), (96, 0, 128), "gfx1250");
+        assert_eq!(
+            counts(descriptor(5, 0, WAVE32), 0x49),
+            (96, 0, 128),
+            "gfx1250"
+        );
         assert_eq!(nine.registers(&target(0xff)), None);
         assert_eq!(descriptor(0, 0, WAVE32).wavefront_size(), 32);
         assert!(descriptor(0, 0, DYNAMIC_STACK).uses_dynamic_stack());

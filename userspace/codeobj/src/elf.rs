@@ -177,18 +177,20 @@ impl<'a> Elf<'a> {
         if !bytes.starts_with(b"\x7fELF") {
             return Err(ElfError::NotElf);
         }
-        let (header, _) = Header::ref_from_prefix(bytes).map_err(|_| ElfError::Truncated("file header"))?;
+        let (header, _) =
+            Header::ref_from_prefix(bytes).map_err(|_| ElfError::Truncated("file header"))?;
         if (header.class, header.data, header.machine.get()) != (2, 1, MACHINE) {
             return Err(ElfError::NotAmdgpu);
         }
         if header.os_abi != OS_ABI {
             return Err(ElfError::NotHsa(header.os_abi));
         }
-        let version =
-            Version::from_abi(header.abi_version).ok_or(ElfError::UnknownVersion(header.abi_version))?;
+        let version = Version::from_abi(header.abi_version)
+            .ok_or(ElfError::UnknownVersion(header.abi_version))?;
         let count = header.program_header_count.get();
         if count > MAX_PROGRAM_HEADERS
-            || (count > 0 && usize::from(header.program_header_size.get()) != size_of::<ProgramHeader>())
+            || (count > 0
+                && usize::from(header.program_header_size.get()) != size_of::<ProgramHeader>())
         {
             return Err(ElfError::Corrupt("program headers"));
         }
@@ -327,8 +329,9 @@ impl<'a> Elf<'a> {
         if usize::from(header.section_header_size.get()) != size_of::<SectionHeader>() {
             return Err(ElfError::Corrupt("section headers"));
         }
-        let sections: &[SectionHeader] = table(self.bytes, header.section_headers.get(), count.into())
-            .ok_or(ElfError::Truncated("section headers"))?;
+        let sections: &[SectionHeader] =
+            table(self.bytes, header.section_headers.get(), count.into())
+                .ok_or(ElfError::Truncated("section headers"))?;
         let mut tables = Vec::new();
         for section in sections {
             if !matches!(section.kind.get(), SHT_SYMTAB | SHT_DYNSYM) {
@@ -394,7 +397,9 @@ impl<'a> Elf<'a> {
 }
 
 fn loads(segments: &[ProgramHeader]) -> impl Iterator<Item = &ProgramHeader> {
-    segments.iter().filter(|segment| segment.kind.get() == PT_LOAD)
+    segments
+        .iter()
+        .filter(|segment| segment.kind.get() == PT_LOAD)
 }
 
 fn extent(segments: &[ProgramHeader]) -> Result<(u64, u64), ElfError> {
@@ -406,7 +411,11 @@ fn extent(segments: &[ProgramHeader]) -> Result<(u64, u64), ElfError> {
             .ok_or(ElfError::Corrupt("program headers"))?;
         (low, high) = (low.min(begin), high.max(end));
     }
-    Ok(if low < high { (low, high - low) } else { (0, 0) })
+    Ok(if low < high {
+        (low, high - low)
+    } else {
+        (0, 0)
+    })
 }
 
 /// The first metadata document among notes. Notes are padded to four bytes.
@@ -414,7 +423,9 @@ fn metadata_note(mut notes: &[u8]) -> Option<&[u8]> {
     while let Ok((header, rest)) = NoteHeader::ref_from_prefix(notes) {
         let (name, rest) = padded(rest, header.name_size.get())?;
         let (document, rest) = padded(rest, header.size.get())?;
-        if header.kind.get() == NOTE_METADATA && name.strip_suffix(b"\0").unwrap_or(name) == b"AMDGPU" {
+        if header.kind.get() == NOTE_METADATA
+            && name.strip_suffix(b"\0").unwrap_or(name) == b"AMDGPU"
+        {
             return Some(document);
         }
         notes = rest;
@@ -425,7 +436,9 @@ fn metadata_note(mut notes: &[u8]) -> Option<&[u8]> {
 /// `size` bytes and what follows their padding, which the last ones may lack.
 fn padded(bytes: &[u8], size: u32) -> Option<(&[u8], &[u8])> {
     let size = size as usize;
-    let rest = bytes.get(size.checked_next_multiple_of(4)?..).unwrap_or_default();
+    let rest = bytes
+        .get(size.checked_next_multiple_of(4)?..)
+        .unwrap_or_default();
     Some((bytes.get(..size)?, rest))
 }
 

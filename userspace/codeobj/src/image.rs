@@ -92,10 +92,16 @@ impl Image {
             if !is_pointer(&segment) {
                 continue;
             }
-            for storage in words::<SEGMENT>(memory, segment).into_iter().filter(is_pointer) {
+            for storage in words::<SEGMENT>(memory, segment)
+                .into_iter()
+                .filter(is_pointer)
+            {
                 for window in words::<STORAGE>(memory, storage).windows(3) {
-                    let &[place, copy, size] = window else { continue };
-                    let Some(image) = is_pointer(&copy).then(|| Self::at(memory, copy)).flatten() else {
+                    let &[place, copy, size] = window else {
+                        continue;
+                    };
+                    let Some(image) = is_pointer(&copy).then(|| Self::at(memory, copy)).flatten()
+                    else {
                         continue;
                     };
                     if place == listed.load_delta.wrapping_add(image.base) && size == image.size {
@@ -214,7 +220,10 @@ mod tests {
     fn the_copy_is_found() {
         // All words before the entry are read in one piece.
         let mut memory = process();
-        memory.parts[0] = (ENTRY - 128, [vec![0; 88], memory.parts[0].1.clone()].concat());
+        memory.parts[0] = (
+            ENTRY - 128,
+            [vec![0; 88], memory.parts[0].1.clone()].concat(),
+        );
         let image = Image::find(&memory, &listed()).unwrap();
         assert_eq!((image.address, image.base, image.size()), (COPY, 0, 0x600));
         assert!(image.read(&memory).unwrap() == code_object(false));
@@ -241,7 +250,10 @@ mod tests {
     fn what_only_looks_like_it_is_not_accepted() {
         for (word, value) in [(2, DELTA + 8), (3, COPY + 8), (4, 0x601)] {
             let mut memory = process();
-            memory.parts[0] = (ENTRY - 128, [vec![0; 88], memory.parts[0].1.clone()].concat());
+            memory.parts[0] = (
+                ENTRY - 128,
+                [vec![0; 88], memory.parts[0].1.clone()].concat(),
+            );
             assert!(Image::find(&memory, &listed()).is_some());
             memory.parts[3].1[8 * word..8 * word + 8].copy_from_slice(&u64::to_le_bytes(value));
             assert_eq!(Image::find(&memory, &listed()), None, "{word}");

@@ -30,7 +30,9 @@ pub enum MemoryError {
         pid: u32,
     },
     /// The kernel refuses.
-    #[error("may not read the memory of process {pid}; run gputrace with sudo, or give it CAP_SYS_PTRACE")]
+    #[error(
+        "may not read the memory of process {pid}; run gputrace with sudo, or give it CAP_SYS_PTRACE"
+    )]
     PermissionDenied {
         /// The process.
         pid: u32,
@@ -105,7 +107,11 @@ pub trait Memory {
     /// As [`Memory::read`], and [`MemoryError::TooLong`] for more than `limit` bytes.
     fn bytes(&self, address: u64, size: u64, limit: u64) -> Result<Vec<u8>, MemoryError> {
         const PIECE: usize = 1 << 20;
-        let too_long = || MemoryError::TooLong { address, size, limit };
+        let too_long = || MemoryError::TooLong {
+            address,
+            size,
+            limit,
+        };
         if size > limit || address.checked_add(size).is_none() {
             return Err(too_long());
         }
@@ -115,7 +121,10 @@ pub trait Memory {
             let done = bytes.len();
             bytes.resize(size.min(done + PIECE), 0);
             // The slice is what was just added.
-            self.read(address + done as u64, bytes.get_mut(done..).unwrap_or_default())?;
+            self.read(
+                address + done as u64,
+                bytes.get_mut(done..).unwrap_or_default(),
+            )?;
         }
         Ok(bytes)
     }
@@ -178,11 +187,12 @@ impl ProcessMemory {
         let refused = |errno: Errno| failure(pid, 0, errno);
         let raw = i32::try_from(pid).map_err(|_| MemoryError::NoSuchProcess { pid })?;
         let id = Pid::from_raw(raw).ok_or(MemoryError::NoSuchProcess { pid })?;
-        let process = rustix::process::pidfd_open(id, PidfdFlags::empty()).map_err(|errno| match errno {
-            // The number of a thread that leads no process.
-            Errno::INVAL => MemoryError::NoSuchProcess { pid },
-            errno => refused(errno),
-        })?;
+        let process =
+            rustix::process::pidfd_open(id, PidfdFlags::empty()).map_err(|errno| match errno {
+                // The number of a thread that leads no process.
+                Errno::INVAL => MemoryError::NoSuchProcess { pid },
+                errno => refused(errno),
+            })?;
         gputrace_reader::may_read(pid).map_err(|error| io_failure(pid, 0, error))?;
         let memory = Self { pid, process };
         // The number may have passed on between the two calls, but not while the first process lives.
@@ -201,7 +211,10 @@ impl ProcessMemory {
     /// # Errors
     /// [`MemoryError::Io`] if the kernel does not say.
     pub fn is_alive(&self) -> Result<bool, MemoryError> {
-        let mut watched = [PollFd::from_borrowed_fd(self.process.as_fd(), PollFlags::IN)];
+        let mut watched = [PollFd::from_borrowed_fd(
+            self.process.as_fd(),
+            PollFlags::IN,
+        )];
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -319,7 +332,9 @@ mod tests {
             use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
             let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
             // SAFETY: a new mapping at an address that the kernel chooses.
-            let pages = unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * PAGE, protection, flags) }.unwrap();
+            let pages =
+                unsafe { mmap_anonymous(std::ptr::null_mut(), 2 * PAGE, protection, flags) }
+                    .unwrap();
             // SAFETY: within the mapping.
             let second = unsafe { pages.byte_add(PAGE) };
             // SAFETY: the second page of our own mapping, which nothing refers to.
@@ -420,7 +435,10 @@ mod tests {
         let mut child = cat();
         let memory = ProcessMemory::open(child.id()).unwrap();
         let stack = std::fs::read_to_string(format!("/proc/{}/maps", child.id())).unwrap();
-        let stack = stack.lines().find(|line| line.ends_with("[stack]")).unwrap();
+        let stack = stack
+            .lines()
+            .find(|line| line.ends_with("[stack]"))
+            .unwrap();
         let end = stack.split(['-', ' ']).nth(1).unwrap();
         let at = u64::from_str_radix(end, 16).unwrap() - 16;
         memory.read(at, &mut [0; 16]).unwrap();

@@ -192,7 +192,9 @@ fn kernel(value: &ValueRef<'_>) -> Option<KernelMetadata> {
             ".sgpr_spill_count" => kernel.sgpr_spill_count = number(value),
             ".vgpr_spill_count" => kernel.vgpr_spill_count = number(value),
             ".max_flat_workgroup_size" => kernel.max_flat_workgroup_size = number(value),
-            ".uses_dynamic_stack" => kernel.uses_dynamic_stack = matches!(value, ValueRef::Boolean(true)),
+            ".uses_dynamic_stack" => {
+                kernel.uses_dynamic_stack = matches!(value, ValueRef::Boolean(true))
+            }
             ".args" => {
                 if let ValueRef::Array(arguments) = value {
                     kernel.arguments = arguments.iter().filter_map(argument).collect();
@@ -292,17 +294,29 @@ mod tests {
     fn a_document() {
         let metadata = Metadata::parse(&encode(&document())).unwrap();
         assert_eq!(metadata.version, (1, 2));
-        assert_eq!(metadata.target.as_deref(), Some("amdgcn-amd-amdhsa--gfx906"));
-        let [kernel] = &metadata.kernels[..] else { panic!() };
+        assert_eq!(
+            metadata.target.as_deref(),
+            Some("amdgcn-amd-amdhsa--gfx906")
+        );
+        let [kernel] = &metadata.kernels[..] else {
+            panic!()
+        };
         assert_eq!(
             (kernel.name.as_str(), kernel.symbol.as_str()),
             ("small_a", "small_a.kd")
         );
         assert_eq!(
-            (kernel.kernarg_segment_size, kernel.vgpr_count, kernel.sgpr_count),
+            (
+                kernel.kernarg_segment_size,
+                kernel.vgpr_count,
+                kernel.sgpr_count
+            ),
             (56, 0, 0)
         );
-        assert_eq!((kernel.agpr_count, kernel.uses_dynamic_stack), (Some(3), true));
+        assert_eq!(
+            (kernel.agpr_count, kernel.uses_dynamic_stack),
+            (Some(3), true)
+        );
         let [argument] = &kernel.arguments[..] else {
             panic!()
         };
@@ -314,7 +328,10 @@ mod tests {
 
     #[test]
     fn other_documents() {
-        assert_eq!(Metadata::parse(&encode(&map(&[]))), Err(MetadataError::NotAmdhsa));
+        assert_eq!(
+            Metadata::parse(&encode(&map(&[]))),
+            Err(MetadataError::NotAmdhsa)
+        );
         assert_eq!(
             Metadata::parse(&encode(&Value::Nil)),
             Err(MetadataError::NotAmdhsa)
@@ -322,7 +339,10 @@ mod tests {
         assert_eq!(Metadata::parse(&[]), Err(MetadataError::NotAmdhsa));
         // Maps that claim to have billions of elements, and maps in maps without end.
         for bytes in [&[0xdf, 0xff, 0xff, 0xff, 0xff][..], &[0x81; 100_000]] {
-            assert!(matches!(Metadata::parse(bytes), Err(MetadataError::Encoding(_))));
+            assert!(matches!(
+                Metadata::parse(bytes),
+                Err(MetadataError::Encoding(_))
+            ));
         }
         let mut kernels = encode(&map(&[("amdhsa.kernels", Value::Nil)]));
         kernels.pop();

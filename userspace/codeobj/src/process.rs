@@ -120,7 +120,9 @@ pub enum Cause {
     #[error(transparent)]
     Container(#[from] ContainerError),
     /// They are a bundle, and nothing says which of its code objects was loaded.
-    #[error("it is one of {candidates} in a bundle, and its loaded image was not found to tell which")]
+    #[error(
+        "it is one of {candidates} in a bundle, and its loaded image was not found to tell which"
+    )]
     Ambiguous {
         /// Code objects in the bundle.
         candidates: usize,
@@ -410,7 +412,11 @@ impl<M: Memory> Reading<'_, M> {
     }
 
     /// Makes a code object of bytes, which may be a bundle of several.
-    fn parse(&self, bytes: &[u8], is_it: &dyn Fn(&Contents) -> bool) -> Result<Option<Arc<Contents>>, Cause> {
+    fn parse(
+        &self,
+        bytes: &[u8],
+        is_it: &dyn Fn(&Contents) -> bool,
+    ) -> Result<Option<Arc<Contents>>, Cause> {
         if !container::is_bundle(bytes) {
             let contents = self.cache.contents(bytes, Layout::File)?;
             return Ok(is_it(&contents).then_some(contents));
@@ -514,7 +520,11 @@ mod tests {
         for number in 100..105 {
             put(&mut list, 99, &object(number));
             let update = known.update(&list.memory, 1).unwrap();
-            assert_eq!((update.added.len(), update.removed.len()), (1, 1), "{number}");
+            assert_eq!(
+                (update.added.len(), update.removed.len()),
+                (1, 1),
+                "{number}"
+            );
         }
         // In the middle it takes some updates, which find it while they check all in turns.
         put(&mut list, 50, &object(1_000));
@@ -524,7 +534,10 @@ mod tests {
             assert_eq!(update.added.len(), update.removed.len());
             found += update.added.len();
         }
-        assert_eq!((found, known.loaded.len(), known.places.len()), (1, 100, 100));
+        assert_eq!(
+            (found, known.loaded.len(), known.places.len()),
+            (1, 100, 100)
+        );
     }
 
     #[test]

@@ -119,7 +119,9 @@ pub enum Damage {
     #[error("the list of code objects comes back to its entry at {0:#x}")]
     Circle(u64),
     /// It does not end.
-    #[error("the list of code objects has more than {MAX_OBJECTS} entries or {MAX_TEXT} bytes of names")]
+    #[error(
+        "the list of code objects has more than {MAX_OBJECTS} entries or {MAX_TEXT} bytes of names"
+    )]
     TooLong,
 }
 
@@ -133,7 +135,9 @@ impl Registry {
         let mut found = Vec::new();
         let mut refused = None;
         let process = match process::rocm_libraries(pid) {
-            Err(ProcessError::NoRocmLibraries { .. }) => return Err(RegistryError::NoRuntime { pid }),
+            Err(ProcessError::NoRocmLibraries { .. }) => {
+                return Err(RegistryError::NoRuntime { pid });
+            }
             other => other?,
         };
         let mappings = maps::of_process(pid).map_err(|source| ProcessError::Proc {
@@ -155,7 +159,9 @@ impl Registry {
             let Some(symbol) = library.elf().symbol(SYMBOL).map(|symbol| symbol.address) else {
                 continue;
             };
-            let same = |mapping: &&Mapping| (mapping.device, mapping.inode) == (mapped.device, mapped.inode);
+            let same = |mapping: &&Mapping| {
+                (mapping.device, mapping.inode) == (mapped.device, mapped.inode)
+            };
             let mut biases: Vec<u64> = mappings
                 .iter()
                 .filter(same)

@@ -252,7 +252,11 @@ mod tests {
     };
     use std::{ffi::c_void, fs::File, os::unix::fs::symlink};
 
-    fn read(path: &Path, range: Option<Range>, mappings: &[Mapping]) -> Result<Vec<u8>, SourceError> {
+    fn read(
+        path: &Path,
+        range: Option<Range>,
+        mappings: &[Mapping],
+    ) -> Result<Vec<u8>, SourceError> {
         FilePart::open(std::process::id(), path, range, mappings)?.read()
     }
 
@@ -305,7 +309,9 @@ mod tests {
             let file = File::open(file).unwrap();
             let (protection, flags) = (ProtFlags::READ, MapFlags::PRIVATE);
             // SAFETY: a new mapping at an address that the kernel chooses; it is never read.
-            let at = unsafe { rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, flags, &file, 0) };
+            let at = unsafe {
+                rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, flags, &file, 0)
+            };
             Self(at.unwrap())
         }
     }
@@ -337,7 +343,10 @@ mod tests {
             match read(&file, None, &mappings()) {
                 Ok(bytes) => assert_eq!(bytes, b"old"),
                 Err(error) => assert!(
-                    matches!(error, SourceError::Replaced { .. } | SourceError::Open { .. }),
+                    matches!(
+                        error,
+                        SourceError::Replaced { .. } | SourceError::Open { .. }
+                    ),
                     "{error}"
                 ),
             }

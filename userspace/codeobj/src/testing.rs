@@ -200,9 +200,18 @@ impl List {
     /// Removes an entry by its place in the list.
     pub(crate) fn remove_nth(&mut self, place: usize) {
         let (entry, _) = self.order.remove(place);
-        let before = place.checked_sub(1).map_or(0, |before| self.order[before].0);
+        let before = place
+            .checked_sub(1)
+            .map_or(0, |before| self.order[before].0);
         let after = self.order.get(place).map_or(0, |(after, _)| *after);
-        self.set(if before == 0 { Self::HEAD + 8 } else { before + 24 }, after);
+        self.set(
+            if before == 0 {
+                Self::HEAD + 8
+            } else {
+                before + 24
+            },
+            after,
+        );
         if after != 0 {
             self.set(after + 32, before);
         }

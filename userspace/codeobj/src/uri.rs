@@ -105,12 +105,17 @@ fn range(fragment: &[u8]) -> Result<Range, UriError> {
         } else {
             return Err(UriError::Range);
         };
-        if field.replace(number(digits).ok_or(UriError::Range)?).is_some() {
+        if field
+            .replace(number(digits).ok_or(UriError::Range)?)
+            .is_some()
+        {
             return Err(UriError::Range);
         }
     }
     match (offset, size) {
-        (Some(offset), Some(size)) if offset.checked_add(size).is_some() => Ok(Range { offset, size }),
+        (Some(offset), Some(size)) if offset.checked_add(size).is_some() => {
+            Ok(Range { offset, size })
+        }
         _ => Err(UriError::Range),
     }
 }
@@ -118,7 +123,10 @@ fn range(fragment: &[u8]) -> Result<Range, UriError> {
 /// Decimal, or hexadecimal after `0x`.
 fn number(digits: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(digits).ok()?;
-    let (digits, radix) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+    let (digits, radix) = match digits
+        .strip_prefix("0x")
+        .or_else(|| digits.strip_prefix("0X"))
+    {
         Some(digits) => (digits, 16),
         None => (digits, 10),
     };

@@ -1,6 +1,9 @@
 //! Code objects of the compiler, against LLVM's own readers of them.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -79,12 +82,25 @@ fn directives(file: &Path, kernel: &str) -> BTreeMap<String, u32> {
 
 fn check_notes(kernel: &Kernel, notes: &BTreeMap<String, String>) {
     let metadata = kernel.metadata.as_ref().unwrap();
-    let number = |key: &str| notes.get(key).map_or(0, |value| value.parse::<u32>().unwrap());
+    let number = |key: &str| {
+        notes
+            .get(key)
+            .map_or(0, |value| value.parse::<u32>().unwrap())
+    };
     assert_eq!(metadata.name, notes[".name"]);
     assert_eq!(metadata.symbol, notes[".symbol"]);
-    assert_eq!(metadata.kernarg_segment_size, number(".kernarg_segment_size"));
-    assert_eq!(metadata.kernarg_segment_align, number(".kernarg_segment_align"));
-    assert_eq!(metadata.group_segment_size, number(".group_segment_fixed_size"));
+    assert_eq!(
+        metadata.kernarg_segment_size,
+        number(".kernarg_segment_size")
+    );
+    assert_eq!(
+        metadata.kernarg_segment_align,
+        number(".kernarg_segment_align")
+    );
+    assert_eq!(
+        metadata.group_segment_size,
+        number(".group_segment_fixed_size")
+    );
     assert_eq!(
         metadata.private_segment_size,
         number(".private_segment_fixed_size")
@@ -94,7 +110,10 @@ fn check_notes(kernel: &Kernel, notes: &BTreeMap<String, String>) {
     assert_eq!(metadata.vgpr_count, number(".vgpr_count"));
     assert_eq!(metadata.sgpr_spill_count, number(".sgpr_spill_count"));
     assert_eq!(metadata.vgpr_spill_count, number(".vgpr_spill_count"));
-    assert_eq!(metadata.agpr_count.is_some(), notes.contains_key(".agpr_count"));
+    assert_eq!(
+        metadata.agpr_count.is_some(),
+        notes.contains_key(".agpr_count")
+    );
     assert_eq!(metadata.agpr_count.unwrap_or(0), number(".agpr_count"));
     assert_eq!(
         metadata.max_flat_workgroup_size,
@@ -109,7 +128,10 @@ fn check_notes(kernel: &Kernel, notes: &BTreeMap<String, String>) {
 fn check_directives(kernel: &Kernel, contents: &Contents, said: &BTreeMap<String, u32>) {
     let descriptor = kernel.descriptor.unwrap();
     let registers = kernel.registers.unwrap();
-    assert_eq!(descriptor.group_segment_size, said["group_segment_fixed_size"]);
+    assert_eq!(
+        descriptor.group_segment_size,
+        said["group_segment_fixed_size"]
+    );
     assert_eq!(
         descriptor.private_segment_size,
         said["private_segment_fixed_size"]
@@ -119,7 +141,10 @@ fn check_directives(kernel: &Kernel, contents: &Contents, said: &BTreeMap<String
     assert_eq!(descriptor.wavefront_size(), if wave32 { 32 } else { 64 });
     // The directive has all registers that fit into the granules, however they are shared out.
     match contents.target.processor() {
-        Some("gfx90a") => assert_eq!(registers.arch_vgpr + registers.accum_vgpr, said["next_free_vgpr"]),
+        Some("gfx90a") => assert_eq!(
+            registers.arch_vgpr + registers.accum_vgpr,
+            said["next_free_vgpr"]
+        ),
         _ => assert_eq!(registers.arch_vgpr, said["next_free_vgpr"]),
     }
     if let Some(arch) = said.get("accum_offset") {
@@ -153,7 +178,10 @@ fn llvm_agrees() {
         assert_eq!(contents.metadata_error, None);
         if version > 3 {
             assert_eq!(contents.target.to_string(), target);
-            assert_eq!(contents.target_id, Some(format!("amdgcn-amd-amdhsa--{target}")));
+            assert_eq!(
+                contents.target_id,
+                Some(format!("amdgcn-amd-amdhsa--{target}"))
+            );
         }
         let notes = notes(&file);
         assert_eq!(contents.kernels().len(), notes.len());
@@ -177,7 +205,9 @@ fn llvm_agrees() {
         let mut names: Vec<_> = contents.kernels().iter().map(Kernel::demangled).collect();
         names.sort_unstable();
         assert!(
-            names.contains(&"void shapes::scale<float, (shapes::Mode)1>(float*, float, int)".to_owned()),
+            names.contains(
+                &"void shapes::scale<float, (shapes::Mode)1>(float*, float, int)".to_owned()
+            ),
             "{names:?}"
         );
         let needs = |name| {
@@ -195,7 +225,8 @@ fn llvm_agrees() {
 #[test]
 fn version_2_has_names() {
     let directory = tempfile::tempdir().unwrap();
-    let contents = Contents::parse(&only(&bundle(directory.path(), "gfx906", 2)), Layout::File).unwrap();
+    let contents =
+        Contents::parse(&only(&bundle(directory.path(), "gfx906", 2)), Layout::File).unwrap();
     assert_eq!(contents.version, Version::V2);
     let mut names: Vec<_> = contents
         .kernels()
@@ -212,7 +243,10 @@ fn a_program_holds_a_code_object_for_each_gpu() {
     let program = support::program("templates", directory.path(), &[]);
     let file = std::fs::read(&program).unwrap();
     let found = container::code_objects(&file).unwrap();
-    let ids: Vec<_> = found.iter().map(|object| object.id.as_deref().unwrap()).collect();
+    let ids: Vec<_> = found
+        .iter()
+        .map(|object| object.id.as_deref().unwrap())
+        .collect();
     assert_eq!(
         ids,
         [
@@ -237,7 +271,10 @@ fn a_program_holds_a_code_object_for_each_gpu() {
 fn bundles_are_unpacked_as_by_the_compilers_tool() {
     let directory = tempfile::tempdir().unwrap();
     let bundle = bundle(directory.path(), "gfx1030", 4);
-    let (packed, unpacked) = (directory.path().join("packed"), directory.path().join("unpacked"));
+    let (packed, unpacked) = (
+        directory.path().join("packed"),
+        directory.path().join("unpacked"),
+    );
     std::fs::write(&packed, &bundle).unwrap();
     run(llvm("clang-offload-bundler")
         .args([

@@ -1,6 +1,9 @@
 //! Code objects of real HIP programs, from outside, against what the software GPU executed.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -83,7 +86,10 @@ fn kernels_of_a_program() {
 
     for registry in objects.registries() {
         let head = registry.head(objects.memory()).unwrap();
-        assert!(head.version >= 7 && head.state == State::Consistent, "{head:?}");
+        assert!(
+            head.version >= 7 && head.state == State::Consistent,
+            "{head:?}"
+        );
         // `_loader_debug_state` toggles a variable, so that no compiler removes calls of it: `xor $1, %eax`
         // (or another register), and then returns.
         let offset = registry.notification(&head).unwrap();
@@ -109,7 +115,10 @@ fn a_module_that_is_loaded_and_one_that_is_gone() {
 
     let hanging = Hanging::start(&features, &arguments, "uses_scratch", 1);
     let objects = look(hanging.pid());
-    let names: Vec<_> = objects.loaded().flat_map(|object| object.kernels()).collect();
+    let names: Vec<_> = objects
+        .loaded()
+        .flat_map(|object| object.kernels())
+        .collect();
     assert!(!names.iter().any(|(_, kernel)| kernel.name == "from_module"));
     let scratch = names
         .iter()

@@ -157,7 +157,13 @@ impl Accounts {
 
     /// Both sides of the accounts put together. `counters` are those of the programs, index = CPU.
     #[must_use]
-    pub fn ledger(&self, time: u64, complete: bool, counters: &[CpuCounters], tasks: TaskCounters) -> Ledger {
+    pub fn ledger(
+        &self,
+        time: u64,
+        complete: bool,
+        counters: &[CpuCounters],
+        tasks: TaskCounters,
+    ) -> Ledger {
         let mut ledger = Ledger {
             time,
             complete,
@@ -174,7 +180,11 @@ impl Accounts {
             for (cpu, rows) in self.rows.iter().enumerate() {
                 let mine = rows.get(domain).copied().unwrap_or_default();
                 let kernel = counters.get(cpu);
-                let seen = mine.seen + kernel.and_then(|k| k.seen.get(domain)).copied().unwrap_or(0);
+                let seen = mine.seen
+                    + kernel
+                        .and_then(|k| k.seen.get(domain))
+                        .copied()
+                        .unwrap_or(0);
                 let dropped: Vec<u64> = DropReason::ALL
                     .iter()
                     .map(|reason| match reason {
@@ -252,7 +262,10 @@ mod tests {
             TaskCounters::default(),
         );
         assert_eq!(ledger.rows.len(), 2);
-        assert!(ledger.rows.iter().all(|row| row.imbalance() == 0), "{ledger:?}");
+        assert!(
+            ledger.rows.iter().all(|row| row.imbalance() == 0),
+            "{ledger:?}"
+        );
         assert_eq!(ledger.unmatched_returns, 2);
         assert_eq!(ledger.rows[0].dropped_for(DropReason::RingFull), 2);
         assert_eq!((ledger.rows[1].written, ledger.rows[1].unfinished), (0, 1));
@@ -280,7 +293,10 @@ mod tests {
         let mut counters = counters(1, 0);
         counters.untraced_processes = 4;
         let ledger = accounts.ledger(9, true, &[counters], TaskCounters::default());
-        assert!(ledger.rows.iter().all(|row| row.imbalance() == 0), "{ledger:?}");
+        assert!(
+            ledger.rows.iter().all(|row| row.imbalance() == 0),
+            "{ledger:?}"
+        );
         let total = ledger.total();
         assert_eq!(total.dropped_for(DropReason::ProcessLimit), 6);
         assert_eq!(total.dropped_for(DropReason::MemoryUnreadable), 2);

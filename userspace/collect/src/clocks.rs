@@ -44,8 +44,11 @@ fn realtime_error() -> Option<u64> {
     let mut state: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: points to a structure of the right type that is written to.
     let clock = unsafe { libc::adjtimex(&mut state) };
-    let synchronised = clock >= 0 && clock != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;
-    let microseconds = u64::try_from(state.maxerror).ok().filter(|_| synchronised)?;
+    let synchronised =
+        clock >= 0 && clock != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;
+    let microseconds = u64::try_from(state.maxerror)
+        .ok()
+        .filter(|_| synchronised)?;
     microseconds.checked_mul(1000)
 }
 
@@ -69,7 +72,8 @@ fn read_all() -> ClockSnapshot {
 fn read(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     // Neither part of these clocks is ever negative.
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -329,8 +329,12 @@ impl Collector {
                         while self.round() > 0 {}
                         self.sink.passed_over();
                     }
-                    Command::OpenOffCpu(open) => open.iter().for_each(|off| self.sink.open_off_cpu(*off)),
-                    Command::OpenIoctls(open) => open.iter().for_each(|ioctl| self.sink.open_ioctl(ioctl)),
+                    Command::OpenOffCpu(open) => {
+                        open.iter().for_each(|off| self.sink.open_off_cpu(*off))
+                    }
+                    Command::OpenIoctls(open) => {
+                        open.iter().for_each(|ioctl| self.sink.open_ioctl(ioctl))
+                    }
                     Command::Barrier(answer) => {
                         // Whoever asked may have stopped waiting.
                         let _ = answer.send(());
@@ -475,8 +479,9 @@ impl Collector {
         let counters = self.calls.counters()?;
         let untraced: u64 = counters.iter().map(|cpu| cpu.untraced_processes).sum();
         if untraced > 0 {
-            let text =
-                format!("{untraced} child processes are not traced, because there was no room for more");
+            let text = format!(
+                "{untraced} child processes are not traced, because there was no room for more"
+            );
             self.sink.meta(&Notice { time, text }.into());
         }
         let untold: u64 = counters.iter().map(|cpu| cpu.untold_libraries).sum();
@@ -501,7 +506,9 @@ impl Collector {
         self.sink.meta(&ledger.clone().into());
         self.sink.meta(&End { time, reason }.into());
         self.sink.flush();
-        let RecordSink { writer, failure, .. } = self.sink;
+        let RecordSink {
+            writer, failure, ..
+        } = self.sink;
         Ok(Stopped {
             ledger,
             capture_bytes: writer.size(),
@@ -530,13 +537,23 @@ fn send(commands: &Sender<Command>, wake: &OwnedFd, command: Command) {
 }
 
 /// Starts a watcher that sends what it finds as commands, and a tracker that keeps it informed.
-fn follow_gpu(settings: GpuSettings, commands: Sender<Command>) -> Result<(Watcher, GpuTracker), ProbeError> {
+fn follow_gpu(
+    settings: GpuSettings,
+    commands: Sender<Command>,
+) -> Result<(Watcher, GpuTracker), ProbeError> {
     let has_clocks = settings.clocks.is_some();
-    let sampling = settings.clocks.map(|clocks| Sampling::new(clocks, settings.live));
-    let watcher = Watcher::start(sampling, settings.scratch, settings.look_budget, move |found| {
-        // Nobody waits for it, so the collector's next round is soon enough. One that is gone needs it no more.
-        let _ = commands.send(Command::Watched(Box::new((found.records, found.metas))));
-    })
+    let sampling = settings
+        .clocks
+        .map(|clocks| Sampling::new(clocks, settings.live));
+    let watcher = Watcher::start(
+        sampling,
+        settings.scratch,
+        settings.look_budget,
+        move |found| {
+            // Nobody waits for it, so the collector's next round is soon enough. One that is gone needs it no more.
+            let _ = commands.send(Command::Watched(Box::new((found.records, found.metas))));
+        },
+    )
     .map_err(|error| start_error(&error))?;
     let tracker = GpuTracker::new(
         settings.agents,

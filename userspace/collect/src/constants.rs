@@ -40,7 +40,10 @@ pub(crate) fn completed(record: &[u8]) -> Option<Vec<u8>> {
         complete(bytes, value.flags, &program)?
     } else {
         let (text, cut) = program.text(word(bytes, 0)?, LONG_BYTES)?;
-        (text, value_flags::STRING | if cut { value_flags::CUT } else { 0 })
+        (
+            text,
+            value_flags::STRING | if cut { value_flags::CUT } else { 0 },
+        )
     };
     // Had it executed another program before that, this would be another place.
     (stack != 0 && start_stack(value.pid) == Some(stack)).then(|| assemble(value, &found))
@@ -81,12 +84,16 @@ fn complete(bytes: &[u8], mut flags: u8, program: &Program) -> Option<(Vec<u8>, 
     if flags & value_flags::UNREADABLE != 0 {
         let (kind, value) = (word(&record, 0)?, word(&record, 8)?);
         let is_found = match number_bytes(kind) as usize {
-            _ if kind == kind::STRING => program.text(value, LONG_BYTES - TEXT).is_some_and(|(text, cut)| {
-                record.truncate(TEXT);
-                record.extend(text);
-                flags |= if cut { value_flags::CUT } else { 0 };
-                true
-            }),
+            _ if kind == kind::STRING => {
+                program
+                    .text(value, LONG_BYTES - TEXT)
+                    .is_some_and(|(text, cut)| {
+                        record.truncate(TEXT);
+                        record.extend(text);
+                        flags |= if cut { value_flags::CUT } else { 0 };
+                        true
+                    })
+            }
             0 => true,
             size => program.bytes(value, size).is_some_and(|mut number| {
                 let is_whole = number.len() == size;
@@ -197,7 +204,10 @@ mod tests {
             Some((value_flags::STRING | at_return, text))
         );
         let variable = b"in memory that can be written\0".to_vec();
-        assert_eq!(completed(string, &unread(address(variable.as_slice()))), None);
+        assert_eq!(
+            completed(string, &unread(address(variable.as_slice()))),
+            None
+        );
         assert_eq!(completed(string, &unread(8)), None);
         // No text, and one that could be read.
         assert_eq!(completed(value_flags::UNREADABLE, &constant), None);
@@ -226,12 +236,18 @@ mod tests {
         };
         let number = annotation(annotation::kind::UINT64, address(&NUMBER), address(TEXT));
         let (flags, bytes) = completed(unreadable | value_flags::NAME_UNREADABLE, &number).unwrap();
-        assert_eq!((flags, word(&bytes, 8)), (value_flags::ANNOTATION, Some(4711)));
+        assert_eq!(
+            (flags, word(&bytes, 8)),
+            (value_flags::ANNOTATION, Some(4711))
+        );
         assert!(bytes[annotation::NAME..].starts_with(TEXT));
         let text = annotation(annotation::kind::STRING, address(TEXT), 8);
         let (flags, bytes) = completed(unreadable | value_flags::NAME_UNREADABLE, &text).unwrap();
         // There is no memory at 8.
-        assert_eq!(flags, value_flags::ANNOTATION | value_flags::NAME_UNREADABLE);
+        assert_eq!(
+            flags,
+            value_flags::ANNOTATION | value_flags::NAME_UNREADABLE
+        );
         assert_eq!(bytes.get(annotation::TEXT..), Some(&b"a constant"[..]));
         let gone = annotation(annotation::kind::INT32, 8, 8);
         let (flags, _) = completed(unreadable | value_flags::NAME_UNREADABLE, &gone).unwrap();

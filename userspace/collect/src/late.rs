@@ -154,9 +154,27 @@ mod tests {
 
     #[test]
     fn consumed_packets_are_told_by_their_bodies() {
-        let dispatch = [TYPE_INVALID | 1 << 16 | 64 << 32, 64 << 32, 0, 0, 0xbeef, 0, 0, 0];
+        let dispatch = [
+            TYPE_INVALID | 1 << 16 | 64 << 32,
+            64 << 32,
+            0,
+            0,
+            0xbeef,
+            0,
+            0,
+            0,
+        ];
         assert!(is_kernel_dispatch(&dispatch));
-        assert!(is_kernel_dispatch(&[TYPE_KERNEL_DISPATCH, 0, 0, 0, 0, 0, 0, 0]));
+        assert!(is_kernel_dispatch(&[
+            TYPE_KERNEL_DISPATCH,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0
+        ]));
         // A barrier-AND packet: header, dependent signals, completion signal.
         let barrier = [TYPE_INVALID | 1 << 8, 0x7000, 0x8000, 0, 0, 0, 0, 0x9000];
         assert!(!is_kernel_dispatch(&barrier));

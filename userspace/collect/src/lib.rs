@@ -17,7 +17,10 @@
 
 #![cfg_attr(
     test,
-    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+    allow(
+        clippy::disallowed_methods,
+        reason = "tests make and read files of their own"
+    )
 )]
 
 pub mod accounts;
@@ -43,6 +46,7 @@ mod values;
 mod watch;
 
 pub use collector::{
-    Collector, CollectorEvent, CollectorHandle, Command, CommandSender, GpuSettings, Settings, Stopped,
+    Collector, CollectorEvent, CollectorHandle, Command, CommandSender, GpuSettings, Settings,
+    Stopped,
 };
 pub use sampling::GpuClocks;

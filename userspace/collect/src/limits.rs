@@ -54,7 +54,9 @@ impl What {
             Self::LatePackets => "packets that one doorbell went past were not read",
             Self::Texts => "texts that were not in memory were not looked for",
             Self::Kernels => "kernels were not looked for, and may have no names",
-            Self::Queues => "queues were not followed: their dispatches without signals have no times",
+            Self::Queues => {
+                "queues were not followed: their dispatches without signals have no times"
+            }
             Self::Bytes => "records were left out, because the process made too many",
         }
     }
@@ -127,7 +129,11 @@ impl Limits {
 
     /// A process has given something back.
     pub(crate) fn give_back(&mut self, pid: u32, what: What, count: u64) {
-        if let Some(Some(left)) = self.left.get_mut(&pid).and_then(|all| all.get_mut(what as usize)) {
+        if let Some(Some(left)) = self
+            .left
+            .get_mut(&pid)
+            .and_then(|all| all.get_mut(what as usize))
+        {
             let (most, _) = what.allowance();
             left.amount = (left.amount + count.saturating_mul(UNIT)).min(most * UNIT);
         }
@@ -219,7 +225,10 @@ mod tests {
         let mut limits = Limits::default();
         let now = Instant::now();
         let (most, _) = What::LatePackets.allowance();
-        assert_eq!(limits.take_some(1, What::LatePackets, most - 10, now), most - 10);
+        assert_eq!(
+            limits.take_some(1, What::LatePackets, most - 10, now),
+            most - 10
+        );
         assert_eq!(limits.take_some(1, What::LatePackets, 100, now), 10);
         assert_eq!(limits.take_some(1, What::LatePackets, 100, now), 0);
         assert!(limits.take_refused()[0].starts_with("process 1: 190 "));
@@ -245,7 +254,12 @@ mod tests {
         let mut limits = Limits::default();
         let now = Instant::now();
         for pid in 1..2 * PROCESSES as u32 {
-            assert!(limits.take(pid, What::Texts, 1, now + Duration::from_secs(u64::from(pid))));
+            assert!(limits.take(
+                pid,
+                What::Texts,
+                1,
+                now + Duration::from_secs(u64::from(pid))
+            ));
         }
         assert!(limits.left.len() <= PROCESSES);
         for pid in 1..2 * REFUSALS as u32 {

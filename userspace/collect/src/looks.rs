@@ -171,7 +171,8 @@ impl Schedule {
         if self.has_spells && self.figures.looks > 0 {
             let first = self.spell_due.saturating_sub(now);
             let cost = self.spell_cost(spell);
-            let fits = cost <= left && self.spells.in_window as f64 + cost <= allowance as f64 * SPELLS;
+            let fits =
+                cost <= left && self.spells.in_window as f64 + cost <= allowance as f64 * SPELLS;
             if fits && first <= longest && self.spell_due <= self.due.max(now) {
                 return Plan::Spell(first as u32, spell);
             }
@@ -342,7 +343,14 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     /// A watcher for so long, whose looks cost `cost` ns each and wake up late by up to `late` ns.
-    fn watch(schedule: &mut Schedule, begin: u64, time: u64, wanted: u64, cost: u64, late: u64) -> Vec<u64> {
+    fn watch(
+        schedule: &mut Schedule,
+        begin: u64,
+        time: u64,
+        wanted: u64,
+        cost: u64,
+        late: u64,
+    ) -> Vec<u64> {
         let (mut now, mut all) = (begin, Vec::new());
         while now < begin + time {
             match schedule.plan(now, Some(wanted), 8_000_000, 0) {
@@ -416,7 +424,12 @@ mod tests {
         let mut schedule = Schedule::new(20_000, 7, 0);
         let cheap = watch(&mut schedule, 0, 5 * SECOND, FASTEST, 5_000, 0);
         let dear = watch(&mut schedule, 5 * SECOND, 5 * SECOND, FASTEST, 100_000, 0);
-        assert!(cheap.len() > 10 * dear.len(), "{} {}", cheap.len(), dear.len());
+        assert!(
+            cheap.len() > 10 * dear.len(),
+            "{} {}",
+            cheap.len(),
+            dear.len()
+        );
         // What costs more than expected is noticed after a run.
         assert!(schedule.figures(10 * SECOND).busiest <= SECOND * 3 / 100);
     }
@@ -479,7 +492,9 @@ mod tests {
         assert_eq!(pauses[0], 0);
         assert!(pauses.len() >= 50, "{pauses:?}");
         assert!(
-            pauses[1..].iter().all(|pause| (50_000..=150_000).contains(pause)),
+            pauses[1..]
+                .iter()
+                .all(|pause| (50_000..=150_000).contains(pause)),
             "{pauses:?}"
         );
     }
@@ -508,17 +523,31 @@ mod tests {
                         now += u64::from(pause);
                         spells.push(now);
                         now += u64::from(spell);
-                        schedule.went_on(now, &[now - u64::from(spell)], spell, u64::from(spell) + 40_000);
+                        schedule.went_on(
+                            now,
+                            &[now - u64::from(spell)],
+                            spell,
+                            u64::from(spell) + 40_000,
+                        );
                     }
                 }
             }
             let allowed = 20.0 * SECOND as f64 * f64::from(budget) / 1e6;
             let (single, long) = (looks as f64 * 35e3, spells.len() as f64 * 1.54e6);
-            assert!(single + long <= 1.05 * allowed, "{single} {long} of {allowed}");
-            assert!(single + long >= 0.75 * allowed, "{single} {long} of {allowed}");
+            assert!(
+                single + long <= 1.05 * allowed,
+                "{single} {long} of {allowed}"
+            );
+            assert!(
+                single + long >= 0.75 * allowed,
+                "{single} {long} of {allowed}"
+            );
             assert_eq!(!spells.is_empty(), has_spells);
             if has_spells {
-                assert!((0.35..=0.55).contains(&(long / allowed)), "{long} of {allowed}");
+                assert!(
+                    (0.35..=0.55).contains(&(long / allowed)),
+                    "{long} of {allowed}"
+                );
                 let apart = sorted_pauses(&spells);
                 assert!(
                     apart[apart.len() * 3 / 4] > apart[apart.len() / 4] * 5 / 4,
@@ -527,7 +556,10 @@ mod tests {
             }
             let figures = schedule.figures(20 * SECOND);
             assert_eq!(figures.looks, looks + spells.len() as u64);
-            assert!(figures.busiest as f64 <= allowed / 20.0 * 1.05, "{figures:?}");
+            assert!(
+                figures.busiest as f64 <= allowed / 20.0 * 1.05,
+                "{figures:?}"
+            );
         }
     }
 
@@ -543,7 +575,10 @@ mod tests {
         let Plan::Look(pauses) = schedule.plan(0, Some(FASTEST), 1_000_000, 0) else {
             panic!("looks")
         };
-        assert!(pauses.len() > 4 && pauses.iter().map(|pause| u64::from(*pause)).sum::<u64>() <= 1_000_000);
+        assert!(
+            pauses.len() > 4
+                && pauses.iter().map(|pause| u64::from(*pause)).sum::<u64>() <= 1_000_000
+        );
         schedule.looked(900_000, SLOWEST, &[900_000], 1);
         assert!(matches!(
             schedule.plan(900_000, Some(SLOWEST), 100_000, 0),

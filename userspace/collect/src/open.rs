@@ -121,7 +121,24 @@ fn poll((pid, memory): (u32, &impl Memory), signal: u64, clock: &impl Fn() -> u6
     let words = words.and_then(|bytes| <[u64; 13]>::read_from_bytes(&bytes).ok());
     // After the value: one that is complete proves that the work had ended by then.
     let time = clock();
-    let Some([_, value, _, _, start, end, _, _, sdma_start, _, mark, _, sdma_end]) = words else {
+    let Some(
+        [
+            _,
+            value,
+            _,
+            _,
+            start,
+            end,
+            _,
+            _,
+            sdma_start,
+            _,
+            mark,
+            _,
+            sdma_end,
+        ],
+    ) = words
+    else {
         return Poll::Gone;
     };
     if time.saturating_sub(before) > POLL_SPREAD {
@@ -196,7 +213,10 @@ mod tests {
     /// signal: it would prove the end of one that has just begun.
     #[test]
     fn slow_readings_prove_nothing() {
-        assert_eq!(looked(&[POLL_SPREAD], false), (vec![1_000 + POLL_SPREAD], false));
+        assert_eq!(
+            looked(&[POLL_SPREAD], false),
+            (vec![1_000 + POLL_SPREAD], false)
+        );
         assert_eq!(looked(&[POLL_SPREAD + 1], false), (vec![], true));
         // There is no later at the end: it is read again.
         assert_eq!(

@@ -53,7 +53,10 @@ impl Pace {
 
     /// Whether clocks are to be written at `time`.
     pub(crate) fn clocks(&mut self, time: u64) -> bool {
-        let is_due = !self.repeated || self.clocks.is_none_or(|last| time.saturating_sub(last) >= CLOCKS);
+        let is_due = !self.repeated
+            || self
+                .clocks
+                .is_none_or(|last| time.saturating_sub(last) >= CLOCKS);
         if is_due {
             self.clocks = Some(time);
         }

@@ -68,7 +68,9 @@ impl Queue {
 
     /// How often to look at it, ns; `None` if nothing is expected.
     pub(crate) fn wanted(&self, now: Instant) -> Option<u64> {
-        let left = self.write_index.saturating_sub(self.read_index.unwrap_or(0));
+        let left = self
+            .write_index
+            .saturating_sub(self.read_index.unwrap_or(0));
         match left {
             _ if !self.is_followed => None,
             0 if now >= self.linger_until => None,
@@ -81,7 +83,9 @@ impl Queue {
 
     /// Whether so many packets are in it that it is looked at for their shortness.
     pub(crate) fn has_many(&self) -> bool {
-        self.write_index.saturating_sub(self.read_index.unwrap_or(0)) >= MANY
+        self.write_index
+            .saturating_sub(self.read_index.unwrap_or(0))
+            >= MANY
     }
 
     /// Takes note of a look; the state to write down if the read index has changed.

@@ -44,7 +44,9 @@ pub(crate) fn check(cpu: u32, bytes: &[u8]) -> Checked<'_> {
         kind::SPAN | kind::UNFINISHED if whole && (size == SPAN_SIZE || size == LONG_SPAN_SIZE) => {
             Checked::Call(header, bytes)
         }
-        kind::VALUE if whole && matches!(size, SHORT_SIZE | MEDIUM_SIZE | LONG_SIZE) => Checked::Value(bytes),
+        kind::VALUE if whole && matches!(size, SHORT_SIZE | MEDIUM_SIZE | LONG_SIZE) => {
+            Checked::Value(bytes)
+        }
         kind::PACKET if whole && size == PACKET_RECORD_SIZE => Checked::Gpu(header, bytes),
         kind::COMPLETION if whole && size == COMPLETION_SIZE => Checked::Gpu(header, bytes),
         kind::COPY if whole && size == COPY_SIZE => Checked::Gpu(header, bytes),
@@ -57,7 +59,9 @@ pub(crate) fn check(cpu: u32, bytes: &[u8]) -> Checked<'_> {
         kind::TRACE if whole && (size == SHORT_TRACE_SIZE || size == LONG_TRACE_SIZE) => {
             Checked::Trace(header, bytes)
         }
-        kind::OFF_CPU | kind::OFF_CPU_OPEN if whole && size == OFF_CPU_SIZE => Checked::Kernel(header, bytes),
+        kind::OFF_CPU | kind::OFF_CPU_OPEN if whole && size == OFF_CPU_SIZE => {
+            Checked::Kernel(header, bytes)
+        }
         kind::DESCRIBED if whole && size == DESCRIBED_SIZE => Checked::Described(bytes),
         kind::TASK | kind::LINKER if whole && size == TASK_SIZE => Checked::Task(header, bytes),
         _ => Checked::Malformed(header.cpu, header.domain),
@@ -127,7 +131,10 @@ mod tests {
             check(0, &record(kind::UNFINISHED, 176, 176)),
             Checked::Call(..)
         ));
-        assert!(matches!(check(0, &record(kind::TASK, 48, 48)), Checked::Task(..)));
+        assert!(matches!(
+            check(0, &record(kind::TASK, 48, 48)),
+            Checked::Task(..)
+        ));
         assert!(matches!(
             check(0, &record(kind::SPAN, 176, 112)),
             Checked::Malformed(1, 3)

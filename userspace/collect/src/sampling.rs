@@ -272,9 +272,18 @@ mod tests {
             let mut metas = Vec::new();
             for second in 10..20 {
                 sampling.works(second * SECOND);
-                metas.extend(run(&mut sampling, second * SECOND, (second + 1) * SECOND, false));
+                metas.extend(run(
+                    &mut sampling,
+                    second * SECOND,
+                    (second + 1) * SECOND,
+                    false,
+                ));
             }
-            assert!((least..=most).contains(&metas.len()), "{prompt} {}", metas.len());
+            assert!(
+                (least..=most).contains(&metas.len()),
+                "{prompt} {}",
+                metas.len()
+            );
             assert!((99..=102).contains(&sampling.reader.reads));
             // Afterwards a last time.
             let reads = sampling.reader.reads;

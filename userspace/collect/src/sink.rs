@@ -6,7 +6,9 @@ use gputrace_abi::{
     domain::Domain,
     frame::Thread,
     kfd::{LONG_IOCTL_SIZE, LongIoctl},
-    record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, kind, span_flags, task_op},
+    record::{
+        LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, Task, kind, span_flags, task_op,
+    },
     sched::OffCpu,
     values::Value,
 };
@@ -103,8 +105,11 @@ impl RecordSink {
                 self.call(&header, bytes);
             }
             Checked::Value(bytes) => {
-                let correlation = Value::ref_from_prefix(bytes).map_or(0, |(value, _)| value.correlation);
-                if !self.order_value(correlation, bytes) && !self.pending.follows(correlation, bytes) {
+                let correlation =
+                    Value::ref_from_prefix(bytes).map_or(0, |(value, _)| value.correlation);
+                if !self.order_value(correlation, bytes)
+                    && !self.pending.follows(correlation, bytes)
+                {
                     self.value(bytes);
                 }
             }
@@ -175,7 +180,9 @@ impl RecordSink {
                 self.value(&bytes);
                 followers.iter().for_each(|bytes| self.value(bytes));
             }
-            Ordered::Packets(count) => self.accounts.unreadable(Domain::QueuePacket.id(), count as u64),
+            Ordered::Packets(count) => self
+                .accounts
+                .unreadable(Domain::QueuePacket.id(), count as u64),
         }
     }
 
@@ -189,7 +196,11 @@ impl RecordSink {
     /// Says what was refused to processes since this was last called.
     pub(crate) fn tell_refused(&mut self) {
         let mut refused = self.limits.take_refused();
-        refused.extend(self.gpu.iter_mut().flat_map(|gpu| gpu.limits.take_refused()));
+        refused.extend(
+            self.gpu
+                .iter_mut()
+                .flat_map(|gpu| gpu.limits.take_refused()),
+        );
         let time = clocks::now();
         for text in refused {
             self.meta(&Notice { time, text }.into());
@@ -247,7 +258,8 @@ impl RecordSink {
         for (pid, due) in missing.due {
             let (number, count) = (self.pending.number(), due.len());
             if self.reading.order(number, Order::Packets(pid, due)) {
-                self.pending.add(number, Ordered::Packets(count), Instant::now());
+                self.pending
+                    .add(number, Ordered::Packets(count), Instant::now());
             } else {
                 self.accounts.unreadable(domain, count as u64);
             }
@@ -356,7 +368,9 @@ impl RecordSink {
 fn limited_pid(kind: u8, record: &[u8]) -> Option<u32> {
     match kind {
         kind::SPAN => Span::ref_from_prefix(record).ok().map(|(span, _)| span.pid),
-        kind::VALUE => Value::ref_from_prefix(record).ok().map(|(value, _)| value.pid),
+        kind::VALUE => Value::ref_from_prefix(record)
+            .ok()
+            .map(|(value, _)| value.pid),
         kind::PACKET | kind::COPY | kind::COMPLETION | kind::IOCTL => pid_of(record),
         _ => None,
     }

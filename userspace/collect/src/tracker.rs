@@ -234,8 +234,10 @@ impl GpuTracker {
                 {
                     self.changes.push((done.pid, Change::Read(done.signal)));
                     // Only of these it is certain that there still was a signal.
-                    let is_there =
-                        matches!(done.reason, completion_reason::REARM | completion_reason::DESTROY);
+                    let is_there = matches!(
+                        done.reason,
+                        completion_reason::REARM | completion_reason::DESTROY
+                    );
                     if is_there && done.sdma_start == SDMA_UNKNOWN {
                         self.unknown(Unknown::Signal, done.pid);
                     }
@@ -251,7 +253,8 @@ impl GpuTracker {
                         queue.ended = Some(0);
                         self.limits.give_back(state.pid, What::Queues, 1);
                     }
-                    self.changes.push((state.pid, Change::QueueGone(state.queue)));
+                    self.changes
+                        .push((state.pid, Change::QueueGone(state.queue)));
                 }
             }
             _ => {}
@@ -266,7 +269,10 @@ impl GpuTracker {
             .get(&key)
             .is_none_or(|queue| queue.id != packet.queue_id);
         // One that takes the place of a queue that has not ended is followed in its place. What ended has given its share back.
-        let replaces = self.queues.get(&key).is_some_and(|queue| queue.ended.is_none());
+        let replaces = self
+            .queues
+            .get(&key)
+            .is_some_and(|queue| queue.ended.is_none());
         let is_followed = !is_new || replaces || self.limits.take(packet.pid, What::Queues, 1, now);
         if is_new && is_followed {
             let since_creation = packet.flags & packet_flags::SINCE_CREATION != 0;
@@ -295,7 +301,9 @@ impl GpuTracker {
                 // Also those that the queue's ring holds no longer: their records may be in a ring that is read later.
                 let gap = packet.index - queue.next;
                 let missing = gap.min(MOST_MISSING);
-                let granted = self.limits.take_some(packet.pid, What::LatePackets, missing, now);
+                let granted = self
+                    .limits
+                    .take_some(packet.pid, What::LatePackets, missing, now);
                 self.refused = self.refused.saturating_add(missing - granted);
                 // So many are not those of other threads whose doorbells are about to ring.
                 let is_cut = gap >= PACKETS_PER_DOORBELL as u64;
@@ -310,12 +318,19 @@ impl GpuTracker {
             }
             if signal == 0 && is_kernel && !queue.unsignalled && queue.ended.is_none() {
                 queue.unsignalled = true;
-                self.changes.push((packet.pid, Change::Unsignalled(packet.queue)));
+                self.changes
+                    .push((packet.pid, Change::Unsignalled(packet.queue)));
             }
             // `private_segment_size` is the low half.
-            if self.scratch && is_kernel && sizes as u32 != 0 && !queue.private && queue.ended.is_none() {
+            if self.scratch
+                && is_kernel
+                && sizes as u32 != 0
+                && !queue.private
+                && queue.ended.is_none()
+            {
                 queue.private = true;
-                self.changes.push((packet.pid, Change::Private(packet.queue)));
+                self.changes
+                    .push((packet.pid, Change::Private(packet.queue)));
             }
         }
         if signal != 0 {
@@ -389,13 +404,15 @@ impl GpuTracker {
             due: Vec::new(),
         };
         self.is_behind = false;
-        let over = self.queues.extract_if(.., |_, queue| match &mut queue.ended {
-            Some(rounds) => {
-                *rounds += 1;
-                *rounds > 1 || all
-            }
-            None => false,
-        });
+        let over = self
+            .queues
+            .extract_if(.., |_, queue| match &mut queue.ended {
+                Some(rounds) => {
+                    *rounds += 1;
+                    *rounds > 1 || all
+                }
+                None => false,
+            });
         // They can be read by nobody any more.
         missing.gone += over.map(|(_, queue)| queue.missing.len()).sum::<usize>();
         for ((pid, _), queue) in &mut self.queues {
@@ -447,7 +464,10 @@ impl GpuTracker {
 
     /// Forgets a process that has ended. Its queues stay for one more round, in which its last packets may still come.
     pub(crate) fn ended(&mut self, pid: u32) {
-        let own = self.queues.iter_mut().filter(|((owner, _), _)| *owner == pid);
+        let own = self
+            .queues
+            .iter_mut()
+            .filter(|((owner, _), _)| *owner == pid);
         own.for_each(|(_, queue)| queue.ended = queue.ended.or(Some(0)));
         self.kernels.retain(|(owner, _)| *owner != pid);
         self.limits.ended(pid);

@@ -110,10 +110,12 @@ impl Watcher {
             look_due: Instant::now(),
         };
         let (done, last) = channel();
-        thread::Builder::new().name("watcher".to_owned()).spawn(move || {
-            // A collector that waits no more has closed its books.
-            let _ = done.send(state.run(report));
-        })?;
+        thread::Builder::new()
+            .name("watcher".to_owned())
+            .spawn(move || {
+                // A collector that waits no more has closed its books.
+                let _ = done.send(state.run(report));
+            })?;
         Ok(Self { sender, last })
     }
 
@@ -165,24 +167,31 @@ impl State {
             let spell = self.spell();
             let plan = self.schedule.plan(clocks::now(), wanted, longest, spell);
             let told = match (&plan, pause) {
-                (Plan::Look(_) | Plan::Spell(..), _) => self.inbox.try_recv().map_err(|error| match error {
-                    TryRecvError::Empty => RecvTimeoutError::Timeout,
-                    TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
-                }),
+                (Plan::Look(_) | Plan::Spell(..), _) => {
+                    self.inbox.try_recv().map_err(|error| match error {
+                        TryRecvError::Empty => RecvTimeoutError::Timeout,
+                        TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+                    })
+                }
                 (Plan::Wait(wait), pause) => {
                     let wait = Duration::from_nanos(*wait);
                     self.inbox
                         .recv_timeout(pause.map_or(wait, |pause| wait.min(pause)))
                 }
                 (Plan::Rest, Some(pause)) => self.inbox.recv_timeout(pause),
-                (Plan::Rest, None) => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                (Plan::Rest, None) => self
+                    .inbox
+                    .recv()
+                    .map_err(|_| RecvTimeoutError::Disconnected),
             };
             match (told, plan) {
                 (Ok(Watch::Changes(changes)), _) => {
                     self.learn(&changes);
                     self.settled = time_spent();
                 }
-                (Err(RecvTimeoutError::Timeout), Plan::Look(pauses)) => self.look(wanted, pauses, 0),
+                (Err(RecvTimeoutError::Timeout), Plan::Look(pauses)) => {
+                    self.look(wanted, pauses, 0)
+                }
                 (Err(RecvTimeoutError::Timeout), Plan::Spell(pause, spell)) => {
                     self.look(wanted, vec![pause], spell);
                 }
@@ -274,7 +283,8 @@ impl State {
             .processes
             .values()
             .flat_map(|process| process.queues.values());
-        let is_short = queues.any(|queue| queue.is_followed && queue.has_many() && queue.pace <= SHORT);
+        let is_short =
+            queues.any(|queue| queue.is_followed && queue.has_many() && queue.pace <= SHORT);
         if is_short { SPELL } else { 0 }
     }
 
@@ -363,7 +373,11 @@ impl State {
                 .for_each(|queue| queue.read_index = None);
             all.push((
                 *pid,
-                process.queues.keys().map(|address| (*pid, *address)).collect(),
+                process
+                    .queues
+                    .keys()
+                    .map(|address| (*pid, *address))
+                    .collect(),
             ));
         }
         for (_, places) in all {
@@ -399,7 +413,9 @@ impl State {
                 continue;
             };
             match change {
-                Change::Queue(address) | Change::Unsignalled(address) | Change::Private(address) => {
+                Change::Queue(address)
+                | Change::Unsignalled(address)
+                | Change::Private(address) => {
                     let queue = process
                         .queues
                         .entry(*address)

@@ -81,7 +81,11 @@ impl Streams {
             .filter_map(|at| match usize::from(at.word).checked_sub(REGISTER_ARGS) {
                 _ if at.stored => call.stored(at.word),
                 None => call.args.get(usize::from(at.word)).copied(),
-                Some(word) => call.stack.get(word).copied().filter(|_| call.stack_readable),
+                Some(word) => call
+                    .stack
+                    .get(word)
+                    .copied()
+                    .filter(|_| call.stack_readable),
             })
             .collect();
         for handle in handles {
@@ -124,7 +128,9 @@ impl Gpus {
             }
             Event::Function(info) => self.streams.function(info),
             Event::Call(call) => self.streams.call(call),
-            Event::Dispatch(dispatch) => self.streams.number(dispatch.origin.pid, dispatch.origin.stream),
+            Event::Dispatch(dispatch) => self
+                .streams
+                .number(dispatch.origin.pid, dispatch.origin.stream),
             Event::Copy(copy) => self.streams.number(copy.origin.pid, copy.origin.stream),
             _ => {}
         }
@@ -139,7 +145,9 @@ impl Gpus {
     /// The agent that is this node of KFD's topology.
     #[must_use]
     pub fn agent(&self, node_id: u32) -> Option<&AgentInfo> {
-        self.agents.iter().find(|info| info.agent.node_id == node_id)
+        self.agents
+            .iter()
+            .find(|info| info.agent.node_id == node_id)
     }
 
     /// rocprofv3's `Agent N`; empty if the node is not known. The node's own number serves where the capture
@@ -189,7 +197,9 @@ impl Gpus {
     /// Number of the kernel that a dispatch ran, whatever outputs call it.
     #[must_use]
     pub fn kernel_id(&self, dispatch: &Dispatch) -> Option<u32> {
-        self.kernel(dispatch).map(KernelInfo::own_id).or(dispatch.kernel)
+        self.kernel(dispatch)
+            .map(KernelInfo::own_id)
+            .or(dispatch.kernel)
     }
 
     /// After which range outputs call the kernel of a dispatch, if they do.
@@ -255,7 +265,11 @@ pub fn uncertainty(value: u64, window: &Window) -> Option<u64> {
 #[must_use]
 pub fn in_flight(submitted: u64, time: &GpuTime) -> Option<(u64, u64)> {
     let ended = !time.unfinished && (time.is_drawn() || time.end_window.latest.is_some());
-    let begin = if submitted == 0 { time.begin } else { submitted };
+    let begin = if submitted == 0 {
+        time.begin
+    } else {
+        submitted
+    };
     (ended && begin < time.end).then_some((begin, time.end))
 }
 

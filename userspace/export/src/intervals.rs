@@ -69,7 +69,9 @@ impl Intervals {
     /// How many begin before `time`. Most often it is near the end.
     fn beginning_before(&self, time: u64) -> usize {
         match self.spans.back() {
-            Some((begin, _)) if *begin >= time => self.spans.partition_point(|(begin, _)| *begin < time),
+            Some((begin, _)) if *begin >= time => {
+                self.spans.partition_point(|(begin, _)| *begin < time)
+            }
             _ => self.spans.len(),
         }
     }
@@ -162,7 +164,9 @@ mod tests {
     fn the_far_end_is_coarsened() {
         let of = |spans: &[(u64, u64)]| {
             let mut set = Intervals::default();
-            spans.iter().for_each(|(begin, end)| set.insert(*begin, *end));
+            spans
+                .iter()
+                .for_each(|(begin, end)| set.insert(*begin, *end));
             set
         };
         let mut set = of(&[(0, 1), (10, 11), (20, 21)]);

@@ -87,7 +87,10 @@ impl Length {
         }
         let begin_latest = time.begin_window.latest.unwrap_or(u64::MAX);
         let at_least = time.end_window.earliest.saturating_sub(begin_latest);
-        let at_most = time.end_window.latest?.saturating_sub(time.begin_window.earliest);
+        let at_most = time
+            .end_window
+            .latest?
+            .saturating_sub(time.begin_window.earliest);
         let room = at_most.saturating_sub(at_least);
         let basis = Basis::Looks(room as f64 * UNIFORM);
         (room <= at_least).then_some(Self { ns, basis })
@@ -250,7 +253,10 @@ impl Classes {
             text.push_str(&format!("; {} cannot be told apart", self.mixed));
         }
         if self.unseen > 0 {
-            text.push_str(&format!("; of {} nothing says how long they take", self.unseen));
+            text.push_str(&format!(
+                "; of {} nothing says how long they take",
+                self.unseen
+            ));
         }
         Some(text)
     }
@@ -273,7 +279,10 @@ mod tests {
     #[test]
     fn errors_add_up_within_a_class_and_are_independent_between_classes() {
         let one = sum(&[estimated(1000, 1100, 1, 3), estimated(2000, 2100, 1, 3)]);
-        assert_eq!((one.total(), one.error(), one.mean()), (200, 6.0, (100.0, 3.0)));
+        assert_eq!(
+            (one.total(), one.error(), one.mean()),
+            (200, 6.0, (100.0, 3.0))
+        );
         let two = sum(&[
             estimated(1000, 1100, 1, 3),
             estimated(2000, 2100, 2, 4),
@@ -285,7 +294,8 @@ mod tests {
     #[test]
     fn errors_are_the_same_each_time() {
         let error = || {
-            let classes = (0..500).map(|class| estimated(1000, 9000, class, u64::from(1 + class % 89 * 7)));
+            let classes =
+                (0..500).map(|class| estimated(1000, 9000, class, u64::from(1 + class % 89 * 7)));
             sum(&classes.collect::<Vec<_>>()).error().to_bits()
         };
         let first = error();

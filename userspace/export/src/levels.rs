@@ -67,7 +67,10 @@ impl Levels {
         let (begin, end) = (begin.max(self.settled), end.max(self.settled));
         if begin < end {
             let [begins, ends] = &mut self.recent;
-            for (recent, time, amount) in [(begins, begin, amount), (ends, end, amount.saturating_neg())] {
+            for (recent, time, amount) in [
+                (begins, begin, amount),
+                (ends, end, amount.saturating_neg()),
+            ] {
                 let slice = time >> SLICE_BITS;
                 if recent.0 != slice {
                     put_down(recent, &mut self.pending, &mut self.spare);

@@ -9,7 +9,10 @@ macro_rules! line_exporters {
                 $format
             }
 
-            fn event(&mut self, event: &gputrace_timeline::event::Event) -> Result<(), $crate::ExportError> {
+            fn event(
+                &mut self,
+                event: &gputrace_timeline::event::Event,
+            ) -> Result<(), $crate::ExportError> {
                 Ok(Self::event(self, event)?)
             }
 
@@ -24,7 +27,10 @@ macro_rules! line_exporters {
                 $format
             }
 
-            fn event(&mut self, event: &gputrace_timeline::event::Event) -> Result<(), $crate::ExportError> {
+            fn event(
+                &mut self,
+                event: &gputrace_timeline::event::Event,
+            ) -> Result<(), $crate::ExportError> {
                 Ok(self.lines.event(event)?)
             }
 

@@ -12,7 +12,8 @@ use gputrace_capture::ledger::{Ledger, LedgerRow};
 #[must_use]
 pub fn noun(ledger: &Ledger) -> &'static str {
     let is_api = |row: &LedgerRow| {
-        Domain::from_id(row.domain).is_none_or(|domain| domain.is_api() || domain == Domain::ArgumentData)
+        Domain::from_id(row.domain)
+            .is_none_or(|domain| domain.is_api() || domain == Domain::ArgumentData)
     };
     if ledger.rows.iter().all(is_api) {
         "call"
@@ -36,7 +37,9 @@ pub(crate) fn columns() -> Vec<String> {
 
 /// The rows; every domain in `asked` has at least its sum. No rows if the capture has no account.
 pub(crate) fn rows(ledger: Option<&Ledger>, asked: &[Domain]) -> Vec<Vec<String>> {
-    let Some(ledger) = ledger else { return Vec::new() };
+    let Some(ledger) = ledger else {
+        return Vec::new();
+    };
     let mut sums = ledger.by_domain();
     for domain in asked {
         if !sums.iter().any(|row| row.domain == domain.id()) {
@@ -47,10 +50,13 @@ pub(crate) fn rows(ledger: Option<&Ledger>, asked: &[Domain]) -> Vec<Vec<String>
         }
     }
     sums.sort_by_key(|row| row.domain);
-    let of_cpus = ledger
-        .rows
-        .iter()
-        .map(|row| (Ledger::domain_name(row.domain), row.cpu.to_string(), row.clone()));
+    let of_cpus = ledger.rows.iter().map(|row| {
+        (
+            Ledger::domain_name(row.domain),
+            row.cpu.to_string(),
+            row.clone(),
+        )
+    });
     let of_domains = sums
         .into_iter()
         .map(|row| (Ledger::domain_name(row.domain), "all".to_owned(), row));

@@ -17,7 +17,11 @@ pub struct Moments {
 impl Moments {
     /// Adds a duration, ns.
     pub fn add(&mut self, ns: u64) {
-        self.min = if self.calls == 0 { ns } else { self.min.min(ns) };
+        self.min = if self.calls == 0 {
+            ns
+        } else {
+            self.min.min(ns)
+        };
         self.max = self.max.max(ns);
         self.calls += 1;
         self.total += u128::from(ns);

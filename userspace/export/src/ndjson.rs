@@ -58,7 +58,9 @@ impl Serialize for Shown<'_> {
             ArgValue::Unsigned(value) => serializer.serialize_u64(value),
             ArgValue::Bool(value) => serializer.serialize_bool(value),
             ArgValue::Real(bits) => serializer.serialize_f64(f64::from_bits(bits)),
-            ArgValue::Unrecorded | ArgValue::Unreadable | ArgValue::Place(_) => serializer.serialize_none(),
+            ArgValue::Unrecorded | ArgValue::Unreadable | ArgValue::Place(_) => {
+                serializer.serialize_none()
+            }
             ArgValue::Hex(_)
             | ArgValue::Dim3 { .. }
             | ArgValue::Status { .. }
@@ -232,7 +234,9 @@ impl<W: Write> NdjsonWriter<W> {
                 }
                 self.value(&line)
             }
-            Event::End(end) => self.value(&json!({"type": "end", "time": end.time, "reason": end.reason})),
+            Event::End(end) => {
+                self.value(&json!({"type": "end", "time": end.time, "reason": end.reason}))
+            }
         }
     }
 

@@ -149,7 +149,11 @@ impl OutputError {
         match source.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::Full { path, source },
             Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Self::Denied { path, source },
-            _ => Self::Io { action, path, source },
+            _ => Self::Io {
+                action,
+                path,
+                source,
+            },
         }
     }
 
@@ -217,7 +221,11 @@ impl OutputDir {
                 },
             };
             // What we made ourselves cannot be a link, unless someone swapped it since.
-            let flags = if made { flags | OFlags::NOFOLLOW } else { flags };
+            let flags = if made {
+                flags | OFlags::NOFOLLOW
+            } else {
+                flags
+            };
             descriptor = rustix::fs::openat(&descriptor, name, flags, Mode::empty())
                 .map_err(|error| OutputError::new("open directory", &so_far, error))?;
             if made {
@@ -361,7 +369,8 @@ impl OutputDir {
         let nameless = rustix::fs::openat(&*self.descriptor, ".", flags, PRIVATE_FILE);
         let descriptor = nameless.or_else(|_| -> Result<OwnedFd, Errno> {
             // Not every file system has nameless files; one that loses its name at once is the same.
-            Temporary::file(&self.descriptor, "scratch", PRIVATE_FILE).map(|(descriptor, _)| descriptor)
+            Temporary::file(&self.descriptor, "scratch", PRIVATE_FILE)
+                .map(|(descriptor, _)| descriptor)
         });
         descriptor
             .map(File::from)
@@ -379,9 +388,11 @@ impl OutputDir {
 
 fn give(descriptor: impl std::os::fd::AsFd, owner: Option<FileOwner>) -> Result<(), Errno> {
     match owner {
-        Some(FileOwner { uid, gid }) => {
-            rustix::fs::fchown(descriptor, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
-        }
+        Some(FileOwner { uid, gid }) => rustix::fs::fchown(
+            descriptor,
+            Some(Uid::from_raw(uid)),
+            Some(Gid::from_raw(gid)),
+        ),
         None => Ok(()),
     }
 }

@@ -73,7 +73,8 @@ impl<S: Source + Send + 'static> Prefetch<S> {
         let (empty, returned) = sync_channel(BATCHES);
         let hand = Arc::new(Mutex::new(Some(source)));
         let other = Arc::clone(&hand);
-        let take = |hand: &Mutex<Option<S>>| hand.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let take =
+            |hand: &Mutex<Option<S>>| hand.lock().unwrap_or_else(PoisonError::into_inner).take();
         let read = move || {
             if let Some(source) = take(&other) {
                 read(source, &sender, &returned);

@@ -70,7 +70,9 @@ impl Sums {
             .collect();
         rows.sort_by(|left, right| {
             let key = |row: &NameSum<'_>| (row.total, row.calls);
-            key(right).cmp(&key(left)).then_with(|| left.name.cmp(right.name))
+            key(right)
+                .cmp(&key(left))
+                .then_with(|| left.name.cmp(right.name))
         });
         rows
     }

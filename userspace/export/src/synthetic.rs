@@ -14,8 +14,8 @@ use gputrace_timeline::{
     driver::EVICTED,
     event::{Call, CallEnd, CounterSample, Event, FunctionInfo, ProcessInfo},
     gpu::{
-        AgentInfo, Copy, Direction, Dispatch, Estimate, GpuTime, KernelClass, KernelInfo, Mean, Origin,
-        Quality, QueueInfo, Told, Window,
+        AgentInfo, Copy, Direction, Dispatch, Estimate, GpuTime, KernelClass, KernelInfo, Mean,
+        Origin, Quality, QueueInfo, Told, Window,
     },
     observation::{FieldValue, Observation, ObservedField, Whose},
     synthetic::call,
@@ -171,7 +171,14 @@ pub fn events() -> Vec<Event> {
         name: "train".to_owned(),
         ..ProcessInfo::default()
     })));
-    events.extend([(0, AgentKind::Cpu), (1, AgentKind::Gpu), (2, AgentKind::Gpu)].map(agent));
+    events.extend(
+        [
+            (0, AgentKind::Cpu),
+            (1, AgentKind::Gpu),
+            (2, AgentKind::Gpu),
+        ]
+        .map(agent),
+    );
     for (number, node_id) in [(0, 1), (1, 2)] {
         events.push(Event::Queue(QueueInfo {
             number,
@@ -183,7 +190,13 @@ pub fn events() -> Vec<Event> {
             is_older: false,
         }));
     }
-    events.extend([(1, "_Z3addPfS_", "add(float*, float*)", 600), (2, "hang", "", 0)].map(kernel));
+    events.extend(
+        [
+            (1, "_Z3addPfS_", "add(float*, float*)", 600),
+            (2, "hang", "", 0),
+        ]
+        .map(kernel),
+    );
     let at = |us: u64| START + us * 1000;
     let launch = |function: u32, id, begin, end| {
         Event::Call(Call {
@@ -211,7 +224,10 @@ pub fn events() -> Vec<Event> {
         dispatch(7, at(18), exact(at(60), at(80))),
         dispatch(8, at(300), exact(at(300), at(301))),
     ];
-    for (dispatch, stream) in work.iter_mut().zip([None, Some(0xa0), Some(0xb0), Some(0xa0)]) {
+    for (dispatch, stream) in work
+        .iter_mut()
+        .zip([None, Some(0xa0), Some(0xb0), Some(0xa0)])
+    {
         dispatch.origin.stream = stream;
     }
     if let [.., hung, other, unknown] = &mut work[..] {
@@ -287,7 +303,10 @@ pub fn estimates() -> Vec<Event> {
         let begin = START + number * 10_000_000;
         add(Some(1), estimated(begin, begin + 10_400, 0, 300));
         if number > 8 {
-            add(Some(2), estimated(begin + 1_000_000, begin + 1_200_000, 1, 9_000));
+            add(
+                Some(2),
+                estimated(begin + 1_000_000, begin + 1_200_000, 1, 9_000),
+            );
         }
         if number < 4 {
             let window = Window {
@@ -411,7 +430,12 @@ fn copies() -> [Copy; 3] {
             (Some(1), Some(0)),
             exact(at(100), at(150)),
         ),
-        copy(3, Direction::Unknown, (None, None), submitted(at(30), false)),
+        copy(
+            3,
+            Direction::Unknown,
+            (None, None),
+            submitted(at(30), false),
+        ),
     ]
 }
 
@@ -456,7 +480,10 @@ pub fn observed() -> Vec<Event> {
             value,
         })
     };
-    let (power, sdma) = (counter("power1_average", 0, false), counter("sdma", 100, true));
+    let (power, sdma) = (
+        counter("power1_average", 0, false),
+        counter("sdma", 100, true),
+    );
     events.extend([
         observation(Domain::Sched, "sleeping", (100, 101), (10, 50)),
         observation(Domain::KfdEvent, EVICTED, (100, 0), (20, 60)),

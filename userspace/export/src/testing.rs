@@ -1,7 +1,10 @@
 //! What the tests of formats share. Only with the feature `synthetic`, which is for tests of this and other crates.
 
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 
 use std::{
     env, fs,

@@ -95,14 +95,20 @@ impl<W: Write> TextWriter<W> {
                 } else {
                     self.begin(sample.time, counter.pid, counter.pid)?;
                 }
-                write!(self.line, "{} = {} {}", counter.name, sample.value, counter.unit)?;
+                write!(
+                    self.line,
+                    "{} = {} {}",
+                    counter.name, sample.value, counter.unit
+                )?;
                 if counter.gpu_id != 0 {
                     write!(self.line, " <GPU {}>", counter.gpu_id)?;
                 }
             }
             Event::Lifetime(lifetime) => {
                 let text = match &lifetime.what {
-                    LifetimeChange::ProcessStarted { parent } => format!("process, started by {parent}"),
+                    LifetimeChange::ProcessStarted { parent } => {
+                        format!("process, started by {parent}")
+                    }
                     LifetimeChange::Executed { name } => format!("executes {name}"),
                     LifetimeChange::Exited if lifetime.tid == lifetime.pid => "exited".to_owned(),
                     _ => return Ok(false),
@@ -168,26 +174,46 @@ impl<W: Write> TextWriter<W> {
                 write!(self.line, " <{}>", Took(took))
             }
             CallEnd::ThreadExited => {
-                write!(self.line, " <unfinished after {}: the thread ended>", Took(took))
+                write!(
+                    self.line,
+                    " <unfinished after {}: the thread ended>",
+                    Took(took)
+                )
             }
-            CallEnd::Executed => write!(self.line, " <unfinished after {}: another program>", Took(took)),
+            CallEnd::Executed => write!(
+                self.line,
+                " <unfinished after {}: another program>",
+                Took(took)
+            ),
             CallEnd::RecordingStopped => write!(self.line, " <unfinished after {}>", Took(took)),
         }
     }
 
     fn dispatch(&mut self, dispatch: &Dispatch) -> fmt::Result {
-        self.begin(dispatch.time.begin, dispatch.origin.pid, dispatch.origin.tid)?;
+        self.begin(
+            dispatch.time.begin,
+            dispatch.origin.pid,
+            dispatch.origin.tid,
+        )?;
         let ([x, y, z], [i, j, k]) = (dispatch.grid, dispatch.workgroup);
         let name = self.gpus.kernel_name(dispatch);
         let agent = self.gpus.agent_title(self.gpus.node_of(dispatch));
-        write!(self.line, "kernel {name} {x}x{y}x{z} by {i}x{j}x{k} on {agent}")?;
+        write!(
+            self.line,
+            "kernel {name} {x}x{y}x{z} by {i}x{j}x{k} on {agent}"
+        )?;
         self.time(&dispatch.time)
     }
 
     fn copy(&mut self, copy: &Copy) -> fmt::Result {
         self.begin(copy.time.begin, copy.origin.pid, copy.origin.tid)?;
-        let [from, to] = [copy.source_node, copy.destination_node].map(|node| self.gpus.agent_title(node));
-        write!(self.line, "copy of {} bytes from {from} to {to}", copy.bytes)?;
+        let [from, to] =
+            [copy.source_node, copy.destination_node].map(|node| self.gpus.agent_title(node));
+        write!(
+            self.line,
+            "copy of {} bytes from {from} to {to}",
+            copy.bytes
+        )?;
         self.time(&copy.time)
     }
 
@@ -225,7 +251,12 @@ impl fmt::Display for Took {
             1_000_000..1_000_000_000 => ("ms", 1_000_000),
             _ => ("s", 1_000_000_000),
         };
-        write!(f, "{}.{:03} {unit}", self.0 / size, self.0 % size * 1000 / size)
+        write!(
+            f,
+            "{}.{:03} {unit}",
+            self.0 / size,
+            self.0 % size * 1000 / size
+        )
     }
 }
 
@@ -247,7 +278,12 @@ impl TextExporter {
     }
 }
 
-line_exporters!(TextWriter, TextExporter, FORMAT, "all events, one line each");
+line_exporters!(
+    TextWriter,
+    TextExporter,
+    FORMAT,
+    "all events, one line each"
+);
 
 #[cfg(test)]
 mod tests {

@@ -43,12 +43,15 @@ impl<W: Write + Send + 'static> WriterThread<W> {
         let (returned, empty) = sync_channel(PIECES);
         let hand = Arc::new(Mutex::new(Some(output)));
         let other = Arc::clone(&hand);
-        let take = |hand: &Mutex<Option<W>>| hand.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let take =
+            |hand: &Mutex<Option<W>>| hand.lock().unwrap_or_else(PoisonError::into_inner).take();
         let write = move || match take(&other) {
             Some(output) => write(output, &pieces, &returned),
             None => Err(gone()),
         };
-        let thread = thread::Builder::new().name("writer".to_owned()).spawn(write);
+        let thread = thread::Builder::new()
+            .name("writer".to_owned())
+            .spawn(write);
         Self(match thread {
             Ok(thread) => State::Thread {
                 full: Some(full),
@@ -174,7 +177,9 @@ mod tests {
     #[test]
     fn an_error_is_returned_once_and_nothing_more_is_taken() {
         let mut behind = WriterThread::new(Full(100));
-        let failed = (0..).find_map(|_| behind.write_all(&[0; 10]).err()).unwrap();
+        let failed = (0..)
+            .find_map(|_| behind.write_all(&[0; 10]).err())
+            .unwrap();
         assert_eq!(failed.kind(), io::ErrorKind::StorageFull);
         assert!(behind.write_all(&[0; 10]).is_err());
         assert!(behind.finish().is_err());
@@ -182,7 +187,10 @@ mod tests {
         let mut behind = WriterThread::new(Full(15));
         behind.write_all(&[0; 10]).unwrap();
         behind.write_all(&[0; 10]).unwrap();
-        assert_eq!(behind.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(
+            behind.finish().unwrap_err().kind(),
+            io::ErrorKind::StorageFull
+        );
     }
 
     #[test]

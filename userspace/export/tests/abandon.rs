@@ -1,6 +1,9 @@
 //! A signal in the middle of everything. Alone in its process, which makes no more files afterwards.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 
 use std::{fs, io::Write as _};
 

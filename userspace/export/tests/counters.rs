@@ -1,6 +1,9 @@
 //! Numbers that were read now and then: in tables, documents and lines.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{fs, io::Cursor, path::Path, sync::Arc};
@@ -63,7 +66,10 @@ fn export_these(events: &[Event], mut exporter: Box<dyn Exporter>) -> Vec<Output
 /// Of [`gpu::counted`].
 fn counted() -> Vec<Event> {
     let reader = CaptureReader::new(Cursor::new(gpu::counted().bytes())).unwrap();
-    Timeline::new(reader).unwrap().collect::<Result<_, _>>().unwrap()
+    Timeline::new(reader)
+        .unwrap()
+        .collect::<Result<_, _>>()
+        .unwrap()
 }
 
 fn read(directory: &Path, name: &str) -> String {
@@ -106,7 +112,10 @@ fn every_value_is_a_row_and_a_record() {
     let mut text = TextWriter::new(Vec::new());
     events().iter().for_each(|event| text.event(event).unwrap());
     let text = String::from_utf8(text.into_inner()).unwrap();
-    assert!(text.contains("power1_average = 250.5 W <GPU 51234>"), "{text}");
+    assert!(
+        text.contains("power1_average = 250.5 W <GPU 51234>"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -117,7 +126,10 @@ fn what_was_read_while_a_kernel_ran_is_in_rocprofv3_s_table_and_document() {
     let out = || OutputDir::open(directory.path(), None).unwrap();
     let outputs = export_these(&counted(), Box::new(CsvExporter::new(out(), "app")));
     let said = "counters that were read while 2 of 3 kernels ran; --counters=HZ reads more often";
-    assert!(outputs.iter().any(|output| output.content == said), "{outputs:?}");
+    assert!(
+        outputs.iter().any(|output| output.content == said),
+        "{outputs:?}"
+    );
     assert_eq!(
         read(directory.path(), "app_counter_collection.csv"),
         "\"Correlation_Id\",\"Dispatch_Id\",\"Agent_Id\",\"Queue_Id\",\"Process_Id\",\"Thread_Id\",\"Grid_Size\",\"Kernel_Id\",\
@@ -142,9 +154,13 @@ fn what_was_read_while_a_kernel_ran_is_in_rocprofv3_s_table_and_document() {
     assert_eq!(process["metadata"]["config"]["counter_collection"], true);
     let name = |id: &Value| {
         let mut counters = process["counters"].as_array().unwrap().iter();
-        let counter = counters.find(|counter| counter["id"]["handle"] == *id).unwrap();
+        let counter = counters
+            .find(|counter| counter["id"]["handle"] == *id)
+            .unwrap();
         let mut agents = process["agents"].as_array().unwrap().iter();
-        let agent = agents.find(|agent| agent["id"] == counter["agent_id"]).unwrap();
+        let agent = agents
+            .find(|agent| agent["id"] == counter["agent_id"])
+            .unwrap();
         assert_eq!(agent["node_id"], gpu::GPU_NODE);
         counter["name"].as_str().unwrap()
     };
@@ -183,7 +199,10 @@ fn what_was_read_while_a_kernel_ran_is_in_rocprofv3_s_table_and_document() {
     let first = &collection[0];
     assert_eq!(first["lds_block_size_v"], 512);
     assert_eq!(first["thread_id"], gpu::PID);
-    assert_eq!(first["dispatch_data"]["dispatch_info"]["grid_size"]["x"], 640);
+    assert_eq!(
+        first["dispatch_data"]["dispatch_info"]["grid_size"]["x"],
+        640
+    );
     assert_eq!(first["dispatch_data"]["end_timestamp"], 52_000_000);
 }
 

@@ -1,6 +1,9 @@
 //! Durations that are estimates, in each output, against a made-up recording whose truth is known ([`synthetic::estimates`]).
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeMap, fs, path::Path};
@@ -32,7 +35,10 @@ fn csv(events: &[Event], directory: &Path) {
         stats: true,
         ..CsvOptions::default()
     };
-    give(events, Box::new(CsvExporter::with_options(out, "app", options)));
+    give(
+        events,
+        Box::new(CsvExporter::with_options(out, "app", options)),
+    );
 }
 
 fn rows(directory: &Path, name: &str) -> Vec<BTreeMap<String, String>> {
@@ -43,7 +49,10 @@ fn rows(directory: &Path, name: &str) -> Vec<BTreeMap<String, String>> {
         .collect()
 }
 
-fn cells<'a, const N: usize>(row: &'a BTreeMap<String, String>, columns: [&str; N]) -> [&'a str; N] {
+fn cells<'a, const N: usize>(
+    row: &'a BTreeMap<String, String>,
+    columns: [&str; N],
+) -> [&'a str; N] {
     columns.map(|column| row[column].as_str())
 }
 
@@ -90,7 +99,17 @@ fn statistics_have_a_table_of_what_rocprofv3s_columns_cannot_say() {
             "10400.0",
             "300.0",
         ],
-        ["(unknown kernel 0x7f001000)", "3", "0", "0", "3", "", "", "", ""],
+        [
+            "(unknown kernel 0x7f001000)",
+            "3",
+            "0",
+            "0",
+            "3",
+            "",
+            "",
+            "",
+            "",
+        ],
     ];
     assert_eq!(quality.len(), expected.len());
     for (row, expected) in quality.iter().zip(expected) {
@@ -127,7 +146,9 @@ fn classes_have_a_table() {
             "10400.0",
             "300.0",
         ],
-        ["1", "hang", "1", "64", "4", "2", "apart", "200000.0", "9000.0"],
+        [
+            "1", "hang", "1", "64", "4", "2", "apart", "200000.0", "9000.0",
+        ],
         [
             "2",
             "(unknown kernel 0x7f001000)",
@@ -157,10 +178,16 @@ fn the_kernel_trace_has_what_an_estimate_draws_and_its_quality_says_so() {
     assert_eq!(rows(directory.path(), "app_kernel_trace.csv").len(), drawn);
     let quality = rows(directory.path(), "app_kernel_trace_quality.csv");
     assert_eq!(quality.len(), all);
-    let columns = ["Kernel_Class", "Estimated_Duration", "Estimate_Error", "Quality"];
+    let columns = [
+        "Kernel_Class",
+        "Estimated_Duration",
+        "Estimate_Error",
+        "Quality",
+    ];
     let of = |name: &str| -> Vec<[String; 4]> {
         let rows = quality.iter().filter(|row| row["Kernel_Name"] == name);
-        rows.map(|row| cells(row, columns).map(str::to_owned)).collect()
+        rows.map(|row| cells(row, columns).map(str::to_owned))
+            .collect()
     };
     let add = of("add(float*, float*)");
     for row in add.iter().take(10) {
@@ -181,7 +208,9 @@ fn json_has_estimates_where_facts_of_its_own_are() {
     let text = fs::read_to_string(directory.path().join("app_results.json")).unwrap();
     let document: Value = serde_json::from_str(&text).unwrap();
     let process = &document["rocprofiler-sdk-tool"][0];
-    let dispatches = process["buffer_records"]["kernel_dispatch"].as_array().unwrap();
+    let dispatches = process["buffer_records"]["kernel_dispatch"]
+        .as_array()
+        .unwrap();
     let (_, drawn, known) = COUNTS;
     assert_eq!(dispatches.len(), drawn);
     let with_duration = dispatches
@@ -195,7 +224,10 @@ fn json_has_estimates_where_facts_of_its_own_are() {
         (&json!(0), &json!(300))
     );
     let own = &process["gputrace"];
-    assert_eq!(own["kernel_classes"].as_array().unwrap().len(), CLASSES.len());
+    assert_eq!(
+        own["kernel_classes"].as_array().unwrap().len(),
+        CLASSES.len()
+    );
     assert_eq!(own["kernel_classes"][0]["mean_error"], 300.0);
     assert_eq!(own["kernel_classes"][2]["mean"], Value::Null);
     assert_eq!(
@@ -228,14 +260,18 @@ fn lines_have_estimates_and_classes() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    let of = |kind: &str| -> Vec<&Value> { lines.iter().filter(|line| line["type"] == kind).collect() };
+    let of =
+        |kind: &str| -> Vec<&Value> { lines.iter().filter(|line| line["type"] == kind).collect() };
     let (all, _, known) = COUNTS;
     let dispatches = of("dispatch");
     assert_eq!(dispatches.len(), all);
     let with_duration = dispatches.iter().filter(|line| line["duration"].is_u64());
     assert_eq!(with_duration.count(), known);
     for line in &dispatches {
-        assert_eq!(line.get("kernel_class").is_some(), line["duration"].is_u64());
+        assert_eq!(
+            line.get("kernel_class").is_some(),
+            line["duration"].is_u64()
+        );
     }
     let classes = of("kernel_class");
     for (class, (told, mean, error, count)) in classes.iter().zip(CLASSES) {

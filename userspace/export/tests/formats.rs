@@ -2,7 +2,10 @@
 //!
 //! `GPUTRACE_BLESS=1 cargo test -p gputrace-export` rewrites the golden files; read the difference.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -19,8 +22,8 @@ use gputrace_capture::{
     CaptureReader,
     ledger::{Ledger, LedgerRow},
     meta::{
-        ArgSlot, ClockSnapshot, End, EndReason, Epoch, Function, Library, Mode, Notice, Parameter, ProbeCost,
-        Process, Recording, ValueKind,
+        ArgSlot, ClockSnapshot, End, EndReason, Epoch, Function, Library, Mode, Notice, Parameter,
+        ProbeCost, Process, Recording, ValueKind,
     },
 };
 use gputrace_export::{
@@ -42,7 +45,10 @@ fn recording(domains: &[Domain]) -> Recording {
         mode: Mode::Launch {
             command: vec!["./train".to_owned(), "--fast".to_owned()],
         },
-        domains: domains.iter().map(|domain| domain.name().to_owned()).collect(),
+        domains: domains
+            .iter()
+            .map(|domain| domain.name().to_owned())
+            .collect(),
         clocks: ClockSnapshot {
             boottime: 1_000 * MILLISECOND,
             ..ClockSnapshot::default()
@@ -159,7 +165,9 @@ fn export(capture: Vec<u8>, directory: &Path) -> Report {
         Box::new(CsvExporter::new(out, "app")),
         Box::new(SummaryExporter::to_file(summary)),
     ];
-    run(timeline(capture), exporters, &mut |_| ControlFlow::Continue(()))
+    run(timeline(capture), exporters, &mut |_| {
+        ControlFlow::Continue(())
+    })
 }
 
 fn names(directory: &Path) -> Vec<String> {
@@ -282,9 +290,11 @@ fn arguments_and_results_have_a_file_of_their_own_on_request() {
         ..CsvOptions::default()
     };
     let exporter = CsvExporter::with_options(out, "app", options);
-    run(timeline(capture.bytes()), vec![Box::new(exporter)], &mut |_| {
-        ControlFlow::Continue(())
-    });
+    run(
+        timeline(capture.bytes()),
+        vec![Box::new(exporter)],
+        &mut |_| ControlFlow::Continue(()),
+    );
     let file = directory.path().join("app_arguments.csv");
     let text = fs::read_to_string(file).unwrap();
     let who = call(7, 10, 20);
@@ -316,7 +326,8 @@ fn the_account_adds_up() {
             .map(|(_, n)| n.parse::<i64>().unwrap())
             .sum();
         assert_eq!(dropped, number(row, "Lost"));
-        let parts = ["Written", "Unfinished", "Lost", "Unaccounted"].map(|column| number(row, column));
+        let parts =
+            ["Written", "Unfinished", "Lost", "Unaccounted"].map(|column| number(row, column));
         assert_eq!(number(row, "Seen"), parts.iter().sum::<i64>());
     }
     for column in ["Seen", "Written", "Unfinished", "Lost"] {
@@ -452,7 +463,10 @@ fn a_killed_recording_is_exported_and_says_what_is_missing() {
     bytes.pop();
     let report = export(bytes, directory.path());
     assert!(report.truncation.is_some());
-    assert_eq!(rows(&directory.path().join("app_hip_api_trace.csv")).len(), 1);
+    assert_eq!(
+        rows(&directory.path().join("app_hip_api_trace.csv")).len(),
+        1
+    );
     let summary = fs::read_to_string(directory.path().join("summary.txt")).unwrap();
     for words in [
         "until the recorder was killed",
@@ -537,8 +551,11 @@ impl Exporter for Failing {
 fn one_failing_format_does_not_stop_the_others() {
     let directory = tempfile::tempdir().unwrap();
     let out = OutputDir::open(directory.path(), None).unwrap();
-    let exporters: Vec<Box<dyn Exporter>> = vec![Box::new(Failing), Box::new(CsvExporter::new(out, "app"))];
-    let report = run(timeline(sample()), exporters, &mut |_| ControlFlow::Continue(()));
+    let exporters: Vec<Box<dyn Exporter>> =
+        vec![Box::new(Failing), Box::new(CsvExporter::new(out, "app"))];
+    let report = run(timeline(sample()), exporters, &mut |_| {
+        ControlFlow::Continue(())
+    });
     assert_eq!(report.failures.len(), 1);
     assert_eq!(
         report.failures[0].1.to_string(),

@@ -1,12 +1,21 @@
 //! An export onto a disk that fills up, simulated by a limit on the size of files.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::{io::Cursor, ops::ControlFlow, path::Path};
 
 use gputrace_capture::{CaptureReader, meta::Recording};
-use gputrace_export::{ExportError, OutputDir, OutputError, csv::CsvExporter, run, testing::on_full_disk};
+use gputrace_export::{
+    ExportError, OutputDir, OutputError, csv::CsvExporter, run, testing::on_full_disk,
+};
 use gputrace_timeline::{
     Timeline,
     synthetic::{Synthetic, call},
@@ -24,7 +33,8 @@ fn export(directory: &Path) {
     for number in 1..20_000 {
         capture.call(&call(number, number, number + 1));
     }
-    let timeline = Timeline::new(CaptureReader::new(Cursor::new(capture.bytes())).unwrap()).unwrap();
+    let timeline =
+        Timeline::new(CaptureReader::new(Cursor::new(capture.bytes())).unwrap()).unwrap();
     let out = OutputDir::open(directory, None).unwrap();
     let report = run(
         timeline,
@@ -39,6 +49,9 @@ fn export(directory: &Path) {
         matches!(error, ExportError::Output(OutputError::Full { .. })),
         "{error:?}"
     );
-    assert!(error.to_string().starts_with("no space left for"), "{error}");
+    assert!(
+        error.to_string().starts_with("no space left for"),
+        "{error}"
+    );
     assert!(report.outputs.is_empty());
 }

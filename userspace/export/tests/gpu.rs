@@ -2,7 +2,10 @@
 //!
 //! `GPUTRACE_BLESS=1 cargo test -p gputrace-export` rewrites the golden files; read the difference.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -155,7 +158,10 @@ fn the_quality_file_has_every_dispatch_and_joins_with_the_trace() {
             "copies",
         ),
     ] {
-        let (trace, quality) = (rows(directory.path(), trace), rows(directory.path(), quality));
+        let (trace, quality) = (
+            rows(directory.path(), trace),
+            rows(directory.path(), quality),
+        );
         let is_work = |event: &&Event| match event {
             Event::Dispatch(_) => kind == "dispatches",
             Event::Copy(_) => kind == "copies",
@@ -169,7 +175,12 @@ fn the_quality_file_has_every_dispatch_and_joins_with_the_trace() {
             if drawn {
                 joined += 1;
                 let same = &trace[row["Trace_Row"].parse::<usize>().unwrap() - 1];
-                for column in ["Start_Timestamp", "End_Timestamp", "Correlation_Id", "Stream_Id"] {
+                for column in [
+                    "Start_Timestamp",
+                    "End_Timestamp",
+                    "Correlation_Id",
+                    "Stream_Id",
+                ] {
                     assert_eq!(same[column], row[column]);
                 }
                 assert_eq!(same.get("Dispatch_Id"), row.get("Dispatch_Id"));
@@ -199,7 +210,12 @@ fn what_was_asked_for_has_files_though_nothing_happened() {
 fn what_was_not_asked_for_has_no_files() {
     let directory = tempfile::tempdir().unwrap();
     export(&[], directory.path());
-    for name in ["kernel_trace", "memory_copy_trace", "agent_info", "kernel_stats"] {
+    for name in [
+        "kernel_trace",
+        "memory_copy_trace",
+        "agent_info",
+        "kernel_stats",
+    ] {
         assert!(
             !directory.path().join(format!("gpu_{name}.csv")).exists(),
             "{name}"

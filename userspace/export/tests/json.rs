@@ -1,6 +1,9 @@
 //! JSON documents of made-up recordings, read back here and by Python's `json` (`tests/readers`).
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -78,7 +81,9 @@ fn a_kernel_that_is_called_after_a_range_is_the_one_that_ran() {
         process["strings"]["correlation_id"]["external"],
         json!([{"key": range, "value": "solve"}])
     );
-    let dispatches = process["buffer_records"]["kernel_dispatch"].as_array().unwrap();
+    let dispatches = process["buffer_records"]["kernel_dispatch"]
+        .as_array()
+        .unwrap();
     let mut found = 0;
     for dispatch in dispatches {
         if dispatch["correlation_id"]["external"] != range {
@@ -129,7 +134,10 @@ fn the_document_has_rocprofv3s_shape() {
         first["dispatch_info"]["grid_size"],
         json!({"x": 1024, "y": 4, "z": 1})
     );
-    assert_eq!(first["correlation_id"], json!({"internal": 2, "external": 0}));
+    assert_eq!(
+        first["correlation_id"],
+        json!({"internal": 2, "external": 0})
+    );
     assert_eq!(first["gputrace"]["start_uncertainty"], 300);
     let name = |record: &Value| {
         let kind = &process["strings"]["buffer_records"][record["kind"].as_u64().unwrap() as usize];
@@ -149,7 +157,10 @@ fn the_document_has_rocprofv3s_shape() {
         name(&records["hsa_api"][0]),
         "HSA_CORE_API hsa_signal_store_relaxed"
     );
-    assert_eq!(name(&records["hip_api"][0]), "HIP_RUNTIME_API hipLaunchKernel");
+    assert_eq!(
+        name(&records["hip_api"][0]),
+        "HIP_RUNTIME_API hipLaunchKernel"
+    );
     assert_eq!(
         records["hip_api"][1]["gputrace"]["unfinished"],
         "recording_stopped"
@@ -201,7 +212,10 @@ fn markers_allocations_and_sums_are_as_rocprofv3_writes_them() {
             ..call(correlation, 1_000, 1_000 + took)
         }));
     }
-    for (name, took) in [("MEMORY_ALLOCATION_ALLOCATE", 7), ("MEMORY_ALLOCATION_FREE", 5)] {
+    for (name, took) in [
+        ("MEMORY_ALLOCATION_ALLOCATE", 7),
+        ("MEMORY_ALLOCATION_FREE", 5),
+    ] {
         events.push(Event::Observation(Box::new(Observation {
             domain: Domain::MemoryAllocation.id(),
             name: name.into(),
@@ -247,7 +261,10 @@ fn markers_allocations_and_sums_are_as_rocprofv3_writes_them() {
         found.unwrap()["stats"].clone()
     };
     let markers = stats("MARKER_API");
-    assert_eq!((&markers["count"], &markers["sum"]), (&3.into(), &40.into()));
+    assert_eq!(
+        (&markers["count"], &markers["sum"]),
+        (&3.into(), &40.into())
+    );
     let step = &markers["operations"][1];
     assert_eq!(step["key"], "step");
     for (name, value) in [
@@ -403,16 +420,22 @@ fn kernels_and_code_objects_are_found_by_number_in_each_process() {
         .iter()
         .map(|process| {
             let kernels = process["kernel_symbols"].as_array().unwrap();
-            let dispatches = process["buffer_records"]["kernel_dispatch"].as_array().unwrap();
+            let dispatches = process["buffer_records"]["kernel_dispatch"]
+                .as_array()
+                .unwrap();
             let launched = dispatches.iter().map(|dispatch| {
                 let id = dispatch["dispatch_info"]["kernel_id"].as_u64().unwrap();
                 let kernel = &kernels[id as usize];
                 assert_eq!(kernel["kernel_id"], id);
                 let object = kernel["code_object_id"].as_u64().unwrap() as usize;
                 assert!(process["code_objects"].as_array().unwrap().len() > object);
-                ["kernel_name", "demangled_kernel_name", "truncated_kernel_name"]
-                    .map(|name| kernel[name].as_str().unwrap())
-                    .into()
+                [
+                    "kernel_name",
+                    "demangled_kernel_name",
+                    "truncated_kernel_name",
+                ]
+                .map(|name| kernel[name].as_str().unwrap())
+                .into()
             });
             launched.collect()
         })

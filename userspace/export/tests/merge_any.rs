@@ -1,6 +1,9 @@
 //! Captures that are cut and damaged in any way are merged, as far as they go, or refused.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 
 use std::{fs, path::PathBuf};
 

@@ -1,7 +1,14 @@
 //! NDJSON of made-up recordings: every line against the published schema.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::{collections::BTreeMap, fs, sync::Arc};
 
@@ -89,7 +96,9 @@ fn fits(value: &Value, schema: &Value) -> bool {
         Value::Array(names) => names.iter().any(is),
         name => is(name),
     };
-    let listed = schema["enum"].as_array().is_none_or(|list| list.contains(value));
+    let listed = schema["enum"]
+        .as_array()
+        .is_none_or(|list| list.contains(value));
     let constant = schema.get("const").is_none_or(|only| only == value);
     let items = value
         .as_array()
@@ -140,9 +149,13 @@ fn every_line_is_as_the_schema_says() {
         (&first["type"], &first["format"]),
         (&"recording".into(), &1.into())
     );
-    let calls = events.iter().filter(|event| matches!(event, Event::Call(_)));
+    let calls = events
+        .iter()
+        .filter(|event| matches!(event, Event::Call(_)));
     assert_eq!(counts["call"], calls.count());
-    let dispatches = events.iter().filter(|event| matches!(event, Event::Dispatch(_)));
+    let dispatches = events
+        .iter()
+        .filter(|event| matches!(event, Event::Dispatch(_)));
     assert_eq!(counts["dispatch"], dispatches.count());
 }
 

@@ -1,6 +1,9 @@
 //! Files appear whole or not at all, belong to the right user, and links are not followed.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -75,7 +78,10 @@ fn a_file_in_place_is_there_at_once() {
     let mut file = out.file_in_place("a.gtcap", Existing::Replace).unwrap();
     assert_eq!(entries(directory.path()), 1);
     file.write_all(b"block").unwrap();
-    assert_eq!(fs::read(directory.path().join("a.gtcap")).unwrap(), b"block");
+    assert_eq!(
+        fs::read(directory.path().join("a.gtcap")).unwrap(),
+        b"block"
+    );
 }
 
 #[test]
@@ -84,7 +90,10 @@ fn missing_directories_are_made_for_their_owner() {
     let me = fs::metadata(directory.path()).unwrap();
     // Only root can give files away.
     let owner = if me.uid() == 0 {
-        FileOwner { uid: 4321, gid: 8765 }
+        FileOwner {
+            uid: 4321,
+            gid: 8765,
+        }
     } else {
         FileOwner {
             uid: me.uid(),
@@ -97,10 +106,18 @@ fn missing_directories_are_made_for_their_owner() {
     drop(out.file_in_place("b.gtcap", Existing::Replace).unwrap());
     for made in ["one", "one/two", "one/two/a.csv", "one/two/b.gtcap"] {
         let metadata = fs::metadata(directory.path().join(made)).unwrap();
-        assert_eq!((metadata.uid(), metadata.gid()), (owner.uid, owner.gid), "{made}");
+        assert_eq!(
+            (metadata.uid(), metadata.gid()),
+            (owner.uid, owner.gid),
+            "{made}"
+        );
     }
     let metadata = fs::metadata(directory.path()).unwrap();
-    assert_eq!(metadata.uid(), me.uid(), "what was there before keeps its owner");
+    assert_eq!(
+        metadata.uid(),
+        me.uid(),
+        "what was there before keeps its owner"
+    );
     // The second time nothing needs to be made.
     OutputDir::open(&path, Some(owner)).unwrap();
 }
@@ -124,7 +141,11 @@ fn files_are_their_owners_alone_whatever_the_umask_is() {
         fs::create_dir(staging.path().join("c")).unwrap();
         fs::write(staging.path().join("c/d"), "").unwrap();
         staging.publish(&["c"], "nothing").unwrap();
-        out.public().file("page.1").unwrap().finish("nothing").unwrap();
+        out.public()
+            .file("page.1")
+            .unwrap()
+            .finish("nothing")
+            .unwrap();
         for (name, expected) in [
             ("", 0o700),
             ("/a.csv", 0o600),
@@ -155,13 +176,20 @@ fn errors_name_the_cause() {
         );
     }
     let error = OutputDir::open(&directory.path().join("file/sub"), None).unwrap_err();
-    assert!(error.to_string().starts_with("cannot open directory"), "{error}");
+    assert!(
+        error.to_string().starts_with("cannot open directory"),
+        "{error}"
+    );
 
     fs::create_dir(directory.path().join("taken.csv")).unwrap();
     let file = out.file("taken.csv").unwrap();
     let error = file.finish("words").unwrap_err();
     assert!(error.to_string().contains("taken.csv"), "{error}");
-    let too_long = out.file(&"x".repeat(300)).unwrap().finish("words").unwrap_err();
+    let too_long = out
+        .file(&"x".repeat(300))
+        .unwrap()
+        .finish("words")
+        .unwrap_err();
     assert!(matches!(too_long, OutputError::Io { .. }), "{too_long}");
     assert_eq!(entries(directory.path()), 2);
 

@@ -55,12 +55,13 @@ fn open_with(path: &Path, flags: OFlags) -> io::Result<File> {
             .custom_flags(flags)
             .open(path);
     }
-    let file = match rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
-        // Containers may refuse a system call that they do not know. The paths are gputrace's own, so the check is for
-        // mistakes in gputrace, and those show where it is made.
-        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::open(path, flags, Mode::empty()),
-        opened => opened,
-    };
+    let file =
+        match rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS) {
+            // Containers may refuse a system call that they do not know. The paths are gputrace's own, so the check is for
+            // mistakes in gputrace, and those show where it is made.
+            Err(Errno::NOSYS | Errno::PERM) => rustix::fs::open(path, flags, Mode::empty()),
+            opened => opened,
+        };
     Ok(file?.into())
 }
 
@@ -103,7 +104,10 @@ pub fn read_some(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`open`].
 pub fn list(path: impl AsRef<Path>) -> io::Result<Vec<OsString>> {
-    let entries = Dir::new(open_with(path.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY)?)?;
+    let entries = Dir::new(open_with(
+        path.as_ref(),
+        OFlags::RDONLY | OFlags::DIRECTORY,
+    )?)?;
     let names = entries
         .flatten()
         .map(|entry| entry.file_name().to_bytes().to_vec());
@@ -142,7 +146,11 @@ mod tests {
 
     #[test]
     fn no_link_to_what_a_process_chose_is_followed() {
-        for path in ["/proc/self/exe", "/proc/self/fd/0", "/proc/self/root/etc/passwd"] {
+        for path in [
+            "/proc/self/exe",
+            "/proc/self/fd/0",
+            "/proc/self/root/etc/passwd",
+        ] {
             assert_eq!(
                 open(path).unwrap_err().raw_os_error(),
                 Some(Errno::LOOP.raw_os_error())
@@ -161,7 +169,10 @@ mod tests {
     #[test]
     fn reads_are_bounded() {
         assert_eq!(read_some("/dev/zero", 100).unwrap(), [0; 100]);
-        assert_eq!(read("/dev/zero").unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(
+            read("/dev/zero").unwrap_err().kind(),
+            io::ErrorKind::FileTooLarge
+        );
         let names = list("/proc/self").unwrap();
         assert!(names.iter().any(|name| name == "maps"));
         // An error that comes first is told: there is nothing at this address.

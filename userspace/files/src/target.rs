@@ -202,7 +202,8 @@ impl Place {
     /// # Errors
     /// [`OpenError::Open`].
     pub fn at(path: &Path) -> Result<Self, OpenError> {
-        let descriptor = path_only(path, OFlags::empty()).map_err(|errno| OpenError::open(path, errno))?;
+        let descriptor =
+            path_only(path, OFlags::empty()).map_err(|errno| OpenError::open(path, errno))?;
         Ok(Self {
             descriptor,
             path: path.to_owned(),
@@ -224,7 +225,8 @@ impl Place {
     /// [`OpenError::Open`]: no such mapping any more, or not the privileges (`CAP_CHECKPOINT_RESTORE`).
     pub fn of_mapping(pid: u32, range: &str, shown: &Path) -> Result<Self, OpenError> {
         let link = PathBuf::from(format!("/proc/{pid}/map_files/{range}"));
-        let descriptor = path_only(&link, OFlags::empty()).map_err(|errno| OpenError::open(&link, errno))?;
+        let descriptor =
+            path_only(&link, OFlags::empty()).map_err(|errno| OpenError::open(&link, errno))?;
         Ok(Self {
             descriptor,
             path: shown.to_owned(),
@@ -265,7 +267,8 @@ impl Place {
     /// Whether it is a regular file, as far as its type says.
     #[must_use]
     pub fn is_regular(&self) -> bool {
-        fstat(&self.descriptor).is_ok_and(|status| FileType::from_raw_mode(status.st_mode).is_file())
+        fstat(&self.descriptor)
+            .is_ok_and(|status| FileType::from_raw_mode(status.st_mode).is_file())
     }
 
     /// Opens it for reading, if it is a regular file.

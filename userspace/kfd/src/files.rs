@@ -47,7 +47,9 @@ impl FileError {
     #[must_use]
     pub fn path(&self) -> &Path {
         match self {
-            Self::Read { path, .. } | Self::TooLong { path, .. } | Self::Malformed { path, .. } => path,
+            Self::Read { path, .. } | Self::TooLong { path, .. } | Self::Malformed { path, .. } => {
+                path
+            }
         }
     }
 
@@ -109,7 +111,11 @@ pub(crate) fn number(path: &Path) -> Result<Option<u64>, FileError> {
     };
     match parse_number(&text) {
         Some(number) => Ok(Some(number)),
-        None => Err(FileError::malformed(path, 1, format!("{text:?} is not a number"))),
+        None => Err(FileError::malformed(
+            path,
+            1,
+            format!("{text:?} is not a number"),
+        )),
     }
 }
 
@@ -221,7 +227,10 @@ impl Properties {
         let value = value.trim();
         let known = match parse_number(value) {
             Some(number) => self.numbers.insert(key.to_owned(), number).is_some(),
-            None => self.texts.insert(key.to_owned(), value.to_owned()).is_some(),
+            None => self
+                .texts
+                .insert(key.to_owned(), value.to_owned())
+                .is_some(),
         };
         if known {
             return Err(format!("{key} is there twice"));
@@ -243,7 +252,9 @@ impl Properties {
 
     /// All keys with numbers, in alphabetical order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.numbers.iter().map(|(key, number)| (key.as_str(), *number))
+        self.numbers
+            .iter()
+            .map(|(key, number)| (key.as_str(), *number))
     }
 
     /// Whether there is nothing: what the kernel shows of a device that the caller may not use.
@@ -300,7 +311,10 @@ mod tests {
             }
         }
         fs::write(&file, vec![b'a'; 65 << 10]).unwrap();
-        assert!(matches!(Properties::read(&file), Err(FileError::TooLong { .. })));
+        assert!(matches!(
+            Properties::read(&file),
+            Err(FileError::TooLong { .. })
+        ));
     }
 
     proptest! {

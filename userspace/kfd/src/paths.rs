@@ -49,6 +49,8 @@ impl Paths {
     /// The sysfs directory of the PCI device behind a render node.
     #[must_use]
     pub fn device(&self, drm_render_minor: u32) -> PathBuf {
-        self.drm.join(format!("renderD{drm_render_minor}")).join("device")
+        self.drm
+            .join(format!("renderD{drm_render_minor}"))
+            .join("device")
     }
 }

@@ -380,12 +380,18 @@ mod tests {
     #[test]
     fn lines_of_every_kind_are_read() {
         for (line, expected) in [
-            ("1 1267:app", "VMFAULT time=None pid=Some(4711) gpu=None task=app"),
+            (
+                "1 1267:app",
+                "VMFAULT time=None pid=Some(4711) gpu=None task=app",
+            ),
             (
                 "2 40:3",
                 "THERMAL_THROTTLE time=None pid=None gpu=None mask=0x40 count=3",
             ),
-            ("3 1f", "GPU_PRE_RESET time=None pid=None gpu=None sequence=31"),
+            (
+                "3 1f",
+                "GPU_PRE_RESET time=None pid=None gpu=None sequence=31",
+            ),
             (
                 "3 2 job hang",
                 "GPU_PRE_RESET time=None pid=None gpu=None sequence=2 cause=job hang",

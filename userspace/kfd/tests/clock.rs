@@ -1,13 +1,16 @@
 //! The clock model against the software GPU's clock, and the sampler against the mock driver.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(clippy::unwrap_used, reason = "test code outside of #[test] functions")]
 
 mod support;
 
 use gputrace_kfd::clock::{
-    ClockModel, ClockSample, ClockSamples, Lease, MAX_SAMPLES, Sampler, Thinner, Unresolved, Window,
-    boottime_ns,
+    ClockModel, ClockSample, ClockSamples, Lease, MAX_SAMPLES, Sampler, Thinner, Unresolved,
+    Window, boottime_ns,
 };
 use gputrace_kfd::{Paths, topology::Topology};
 use gputrace_softgpu::clock::{GpuClock, Jump};
@@ -122,8 +125,16 @@ fn after_a_reset_the_doorbell_tells_which_run_is_meant() {
         not_before: START + 4 * SECOND,
         not_after: START + 6 * SECOND,
     };
-    assert_eq!(resolve(START + SECOND, late), Err(Unresolved::OutsideWindow));
-    assert!(model.to_tick(START + 2 * SECOND + 10_000).unwrap().ambiguous);
+    assert_eq!(
+        resolve(START + SECOND, late),
+        Err(Unresolved::OutsideWindow)
+    );
+    assert!(
+        model
+            .to_tick(START + 2 * SECOND + 10_000)
+            .unwrap()
+            .ambiguous
+    );
 }
 
 #[test]
@@ -143,7 +154,9 @@ fn a_count_of_two_runs_is_ambiguous_without_a_hint() {
     assert_eq!(tick, clock.ticks_at(second));
     let unknown = model.to_boottime(tick, Window::default()).unwrap();
     assert!(unknown.ambiguous && unknown.segment == 0, "{unknown:?}");
-    let hinted = model.to_boottime(tick, Window::from(second - 1_000)).unwrap();
+    let hinted = model
+        .to_boottime(tick, Window::from(second - 1_000))
+        .unwrap();
     assert!(
         !hinted.ambiguous && hinted.boottime_ns.abs_diff(second) <= hinted.uncertainty_ns,
         "{hinted:?}"
@@ -210,7 +223,10 @@ fn few_samples_say_as_much_as_many() {
                 time.boottime_ns.abs_diff(truth) <= time.uncertainty_ns,
                 "{time:?} {truth}"
             );
-            assert!(time.uncertainty_ns < bound && !time.extrapolated, "{time:?}");
+            assert!(
+                time.uncertainty_ns < bound && !time.extrapolated,
+                "{time:?}"
+            );
         }
     }
 }
@@ -239,7 +255,11 @@ fn beside_an_idle_time_the_bounds_are_narrow() {
             let model = ClockModel::new(GPU, samples);
             assert_eq!(model.segments(), 1);
             // The work that ended the idle time began before anybody looked.
-            for truth in [again - SECOND / 10, again - SECOND / 100, START + 3 * SECOND] {
+            for truth in [
+                again - SECOND / 10,
+                again - SECOND / 100,
+                START + 3 * SECOND,
+            ] {
                 let time = model
                     .to_boottime(clock.ticks_at(truth), Window::default())
                     .unwrap();
@@ -285,7 +305,10 @@ fn too_few_samples_are_said_so() {
     let clock = GpuClock::default();
     let none = ClockModel::new(GPU + 1, steady(&clock, 10));
     assert!(none.is_empty());
-    assert_eq!(none.to_boottime(1, Window::default()), Err(Unresolved::NoSamples));
+    assert_eq!(
+        none.to_boottime(1, Window::default()),
+        Err(Unresolved::NoSamples)
+    );
     let one = ClockModel::new(GPU, steady(&clock, 1));
     assert_eq!(
         one.to_boottime(clock.ticks_at(START), Window::default()),
@@ -413,7 +436,10 @@ fn the_sampler_reads_every_gpu_of_the_driver() {
     let samples: Vec<ClockSample> = lines
         .iter()
         .map(|line| {
-            let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+            let numbers: Vec<u64> = line
+                .split(' ')
+                .map(|number| number.parse().unwrap())
+                .collect();
             ClockSample {
                 gpu_id: u32::try_from(numbers[0]).unwrap(),
                 gpu_tick: numbers[1],
@@ -425,7 +451,10 @@ fn the_sampler_reads_every_gpu_of_the_driver() {
         .collect();
     for (gpu_id, clock) in (GPU..).zip(&clocks) {
         let model = ClockModel::new(gpu_id, samples.iter().copied());
-        let own: Vec<_> = samples.iter().filter(|sample| sample.gpu_id == gpu_id).collect();
+        let own: Vec<_> = samples
+            .iter()
+            .filter(|sample| sample.gpu_id == gpu_id)
+            .collect();
         assert_eq!(own.len(), 20);
         for sample in &own {
             let earliest = clock.ticks_at(sample.boottime_ns - sample.uncertainty_ns);
@@ -480,7 +509,10 @@ fn a_lease_reads_the_clocks_in_another_process() {
     let lines = said(&output, "sample");
     assert_eq!(lines.len(), 6, "{output}");
     for line in lines {
-        let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
+        let numbers: Vec<u64> = line
+            .split(' ')
+            .map(|number| number.parse().unwrap())
+            .collect();
         let (frequency_hz, offset_ticks, drift_ppb) = if numbers[0] == u64::from(GPU) {
             (100_000_000, 77, 40_000)
         } else {

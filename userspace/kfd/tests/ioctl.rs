@@ -1,6 +1,9 @@
 //! The table of requests against the kernel's own header, and the decoder against bytes of all kinds.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -43,7 +46,8 @@ impl Structure {
                 self.fields.push((name.to_owned(), base, element.size));
             }
             for (field, at, width) in &element.fields {
-                self.fields.push((format!("{name}.{field}"), base + at, *width));
+                self.fields
+                    .push((format!("{name}.{field}"), base + at, *width));
             }
         }
         self.size = offset + element.size * count;
@@ -112,7 +116,9 @@ fn parse(text: &str) -> Header {
                 };
                 let (field, count) = match field.trim_end_matches(']').split_once('[') {
                     Some((field, "")) => (field, 0),
-                    Some((field, count)) => (field, count.parse().unwrap_or_else(|_| constants[count])),
+                    Some((field, count)) => {
+                        (field, count.parse().unwrap_or_else(|_| constants[count]))
+                    }
                     None => (field, 1),
                 };
                 structure.add(field, &element, count);
@@ -152,7 +158,9 @@ fn parse(text: &str) -> Header {
 
 /// The value and name of a constant with a prefix: a number, or `(1 << N)`.
 fn define<'a>(line: &'a str, prefix: &str) -> Option<(u32, &'a str)> {
-    let (name, value) = line.strip_prefix("#define ")?.split_once(char::is_whitespace)?;
+    let (name, value) = line
+        .strip_prefix("#define ")?
+        .split_once(char::is_whitespace)?;
     let value = value.trim();
     let number = match value.strip_prefix("(1 << ") {
         Some(bit) => 1 << bit.strip_suffix(')')?.parse::<u32>().ok()?,
@@ -170,9 +178,12 @@ fn known(nr: u8) -> &'static Ioctl {
 
 #[test]
 fn the_table_is_the_headers() {
-    let path = std::env::var(HEADER_VARIABLE).unwrap_or_else(|_| "/usr/include/linux/kfd_ioctl.h".to_owned());
+    let path = std::env::var(HEADER_VARIABLE)
+        .unwrap_or_else(|_| "/usr/include/linux/kfd_ioctl.h".to_owned());
     let Ok(text) = std::fs::read_to_string(&path) else {
-        gputrace_skip::skipped(&format!("no {path} (Debian: apt-get install linux-libc-dev)"));
+        gputrace_skip::skipped(&format!(
+            "no {path} (Debian: apt-get install linux-libc-dev)"
+        ));
         return;
     };
     let header = parse(&text);
@@ -190,7 +201,11 @@ fn the_table_is_the_headers() {
             assert_eq!(name, "DBG_TRAP");
             continue;
         };
-        let of_version = ioctl.sizes.iter().rev().find(|(_, minor)| *minor <= header.minor);
+        let of_version = ioctl
+            .sizes
+            .iter()
+            .rev()
+            .find(|(_, minor)| *minor <= header.minor);
         assert_eq!(
             of_version.map(|(size, _)| usize::from(*size)),
             Some(structure.size),
@@ -205,8 +220,8 @@ fn the_table_is_the_headers() {
             }
             let is_same = |known: &&ioctl::Field| {
                 let first = usize::from(known.offset);
-                let places =
-                    (0..usize::from(known.count)).map(|index| first + index * usize::from(known.stride));
+                let places = (0..usize::from(known.count))
+                    .map(|index| first + index * usize::from(known.stride));
                 known.name == field
                     && usize::from(known.width) == *width
                     && places.into_iter().any(|at| at == *offset)
@@ -237,7 +252,10 @@ fn the_table_is_the_headers() {
         ("KFD_IOC_WAIT_RESULT_", ioctl::flags::WAIT_RESULTS),
     ];
     for (prefix, names) in choices {
-        let defined: Vec<(u32, &str)> = text.lines().filter_map(|line| define(line, prefix)).collect();
+        let defined: Vec<(u32, &str)> = text
+            .lines()
+            .filter_map(|line| define(line, prefix))
+            .collect();
         assert!(defined.len() >= 3, "{prefix}");
         for choice in defined {
             assert!(names.contains(&choice), "{prefix}{choice:?}");
@@ -281,7 +299,11 @@ fn the_table_is_the_headers() {
             })
             .collect();
         let theirs = structure.fields.iter().filter(|(name, ..)| name != "pad");
-        assert!(own.iter().eq(theirs), "{member}: {own:?} {:?}", structure.fields);
+        assert!(
+            own.iter().eq(theirs),
+            "{member}: {own:?} {:?}",
+            structure.fields
+        );
     }
 }
 
@@ -289,7 +311,12 @@ fn the_table_is_the_headers() {
 fn numbers_are_in_order_and_fields_within_their_structures() {
     assert!(IOCTLS.is_sorted_by(|first, second| first.nr < second.nr));
     for ioctl in IOCTLS {
-        assert_eq!(ioctl.origin == Origin::Rocm, ioctl.nr >= 0x80, "{}", ioctl.name);
+        assert_eq!(
+            ioctl.origin == Origin::Rocm,
+            ioctl.nr >= 0x80,
+            "{}",
+            ioctl.name
+        );
         let largest = ioctl.sizes.iter().map(|(size, _)| *size).max();
         // Attributes of SVM follow its structure.
         for field in ioctl
@@ -297,7 +324,8 @@ fn numbers_are_in_order_and_fields_within_their_structures() {
             .iter()
             .filter(|field| !field.name.starts_with("attrs."))
         {
-            let end = field.offset + u16::from(field.width) + u16::from(field.count - 1) * field.stride;
+            let end =
+                field.offset + u16::from(field.width) + u16::from(field.count - 1) * field.stride;
             assert!(
                 largest.is_none_or(|size| end <= size),
                 "{} {}",
@@ -316,7 +344,18 @@ fn words(words: &[u32]) -> Vec<u8> {
 
 #[test]
 fn flags_choices_and_units_have_names() {
-    let alloc = words(&[0x1000, 0, 0x20_0000, 0, 5, 31_000, 0, 0, 31_000, 0xd000_0041]);
+    let alloc = words(&[
+        0x1000,
+        0,
+        0x20_0000,
+        0,
+        5,
+        31_000,
+        0,
+        0,
+        31_000,
+        0xd000_0041,
+    ]);
     let request = ioctl::decode(0xc028_4b16, &alloc);
     assert_eq!(
         request.to_string(),
@@ -338,7 +377,10 @@ fn structures_of_other_sizes_decode_as_far_as_they_go() {
     let mut queue = vec![0_u8; 96];
     queue[40] = 4;
     queue[88] = 3;
-    assert_eq!(ioctl::decode(0xc060_4b02, &queue).get("sdma_engine_id"), Some(3));
+    assert_eq!(
+        ioctl::decode(0xc060_4b02, &queue).get("sdma_engine_id"),
+        Some(3)
+    );
     // An old libhsakmt: what lies behind its structure is not its.
     let old = ioctl::decode(0xc058_4b02, &queue);
     assert_eq!(

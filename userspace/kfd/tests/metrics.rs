@@ -1,6 +1,9 @@
 //! Counters and `gpu_metrics` of device directories as amdgpu makes them.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(clippy::unwrap_used, reason = "test code outside of #[test] functions")]
 
 use std::fs;

@@ -1,6 +1,9 @@
 //! Processes from trees as the kernel's `kfd_process.c` makes them.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(clippy::unwrap_used, reason = "test code outside of #[test] functions")]
 
 use std::fs;
@@ -47,7 +50,9 @@ fn a_process_has_queues_and_gpus() {
     let directory = tree();
     let paths = Paths::under(directory.path());
     assert_eq!(processes::pids(&paths).unwrap(), [8, 4711]);
-    let process = processes::process(&paths, 4711, Detail::All).unwrap().unwrap();
+    let process = processes::process(&paths, 4711, Detail::All)
+        .unwrap()
+        .unwrap();
     assert!(process.problems.is_empty(), "{:?}", process.problems);
     assert_eq!((process.pid, process.pasid), (4711, Some(32_770)));
     let queue = Queue {
@@ -73,7 +78,9 @@ fn a_process_has_queues_and_gpus() {
     assert_eq!(process.gpus[&31_000], first);
     assert_eq!(process.gpus[&31_001].vram_bytes, Some(0));
 
-    let cheap = processes::process(&paths, 4711, Detail::Cheap).unwrap().unwrap();
+    let cheap = processes::process(&paths, 4711, Detail::Cheap)
+        .unwrap()
+        .unwrap();
     let gpu = &cheap.gpus[&31_000];
     assert_eq!(
         (gpu.sdma_us, gpu.cu_occupancy, gpu.evicted_ms),
@@ -88,14 +95,21 @@ fn who_is_not_listed_is_none_and_lies_are_named() {
     let directory = tree();
     let root = directory.path();
     let paths = Paths::under(root);
-    assert!(processes::process(&paths, 5, Detail::All).unwrap().is_none());
+    assert!(
+        processes::process(&paths, 5, Detail::All)
+            .unwrap()
+            .is_none()
+    );
     write(root, "9/vram_31000", "much\n");
     write(root, "9/vram_99999999999", "1\n");
     let process = processes::process(&paths, 9, Detail::All).unwrap().unwrap();
     assert_eq!(process.gpus[&31_000], GpuUse::default());
     assert_eq!(process.gpus.len(), 1);
     assert_eq!(process.problems.len(), 1);
-    assert_eq!(process.problems[0].path(), root.join(PROC).join("9/vram_31000"));
+    assert_eq!(
+        process.problems[0].path(),
+        root.join(PROC).join("9/vram_31000")
+    );
     let nowhere = Paths::under(&root.join("nowhere"));
     assert_eq!(processes::pids(&nowhere).unwrap(), Vec::<u32>::new());
 }

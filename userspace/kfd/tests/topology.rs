@@ -1,6 +1,9 @@
 //! The topology as made up by the mock driver, as written by these tests, and as this machine has it.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(clippy::unwrap_used, reason = "test code outside of #[test] functions")]
 
 mod support;
@@ -32,7 +35,8 @@ fn tree() -> tempfile::TempDir {
     );
     write(root, &format!("{NODES}/0/gpu_id"), "0\n");
     write(root, &format!("{NODES}/0/name"), "\n");
-    let cpu = "cpu_cores_count 64\nsimd_count 0\ncpu_core_id_base 3\nmax_engine_clk_ccompute 3675\n";
+    let cpu =
+        "cpu_cores_count 64\nsimd_count 0\ncpu_core_id_base 3\nmax_engine_clk_ccompute 3675\n";
     write(root, &format!("{NODES}/0/properties"), cpu);
     write(root, &format!("{NODES}/1/gpu_id"), "10321\n");
     write(root, &format!("{NODES}/1/name"), "aldebaran\n");
@@ -55,7 +59,9 @@ fn tree() -> tempfile::TempDir {
         "1.0.0\n740F,\t02,\tAMD Instinct MI210\n",
     );
     let processor = |apic| {
-        format!("processor\t: {apic}\ncpu family\t: 25\nmodel name\t: CPU {apic}\napicid\t\t: {apic}\n\n")
+        format!(
+            "processor\t: {apic}\ncpu family\t: 25\nmodel name\t: CPU {apic}\napicid\t\t: {apic}\n\n"
+        )
     };
     write(root, "proc/cpuinfo", &(processor(2) + &processor(3)));
     directory
@@ -63,7 +69,11 @@ fn tree() -> tempfile::TempDir {
 
 fn column<'a>(agent: &'a Agent, name: &str) -> AgentValue<'a> {
     let columns = agent.columns();
-    columns.into_iter().find(|(column, _)| *column == name).unwrap().1
+    columns
+        .into_iter()
+        .find(|(column, _)| *column == name)
+        .unwrap()
+        .1
 }
 
 #[test]

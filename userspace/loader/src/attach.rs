@@ -132,7 +132,9 @@ impl Backend for PerfEvents {
             };
             let link = program
                 .attach_uprobe_with_opts(scope.pid(), path, point.offset as usize, options)
-                .map_err(|error| refused(describe(path, side, std::slice::from_ref(point)), &error))?;
+                .map_err(|error| {
+                    refused(describe(path, side, std::slice::from_ref(point)), &error)
+                })?;
             links.push(link);
         }
         Ok(links)
@@ -154,12 +156,18 @@ pub fn attach_all(
     while let Some(request) = requests.pop() {
         match (request, backend.attach(program, path, scope, side, request)) {
             (_, Ok(new)) => links.extend(new),
-            ([point], Err(error)) => failures.push(Failure { point: *point, error }),
+            ([point], Err(error)) => failures.push(Failure {
+                point: *point,
+                error,
+            }),
             ([], Err(_)) => {}
             // A refusal that has nothing to do with single points fails for each of them; do not ask
             // hundreds of times.
             (_, Err(error @ ProbeError::PermissionDenied { .. })) => {
-                failures.extend(request.first().map(|point| Failure { point: *point, error }));
+                failures.extend(request.first().map(|point| Failure {
+                    point: *point,
+                    error,
+                }));
             }
             (_, Err(_)) => {
                 let (left, right) = request.split_at(request.len() / 2);
@@ -181,6 +189,10 @@ fn describe(path: &Path, side: Side, points: &[Point]) -> String {
             point.offset,
             path.display()
         ),
-        _ => format!("probe {} function {side} of {}", points.len(), path.display()),
+        _ => format!(
+            "probe {} function {side} of {}",
+            points.len(),
+            path.display()
+        ),
     }
 }

@@ -125,7 +125,9 @@ impl Calls {
         configure(&mut open, options, cpus, ring_bytes)?;
         for mut program in open.progs_mut() {
             let name = program.name();
-            let optional = OPTIONAL_TRACEPOINT_PROGRAMS.iter().map(|(program, ..)| program);
+            let optional = OPTIONAL_TRACEPOINT_PROGRAMS
+                .iter()
+                .map(|(program, ..)| program);
             let here = RAW_TRACEPOINT_PROGRAMS
                 .iter()
                 .map(|(program, _)| program)
@@ -239,8 +241,15 @@ impl Calls {
             sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as _,
             ..Default::default()
         };
-        let ring = MapHandle::create(MapType::RingBuf, Some("gputrace_ring"), 0, 0, bytes, &options)
-            .map_err(|error| refused(format!("create a ring buffer of {bytes} bytes"), &error))?;
+        let ring = MapHandle::create(
+            MapType::RingBuf,
+            Some("gputrace_ring"),
+            0,
+            0,
+            bytes,
+            &options,
+        )
+        .map_err(|error| refused(format!("create a ring buffer of {bytes} bytes"), &error))?;
         let fd = ring.as_fd().as_raw_fd();
         self.map("RINGS")?
             .update(cpu.as_bytes(), fd.as_bytes(), MapFlags::ANY)
@@ -299,7 +308,12 @@ impl Calls {
     /// # Errors
     ///
     /// [`ProbeError::BrokenObject`]. Points that the kernel refuses are named in the result.
-    pub fn attach(&self, path: &Path, scope: Scope, points: &[Point]) -> Result<Probes, ProbeError> {
+    pub fn attach(
+        &self,
+        path: &Path,
+        scope: Scope,
+        points: &[Point],
+    ) -> Result<Probes, ProbeError> {
         forget_messages();
         let (returns, mut failures) = attach_all(
             &*self.backend,
@@ -381,7 +395,12 @@ impl Calls {
     /// # Errors
     ///
     /// [`ProbeError`] when the kernel refuses any of them.
-    pub fn observe(&self, path: &Path, scope: Scope, points: &[Point]) -> Result<Probes, ProbeError> {
+    pub fn observe(
+        &self,
+        path: &Path,
+        scope: Scope,
+        points: &[Point],
+    ) -> Result<Probes, ProbeError> {
         self.attach_side("gpu_enter", path, scope, Side::Entry, points)
     }
 
@@ -448,9 +467,12 @@ mod tests {
         assert_eq!(names, FUNCTION_PROGRAMS);
         for program in on_functions {
             assert!(
-                program.insns().iter().any(|instruction| instruction.code == CALL
-                    && instruction.src_reg() == 0
-                    && instruction.imm == TAIL_CALL),
+                program
+                    .insns()
+                    .iter()
+                    .any(|instruction| instruction.code == CALL
+                        && instruction.src_reg() == 0
+                        && instruction.imm == TAIL_CALL),
                 "{:?}",
                 program.name()
             );

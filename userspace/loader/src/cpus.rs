@@ -13,7 +13,11 @@ pub fn possible_cpus() -> u32 {
             .ok()
             .and_then(|n| u32::try_from(n).ok())
     };
-    highest.map(|cpu| cpu + 1).or_else(count).unwrap_or(1).max(1)
+    highest
+        .map(|cpu| cpu + 1)
+        .or_else(count)
+        .unwrap_or(1)
+        .max(1)
 }
 
 /// Numbers of the CPUs that are plugged in. Falls back to all possible ones.

@@ -4,7 +4,9 @@
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use gputrace_files::kernel;
-use libbpf_rs::{Link, MapCore as _, Object, ObjectBuilder, OpenMapMut, ProgramAttachType, ProgramMut};
+use libbpf_rs::{
+    Link, MapCore as _, Object, ObjectBuilder, OpenMapMut, ProgramAttachType, ProgramMut,
+};
 
 use crate::{
     ProbeError,
@@ -37,7 +39,10 @@ pub(crate) fn load(
     }
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        let key = name.rfind('.').and_then(|at| name.get(at..)).unwrap_or(&name);
+        let key = name
+            .rfind('.')
+            .and_then(|at| name.get(at..))
+            .unwrap_or(&name);
         let result = if SHARED.contains(&key) {
             map.reuse_fd(calls.map(key)?.as_fd())
         } else {
@@ -89,7 +94,11 @@ pub(crate) fn map<'a>(object: &'a Object, name: &str) -> Result<libbpf_rs::Map<'
 }
 
 /// Attaches a program to a raw tracepoint.
-pub(crate) fn raw_tracepoint(object: &Object, name: &str, tracepoint: &str) -> Result<Link, ProbeError> {
+pub(crate) fn raw_tracepoint(
+    object: &Object,
+    name: &str,
+    tracepoint: &str,
+) -> Result<Link, ProbeError> {
     program(object, name)?
         .attach_raw_tracepoint(tracepoint)
         .map_err(|error| refused(format!("attach to raw tracepoint {tracepoint}"), &error))
@@ -101,7 +110,8 @@ mod tests {
 
     #[test]
     fn misses_are_read_from_fdinfo() {
-        let fdinfo = "pos:\t0\nprog_type:\t5\nrun_cnt:\t0\nrecursion_misses:\t301\nverified_insns:\t9\n";
+        let fdinfo =
+            "pos:\t0\nprog_type:\t5\nrun_cnt:\t0\nrecursion_misses:\t301\nverified_insns:\t9\n";
         assert_eq!(recursion_misses(fdinfo), Some(301));
         assert_eq!(recursion_misses("pos:\t0\n"), None);
         assert_eq!(recursion_misses("recursion_misses:\tmany\n"), None);

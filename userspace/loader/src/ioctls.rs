@@ -11,7 +11,9 @@ use gputrace_files::kernel;
 use libbpf_rs::{Link, MapCore as _, MapFlags, Object, TracepointCategory};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-use crate::{ProbeError, calls::Calls, extra, layout::Layout, libbpf::refused, tracefs::Tracepoint};
+use crate::{
+    ProbeError, calls::Calls, extra, layout::Layout, libbpf::refused, tracefs::Tracepoint,
+};
 
 /// The driver's handler of `ioctl(2)` in `drivers/gpu/drm/amd/amdkfd/kfd_chardev.c`.
 const HANDLER: &str = "kfd_ioctl";
@@ -135,7 +137,8 @@ impl Ioctls {
                     } else {
                         "sys_enter_ioctl"
                     };
-                    program.attach_tracepoint(TracepointCategory::Custom("syscalls".to_owned()), name)
+                    program
+                        .attach_tracepoint(TracepointCategory::Custom("syscalls".to_owned()), name)
                 }
             };
             links.push(link.map_err(|error| refused(format!("trace ioctls by {place}"), &error))?);

@@ -130,7 +130,13 @@ mod tests {
         assert_eq!(offset("task_struct", "pid"), task_pid().ok());
         assert!(program_stack().0 > 0 && program_stack().1 > 0);
         assert!(living_threads().0 > 0 && living_threads().1 > 0);
-        let error = layout.offset("task_struct", "nothing").unwrap_err().to_string();
-        assert!(error.contains("no nothing in struct task_struct"), "{error}");
+        let error = layout
+            .offset("task_struct", "nothing")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("no nothing in struct task_struct"),
+            "{error}"
+        );
     }
 }

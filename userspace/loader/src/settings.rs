@@ -120,11 +120,16 @@ pub(crate) fn configure(
         let name = map.name().to_string_lossy().into_owned();
         let result = match name.as_str() {
             "RINGS" | "COUNTERS" => map.set_max_entries(cpus),
-            "CALL_RATES" => map.set_max_entries(options.limit.map_or(1, |limit| limit.functions.max(1))),
-            // Threads without calls must not take the place of those with some.
-            "THREADS" => {
-                map.set_max_entries(options.max_threads.max(1).saturating_add(options.idle_threads()))
+            "CALL_RATES" => {
+                map.set_max_entries(options.limit.map_or(1, |limit| limit.functions.max(1)))
             }
+            // Threads without calls must not take the place of those with some.
+            "THREADS" => map.set_max_entries(
+                options
+                    .max_threads
+                    .max(1)
+                    .saturating_add(options.idle_threads()),
+            ),
             // Not in advance: it is far larger than what most recordings need.
             "TARGETS" => map
                 .set_max_entries(options.max_processes.max(1))
@@ -175,8 +180,13 @@ pub(crate) fn entry_offset(path: &Path) -> Option<u64> {
     let entry = u64::from_le_bytes(header.get(24..32)?.try_into().ok()?);
     for index in 0..count {
         let mut segment = [0u8; 56];
-        file.read_exact_at(&mut segment, table + index * size).ok()?;
-        let word = |at: usize| Some(u64::from_le_bytes(segment.get(at..at + 8)?.try_into().ok()?));
+        file.read_exact_at(&mut segment, table + index * size)
+            .ok()?;
+        let word = |at: usize| {
+            Some(u64::from_le_bytes(
+                segment.get(at..at + 8)?.try_into().ok()?,
+            ))
+        };
         let (kind, offset, address, length) = (
             u32::from_le_bytes(segment.get(0..4)?.try_into().ok()?),
             word(8)?,

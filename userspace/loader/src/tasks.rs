@@ -81,9 +81,11 @@ impl Tasks {
             .map_max_entries("TASK_RING", RING_BYTES)
             .load(OBJECT)
             .map_err(|error| refused("load the task programs", &error))?;
-        let map = ebpf.map_mut("KNOWN").ok_or_else(|| ProbeError::BrokenObject {
-            part: "map KNOWN".to_owned(),
-        })?;
+        let map = ebpf
+            .map_mut("KNOWN")
+            .ok_or_else(|| ProbeError::BrokenObject {
+                part: "map KNOWN".to_owned(),
+            })?;
         // A program that this process starts is then known before its first instruction.
         HashMap::<_, u32, u32>::try_from(map)
             .and_then(|mut known| known.insert(std::process::id(), 1, 0))
@@ -135,7 +137,9 @@ impl Tasks {
             .ok_or_else(|| ProbeError::BrokenObject {
                 part: "map TASK_RING".to_owned(),
             })
-            .and_then(|map| RingBuf::try_from(map).map_err(|error| refused("map the task ring", &error)))
+            .and_then(|map| {
+                RingBuf::try_from(map).map_err(|error| refused("map the task ring", &error))
+            })
     }
 
     /// Events seen and lost so far, over all CPUs.
@@ -168,7 +172,8 @@ impl Tasks {
     ///
     /// [`ProbeError`] when the object has no log ring.
     pub fn logger(&mut self) -> Result<aya_log::EbpfLogger<&'static dyn log::Log>, ProbeError> {
-        aya_log::EbpfLogger::init(&mut self.ebpf).map_err(|error| refused("read the programs' log", &error))
+        aya_log::EbpfLogger::init(&mut self.ebpf)
+            .map_err(|error| refused("read the programs' log", &error))
     }
 }
 

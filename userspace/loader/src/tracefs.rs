@@ -43,13 +43,20 @@ pub fn matching(pattern: &str) -> Vec<String> {
         return Vec::new();
     };
     // It becomes part of a path.
-    if category.is_empty() || [category, name].iter().any(|part| part.contains(['/', '.'])) {
+    if category.is_empty()
+        || [category, name]
+            .iter()
+            .any(|part| part.contains(['/', '.']))
+    {
         return Vec::new();
     }
     let directory = root.join("events").join(category);
     let exists = |name: &str| kernel::exists(directory.join(name).join("format"));
     if name != "*" {
-        return exists(name).then(|| pattern.to_owned()).into_iter().collect();
+        return exists(name)
+            .then(|| pattern.to_owned())
+            .into_iter()
+            .collect();
     }
     let mut names: Vec<String> = kernel::list(&directory)
         .into_iter()
@@ -94,7 +101,11 @@ impl Tracepoint {
     ///
     /// [`ProbeError::NoTracefs`], or [`ProbeError::Tracepoint`] if the kernel has no such tracepoint.
     pub fn read(category: &str, name: &str) -> Result<Self, ProbeError> {
-        let path = tracefs()?.join("events").join(category).join(name).join("format");
+        let path = tracefs()?
+            .join("events")
+            .join(category)
+            .join(name)
+            .join("format");
         let tracepoint = format!("{category}:{name}");
         match kernel::read_text(&path) {
             Ok(text) => Ok(Self {
@@ -119,7 +130,9 @@ impl Tracepoint {
     /// The system that has it.
     #[must_use]
     pub fn category(&self) -> &str {
-        self.name.split_once(':').map_or("", |(category, _)| category)
+        self.name
+            .split_once(':')
+            .map_or("", |(category, _)| category)
     }
 
     /// Its name within that.
@@ -148,8 +161,9 @@ impl Tracepoint {
     /// Whether it has fields of changing length.
     #[must_use]
     pub fn is_dynamic(&self) -> bool {
-        let is_dynamic =
-            |field: &Field| field.c_type.starts_with("__data_loc") || field.c_type.starts_with("__rel_loc");
+        let is_dynamic = |field: &Field| {
+            field.c_type.starts_with("__data_loc") || field.c_type.starts_with("__rel_loc")
+        };
         self.fields.iter().any(is_dynamic)
     }
 
@@ -161,7 +175,10 @@ impl Tracepoint {
     pub fn offset(&self, name: &str, size: u32) -> Result<u32, ProbeError> {
         let cause = match self.fields.iter().find(|field| field.name == name) {
             Some(field) if field.size == size => return Ok(field.offset),
-            Some(field) => format!("field {name} has {} bytes, {size} were expected", field.size),
+            Some(field) => format!(
+                "field {name} has {} bytes, {size} were expected",
+                field.size
+            ),
             None => format!("there is no field {name}"),
         };
         Err(ProbeError::Tracepoint {

@@ -1,6 +1,8 @@
 //! User half of the program that copies records of tracepoints (`ebpf/probes`, module `tracepoint`).
 
-use gputrace_abi::tracepoint::{FUNCTIONS_FROM, LONG_TRACE, TRACEPOINTS, TraceConfig, trace_cookie};
+use gputrace_abi::tracepoint::{
+    FUNCTIONS_FROM, LONG_TRACE, TRACEPOINTS, TraceConfig, trace_cookie,
+};
 use libbpf_rs::{KprobeOpts, Link, Object, TracepointCategory, TracepointOpts};
 use zerocopy::IntoBytes as _;
 
@@ -70,7 +72,12 @@ impl Tracing {
         let category = TracepointCategory::Custom(tracepoint.category().to_owned());
         let link = extra::program(&self.object, "trace_event")?
             .attach_tracepoint_with_opts(category, tracepoint.event(), options)
-            .map_err(|error| refused(format!("attach to tracepoint {}", tracepoint.name()), &error))?;
+            .map_err(|error| {
+                refused(
+                    format!("attach to tracepoint {}", tracepoint.name()),
+                    &error,
+                )
+            })?;
         self.links.push(link);
         Ok(())
     }
@@ -110,7 +117,9 @@ impl Functions {
         };
         let link = extra::program(&self.object, "kernel_function")?
             .attach_kprobe_with_opts(false, symbol, options)
-            .map_err(|error| refused(format!("attach to the kernel's function {symbol}"), &error))?;
+            .map_err(|error| {
+                refused(format!("attach to the kernel's function {symbol}"), &error)
+            })?;
         self.links.push(link);
         Ok(number)
     }

@@ -1,7 +1,10 @@
 //! The call programs on functions of this very test program: what the rings hold is compared with what
 //! the functions were called with.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -142,12 +145,18 @@ fn arguments_and_results(backend: BackendChoice) {
     assert_eq!(got[0].span.result, 21);
     assert_eq!(got[1].span.args, [1, 2, 3, 4, 5, 6]);
     assert_eq!(got[1].stack, [700, 800, 900, 0, 0, 0, 0, 0]);
-    assert_eq!((got[1].span.result, got[1].span.header.domain), (expected, 3));
+    assert_eq!(
+        (got[1].span.result, got[1].span.header.domain),
+        (expected, 3)
+    );
     assert_eq!(got[2].span.result, 0);
     for long in &got {
         let span = &long.span;
         assert_eq!(span.header.kind, kind::SPAN);
-        assert_eq!((span.pid, span.depth, span.parent), (std::process::id(), 0, 0));
+        assert_eq!(
+            (span.pid, span.depth, span.parent),
+            (std::process::id(), 0, 0)
+        );
         assert!(span.begin < span.end && span.correlation != 0);
     }
     let counters = calls.counters().unwrap();
@@ -260,7 +269,11 @@ fn more_threads_inside_calls_than_there_is_room_for_are_counted() {
     // One call of each thread alone, and one of all at the same time; besides four there is room for one.
     wait_in_threads(4);
     assert_eq!(counted(&calls, |cpu| cpu.seen[0]), 8);
-    let lost = |calls: &Calls| counted(calls, |cpu| cpu.dropped[DropReason::ThreadMapFull as usize][0]);
+    let lost = |calls: &Calls| {
+        counted(calls, |cpu| {
+            cpu.dropped[DropReason::ThreadMapFull as usize][0]
+        })
+    };
     assert_eq!(lost(&calls), 0, "as many as were asked for");
     wait_in_threads(9);
     calls.stop().unwrap();
@@ -296,7 +309,8 @@ fn threads_that_have_returned_leave_room_for_others() {
             calls_made.recv().unwrap();
         }
         assert_eq!(
-            counted(&calls, |cpu| cpu.dropped[DropReason::ThreadMapFull as usize][0]),
+            counted(&calls, |cpu| cpu.dropped
+                [DropReason::ThreadMapFull as usize][0]),
             0
         );
         assert_eq!(counted(&calls, |cpu| cpu.seen[0]), 100);
@@ -354,7 +368,10 @@ fn a_processor_that_comes_later_gets_a_ring() {
         return;
     };
     let count = calls.rings().unwrap().len();
-    assert!(count >= calls.cpus() as usize, "one for each that can ever be");
+    assert!(
+        count >= calls.cpus() as usize,
+        "one for each that can ever be"
+    );
     assert!(
         calls.adopt(&present_cpus()).unwrap().is_empty(),
         "they have theirs"
@@ -400,7 +417,11 @@ fn points_that_cannot_be_probed_are_named() {
     let probes = calls
         .attach(Path::new("/proc/self/exe"), scope, &[good, bad])
         .unwrap();
-    let failed: Vec<Point> = probes.failures.iter().map(|failure| failure.point).collect();
+    let failed: Vec<Point> = probes
+        .failures
+        .iter()
+        .map(|failure| failure.point)
+        .collect();
     assert_eq!(failed, [bad]);
     calls.add_target(std::process::id(), 0).unwrap();
     six(1, 2, 3, 4, 5, 6);

@@ -1,6 +1,9 @@
 //! The program on functions of the kernel: the registers that it records are the arguments of the calls.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -32,7 +35,10 @@ fn registers_are_the_arguments() {
     let calls = match loaded {
         Ok(calls) => calls,
         Err(error @ (ProbeError::PermissionDenied { .. } | ProbeError::Unsupported { .. })) => {
-            assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
+            assert!(
+                std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(),
+                "{error}"
+            );
             gputrace_skip::skipped(&error.to_string());
             return;
         }
@@ -51,7 +57,10 @@ fn registers_are_the_arguments() {
     };
     assert_eq!(number, FUNCTIONS_FROM);
     let mut buffer = vec![1; 54_321];
-    File::open("/dev/zero").unwrap().read_exact(&mut buffer).unwrap();
+    File::open("/dev/zero")
+        .unwrap()
+        .read_exact(&mut buffer)
+        .unwrap();
     calls.stop().unwrap();
     let mut found = Vec::new();
     for (_, mut ring) in calls.rings().unwrap() {

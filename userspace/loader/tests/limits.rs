@@ -49,7 +49,10 @@ fn each_map_has_its_row() {
     let Some((_calls, maps)) = load() else { return };
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md");
     let page = fs::read_to_string(page).unwrap();
-    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    let rows: Vec<&str> = page
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .collect();
     for name in FIXED {
         assert!(maps.contains_key(name), "no {name} among {:?}", maps.keys());
     }

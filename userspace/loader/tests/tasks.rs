@@ -1,6 +1,9 @@
 //! The task programs, on processes and threads that this test creates.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -22,7 +25,10 @@ fn load(debug: bool) -> Option<Tasks> {
     match Tasks::load(debug, true) {
         Ok(tasks) => Some(tasks),
         Err(error @ (ProbeError::PermissionDenied { .. } | ProbeError::NoTracefs { .. })) => {
-            assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
+            assert!(
+                std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(),
+                "{error}"
+            );
             gputrace_skip::skipped(&error.to_string());
             None
         }
@@ -79,7 +85,10 @@ fn a_process_and_a_thread_from_birth_to_end() {
             .filter(|task| task.pid == pid && task.tid == tid)
             .collect()
     };
-    let ops: Vec<u8> = of(child.id(), child.id()).iter().map(|task| task.op).collect();
+    let ops: Vec<u8> = of(child.id(), child.id())
+        .iter()
+        .map(|task| task.op)
+        .collect();
     assert_eq!(ops.first(), Some(&task_op::FORK));
     assert_eq!(ops.last(), Some(&task_op::EXIT));
     let exec = events
@@ -179,5 +188,8 @@ fn programs_log_when_told_to() {
     logger.flush();
     let lines = LINES.lock().unwrap();
     let expected = format!("process {}: executed another program", child.id());
-    assert!(lines.iter().any(|line| line.contains(&expected)), "{lines:?}");
+    assert!(
+        lines.iter().any(|line| line.contains(&expected)),
+        "{lines:?}"
+    );
 }

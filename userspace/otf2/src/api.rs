@@ -37,7 +37,8 @@ pub(crate) struct Opaque {
 /// `OTF2_FlushCallbacks`.
 #[repr(C)]
 pub(crate) struct FlushCallbacks {
-    pub(crate) pre_flush: Option<unsafe extern "C" fn(*mut c_void, u8, u64, *mut c_void, bool) -> u8>,
+    pub(crate) pre_flush:
+        Option<unsafe extern "C" fn(*mut c_void, u8, u64, *mut c_void, bool) -> u8>,
     pub(crate) post_flush: Option<unsafe extern "C" fn(*mut c_void, u8, u64) -> u64>,
 }
 

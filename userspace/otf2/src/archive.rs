@@ -224,13 +224,20 @@ impl Events<'_> {
         let list = self.archive.attributes.as_ptr();
         for (attribute, value) in attributes {
             match value {
-                Value::Text(string) => call!(self.archive, attributes_string(list, attribute, string))?,
-                Value::Number(number) => call!(self.archive, attributes_u64(list, attribute, number))?,
+                Value::Text(string) => {
+                    call!(self.archive, attributes_string(list, attribute, string))?
+                }
+                Value::Number(number) => {
+                    call!(self.archive, attributes_u64(list, attribute, number))?
+                }
             }
         }
         self.count += 1;
         // The list is empty again after that.
-        call!(self.archive, enter(self.writer.as_ptr(), list, time, region))
+        call!(
+            self.archive,
+            enter(self.writer.as_ptr(), list, time, region)
+        )
     }
 
     /// A region ends.
@@ -284,7 +291,10 @@ impl Global<'_> {
     /// The clock: ns from `offset`, which was `realtime` ns after the Unix epoch.
     pub(crate) fn clock(&self, offset: u64, length: u64, realtime: u64) -> Result<()> {
         let writer = self.writer.as_ptr();
-        call!(self, write_clock(writer, 1_000_000_000, offset, length, realtime))
+        call!(
+            self,
+            write_clock(writer, 1_000_000_000, offset, length, realtime)
+        )
     }
 
     pub(crate) fn string(&self, id: u32, value: &str) -> Result<()> {
@@ -341,12 +351,26 @@ impl Global<'_> {
         call!(self, write_node(writer, id, name, class, parent))
     }
 
-    pub(crate) fn group(&self, id: u32, name: u32, kind: u8, node: u32, creator: u32) -> Result<()> {
+    pub(crate) fn group(
+        &self,
+        id: u32,
+        name: u32,
+        kind: u8,
+        node: u32,
+        creator: u32,
+    ) -> Result<()> {
         let writer = self.writer.as_ptr();
         call!(self, write_group(writer, id, name, kind, node, creator))
     }
 
-    pub(crate) fn location(&self, id: u64, name: u32, kind: u8, events: u64, group: u32) -> Result<()> {
+    pub(crate) fn location(
+        &self,
+        id: u64,
+        name: u32,
+        kind: u8,
+        events: u64,
+        group: u32,
+    ) -> Result<()> {
         let writer = self.writer.as_ptr();
         call!(self, write_location(writer, id, name, kind, events, group))
     }

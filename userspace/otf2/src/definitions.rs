@@ -29,7 +29,11 @@ pub(crate) const ATTRIBUTES: [(&str, &str, bool); 8] = [
         "class of kernels whose mean the duration is",
         false,
     ),
-    ("estimate_error", "standard error of that mean, in ns", false),
+    (
+        "estimate_error",
+        "standard error of that mean, in ns",
+        false,
+    ),
 ];
 
 /// Numbers of the attributes.

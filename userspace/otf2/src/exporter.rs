@@ -159,7 +159,10 @@ impl Otf2Exporter {
         let function = self.functions.get(call.function);
         let is_mark = function.is_some_and(|info| info.range == Some(RangeKind::Mark));
         let category = if is_mark { MARK } else { group(call.domain) };
-        let region = self.content.definitions.region(name, category, ROLE_FUNCTION);
+        let region = self
+            .content
+            .definitions
+            .region(name, category, ROLE_FUNCTION);
         let location = Location {
             pid: call.pid,
             tid: call.tid,
@@ -221,7 +224,10 @@ impl Otf2Exporter {
         let span = Span {
             begin: one.begin,
             end: one.end.max(one.begin),
-            region: self.content.definitions.region(&name, category, ROLE_FUNCTION),
+            region: self
+                .content
+                .definitions
+                .region(&name, category, ROLE_FUNCTION),
             unfinished: if one.is_open { REASONS.len() as u8 } else { 0 },
             ..Span::default()
         };
@@ -287,9 +293,15 @@ impl Otf2Exporter {
             region: self.content.definitions.region(name, category, role),
             depth: 0,
             quality: quality(time.quality),
-            kernel_class: time.estimate.map_or(u64::MAX, |estimate| estimate.class.into()),
+            kernel_class: time
+                .estimate
+                .map_or(u64::MAX, |estimate| estimate.class.into()),
             estimate_error: time.estimate.map_or(u64::MAX, |estimate| estimate.error),
-            unfinished: if time.unfinished { REASONS.len() as u8 } else { 0 },
+            unfinished: if time.unfinished {
+                REASONS.len() as u8
+            } else {
+                0
+            },
         };
         let location = Location {
             pid: origin.pid,
@@ -315,7 +327,9 @@ impl Exporter for Otf2Exporter {
                 content.processes.insert(info.pid, (**info).clone());
             }
             Event::Thread(info) => {
-                content.threads.insert((info.pid, info.tid), info.name.clone());
+                content
+                    .threads
+                    .insert((info.pid, info.tid), info.name.clone());
             }
             Event::Call(call) => return self.call(call),
             Event::Dispatch(dispatch) => return self.dispatch(dispatch),

@@ -18,7 +18,9 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Something that took from `begin` to `end`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 pub(crate) struct Span {
     /// ns, `CLOCK_BOOTTIME`.
     pub(crate) begin: u64,
@@ -147,7 +149,8 @@ impl<K: Ord + Clone> Spans<K> {
             read(&self.file, first, count, &mut part)?;
             if part.len() >= self.limits.run {
                 part.sort_unstable_by_key(Span::key);
-                self.file.write_all_at(part.as_bytes(), self.end * SIZE as u64)?;
+                self.file
+                    .write_all_at(part.as_bytes(), self.end * SIZE as u64)?;
                 runs.push((self.end, part.len() as u64));
                 self.end += part.len() as u64;
                 part.clear();
@@ -227,7 +230,8 @@ impl Sorted {
 
     /// Puts the next span of a run into the heap.
     fn advance(&mut self, number: usize) -> io::Result<()> {
-        let (Some(run), Some(place)) = (self.runs.get_mut(number), self.firsts.get_mut(number)) else {
+        let (Some(run), Some(place)) = (self.runs.get_mut(number), self.firsts.get_mut(number))
+        else {
             return Ok(());
         };
         let mut span = run.part.next();

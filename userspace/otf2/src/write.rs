@@ -10,12 +10,13 @@ use crate::{
     FORMAT,
     api::{
         Api, GROUP_ACCELERATOR, GROUP_PROCESS, LOCATION_ACCELERATOR_STREAM, LOCATION_CPU_THREAD,
-        LOCATION_METRIC, METRIC_SUM, METRIC_VALUE, PARADIGM_HIP, TYPE_STRING, TYPE_UINT64, UNDEFINED,
+        LOCATION_METRIC, METRIC_SUM, METRIC_VALUE, PARADIGM_HIP, TYPE_STRING, TYPE_UINT64,
+        UNDEFINED,
     },
     archive::{Archive, ArchiveError, Events, Value},
     definitions::{
-        ATTRIBUTES, CATEGORY, CORRELATION, END_UNCERTAINTY, ESTIMATE_ERROR, KERNEL_CLASS, QUALITIES, QUALITY,
-        REASONS, Region, START_UNCERTAINTY, UNFINISHED,
+        ATTRIBUTES, CATEGORY, CORRELATION, END_UNCERTAINTY, ESTIMATE_ERROR, KERNEL_CLASS,
+        QUALITIES, QUALITY, REASONS, Region, START_UNCERTAINTY, UNFINISHED,
     },
     exporter::{Content, Location, Place, stem},
     spans::{Span, Spans},
@@ -51,12 +52,18 @@ struct Texts {
 
 impl Texts {
     /// The attributes of a span.
-    fn attributes(&self, span: &Span, region: Option<&Region>) -> impl Iterator<Item = (u32, Value)> {
+    fn attributes(
+        &self,
+        span: &Span,
+        region: Option<&Region>,
+    ) -> impl Iterator<Item = (u32, Value)> {
         let text = |texts: &[u32], number: u8| {
             let index = usize::from(number).checked_sub(1)?;
             texts.get(index).map(|text| Value::Text(*text))
         };
-        let number = |number: u64| (number != u64::MAX && span.quality != 0).then_some(Value::Number(number));
+        let number = |number: u64| {
+            (number != u64::MAX && span.quality != 0).then_some(Value::Number(number))
+        };
         let is_estimate = span.quality != 0 && span.kernel_class != u64::MAX;
         let estimate = |number: u64| is_estimate.then_some(Value::Number(number));
         let correlation = (span.correlation != 0).then_some(Value::Number(span.correlation));
@@ -327,18 +334,28 @@ fn definitions(
     let realtime = clocks
         .realtime
         .saturating_add_signed(first.wrapping_sub(clocks.boottime) as i64);
-    global.clock(first, last.saturating_sub(first).saturating_add(1), realtime)?;
+    global.clock(
+        first,
+        last.saturating_sub(first).saturating_add(1),
+        realtime,
+    )?;
 
     // Groups: processes, then agents, then one for agents that are not known.
     let mut pids = pids_of(written);
     pids.extend(processes.keys());
     pids.sort_unstable();
     pids.dedup();
-    let titles = pids.iter().map(|pid| process_title(*pid, processes.get(pid)));
+    let titles = pids
+        .iter()
+        .map(|pid| process_title(*pid, processes.get(pid)));
     let mut groups: Vec<(u32, u8)> = titles
         .map(|title| (definitions.string(&title), GROUP_PROCESS))
         .collect();
-    let nodes: Vec<u32> = gpus.agents().iter().map(|info| info.agent.node_id).collect();
+    let nodes: Vec<u32> = gpus
+        .agents()
+        .iter()
+        .map(|info| info.agent.node_id)
+        .collect();
     for info in gpus.agents() {
         groups.push((definitions.string(&info.agent.name), GROUP_ACCELERATOR));
     }
@@ -351,14 +368,22 @@ fn definitions(
         .iter()
         .map(|(name, description, is_text)| {
             let kind = if *is_text { TYPE_STRING } else { TYPE_UINT64 };
-            (definitions.string(name), definitions.string(description), kind)
+            (
+                definitions.string(name),
+                definitions.string(description),
+                kind,
+            )
         })
         .collect();
     let metrics: Vec<(u32, u32, u8)> = counters
         .iter()
         .map(|counter| {
             let (unit, mode) = unit_and_mode(counter);
-            (definitions.string(&counter.name), definitions.string(unit), mode)
+            (
+                definitions.string(&counter.name),
+                definitions.string(unit),
+                mode,
+            )
         })
         .collect();
     let (node, class) = (
@@ -391,7 +416,13 @@ fn definitions(
             Place::Kernels { node, .. } | Place::Copies { node } => accelerator(node),
             Place::Untimed => accelerator(None),
         };
-        global.location(written.id, written.name, written.kind, written.events, group)?;
+        global.location(
+            written.id,
+            written.name,
+            written.kind,
+            written.events,
+            group,
+        )?;
     }
     Ok(())
 }

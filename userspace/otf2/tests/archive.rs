@@ -1,7 +1,10 @@
 //! Archives of made-up recordings, read back by OTF2's own tools. Skipped where OTF2's library or its tools
 //! are missing (Debian packages otf2-tools, python3-otf2), unless they are promised by `GPUTRACE_REQUIRE_OTF2=1`.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -28,8 +31,12 @@ fn exporter(directory: &Path) -> Option<Box<Otf2Exporter>> {
     match Otf2Exporter::new(&out, "app_results") {
         Ok(exporter) => Some(Box::new(exporter)),
         Err(error) => {
-            assert!(error.to_string().contains("libopen-trace-format2-10"), "{error}");
-            let promised = std::env::var_os("GPUTRACE_REQUIRE_OTF2").is_some_and(|value| value == "1");
+            assert!(
+                error.to_string().contains("libopen-trace-format2-10"),
+                "{error}"
+            );
+            let promised =
+                std::env::var_os("GPUTRACE_REQUIRE_OTF2").is_some_and(|value| value == "1");
             assert!(!promised, "GPUTRACE_REQUIRE_OTF2=1, but {error}");
             gputrace_skip::skipped(&error.to_string());
             None
@@ -92,7 +99,8 @@ fn the_official_readers_find_everything() {
         ["app_results", "app_results.def", "app_results.otf2"]
     );
     if let Some(counts) = check(&path) {
-        let count = |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count();
+        let count =
+            |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count();
         let has = |name: &str, count: usize| {
             let entry = format!("\"{name}\": {count}");
             assert!(counts.contains(&entry), "{entry} in {counts}");
@@ -118,7 +126,9 @@ fn the_official_readers_find_everything() {
     }
     if let Some(text) = print(&[], &path) {
         let is_first = |line: &str| {
-            line.starts_with("ENTER") && line.contains("add(float*, float*)") && line.contains(" 1000020000 ")
+            line.starts_with("ENTER")
+                && line.contains("add(float*, float*)")
+                && line.contains(" 1000020000 ")
         };
         assert!(text.lines().any(is_first), "{text}");
         assert!(text.contains("\"kernel_dispatch\""), "{text}");
@@ -174,15 +184,15 @@ fn what_overlaps_gets_another_location() {
         })
         .collect();
     // Calls that cannot have enclosed one another.
-    events.extend(
-        [(1, 0, 100), (2, 50, 150), (3, 60, 70), (4, 100, 100)].map(|(id, begin, end)| {
+    events.extend([(1, 0, 100), (2, 50, 150), (3, 60, 70), (4, 100, 100)].map(
+        |(id, begin, end)| {
             let at = |ns: u64| synthetic::START + ns;
             Event::Call(Call {
                 depth: u16::from(id == 3),
                 ..call(id, at(begin), at(end))
             })
-        }),
-    );
+        },
+    ));
     let Some(path) = export(&events, directory.path()) else {
         return;
     };

@@ -24,7 +24,9 @@ struct Table<T: 'static> {
 impl<T> Table<T> {
     fn create(directory: &OutputDir, name: &str, columns: Columns<T>) -> Result<Self, ExportError> {
         let all = columns.iter().copied().flatten();
-        let names: Vec<_> = all.map(|(name, kind, _)| ((*name).to_owned(), *kind)).collect();
+        let names: Vec<_> = all
+            .map(|(name, kind, _)| ((*name).to_owned(), *kind))
+            .collect();
         Ok(Self {
             file: TableFile::create(directory, name, &names)?,
             columns,
@@ -124,7 +126,9 @@ impl Exporter for ParquetExporter {
         ];
         // All are whole before the first one is there.
         files.iter_mut().try_for_each(|(file, _)| file.complete())?;
-        let published = files.into_iter().map(|(file, content)| file.publish(content));
+        let published = files
+            .into_iter()
+            .map(|(file, content)| file.publish(content));
         published.collect()
     }
 }

@@ -148,7 +148,10 @@ impl Column {
     }
 
     /// Writes what has come, and forgets it.
-    fn write(&mut self, group: &mut SerializedRowGroupWriter<'_, File>) -> Result<(), ParquetError> {
+    fn write(
+        &mut self,
+        group: &mut SerializedRowGroupWriter<'_, File>,
+    ) -> Result<(), ParquetError> {
         let levels = &self.levels;
         match &mut self.values {
             Values::Number(values) => write::<Int64Type>(group, values, levels),
@@ -168,7 +171,9 @@ fn write<T: DataType>(
     let Some(mut column) = group.next_column()? else {
         return Err(ParquetError::General("a column too many".to_owned()));
     };
-    column.typed::<T>().write_batch(values, Some(levels), None)?;
+    column
+        .typed::<T>()
+        .write_batch(values, Some(levels), None)?;
     column.close()?;
     values.clear();
     Ok(())
@@ -196,8 +201,9 @@ impl TableFile {
             .set_compression(Compression::SNAPPY)
             .build();
         let schema = schema(columns).map_err(|error| encode(&error))?;
-        let writer = SerializedFileWriter::new(file.handle()?, Arc::new(schema), Arc::new(properties))
-            .map_err(|error| failure(&file, error))?;
+        let writer =
+            SerializedFileWriter::new(file.handle()?, Arc::new(schema), Arc::new(properties))
+                .map_err(|error| failure(&file, error))?;
         Ok(Self {
             file,
             writer,
@@ -214,7 +220,10 @@ impl TableFile {
     }
 
     /// Adds a row, which must have as many cells as there are columns: what is missing is null.
-    pub(crate) fn add<'a>(&mut self, cells: impl IntoIterator<Item = Cell<'a>>) -> Result<(), ExportError> {
+    pub(crate) fn add<'a>(
+        &mut self,
+        cells: impl IntoIterator<Item = Cell<'a>>,
+    ) -> Result<(), ExportError> {
         let mut cells = cells.into_iter();
         for column in &mut self.columns {
             self.text += column.push(cells.next().unwrap_or(Cell::Null));
@@ -244,7 +253,9 @@ impl TableFile {
             self.write()?;
         }
         let written = self.writer.finish();
-        written.map(drop).map_err(|error| failure(&self.file, error))
+        written
+            .map(drop)
+            .map_err(|error| failure(&self.file, error))
     }
 
     /// Gives the file, which is complete, its name.
@@ -268,7 +279,9 @@ fn schema(columns: &[(String, Kind)]) -> Result<Type, ParquetError> {
         field.map(Arc::new)
     });
     let fields = fields.collect::<Result<Vec<_>, _>>()?;
-    Type::group_type_builder("schema").with_fields(fields).build()
+    Type::group_type_builder("schema")
+        .with_fields(fields)
+        .build()
 }
 
 fn encode(error: &ParquetError) -> ExportError {

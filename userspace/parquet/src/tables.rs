@@ -66,8 +66,12 @@ const CALL: &[Column<Call>] = &[
 /// Dispatches: the columns of rocpd's view `kernels`.
 const DISPATCH: &[Column<Dispatch>] = &[
     ("tid", Number, |one, _| one.origin.tid.into()),
-    ("category", Text, |_, _| Domain::KernelDispatch.name().into()),
-    ("name", Text, |one, known| known.gpus.kernel_name(one).into()),
+    ("category", Text, |_, _| {
+        Domain::KernelDispatch.name().into()
+    }),
+    ("name", Text, |one, known| {
+        known.gpus.kernel_name(one).into()
+    }),
     ("pid", Number, |one, _| one.origin.pid.into()),
     ("agent_abs_index", Number, |one, known| {
         agent(known.gpus.node_of(one), known)
@@ -75,7 +79,9 @@ const DISPATCH: &[Column<Dispatch>] = &[
     ("agent_type", Text, |one, known| {
         agent_type(known.gpus.node_of(one), known)
     }),
-    ("kernel_id", Number, |one, known| known.gpus.kernel_id(one).into()),
+    ("kernel_id", Number, |one, known| {
+        known.gpus.kernel_id(one).into()
+    }),
     ("dispatch_id", Number, |one, _| one.id.into()),
     ("stream_id", Number, |one, known| stream(&one.origin, known)),
     ("queue_id", Number, |one, _| queue_id(one.queue).into()),
@@ -102,7 +108,9 @@ const DISPATCH: &[Column<Dispatch>] = &[
         kernel(one, known, |kernel| kernel.sgpr_count)
     }),
     ("stack_id", Number, |one, _| one.origin.innermost.into()),
-    ("outermost_stack_id", Number, |one, _| one.origin.outermost.into()),
+    ("outermost_stack_id", Number, |one, _| {
+        one.origin.outermost.into()
+    }),
     ("corr_id", Number, |one, _| one.origin.external.into()),
     ("packet_index", Number, |one, _| one.index.into()),
     ("kernel_object", Number, |one, _| one.kernel_object.into()),
@@ -134,14 +142,18 @@ const COPY: &[Column<Copy>] = &[
     }),
     ("src_address", Number, |one, _| one.source.into()),
     ("stack_id", Number, |one, _| one.origin.innermost.into()),
-    ("outermost_stack_id", Number, |one, _| one.origin.outermost.into()),
+    ("outermost_stack_id", Number, |one, _| {
+        one.origin.outermost.into()
+    }),
     ("corr_id", Number, |one, _| one.origin.external.into()),
     ("engine_mask", Number, |one, _| one.engine.into()),
 ];
 
 /// What the kernel and the driver did.
 const EVENT: &[Column<Observation>] = &[
-    ("category", Text, |one, _| Ledger::domain_name(one.domain).into()),
+    ("category", Text, |one, _| {
+        Ledger::domain_name(one.domain).into()
+    }),
     ("name", Text, |one, _| one.name.as_ref().into()),
     ("pid", Number, |one, _| one.whose.pid.into()),
     ("tid", Number, |one, _| one.whose.tid.into()),
@@ -154,8 +166,11 @@ const EVENT: &[Column<Observation>] = &[
     ("unfinished", Flag, |one, _| one.is_open.into()),
     ("fields", Text, |one, _| {
         let fields = one.fields.iter();
-        let fields = fields.map(|field| (field.name.to_string(), Value::from(field.value.to_string())));
-        Value::Object(fields.collect::<Map<_, _>>()).to_string().into()
+        let fields =
+            fields.map(|field| (field.name.to_string(), Value::from(field.value.to_string())));
+        Value::Object(fields.collect::<Map<_, _>>())
+            .to_string()
+            .into()
     }),
 ];
 
@@ -191,7 +206,9 @@ trait Work: Sized + 'static {
         ("end_earliest", Number, |one, _| {
             one.time().end_window.earliest.into()
         }),
-        ("end_latest", Number, |one, _| one.time().end_window.latest.into()),
+        ("end_latest", Number, |one, _| {
+            one.time().end_window.latest.into()
+        }),
     ];
 }
 
@@ -260,8 +277,8 @@ pub fn loss(row: &LedgerRow, complete: bool) -> Vec<Cell<'static>> {
 /// The arguments as a JSON object of texts, as other formats show them.
 fn arguments(call: &Call, known: &Known) -> Option<String> {
     let info = known.functions.get(call.function)?;
-    let values =
-        args::decoded(info, call).map(|(name, value)| (name.to_owned(), Value::from(value.to_string())));
+    let values = args::decoded(info, call)
+        .map(|(name, value)| (name.to_owned(), Value::from(value.to_string())));
     let values: Map<String, Value> = values.collect();
     (!values.is_empty()).then(|| Value::Object(values).to_string())
 }
@@ -290,5 +307,9 @@ fn duration<'a>(time: &GpuTime) -> Cell<'a> {
 }
 
 fn kernel<'a>(dispatch: &Dispatch, known: &Known, what: fn(&Kernel) -> u32) -> Cell<'a> {
-    known.gpus.kernel(dispatch).map(|info| what(&info.kernel)).into()
+    known
+        .gpus
+        .kernel(dispatch)
+        .map(|info| what(&info.kernel))
+        .into()
 }

@@ -1,6 +1,9 @@
 //! Tables of made-up recordings, read back. `tests/readers/parquet_check.py` reads those of real ones.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeMap, fs::File, path::Path};
@@ -22,7 +25,9 @@ use parquet::{
 fn write(directory: &Path, events: &[Event]) {
     let out = OutputDir::open(directory, None).unwrap();
     let mut exporter = Box::new(ParquetExporter::new(&out, "app").unwrap());
-    events.iter().for_each(|event| exporter.event(event).unwrap());
+    events
+        .iter()
+        .for_each(|event| exporter.event(event).unwrap());
     assert_eq!(exporter.finish().unwrap().len(), 5);
 }
 
@@ -54,7 +59,10 @@ fn each_event_is_a_row_of_its_table() {
     let calls = rows(directory.path(), "calls");
     assert_eq!(calls.len(), count(|event| matches!(event, Event::Call(_))));
     let kernels = rows(directory.path(), "kernels");
-    assert_eq!(kernels.len(), count(|event| matches!(event, Event::Dispatch(_))));
+    assert_eq!(
+        kernels.len(),
+        count(|event| matches!(event, Event::Dispatch(_)))
+    );
     let copies = rows(directory.path(), "copies");
     assert_eq!(copies.len(), count(|event| matches!(event, Event::Copy(_))));
     let dispatches = events.iter().filter_map(|event| match event {
@@ -64,7 +72,10 @@ fn each_event_is_a_row_of_its_table() {
     for (row, dispatch) in kernels.iter().zip(dispatches) {
         assert_eq!(row["dispatch_id"], dispatch.id.to_string());
         assert_eq!(row["start"], dispatch.time.begin.to_string());
-        assert_eq!(row["quality"], format!("{:?}", dispatch.time.quality.name()));
+        assert_eq!(
+            row["quality"],
+            format!("{:?}", dispatch.time.quality.name())
+        );
         let latest = dispatch.time.end_window.latest;
         assert_eq!(
             row["end_latest"],
@@ -94,7 +105,9 @@ fn memory_is_bounded_by_row_groups() {
     let groups = metadata.row_groups().iter().map(RowGroupMetaData::num_rows);
     assert_eq!(groups.collect::<Vec<_>>(), [ROWS as i64, 1]);
     let last = reader.get_row_iter(None).unwrap().last().unwrap().unwrap();
-    let id = last.get_column_iter().position(|(name, _)| name == "dispatch_id");
+    let id = last
+        .get_column_iter()
+        .position(|(name, _)| name == "dispatch_id");
     assert_eq!(last.get_ulong(id.unwrap()).unwrap(), ROWS as u64 + 1);
 }
 
@@ -123,7 +136,10 @@ fn a_full_disk_is_named_and_leaves_no_file() {
             let mut exporter = Box::new(ParquetExporter::new(&out, "app").unwrap());
             let events = synthetic::events();
             let added = events.iter().try_for_each(|event| exporter.event(event));
-            let error = added.and_then(|()| exporter.finish()).unwrap_err().to_string();
+            let error = added
+                .and_then(|()| exporter.finish())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains("no space left"), "{error}");
             assert_eq!(names(full), Vec::<String>::new());
         },

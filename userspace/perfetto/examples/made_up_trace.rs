@@ -1,6 +1,9 @@
 //! Writes a trace of made-up calls and kernels and says how fast: `made_up_trace FILE [CALLS [DISPATCHES]]`.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 
 use std::{env, error::Error, fs::File, hint::black_box, time::Instant};
 
@@ -23,7 +26,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = arguments
         .next()
         .ok_or("usage: made_up_trace FILE [CALLS [DISPATCHES]]")?;
-    let calls: u64 = arguments.next().map_or(Ok(1_000_000), |count| count.parse())?;
+    let calls: u64 = arguments
+        .next()
+        .map_or(Ok(1_000_000), |count| count.parse())?;
     let dispatches: u64 = arguments.next().map_or(Ok(0), |count| count.parse())?;
 
     let mut trace = TraceWriter::new(File::create(&path)?)?;
@@ -179,13 +184,16 @@ fn function(id: u32, name: &str, domain: Domain) -> FunctionInfo {
         ("kind", ValueKind::Signed(4)),
         ("stream", ValueKind::Pointer),
     ];
-    let parameters = parameters.iter().zip(0..).map(|((name, kind), slot)| Parameter {
-        name: (*name).to_owned(),
-        c_type: String::new(),
-        kind: *kind,
-        at: ArgSlot::Register(slot),
-        ..Parameter::default()
-    });
+    let parameters = parameters
+        .iter()
+        .zip(0..)
+        .map(|((name, kind), slot)| Parameter {
+            name: (*name).to_owned(),
+            c_type: String::new(),
+            kind: *kind,
+            at: ArgSlot::Register(slot),
+            ..Parameter::default()
+        });
     FunctionInfo {
         function: Function {
             id,

@@ -7,7 +7,9 @@ use std::{
 
 use gputrace_abi::domain::Domain;
 use gputrace_capture::meta::{ClockSnapshot, Notice};
-use gputrace_export::{ExportError, Exporter, Output, OutputDir, OutputError, OutputFile, WriterThread};
+use gputrace_export::{
+    ExportError, Exporter, Output, OutputDir, OutputError, OutputFile, WriterThread,
+};
 use gputrace_timeline::event::Event;
 
 use crate::{
@@ -183,7 +185,13 @@ impl<W: Write> TraceWriter<W> {
             let text = format!(
                 "{late} kernels or copies became known so late that the counters of work in flight do not show them in full."
             );
-            report::notice(&mut self.out, &Notice { time: self.now, text })?;
+            report::notice(
+                &mut self.out,
+                &Notice {
+                    time: self.now,
+                    text,
+                },
+            )?;
         }
         if !self.ledger {
             report::no_ledger(&mut self.out, self.now)?;
@@ -237,6 +245,8 @@ impl Exporter for PerfettoExporter {
 
     fn finish(self: Box<Self>) -> Result<Vec<Output>, ExportError> {
         let file = self.trace.finish()?.finish()?;
-        Ok(vec![file.finish("Perfetto trace, for https://ui.perfetto.dev")?])
+        Ok(vec![
+            file.finish("Perfetto trace, for https://ui.perfetto.dev")?,
+        ])
     }
 }

@@ -94,7 +94,11 @@ impl Fixed {
     /// Remembers a number, in the place of another one if there are too many.
     fn put(&mut self, table: Table, text: &'static str, number: u64) {
         let mut indices = Self::indices(text);
-        let is_free = |index: &usize| self.places.get(*index).is_some_and(|place| place.number == 0);
+        let is_free = |index: &usize| {
+            self.places
+                .get(*index)
+                .is_some_and(|place| place.number == 0)
+        };
         let free = indices.find(is_free).or_else(|| Self::indices(text).next());
         if let Some(place) = free.and_then(|index| self.places.get_mut(index)) {
             *place = Place {
@@ -147,7 +151,14 @@ impl Interner {
 
     /// The number of `text` in `table`, from 1.
     pub(crate) fn number(&mut self, table: Table, text: &str) -> u64 {
-        let [categories, names, annotations, strings, specifications, stages] = &mut self.tables;
+        let [
+            categories,
+            names,
+            annotations,
+            strings,
+            specifications,
+            stages,
+        ] = &mut self.tables;
         let known = match table {
             Table::Categories => categories,
             Table::EventNames => names,
@@ -191,10 +202,11 @@ impl Interner {
     /// The graphics context that stands for process `pid`.
     pub(crate) fn context(&mut self, pid: u32) -> u64 {
         if self.last_context != Some(pid) && self.contexts.insert(pid) {
-            self.pending.message(graphics_context::IN_INTERNED_DATA, |entry| {
-                entry.uint(graphics_context::IID, pid.into());
-                entry.int32(graphics_context::PID, pid);
-            });
+            self.pending
+                .message(graphics_context::IN_INTERNED_DATA, |entry| {
+                    entry.uint(graphics_context::IID, pid.into());
+                    entry.int32(graphics_context::PID, pid);
+                });
         }
         self.last_context = Some(pid);
         pid.into()

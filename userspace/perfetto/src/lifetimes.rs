@@ -18,7 +18,12 @@ pub(crate) fn change<W: Write>(
     tracks: &mut Tracks,
     lifetime: &Lifetime,
 ) -> io::Result<()> {
-    let Lifetime { time, pid, tid, what } = lifetime;
+    let Lifetime {
+        time,
+        pid,
+        tid,
+        what,
+    } = lifetime;
     let (pid, tid) = (*pid, *tid);
     let (title, annotation) = match what {
         LifetimeChange::ProcessStarted { parent } => {
@@ -32,7 +37,10 @@ pub(crate) fn change<W: Write>(
         }
         LifetimeChange::Executed { name } => {
             tracks.executed(pid, name);
-            (format!("executed {name}"), Some(("name", Value::Text(name))))
+            (
+                format!("executed {name}"),
+                Some(("name", Value::Text(name))),
+            )
         }
         LifetimeChange::Exited => {
             tracks.thread(out, pid, tid)?.exited();
@@ -40,7 +48,10 @@ pub(crate) fn change<W: Write>(
         }
         LifetimeChange::Renamed { name } => {
             tracks.know_thread(pid, tid, name);
-            (format!("renamed to {name}"), Some(("name", Value::Text(name))))
+            (
+                format!("renamed to {name}"),
+                Some(("name", Value::Text(name))),
+            )
         }
     };
     let track = match what {

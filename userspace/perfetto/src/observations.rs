@@ -84,7 +84,12 @@ impl Observations {
     }
 
     /// A track of the row that is free at that moment.
-    fn track<W: Write>(&mut self, out: &mut Sequence<W>, row: Row, one: &Observation) -> io::Result<u64> {
+    fn track<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        row: Row,
+        one: &Observation,
+    ) -> io::Result<u64> {
         let lanes = self.rows.entry(row).or_default();
         if let Some((track, end)) = lanes.iter_mut().find(|(_, end)| *end <= one.begin) {
             *end = one.end;

@@ -6,8 +6,8 @@
 //! (`tests/official_reader.rs`), so a wrong number does not pass.
 
 use crate::wire::{
-    Encoder, clock_snapshot, counter_descriptor, packet, process_descriptor, system_info, thread_descriptor,
-    track_descriptor,
+    Encoder, clock_snapshot, counter_descriptor, packet, process_descriptor, system_info,
+    thread_descriptor, track_descriptor,
 };
 
 /// The field `data` of a packet.
@@ -106,7 +106,10 @@ impl Data for Track<'_> {
                 Shows::Thread(thread) => thread.encode(track),
             }
             if self.sorted {
-                track.uint(track_descriptor::CHILD_ORDERING, track_descriptor::LEXICOGRAPHIC);
+                track.uint(
+                    track_descriptor::CHILD_ORDERING,
+                    track_descriptor::LEXICOGRAPHIC,
+                );
             }
             if !self.name.is_empty() {
                 track.bytes(track_descriptor::NAME, self.name.as_bytes());
@@ -173,7 +176,10 @@ impl Data for Clocks {
                     clock.uint(clock_snapshot::TIMESTAMP, time);
                 });
             }
-            snapshot.uint(clock_snapshot::PRIMARY_TRACE_CLOCK, crate::clock::BOOTTIME.into());
+            snapshot.uint(
+                clock_snapshot::PRIMARY_TRACE_CLOCK,
+                crate::clock::BOOTTIME.into(),
+            );
         });
     }
 }

@@ -74,7 +74,10 @@ pub(crate) fn recording<W: Write>(out: &mut Sequence<W>, recording: &Recording) 
             }
             annotations.named("cpus", Value::Uint(recording.cpus.into()));
             annotations.named("abi_version", Value::Uint(recording.abi_version.into()));
-            annotations.named("clock_uncertainty_ns", Value::Uint(recording.clocks.uncertainty));
+            annotations.named(
+                "clock_uncertainty_ns",
+                Value::Uint(recording.clocks.uncertainty),
+            );
             if let Some(pid) = recording.main_pid {
                 annotations.named("main_pid", Value::Uint(pid.into()));
             }
@@ -83,7 +86,11 @@ pub(crate) fn recording<W: Write>(out: &mut Sequence<W>, recording: &Recording) 
 }
 
 /// Writes which library `function`, the first one of it, belongs to.
-pub(crate) fn library<W: Write>(out: &mut Sequence<W>, time: u64, function: &FunctionInfo) -> io::Result<()> {
+pub(crate) fn library<W: Write>(
+    out: &mut Sequence<W>,
+    time: u64,
+    function: &FunctionInfo,
+) -> io::Result<()> {
     let name = format!("library: {}", function.library);
     instant(out, OwnTrack::Recording, time, &name, |annotations| {
         annotations.named("path", Value::Text(&function.library));

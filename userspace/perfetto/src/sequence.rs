@@ -226,7 +226,9 @@ impl<W: Write> Sequence<W> {
         data: u32,
         content: impl FnOnce(&mut Encoder, &mut Interner),
     ) -> io::Result<()> {
-        let Self { batch, interner, .. } = self;
+        let Self {
+            batch, interner, ..
+        } = self;
         let packet = |encoder: &mut Encoder| {
             encoder.uint(packet::TIMESTAMP, time);
             encoder.uint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE.into());

@@ -341,7 +341,10 @@ impl Values<'_> {
             ArgValue::Dim3 { x, y, z } => {
                 annotations.dictionary(name, |entries| {
                     let Names {
-                        x: nx, y: ny, z: nz, ..
+                        x: nx,
+                        y: ny,
+                        z: nz,
+                        ..
                     } = self.names;
                     for (name, value) in [(nx, x), (ny, y), (nz, z)] {
                         entries.put(*name, Value::Uint(value.into()));
@@ -349,7 +352,9 @@ impl Values<'_> {
                 });
                 return;
             }
-            ArgValue::Status { code, name } => Value::Interned(self.status(annotations, code, name)),
+            ArgValue::Status { code, name } => {
+                Value::Interned(self.status(annotations, code, name))
+            }
             ArgValue::Real(bits) => Value::Real(f64::from_bits(bits)),
             ArgValue::Enumerator { .. }
             | ArgValue::Flags(_)
@@ -365,20 +370,29 @@ impl Values<'_> {
 
 impl Values<'_> {
     /// The number of the text of a status code.
-    fn status(&mut self, annotations: &mut Annotations<'_>, code: u32, name: Option<&'static str>) -> u64 {
+    fn status(
+        &mut self,
+        annotations: &mut Annotations<'_>,
+        code: u32,
+        name: Option<&'static str>,
+    ) -> u64 {
         let key = (code, name.map_or(0, |name| name.as_ptr().addr()));
         if let Some((_, number)) = self.statuses.last.filter(|(last, _)| *last == key) {
             return number;
         }
         let number = self.statuses.all.entry(key);
-        let number = *number.or_insert_with(|| annotations.number_of_text(&status_text(code, name)));
+        let number =
+            *number.or_insert_with(|| annotations.number_of_text(&status_text(code, name)));
         self.statuses.last = Some((key, number));
         number
     }
 }
 
 /// Writes fields of a request to the driver, or annotations of a region, which have none of the kinds that are interned.
-fn put_named<'a>(annotations: &mut Annotations<'_>, fields: impl Iterator<Item = (&'a str, ArgValue<'a>)>) {
+fn put_named<'a>(
+    annotations: &mut Annotations<'_>,
+    fields: impl Iterator<Item = (&'a str, ArgValue<'a>)>,
+) {
     for (name, value) in fields {
         let value = match value {
             ArgValue::Hex(value) => Value::Pointer(value),

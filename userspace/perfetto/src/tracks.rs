@@ -258,7 +258,10 @@ impl Tracks {
 
     /// A process was created. If an earlier one had its id, a track of its own begins.
     pub(crate) fn process_started(&mut self, pid: u32) {
-        let reused = self.threads.get(&(pid, pid)).is_some_and(|main| main.exited);
+        let reused = self
+            .threads
+            .get(&(pid, pid))
+            .is_some_and(|main| main.exited);
         if !reused {
             return;
         }
@@ -308,7 +311,11 @@ impl Tracks {
     }
 
     /// The track of process `pid`, described if it was not.
-    pub(crate) fn process_track<W: Write>(&mut self, out: &mut Sequence<W>, pid: u32) -> io::Result<u64> {
+    pub(crate) fn process_track<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        pid: u32,
+    ) -> io::Result<u64> {
         let process = self.process(pid);
         process.describe(out)?;
         Ok(process.track)

@@ -382,7 +382,8 @@ impl Encoder {
 
     #[cold]
     fn grow(&mut self, least: usize) {
-        self.bytes.resize((2 * self.bytes.len()).max(least).max(64), 0);
+        self.bytes
+            .resize((2 * self.bytes.len()).max(least).max(64), 0);
     }
 }
 

@@ -2,7 +2,10 @@
 //!
 //! `GPUTRACE_TEST_PYTHON` names an interpreter that has it; `cargo xtask test` sets it. Skipped otherwise.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -217,7 +220,14 @@ fn events() -> Vec<Event> {
     }
     let end = 1_000 + ROUNDS * 1_000;
     for (depth, parent) in [(0, 0), (1, number + 1)] {
-        let mut hung = call(number + 1 + depth, parent, 10, 10, end + 10 * depth, end + 500);
+        let mut hung = call(
+            number + 1 + depth,
+            parent,
+            10,
+            10,
+            end + 10 * depth,
+            end + 500,
+        );
         hung.how = CallEnd::RecordingStopped;
         events.push(Event::Call(hung));
     }

@@ -154,7 +154,9 @@ pub(crate) fn run(run: &Run) -> io::Result<Vec<Look>> {
 pub(crate) fn helper_time() -> Duration {
     HELPER.with_borrow(|helper| {
         let child = helper.as_ref().and_then(|helper| helper.child.as_ref());
-        child.and_then(|child| time_of(child.id())).unwrap_or_default()
+        child
+            .and_then(|child| time_of(child.id()))
+            .unwrap_or_default()
     })
 }
 
@@ -323,7 +325,10 @@ impl Helper {
         } else {
             // Who is read next must not wait for all of a crowd that does not answer.
             let crowd = u32::try_from(stuck::count()).unwrap_or(u32::MAX);
-            ((PATIENCE / crowd.saturating_add(1)).max(LEAST_PATIENCE), STARVED)
+            (
+                (PATIENCE / crowd.saturating_add(1)).max(LEAST_PATIENCE),
+                STARVED,
+            )
         };
         loop {
             let got = self.receive(patience + besides, starved)?;
@@ -363,9 +368,14 @@ impl Helper {
 
     /// Whether the helper waits for a processor, not for a process.
     fn is_running(&self) -> bool {
-        let Some(child) = &self.child else { return false };
+        let Some(child) = &self.child else {
+            return false;
+        };
         let stat = kernel::read(format!("/proc/{}/stat", child.id())).unwrap_or_default();
-        let state = stat.iter().rposition(|byte| *byte == b')').map(|close| close + 2);
+        let state = stat
+            .iter()
+            .rposition(|byte| *byte == b')')
+            .map(|close| close + 2);
         state.and_then(|at| stat.get(at)) == Some(&b'R')
     }
 
@@ -375,7 +385,9 @@ impl Helper {
             // It fails only if it has ended.
             let _ = child.kill();
             if !matches!(child.try_wait(), Ok(Some(_))) {
-                LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+                LEFT.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(child);
             }
         }
     }

@@ -16,7 +16,9 @@ pub(crate) fn memory(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<us
             break;
         };
         let got = match copy(pid, at, rest) {
-            Ok(0) | Err(Errno::FAULT | Errno::PERM | Errno::NOSYS) => through_driver(pid, at, rest)?,
+            Ok(0) | Err(Errno::FAULT | Errno::PERM | Errno::NOSYS) => {
+                through_driver(pid, at, rest)?
+            }
             Ok(got) => got,
             Err(errno) => return Err(errno.into()),
         };
@@ -29,7 +31,11 @@ pub(crate) fn memory(pid: u32, address: u64, buffer: &mut [u8]) -> io::Result<us
 }
 
 /// See [`crate::message::What::Places`]. Fails if there is no such process.
-pub(crate) fn places(pid: u32, places: impl Iterator<Item = u64>, each: usize) -> io::Result<Vec<u8>> {
+pub(crate) fn places(
+    pid: u32,
+    places: impl Iterator<Item = u64>,
+    each: usize,
+) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
     for place in places {
         let at = all.len() + 1;
@@ -47,7 +53,10 @@ pub(crate) fn places(pid: u32, places: impl Iterator<Item = u64>, each: usize) -
 pub(crate) fn scattered(pid: u32, addresses: &[u64], each: usize) -> Vec<Option<Vec<u8>>> {
     let mut all = vec![0; addresses.len() * each];
     if copy_scattered(pid, addresses, each, &mut all) == Ok(all.len()) {
-        return all.chunks_exact(each).map(|bytes| Some(bytes.to_vec())).collect();
+        return all
+            .chunks_exact(each)
+            .map(|bytes| Some(bytes.to_vec()))
+            .collect();
     }
     let one = |address: &u64| {
         let mut bytes = vec![0; each];
@@ -58,9 +67,16 @@ pub(crate) fn scattered(pid: u32, addresses: &[u64], each: usize) -> Vec<Option<
 }
 
 /// One `process_vm_readv` of several ranges of the same length, one after the other into `buffer`.
-fn copy_scattered(pid: u32, addresses: &[u64], each: usize, buffer: &mut [u8]) -> Result<usize, Errno> {
-    let there: Result<Vec<libc::iovec>, Errno> =
-        addresses.iter().map(|address| range(*address, each)).collect();
+fn copy_scattered(
+    pid: u32,
+    addresses: &[u64],
+    each: usize,
+    buffer: &mut [u8],
+) -> Result<usize, Errno> {
+    let there: Result<Vec<libc::iovec>, Errno> = addresses
+        .iter()
+        .map(|address| range(*address, each))
+        .collect();
     read_ranges(pid, &there?, buffer)
 }
 
@@ -89,7 +105,8 @@ fn read_ranges(pid: u32, there: &[libc::iovec], buffer: &mut [u8]) -> Result<usi
     // SAFETY: the kernel writes to `here` only, which is `buffer`; `there` has `count` ranges, which are checked
     // by the kernel and belong to another process.
     let got = unsafe { libc::process_vm_readv(pid, &raw const here, 1, there.as_ptr(), count, 0) };
-    usize::try_from(got).map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    usize::try_from(got)
+        .map_err(|_| Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
 /// Reads `/proc/PID/mem`; 0 where nothing is mapped, and of a process that has lost its memory.

@@ -75,12 +75,17 @@ impl Look {
         let both = self.pairs.iter().zip(&other.pairs);
         let second = |pair: &Option<[u64; 2]>| pair.map(|[_, second]| second);
         self.pairs.len() == other.pairs.len()
-            && both.into_iter().all(|(one, other)| second(one) == second(other))
+            && both
+                .into_iter()
+                .all(|(one, other)| second(one) == second(other))
     }
 
     /// Whether no pair has a second word below its first.
     fn is_even(&self) -> bool {
-        self.pairs.iter().flatten().all(|[first, second]| second >= first)
+        self.pairs
+            .iter()
+            .flatten()
+            .all(|[first, second]| second >= first)
     }
 }
 
@@ -116,7 +121,10 @@ impl Run {
         Some(Self {
             places: places.iter().map(place).collect::<Option<_>>()?,
             between: u32::try_from(between).ok()?,
-            pauses: pauses.iter().map(|pause| u32::from_ne_bytes(*pause)).collect(),
+            pauses: pauses
+                .iter()
+                .map(|pause| u32::from_ne_bytes(*pause))
+                .collect(),
             spell: u32::from_ne_bytes(*spell),
         })
     }
@@ -178,13 +186,18 @@ impl Run {
         let mut pairs = Vec::with_capacity(self.places.len());
         let between = (self.between as usize).min(MOST_BETWEEN);
         for places in self.places.chunk_by(|(one, _), (other, _)| one == other) {
-            let Some((pid, _)) = places.first() else { continue };
+            let Some((pid, _)) = places.first() else {
+                continue;
+            };
             let addresses: Vec<u64> = places.iter().map(|(_, address)| *address).collect();
             let bytes = direct::scattered(*pid, &addresses, between + 8);
             pairs.extend(bytes.into_iter().map(|bytes| {
                 let bytes = bytes?;
                 let word = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk().copied());
-                Some([u64::from_ne_bytes(word(0)?), u64::from_ne_bytes(word(between)?)])
+                Some([
+                    u64::from_ne_bytes(word(0)?),
+                    u64::from_ne_bytes(word(between)?),
+                ])
             }));
         }
         Look {
@@ -267,7 +280,8 @@ fn boottime() -> u64 {
 fn read(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     // Neither part of these clocks is ever negative.
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 /// How long a run may take besides what any read may take.
@@ -321,7 +335,12 @@ mod tests {
     fn looks_come_at_their_times_and_in_order() {
         let (busy, even) = ([9, 0, 4, 0], [9, 0, 9, 0]);
         let mut run = Run {
-            places: vec![place(&busy), place(&even), (std::process::id(), 8), (u32::MAX, 8)],
+            places: vec![
+                place(&busy),
+                place(&even),
+                (std::process::id(), 8),
+                (u32::MAX, 8),
+            ],
             between: 16,
             pauses: vec![0, 300_000, 700_000],
             spell: 0,

@@ -50,7 +50,8 @@ fn serve(socket: BorrowedFd<'_>) -> Result<(), Errno> {
         if got == 0 {
             return Ok(());
         }
-        let question = Question::decode(question.get(..got).unwrap_or_default()).ok_or(Errno::INVAL)?;
+        let question =
+            Question::decode(question.get(..got).unwrap_or_default()).ok_or(Errno::INVAL)?;
         answer(socket, question)?;
     }
 }
@@ -64,7 +65,9 @@ fn greet(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     let _ = direct::memory(me, (&raw const byte).addr() as u64, &mut byte);
     let _ = direct::file(me, "stat", 1);
     // It stays there if that is allowed, and is brought from disk again if not.
-    let _ = rustix::mm::mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT);
+    let _ = rustix::mm::mlockall(
+        MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT,
+    );
     let greeting = Answer {
         error: 0,
         goes_on: false,

@@ -1,6 +1,9 @@
 //! Helper processes. This is a program of its own, because it is also theirs.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(
     clippy::expect_used,
     clippy::print_stdout,
@@ -44,13 +47,17 @@ fn own_memory_and_files() {
     let text = b"read from outside".to_vec();
     let pid = std::process::id();
     let mut buffer = [0; 17];
-    let read = |buffer: &mut [u8]| gputrace_reader::memory(pid, text.as_ptr().addr() as u64, buffer);
+    let read =
+        |buffer: &mut [u8]| gputrace_reader::memory(pid, text.as_ptr().addr() as u64, buffer);
     assert_eq!(read(&mut buffer).expect("read directly"), 17);
     gputrace_reader::install();
     let mut again = [0; 17];
     assert_eq!(read(&mut again).expect("read by a helper"), 17);
     assert_eq!((&buffer[..], &again[..]), (&text[..], &text[..]));
-    assert_eq!(gputrace_reader::memory(pid, 8, &mut again).expect("nothing"), 0);
+    assert_eq!(
+        gputrace_reader::memory(pid, 8, &mut again).expect("nothing"),
+        0
+    );
 
     let numbers: Vec<u64> = (0..300).collect();
     let mut places: Vec<u64> = numbers
@@ -98,7 +105,10 @@ fn looks_at(pid: u32) {
         assert_eq!(seen, pairs);
     }
     assert!(looks.is_sorted_by(|one, next| one.after <= next.before && one.before <= one.after));
-    assert!(gputrace_reader::helper_time() > before, "it has worked for that");
+    assert!(
+        gputrace_reader::helper_time() > before,
+        "it has worked for that"
+    );
     // What is not there is no reason to leave the rest out.
     run.places.extend([(pid, 8), (1 << 30, 8)]);
     let looks = gputrace_reader::run(&run).expect("looks");
@@ -138,19 +148,26 @@ fn does_not_answer(pid: u32, address: u64) {
     let mut buffer = [0; 8];
     let word = [2_u64, 1];
     let run = gputrace_reader::Run {
-        places: vec![(std::process::id(), word.as_ptr().addr() as u64), (pid, address)],
+        places: vec![
+            (std::process::id(), word.as_ptr().addr() as u64),
+            (pid, address),
+        ],
         between: 8,
         pauses: vec![0],
         spell: 0,
     };
     let error = gputrace_reader::run(&run).expect_err("one of them does not answer");
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert!(gputrace_reader::take_stuck().is_empty(), "nobody knows which");
+    assert!(
+        gputrace_reader::take_stuck().is_empty(),
+        "nobody knows which"
+    );
     let others_are_read = || gputrace_reader::file(std::process::id(), "stat", 4096).is_ok();
     // A helper that was asked in vain is gone.
     let was_asked = || gputrace_reader::helper_time().is_zero();
     let mut in_vain = || {
-        let error = gputrace_reader::memory(pid, address, &mut buffer).expect_err("it does not answer");
+        let error =
+            gputrace_reader::memory(pid, address, &mut buffer).expect_err("it does not answer");
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         was_asked()
     };

@@ -86,7 +86,16 @@ impl Calls {
         let name = context.strings.id(&context.database, name)?;
         self.regions += 1;
         let (node, begin, end) = (context.node, int(call.begin), int(call.end));
-        let row = cells![self.regions, node, call.pid, call.tid, begin, end, name, event];
+        let row = cells![
+            self.regions,
+            node,
+            call.pid,
+            call.tid,
+            begin,
+            end,
+            name,
+            event
+        ];
         self.region_rows.add(&context.database, row)?;
         self.arguments(context, call, event)?;
         match unfinished {
@@ -103,7 +112,12 @@ impl Calls {
         self.argument_rows.finish(database)
     }
 
-    fn arguments(&mut self, context: &mut Context, call: &Call, event: i64) -> Result<(), ExportError> {
+    fn arguments(
+        &mut self,
+        context: &mut Context,
+        call: &Call,
+        event: i64,
+    ) -> Result<(), ExportError> {
         let Context {
             functions,
             database,

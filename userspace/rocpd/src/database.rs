@@ -128,7 +128,9 @@ impl Database {
         self.batch(&self.identity.views())?;
         self.batch("COMMIT; PRAGMA optimize;")?;
         let Self {
-            connection, storage, ..
+            connection,
+            storage,
+            ..
         } = self;
         let Some(Storage { vfs, file }) = storage else {
             return Ok(Complete::Memory(connection));

@@ -42,7 +42,10 @@ impl RocpdExporter {
     /// [`OutputError`] if the file cannot be created.
     pub fn new(directory: &OutputDir, file_name: &str) -> Result<Self, OutputError> {
         Ok(Self {
-            to: Some(Destination::File(directory.file(file_name)?, directory.clone())),
+            to: Some(Destination::File(
+                directory.file(file_name)?,
+                directory.clone(),
+            )),
             slot: Slot::default(),
             writer: None,
         })
@@ -133,7 +136,14 @@ impl Context {
     ) -> Result<i64, ExportError> {
         let category = self.strings.id(&self.database, category)?;
         self.events += 1;
-        let row = cells![self.events, category, int(stack), int(parent), 0_i64, extdata];
+        let row = cells![
+            self.events,
+            category,
+            int(stack),
+            int(parent),
+            0_i64,
+            extdata
+        ];
         self.event_rows.add(&self.database, row)?;
         Ok(self.events)
     }
@@ -259,7 +269,9 @@ impl Writer {
         self.allocations.finish(&self.context)?;
         self.work.finish(&mut self.context)?;
         let Context {
-            event_rows, database, ..
+            event_rows,
+            database,
+            ..
         } = &mut self.context;
         event_rows.finish(database)?;
         report::finish(&mut self.context, &self.end)?;

@@ -55,7 +55,11 @@ impl Observed {
         }
     }
 
-    pub(crate) fn observation(&self, context: &Context, one: &Observation) -> Result<(), ExportError> {
+    pub(crate) fn observation(
+        &self,
+        context: &Context,
+        one: &Observation,
+    ) -> Result<(), ExportError> {
         let fields: Map<String, Value> = one
             .fields
             .iter()
@@ -119,7 +123,11 @@ impl Observed {
         }
     }
 
-    fn counter(&mut self, context: &mut Context, counter: &Arc<Counter>) -> Result<i64, ExportError> {
+    fn counter(
+        &mut self,
+        context: &mut Context,
+        counter: &Arc<Counter>,
+    ) -> Result<i64, ExportError> {
         let row = self.counters.len() as i64 + 1;
         // What belongs to no process belongs to the main one, as agents do.
         let pid = if counter.pid == 0 {
@@ -128,7 +136,9 @@ impl Observed {
             counter.pid
         };
         context.who.process(pid);
-        let agent = counter.node_id.filter(|node| context.gpus.agent(*node).is_some());
+        let agent = counter
+            .node_id
+            .filter(|node| context.gpus.agent(*node).is_some());
         let kind = if counter.cumulative { "ACCUM" } else { "ABS" };
         let extdata = json!({"pid": counter.pid, "gpu_id": counter.gpu_id}).to_string();
         let values = params![

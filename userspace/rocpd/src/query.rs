@@ -7,8 +7,8 @@ use std::{
 
 use gputrace_export::ExportError;
 use rusqlite::{
-    Batch, Connection, fallible_iterator::FallibleIterator as _, functions::FunctionFlags, limits::Limit,
-    types::ValueRef,
+    Batch, Connection, fallible_iterator::FallibleIterator as _, functions::FunctionFlags,
+    limits::Limit, types::ValueRef,
 };
 
 /// Where an exporter leaves its database: [`RocpdExporter::in_memory`](crate::RocpdExporter::in_memory).
@@ -35,7 +35,10 @@ impl Slot {
     }
 
     pub(crate) fn put(&self, connection: Connection) {
-        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+        *self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(connection);
     }
 }
 
@@ -164,7 +167,9 @@ fn value(value: ValueRef<'_>) -> Value {
 
 fn wrong(error: &rusqlite::Error) -> QueryError {
     match error {
-        rusqlite::Error::SqlInputError { msg, sql, offset, .. } => QueryError::Sql {
+        rusqlite::Error::SqlInputError {
+            msg, sql, offset, ..
+        } => QueryError::Sql {
             message: msg.clone(),
             near: usize::try_from(*offset)
                 .ok()
@@ -285,7 +290,10 @@ mod tests {
         assert!(rows > 0);
         assert_eq!(rows as usize, kept.rows.len());
         assert_eq!(kept.columns, ["name", "total_calls"]);
-        assert!(matches!(&kept.rows[0][..], [Value::Text(_), Value::Integer(_)]));
+        assert!(matches!(
+            &kept.rows[0][..],
+            [Value::Text(_), Value::Integer(_)]
+        ));
     }
 
     fn answers(events: &[Event], sql: &str) -> Vec<Vec<Value>> {
@@ -298,7 +306,8 @@ mod tests {
         Value::Text(text.to_owned())
     }
 
-    const NUMBERS: &str = "total_calls, total_duration, average, total_error, average_error, unknown_calls";
+    const NUMBERS: &str =
+        "total_calls, total_duration, average, total_error, average_error, unknown_calls";
 
     #[test]
     fn views_have_errors_and_say_what_is_not_known() {
@@ -357,7 +366,10 @@ mod tests {
             &events(),
             "SELECT sum(duration_error), count(duration), count(kernel_class) FROM gputrace_dispatch",
         );
-        assert_eq!(rows, [[Value::Integer(0), Value::Integer(4), Value::Integer(0)]]);
+        assert_eq!(
+            rows,
+            [[Value::Integer(0), Value::Integer(4), Value::Integer(0)]]
+        );
         assert_eq!(
             answers(&events(), "SELECT count(*) FROM gputrace_kernel_class"),
             [[Value::Integer(0)]]
@@ -384,7 +396,8 @@ mod tests {
             let time = estimated(START + 1000, START + 2000, class, 3_000_000);
             events.insert(at, Event::Dispatch(Box::new(dispatch(id, START, time))));
         }
-        let sql = "SELECT total_duration, round(total_error), round(average_error) FROM top_kernels";
+        let sql =
+            "SELECT total_duration, round(total_error), round(average_error) FROM top_kernels";
         // sqrt(6^2 + 3^2) ms of 3 us.
         assert_eq!(
             answers(&events, sql),

@@ -90,7 +90,11 @@ impl<const COLUMNS: usize> Rows<COLUMNS> {
     }
 
     /// Adds a row.
-    pub(crate) fn add(&mut self, database: &Database, row: [Cell<'_>; COLUMNS]) -> Result<(), ExportError> {
+    pub(crate) fn add(
+        &mut self,
+        database: &Database,
+        row: [Cell<'_>; COLUMNS],
+    ) -> Result<(), ExportError> {
         for cell in row {
             self.waiting.push(match cell {
                 Cell::Null => Waiting::Null,
@@ -105,7 +109,8 @@ impl<const COLUMNS: usize> Rows<COLUMNS> {
         if self.waiting.len() < MANY * COLUMNS {
             return Ok(());
         }
-        let inserted = database.execute(&self.many, |statement| self.bind(statement, &self.waiting));
+        let inserted =
+            database.execute(&self.many, |statement| self.bind(statement, &self.waiting));
         self.clear();
         inserted
     }
@@ -113,7 +118,8 @@ impl<const COLUMNS: usize> Rows<COLUMNS> {
     /// Inserts what waits.
     pub(crate) fn finish(&mut self, database: &Database) -> Result<(), ExportError> {
         let rows = self.waiting.chunks(COLUMNS);
-        let inserted = rows.map(|row| database.execute(&self.one, |statement| self.bind(statement, row)));
+        let inserted =
+            rows.map(|row| database.execute(&self.one, |statement| self.bind(statement, row)));
         let inserted = inserted.collect();
         self.clear();
         inserted

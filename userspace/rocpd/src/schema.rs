@@ -48,7 +48,8 @@ impl Identity {
 
     /// `sql` with the suffix and the id in their places.
     pub(crate) fn fill(&self, sql: &str) -> String {
-        sql.replace("{uuid}", &self.suffix).replace("{guid}", &self.guid)
+        sql.replace("{uuid}", &self.suffix)
+            .replace("{guid}", &self.guid)
     }
 
     /// Statements that make the tables.
@@ -99,8 +100,14 @@ mod tests {
         assert!(parts[2].starts_with('7'));
         assert!(parts[3].starts_with(['8', '9', 'a', 'b']));
         assert_eq!(identity.suffix.len(), 37);
-        assert_eq!(identity, Identity::new(1_700_000_000_123_000_000, b"a recording"));
-        assert_ne!(identity, Identity::new(1_700_000_000_123_000_000, b"another"));
+        assert_eq!(
+            identity,
+            Identity::new(1_700_000_000_123_000_000, b"a recording")
+        );
+        assert_ne!(
+            identity,
+            Identity::new(1_700_000_000_123_000_000, b"another")
+        );
     }
 
     #[test]

@@ -230,7 +230,10 @@ unsafe extern "C" fn open(
     // SAFETY: SQLite passes `szOsFile` bytes; without methods it does not close a file that failed to open.
     unsafe { (*handle).base.pMethods = ptr::null() };
     let opened = if flags & ffi::SQLITE_OPEN_MAIN_DB != 0 && !name.is_null() {
-        let mut database = place.database.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut database = place
+            .database
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         database
             .take()
             .ok_or_else(|| io::Error::other("the database is open already"))
@@ -242,7 +245,10 @@ unsafe extern "C" fn open(
     };
     match opened {
         Ok(opened) => {
-            let state = Box::into_raw(Box::new(State { file: opened, shared }));
+            let state = Box::into_raw(Box::new(State {
+                file: opened,
+                shared,
+            }));
             // SAFETY: as above, `handle` is ours to fill.
             unsafe { (*handle).state = state };
             // SAFETY: as above.
@@ -313,7 +319,11 @@ unsafe extern "C" fn write(
     // SAFETY: SQLite passes a buffer of `amount` bytes that does not change meanwhile.
     let buffer = unsafe { slice::from_raw_parts(buffer.cast::<u8>(), amount) };
     // SAFETY: SQLite passes a file that is open.
-    unsafe { attempt(file, ffi::SQLITE_FULL, |file| file.write_all_at(buffer, offset)) }
+    unsafe {
+        attempt(file, ffi::SQLITE_FULL, |file| {
+            file.write_all_at(buffer, offset)
+        })
+    }
 }
 
 unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: ffi::sqlite3_int64) -> c_int {
@@ -330,7 +340,10 @@ unsafe extern "C" fn sync(_file: *mut ffi::sqlite3_file, _flags: c_int) -> c_int
     ffi::SQLITE_OK
 }
 
-unsafe extern "C" fn file_size(file: *mut ffi::sqlite3_file, size: *mut ffi::sqlite3_int64) -> c_int {
+unsafe extern "C" fn file_size(
+    file: *mut ffi::sqlite3_file,
+    size: *mut ffi::sqlite3_int64,
+) -> c_int {
     let ask = |file: &File| {
         let length = file.metadata()?.len();
         // SAFETY: SQLite passes a valid pointer.
@@ -346,13 +359,20 @@ unsafe extern "C" fn lock(_file: *mut ffi::sqlite3_file, _level: c_int) -> c_int
     ffi::SQLITE_OK
 }
 
-unsafe extern "C" fn check_reserved_lock(_file: *mut ffi::sqlite3_file, reserved: *mut c_int) -> c_int {
+unsafe extern "C" fn check_reserved_lock(
+    _file: *mut ffi::sqlite3_file,
+    reserved: *mut c_int,
+) -> c_int {
     // SAFETY: SQLite passes a valid pointer.
     unsafe { *reserved = 0 };
     ffi::SQLITE_OK
 }
 
-unsafe extern "C" fn file_control(_file: *mut ffi::sqlite3_file, _op: c_int, _arg: *mut c_void) -> c_int {
+unsafe extern "C" fn file_control(
+    _file: *mut ffi::sqlite3_file,
+    _op: c_int,
+    _arg: *mut c_void,
+) -> c_int {
     ffi::SQLITE_NOTFOUND
 }
 
@@ -364,7 +384,11 @@ unsafe extern "C" fn device_characteristics(_file: *mut ffi::sqlite3_file) -> c_
     ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE
 }
 
-unsafe extern "C" fn delete(_vfs: *mut ffi::sqlite3_vfs, _name: *const c_char, _sync: c_int) -> c_int {
+unsafe extern "C" fn delete(
+    _vfs: *mut ffi::sqlite3_vfs,
+    _name: *const c_char,
+    _sync: c_int,
+) -> c_int {
     ffi::SQLITE_OK
 }
 
@@ -408,7 +432,11 @@ unsafe fn system(vfs: *mut ffi::sqlite3_vfs) -> *mut ffi::sqlite3_vfs {
     unsafe { (*shared).system }
 }
 
-unsafe extern "C" fn randomness(vfs: *mut ffi::sqlite3_vfs, size: c_int, out: *mut c_char) -> c_int {
+unsafe extern "C" fn randomness(
+    vfs: *mut ffi::sqlite3_vfs,
+    size: c_int,
+    out: *mut c_char,
+) -> c_int {
     // SAFETY: SQLite passes the structure that `Vfs::new` registered.
     let system = unsafe { system(vfs) };
     // SAFETY: SQLite's own file system is there for the life of the process.

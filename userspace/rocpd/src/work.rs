@@ -9,7 +9,9 @@ use gputrace_export::{
     gpu::{queue_id, uncertainty},
     lengths::Length,
 };
-use gputrace_timeline::gpu::{CodeObjectInfo, Copy, Dispatch, GpuTime, KernelClass, KernelInfo, QueueInfo};
+use gputrace_timeline::gpu::{
+    CodeObjectInfo, Copy, Dispatch, GpuTime, KernelClass, KernelInfo, QueueInfo,
+};
 use rusqlite::params;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -131,7 +133,11 @@ impl Work {
         self.code_objects.push(info.clone());
     }
 
-    pub(crate) fn kernel(&mut self, context: &mut Context, info: &KernelInfo) -> Result<(), ExportError> {
+    pub(crate) fn kernel(
+        &mut self,
+        context: &mut Context,
+        info: &KernelInfo,
+    ) -> Result<(), ExportError> {
         // As in rocprofv3, the range after which a kernel is called is in the dispatch's row.
         if info.renamed.is_some() {
             return Ok(());
@@ -169,7 +175,11 @@ impl Work {
     }
 
     /// The row of a dispatch's kernel.
-    fn kernel_row(&mut self, context: &mut Context, dispatch: &Dispatch) -> Result<i64, ExportError> {
+    fn kernel_row(
+        &mut self,
+        context: &mut Context,
+        dispatch: &Dispatch,
+    ) -> Result<i64, ExportError> {
         if let Some(info) = context.gpus.kernel(dispatch) {
             return Ok(info.own_id().into());
         }
@@ -225,7 +235,9 @@ impl Work {
     ) -> Result<Option<i64>, ExportError> {
         let Dispatch { origin, time, .. } = dispatch;
         context.who.seen(origin.pid, origin.tid);
-        self.queues.entry(dispatch.queue).or_insert((origin.pid, None));
+        self.queues
+            .entry(dispatch.queue)
+            .or_insert((origin.pid, None));
         let node = context.gpus.node_of(dispatch);
         let agent = self.agent(context, node);
         if let (Some(node), Some(kernel)) = (node, context.gpus.kernel(dispatch)) {
@@ -313,7 +325,11 @@ impl Work {
     }
 
     /// Writes a class of kernels.
-    pub(crate) fn class(&mut self, context: &Context, class: &KernelClass) -> Result<(), ExportError> {
+    pub(crate) fn class(
+        &mut self,
+        context: &Context,
+        class: &KernelClass,
+    ) -> Result<(), ExportError> {
         let sql = context.database.identity.fill(
             "INSERT INTO gputrace_kernel_class{uuid} (id, pid, agent_id, kernel_id, name, kernel_object, \
              workgroup_size_x, workgroup_size_y, workgroup_size_z, grid_size_x, grid_size_y, grid_size_z, dispatches, \
@@ -562,7 +578,8 @@ impl Work {
 }
 
 fn write_streams(context: &mut Context) -> Result<(), ExportError> {
-    let sql = "INSERT INTO rocpd_info_stream{uuid} (id, nid, pid, name, extdata) VALUES (?, ?, ?, ?, ?)";
+    let sql =
+        "INSERT INTO rocpd_info_stream{uuid} (id, nid, pid, name, extdata) VALUES (?, ?, ?, ?, ?)";
     let sql = context.database.identity.fill(sql);
     let (node, main) = (context.node, context.main);
     let default = params![0, node, main, "Default Stream", "{}"];

@@ -1,6 +1,9 @@
 //! Databases of made-up recordings, read back by SQLite here and by Python's `sqlite3` (`tests/readers`).
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -50,7 +53,9 @@ fn open(path: &Path) -> Connection {
     // This SQLite has no functions of mathematics, as those have that people use.
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     let sqrt = |arguments: &Context<'_>| Ok(arguments.get::<Option<f64>>(0)?.map(f64::sqrt));
-    database.create_scalar_function("sqrt", 1, flags, sqrt).unwrap();
+    database
+        .create_scalar_function("sqrt", 1, flags, sqrt)
+        .unwrap();
     database
 }
 
@@ -80,7 +85,10 @@ fn estimates_are_beside_what_rocpd_has() {
         database.query_one(sql, [id], row).unwrap()
     };
     let sampled = |numbers| ("sampled".to_owned(), numbers);
-    assert_eq!(of(1), sampled([Some(0), Some(300), Some(10_400), Some(300)]));
+    assert_eq!(
+        of(1),
+        sampled([Some(0), Some(300), Some(10_400), Some(300)])
+    );
     // Between looks, without an estimate: it is drawn, and how long it took is not known.
     assert_eq!(of(2), sampled([None; 4]));
     assert_eq!(of(16), ("submitted".to_owned(), [None; 4]));
@@ -125,16 +133,19 @@ fn gpu_work_is_where_rocpd_has_it() {
     check_by_reader("rocpd_check.py", &path);
     let database = open(&path);
 
-    let count = |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count() as i64;
+    let count =
+        |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count() as i64;
     let dispatches = count(|event| matches!(event, Event::Dispatch(_)));
-    let drawn = count(|event| matches!(event, Event::Dispatch(work) if work.time.quality.is_drawn()));
+    let drawn =
+        count(|event| matches!(event, Event::Dispatch(work) if work.time.quality.is_drawn()));
     assert!(0 < drawn && drawn < dispatches);
     assert_eq!(number(&database, "SELECT count(*) FROM kernels"), drawn);
     assert_eq!(
         number(&database, "SELECT count(*) FROM gputrace_dispatch"),
         dispatches
     );
-    let drawn_copies = count(|event| matches!(event, Event::Copy(work) if work.time.quality.is_drawn()));
+    let drawn_copies =
+        count(|event| matches!(event, Event::Copy(work) if work.time.quality.is_drawn()));
     assert_eq!(
         number(&database, "SELECT count(*) FROM memory_copies"),
         drawn_copies
@@ -158,12 +169,18 @@ fn gpu_work_is_where_rocpd_has_it() {
         text(&database, &format!("SELECT name {kernel}")),
         "add(float*, float*)"
     );
-    assert_eq!(text(&database, &format!("SELECT queue {kernel}")), "Queue 1");
+    assert_eq!(
+        text(&database, &format!("SELECT queue {kernel}")),
+        "Queue 1"
+    );
     assert_eq!(
         text(&database, &format!("SELECT category {kernel}")),
         "KERNEL_DISPATCH"
     );
-    assert_eq!(number(&database, &format!("SELECT duration {kernel}")), 20_000);
+    assert_eq!(
+        number(&database, &format!("SELECT duration {kernel}")),
+        20_000
+    );
     assert_eq!(number(&database, &format!("SELECT grid_x {kernel}")), 1024);
     // The call that submitted it.
     assert_eq!(
@@ -213,7 +230,9 @@ fn gpu_work_is_where_rocpd_has_it() {
 fn the_range_after_which_a_kernel_is_called_is_beside_it() {
     let directory = tempfile::tempdir().unwrap();
     let mut events = synthetic::events();
-    let at = events.iter().position(|event| matches!(event, Event::Kernel(_)));
+    let at = events
+        .iter()
+        .position(|event| matches!(event, Event::Kernel(_)));
     let own = match &events[at.unwrap()] {
         Event::Kernel(info) => (**info).clone(),
         other => panic!("{other:?}"),
@@ -298,7 +317,8 @@ fn calls_have_arguments_results_and_streams() {
     capture.meta(Meta::Ledger(Box::new(ledger(&calls, &[(0, 0, 0, 3)]))));
     let directory = tempfile::tempdir().unwrap();
     let out = OutputDir::open(directory.path(), None).unwrap();
-    let timeline = Timeline::new(CaptureReader::new(Cursor::new(capture.bytes())).unwrap()).unwrap();
+    let timeline =
+        Timeline::new(CaptureReader::new(Cursor::new(capture.bytes())).unwrap()).unwrap();
     let exporter = Box::new(RocpdExporter::new(&out, "app_results.db").unwrap());
     let report = run(timeline, vec![exporter], &mut |_| ControlFlow::Continue(()));
     assert!(report.failures.is_empty(), "{:?}", report.failures);
@@ -334,7 +354,10 @@ fn calls_have_arguments_results_and_streams() {
         ),
         "worker 10-50"
     );
-    assert_eq!(text(&database, "SELECT command FROM processes"), "train it's");
+    assert_eq!(
+        text(&database, "SELECT command FROM processes"),
+        "train it's"
+    );
     assert_eq!(number(&database, "SELECT sum(lost) FROM gputrace_loss"), 3);
     assert_eq!(
         text(
@@ -399,7 +422,10 @@ fn what_the_kernel_did_and_what_was_read_is_there() {
     let path = export(&synthetic::observed(), directory.path());
     check_by_reader("rocpd_check.py", &path);
     let database = open(&path);
-    assert_eq!(number(&database, "SELECT count(*) FROM gputrace_observation"), 4);
+    assert_eq!(
+        number(&database, "SELECT count(*) FROM gputrace_observation"),
+        4
+    );
     let row = "FROM gputrace_observation WHERE domain = 'KFD_EVENT' ORDER BY start LIMIT 1";
     assert_eq!(
         text(
@@ -408,15 +434,24 @@ fn what_the_kernel_did_and_what_was_read_is_there() {
         ),
         "queues evicted TTM"
     );
-    assert_eq!(number(&database, &format!("SELECT \"end\" - start {row}")), 40);
-    assert_eq!(number(&database, "SELECT count(*) FROM gputrace_counter"), 3);
+    assert_eq!(
+        number(&database, &format!("SELECT \"end\" - start {row}")),
+        40
+    );
+    assert_eq!(
+        number(&database, "SELECT count(*) FROM gputrace_counter"),
+        3
+    );
     let values = "SELECT group_concat(value || unit || ' ' || value_type || ' ' || gpu_id || ' ' || pid || ' ' || agent_id, ', ') \
                   FROM (SELECT * FROM gputrace_counter ORDER BY timestamp)";
     assert_eq!(
         text(&database, values),
         "250.5W ABS 51234 0 1, 7.0W ACCUM 51234 100 1, 97.0W ABS 51234 0 1"
     );
-    assert_eq!(text(&database, "SELECT name FROM pmc_info WHERE id = 2"), "sdma");
+    assert_eq!(
+        text(&database, "SELECT name FROM pmc_info WHERE id = 2"),
+        "sdma"
+    );
     assert_eq!(
         number(&database, "SELECT count(*) FROM pragma_foreign_key_check"),
         0
@@ -427,7 +462,9 @@ fn what_the_kernel_did_and_what_was_read_is_there() {
 fn what_was_read_while_a_kernel_ran_is_its_own() {
     let directory = tempfile::tempdir().unwrap();
     let reader = CaptureReader::new(Cursor::new(gpu::counted().bytes())).unwrap();
-    let events = Timeline::new(reader).unwrap().collect::<Result<Vec<_>, _>>();
+    let events = Timeline::new(reader)
+        .unwrap()
+        .collect::<Result<Vec<_>, _>>();
     let path = export(&events.unwrap(), directory.path());
     check_by_reader("rocpd_check.py", &path);
     let database = open(&path);
@@ -451,7 +488,10 @@ fn what_was_read_while_a_kernel_ran_is_its_own() {
         );
     }
     // Each value that was read once, and none of those besides: twelve are in the capture.
-    assert_eq!(number(&database, "SELECT count(*) FROM gputrace_counter"), 12);
+    assert_eq!(
+        number(&database, "SELECT count(*) FROM gputrace_counter"),
+        12
+    );
     assert_eq!(number(&database, "SELECT count(*) FROM rocpd_info_pmc"), 4);
 }
 
@@ -489,7 +529,11 @@ fn allocations_are_where_rocpd_has_them() {
         ]
     };
     events.extend([
-        allocation("MEMORY_ALLOCATION_ALLOCATE", 10, &of(0x7000, 4096, 41, 4096)),
+        allocation(
+            "MEMORY_ALLOCATION_ALLOCATE",
+            10,
+            &of(0x7000, 4096, 41, 4096),
+        ),
         // On an agent that nobody knows of, and one of which the agent is not known.
         allocation(
             "MEMORY_ALLOCATION_VMEM_ALLOCATE",

@@ -12,7 +12,9 @@ use gputrace_tracee::{elf::ElfError, interp::InterpError, process::ProcessError}
 #[non_exhaustive]
 pub enum SessionError {
     /// Neither a program nor a process.
-    #[error("nothing to trace: give a program (`gputrace -- ./app`), a process (`-p PID`) or `--all`")]
+    #[error(
+        "nothing to trace: give a program (`gputrace -- ./app`), a process (`-p PID`) or `--all`"
+    )]
     NoTarget,
     /// The program could not be started.
     #[error("could not start {program}: {cause}. Check its path and that it is executable")]

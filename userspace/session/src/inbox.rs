@@ -384,8 +384,13 @@ mod tests {
         let inbox = Inbox::default();
         let post = inbox.post();
         let sender = std::thread::spawn(move || post.put(Message::Surveyed(3)));
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        assert!(matches!(runtime.block_on(inbox.take()), Message::Surveyed(3)));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        assert!(matches!(
+            runtime.block_on(inbox.take()),
+            Message::Surveyed(3)
+        ));
         sender.join().unwrap();
     }
 }

@@ -113,7 +113,9 @@ impl FunctionFilter {
     /// Whether to trace the function `name`.
     #[must_use]
     pub fn wants(&self, name: &str) -> bool {
-        if gputrace_catalog::is_polling(name) && !self.polling.as_ref().is_some_and(|re| re.is_match(name)) {
+        if gputrace_catalog::is_polling(name)
+            && !self.polling.as_ref().is_some_and(|re| re.is_match(name))
+        {
             return false;
         }
         self.admits(|re| re.is_match(name))

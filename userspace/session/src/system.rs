@@ -11,13 +11,19 @@ use crate::request::{Request, Targets};
 /// This machine's name.
 #[must_use]
 pub fn hostname() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Release of the running kernel.
 #[must_use]
 pub fn kernel_release() -> String {
-    rustix::system::uname().release().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// The first metadata of the capture.

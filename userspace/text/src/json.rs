@@ -31,7 +31,10 @@ pub fn to_string_pretty(value: &(impl Serialize + ?Sized)) -> Result<String> {
 
 fn write(value: &(impl Serialize + ?Sized), formatter: impl Formatter) -> Result<String> {
     let mut bytes = Vec::new();
-    value.serialize(&mut Serializer::with_formatter(&mut bytes, Quiet(formatter)))?;
+    value.serialize(&mut Serializer::with_formatter(
+        &mut bytes,
+        Quiet(formatter),
+    ))?;
     String::from_utf8(bytes).map_err(serde::ser::Error::custom)
 }
 
@@ -40,7 +43,10 @@ fn write(value: &(impl Serialize + ?Sized), formatter: impl Formatter) -> Result
 /// # Errors
 /// As `serde_json::to_writer`.
 pub fn to_writer(out: impl io::Write, value: &(impl Serialize + ?Sized)) -> Result<()> {
-    value.serialize(&mut Serializer::with_formatter(out, Quiet(CompactFormatter)))
+    value.serialize(&mut Serializer::with_formatter(
+        out,
+        Quiet(CompactFormatter),
+    ))
 }
 
 /// Escapes in strings what acts on a terminal; everything else is as the other formatter says.
@@ -75,7 +81,11 @@ impl<F: Formatter> Formatter for Quiet<F> {
         self.0.end_array(out)
     }
 
-    fn begin_array_value<W: io::Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+    fn begin_array_value<W: io::Write + ?Sized>(
+        &mut self,
+        out: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
         self.0.begin_array_value(out, first)
     }
 
@@ -91,7 +101,11 @@ impl<F: Formatter> Formatter for Quiet<F> {
         self.0.end_object(out)
     }
 
-    fn begin_object_key<W: io::Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+    fn begin_object_key<W: io::Write + ?Sized>(
+        &mut self,
+        out: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
         self.0.begin_object_key(out, first)
     }
 

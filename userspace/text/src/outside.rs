@@ -52,7 +52,9 @@ impl<'a> Outside<'a> {
     /// Injection"), also the wide forms of these, and is no number. Stays the same if it is done again.
     #[must_use]
     pub fn csv(&self) -> Cow<'_, str> {
-        const FORMULA: [char; 8] = ['=', '+', '-', '@', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
+        const FORMULA: [char; 8] = [
+            '=', '+', '-', '@', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}',
+        ];
         let is_formula = |text: &str| {
             (text.starts_with(['\t', '\r']) || text.trim_start().starts_with(FORMULA))
                 && text.parse::<f64>().is_err()
@@ -66,7 +68,11 @@ impl<'a> Outside<'a> {
             _ => {
                 let shown = self.terminal();
                 let is_formula = is_formula(&shown) || text.is_some_and(is_formula);
-                Cow::Owned(if is_formula { format!("'{shown}") } else { shown })
+                Cow::Owned(if is_formula {
+                    format!("'{shown}")
+                } else {
+                    shown
+                })
             }
         }
     }
@@ -114,14 +120,23 @@ impl<'a> Outside<'a> {
     /// The last component of a path.
     #[must_use]
     pub fn base_name(&self) -> Outside<'_> {
-        Outside::from_bytes(self.0.rsplit(|byte| *byte == b'/').next().unwrap_or_default())
+        Outside::from_bytes(
+            self.0
+                .rsplit(|byte| *byte == b'/')
+                .next()
+                .unwrap_or_default(),
+        )
     }
 
     /// The same without the bytes at its beginning that are among `bytes`.
     #[must_use]
     pub fn trim_start(&self, bytes: &[u8]) -> Outside<'_> {
         let begin = self.0.iter().position(|byte| !bytes.contains(byte));
-        Outside::from_bytes(begin.and_then(|begin| self.0.get(begin..)).unwrap_or_default())
+        Outside::from_bytes(
+            begin
+                .and_then(|begin| self.0.get(begin..))
+                .unwrap_or_default(),
+        )
     }
 
     /// Whether there is no text.
@@ -144,7 +159,8 @@ mod tests {
     use super::*;
 
     /// A title of a terminal's window, a cleared screen, and a line that was never written.
-    const HOSTILE: &str = "k\x1b]0;pwned\x07\x1b[2J\n  0.000001  1/1  hipFree(ptr=0x0) = 0\u{9b}31m\u{202e}";
+    const HOSTILE: &str =
+        "k\x1b]0;pwned\x07\x1b[2J\n  0.000001  1/1  hipFree(ptr=0x0) = 0\u{9b}31m\u{202e}";
 
     #[test]
     fn each_place_has_its_form() {
@@ -161,7 +177,10 @@ mod tests {
             outside("<a href=\"x\">&'\x1b").html(),
             "&lt;a href=&quot;x&quot;&gt;&amp;&#39;\\x1b"
         );
-        assert_eq!(Outside::from_bytes(b"a\xff\xc3b").terminal(), "a\\xff\\xc3b");
+        assert_eq!(
+            Outside::from_bytes(b"a\xff\xc3b").terminal(),
+            "a\\xff\\xc3b"
+        );
         assert_eq!(outside("größe 大 \t").terminal(), "größe 大 \\t");
     }
 

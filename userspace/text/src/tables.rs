@@ -95,12 +95,22 @@ const SHORTEST_NAME: usize = 32;
 
 /// Makes the widest of the columns `names` narrower, so that a line of all `widths` and `between` characters fits into
 /// `columns`, as far as names stay readable.
-pub fn fit(widths: &mut [usize], names: impl Fn(usize) -> bool, between: usize, columns: Option<usize>) {
+pub fn fit(
+    widths: &mut [usize],
+    names: impl Fn(usize) -> bool,
+    between: usize,
+    columns: Option<usize>,
+) {
     let all = widths.iter().sum::<usize>() + between;
     let excess = columns.map_or(0, |columns| all.saturating_sub(columns));
-    let own = widths.iter_mut().enumerate().filter(|(column, _)| names(*column));
+    let own = widths
+        .iter_mut()
+        .enumerate()
+        .filter(|(column, _)| names(*column));
     if let Some((_, widest)) = own.max_by_key(|(_, width)| **width) {
-        *widest = widest.saturating_sub(excess).max(SHORTEST_NAME.min(*widest));
+        *widest = widest
+            .saturating_sub(excess)
+            .max(SHORTEST_NAME.min(*widest));
     }
 }
 
@@ -273,7 +283,8 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows = [["name", "n"], ["a", "100"], ["longer", "2"]].map(|row| row.map(str::to_owned).to_vec());
+        let rows = [["name", "n"], ["a", "100"], ["longer", "2"]]
+            .map(|row| row.map(str::to_owned).to_vec());
         let mut out = Page::new(String::new());
         table(&mut out, &[Align::Left, Align::Right], &rows).unwrap();
         let hostile = ["a\x1b[2J\nb \u{9b}é", "1"].map(str::to_owned).to_vec();

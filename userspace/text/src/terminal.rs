@@ -69,7 +69,11 @@ impl Colour {
 ///
 /// # Errors
 /// When `out` cannot be written.
-pub fn write_coloured(out: &mut impl Write, text: &str, heads: &[(&str, Colour)]) -> io::Result<()> {
+pub fn write_coloured(
+    out: &mut impl Write,
+    text: &str,
+    heads: &[(&str, Colour)],
+) -> io::Result<()> {
     let mut safe = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         let (line, end) = match line.strip_suffix('\n') {
@@ -122,9 +126,17 @@ mod tests {
     fn lines_of_text_stay_and_controls_do_not() {
         let mut out = Vec::new();
         write(&mut out, "a\x1b[2J\tb\n\n c\u{9b}").unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "a\\x1b[2J\\tb\n\n c\\u{9b}");
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "a\\x1b[2J\\tb\n\n c\\u{9b}"
+        );
         let mut out = Vec::new();
-        write_coloured(&mut out, "  ok  \x1b[31m\nok\n", &[("  ok ", Colour::Green)]).unwrap();
+        write_coloured(
+            &mut out,
+            "  ok  \x1b[31m\nok\n",
+            &[("  ok ", Colour::Green)],
+        )
+        .unwrap();
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "\x1b[32m  ok \x1b[0m \\x1b[31m\nok\n"

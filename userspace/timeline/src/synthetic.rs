@@ -13,7 +13,9 @@ use std::io::Cursor;
 
 use gputrace_abi::{
     domain::Domain,
-    record::{LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, TASK_SIZE, Task, kind, span_flags},
+    record::{
+        LONG_SPAN_SIZE, LongSpan, RecordHeader, SPAN_SIZE, Span, TASK_SIZE, Task, kind, span_flags,
+    },
 };
 use gputrace_capture::{
     CaptureWriter, Meta,
@@ -34,25 +36,30 @@ impl Synthetic {
     /// A capture of `recording`, with nothing in it.
     #[must_use]
     pub fn new(recording: &Recording) -> Self {
-        let writer =
-            CaptureWriter::create(Cursor::new(Vec::new()), recording).expect("memory does not fill up");
+        let writer = CaptureWriter::create(Cursor::new(Vec::new()), recording)
+            .expect("memory does not fill up");
         Self { writer }
     }
 
     /// Adds metadata.
     pub fn meta(&mut self, meta: impl Into<Meta>) -> &mut Self {
-        self.writer.meta(&meta.into()).expect("memory does not fill up");
+        self.writer
+            .meta(&meta.into())
+            .expect("memory does not fill up");
         self
     }
 
     /// A library with these functions, numbered from 0.
     pub fn library(&mut self, path: &str, functions: &[(&str, Domain)]) -> &mut Self {
-        let functions = functions.iter().zip(0..).map(|((name, domain), id)| Function {
-            id,
-            name: (*name).to_owned(),
-            domain: domain.id(),
-            ..Function::default()
-        });
+        let functions = functions
+            .iter()
+            .zip(0..)
+            .map(|((name, domain), id)| Function {
+                id,
+                name: (*name).to_owned(),
+                domain: domain.id(),
+                ..Function::default()
+            });
         let functions = functions.collect();
         self.meta(Meta::Library(Box::new(Library {
             path: path.to_owned(),
@@ -63,7 +70,9 @@ impl Synthetic {
 
     /// Adds a record, whatever it holds; only its size must be right.
     pub fn raw(&mut self, record: &[u8]) -> &mut Self {
-        self.writer.records(record).expect("memory does not fill up");
+        self.writer
+            .records(record)
+            .expect("memory does not fill up");
         self
     }
 
@@ -78,7 +87,15 @@ impl Synthetic {
     }
 
     /// Adds a task event; `op` is one of [`gputrace_abi::record::task_op`].
-    pub fn task(&mut self, op: u8, time: u64, pid: u32, tid: u32, parent: u32, comm: &[u8]) -> &mut Self {
+    pub fn task(
+        &mut self,
+        op: u8,
+        time: u64,
+        pid: u32,
+        tid: u32,
+        parent: u32,
+        comm: &[u8],
+    ) -> &mut Self {
         let header = RecordHeader {
             size: TASK_SIZE as u16,
             kind: kind::TASK,

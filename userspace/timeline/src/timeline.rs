@@ -171,7 +171,12 @@ impl<R: Read + Seek> Timeline<R> {
         Ok(Self::with(reader, recording, ready, Work::follow()))
     }
 
-    fn with(reader: CaptureReader<R>, recording: Recording, ready: VecDeque<Event>, work: Work) -> Self {
+    fn with(
+        reader: CaptureReader<R>,
+        recording: Recording,
+        ready: VecDeque<Event>,
+        work: Work,
+    ) -> Self {
         let has = |domain: Domain| recording.domains.iter().any(|name| name == domain.name());
         let hides_dispatches = has(Domain::ScratchMemory) && !has(Domain::KernelDispatch);
         let mut memory = Memory::new(&recording.domains);
@@ -300,8 +305,11 @@ impl<R: Read + Seek> Timeline<R> {
             }
             Meta::KfdEvent(line) => {
                 let known = self.driver.take(&line);
-                self.ready
-                    .extend(known.into_iter().map(|one| Event::Observation(Box::new(one))));
+                self.ready.extend(
+                    known
+                        .into_iter()
+                        .map(|one| Event::Observation(Box::new(one))),
+                );
             }
             Meta::Pasid(pasid) => self.pasids.learn(pasid),
             Meta::Counter(counter) => self.counters.learn(*counter),
@@ -355,7 +363,10 @@ impl<R: Read + Seek> Timeline<R> {
 
     /// Queues what is known of all that the recording left open.
     fn finish(&mut self) {
-        let end = self.end.as_ref().map_or(self.collecting.latest(), |end| end.time);
+        let end = self
+            .end
+            .as_ref()
+            .map_or(self.collecting.latest(), |end| end.time);
         self.ranges.finish(end, &mut self.ready);
         self.work.finish(&mut self.ready);
         self.tally.duplicate_packets = self.work.duplicates();
@@ -364,7 +375,10 @@ impl<R: Read + Seek> Timeline<R> {
 
     /// Queues what stands at the end: remarks, the account, the end mark.
     fn close(&mut self) {
-        let time = self.end.as_ref().map_or(self.collecting.latest(), |end| end.time);
+        let time = self
+            .end
+            .as_ref()
+            .map_or(self.collecting.latest(), |end| end.time);
         let open = self.driver.finish(time);
         self.ready
             .extend(open.map(|one| Event::Observation(Box::new(one))));
@@ -471,7 +485,9 @@ impl<R: Read + Seek> Iterator for Timeline<R> {
                         if one.domain == Domain::Tracepoint.id() {
                             self.pasids.join(&mut one);
                             if let Some(known) = self.driver.called(&one, self.work.only_gpu()) {
-                                let known = known.into_iter().map(|one| Event::Observation(Box::new(one)));
+                                let known = known
+                                    .into_iter()
+                                    .map(|one| Event::Observation(Box::new(one)));
                                 self.ready.extend(known);
                                 continue;
                             }

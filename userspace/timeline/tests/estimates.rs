@@ -1,7 +1,10 @@
 //! Mean durations of classes of dispatches, from looks at a queue whose packets have no completion signals: what comes out of
 //! a capture, against a truth made up here.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(clippy::indexing_slicing, reason = "a test fails by panicking")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -104,7 +107,8 @@ fn capture(seconds: u64, stamped: bool) -> (Synthetic, Vec<Ran>) {
             taken += 1;
         }
         if !stamped && taken as u64 != shown {
-            let mut look = gpu::queue_state(time, queue_reason::SAMPLE, taken as u64, written as u64);
+            let mut look =
+                gpu::queue_state(time, queue_reason::SAMPLE, taken as u64, written as u64);
             look.looked = looked;
             capture.record(&look);
             shown = taken as u64;
@@ -136,7 +140,10 @@ fn read(capture: &mut Synthetic) -> (Vec<Dispatch>, Vec<KernelClass>) {
 fn means_are_told_from_looks_and_dispatches_are_drawn_by_them() {
     let (mut capture, ran) = capture(4, false);
     let (dispatches, classes) = read(&mut capture);
-    assert_eq!((dispatches.len(), classes.len()), (ran.len(), CLASSES.len()));
+    assert_eq!(
+        (dispatches.len(), classes.len()),
+        (ran.len(), CLASSES.len())
+    );
     for class in &classes {
         let grid = class.grid[0] as usize / 64 - 1;
         let truth = CLASSES[grid] as f64 * 1e3;
@@ -152,7 +159,9 @@ fn means_are_told_from_looks_and_dispatches_are_drawn_by_them() {
     for (dispatch, ran) in dispatches.iter().zip(&ran) {
         let time = &dispatch.time;
         let (begins, ends) = (time.begin_window, time.end_window);
-        assert!(begins.earliest <= ran.begin && begins.latest.is_none_or(|latest| ran.begin <= latest));
+        assert!(
+            begins.earliest <= ran.begin && begins.latest.is_none_or(|latest| ran.begin <= latest)
+        );
         assert!(ends.earliest <= ran.end && ends.latest.is_none_or(|latest| ran.end <= latest));
         assert!(begins.earliest <= time.begin && time.begin <= time.end);
         assert!(ends.latest.is_none_or(|latest| time.end <= latest));
@@ -190,7 +199,11 @@ fn less_than_a_second_tells_nothing() {
             .iter()
             .all(|class| class.told == Told::Unseen && class.mean.is_none())
     );
-    assert!(dispatches.iter().all(|dispatch| dispatch.time.estimate.is_none()));
+    assert!(
+        dispatches
+            .iter()
+            .all(|dispatch| dispatch.time.estimate.is_none())
+    );
 }
 
 /// The account of looks decides whether means are looked for.

@@ -1,6 +1,9 @@
 //! Dispatches, copies and accounts of small captures made by hand.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::Cursor;
@@ -95,18 +98,27 @@ fn everything_that_a_dispatch_refers_to_comes_before_it() {
     let (events, _) = read(&mut capture);
     let position = |which: fn(&Event) -> bool| events.iter().position(which).unwrap();
     let order = [
-        position(|event| matches!(event, Event::Agent(agent) if agent.agent.kind == AgentKind::Cpu)),
-        position(|event| matches!(event, Event::Agent(agent) if agent.agent.kind == AgentKind::Gpu)),
+        position(
+            |event| matches!(event, Event::Agent(agent) if agent.agent.kind == AgentKind::Cpu),
+        ),
+        position(
+            |event| matches!(event, Event::Agent(agent) if agent.agent.kind == AgentKind::Gpu),
+        ),
         position(|event| matches!(event, Event::CodeObject(object) if object.id == 1)),
         position(|event| matches!(event, Event::Queue(queue) if queue.node_id == Some(GPU_NODE))),
-        position(|event| matches!(event, Event::Kernel(kernel) if kernel.kernel.object == KERNEL_OBJECT)),
+        position(
+            |event| matches!(event, Event::Kernel(kernel) if kernel.kernel.object == KERNEL_OBJECT),
+        ),
         position(|event| matches!(event, Event::Dispatch(_))),
     ];
     assert!(order.is_sorted(), "{order:?}");
     let [ref dispatch] = dispatches(&events)[..] else {
         unreachable!("one dispatch")
     };
-    assert_eq!((dispatch.id, dispatch.index, dispatch.kernel), (1, 7, Some(1)));
+    assert_eq!(
+        (dispatch.id, dispatch.index, dispatch.kernel),
+        (1, 7, Some(1))
+    );
     assert_eq!(
         (dispatch.node_id, dispatch.barrier, dispatch.signal),
         (Some(GPU_NODE), true, 0x9000)
@@ -175,9 +187,21 @@ fn copies_have_a_direction_and_the_engine_s_times() {
         copy
     };
     // A kernel's stamps from before, and then the engine's.
-    let mut done = gpu::completion(0x9000, 60 * MS, completion_reason::REARM, 0, ticks(MS, 2 * MS));
+    let mut done = gpu::completion(
+        0x9000,
+        60 * MS,
+        completion_reason::REARM,
+        0,
+        ticks(MS, 2 * MS),
+    );
     (done.sdma_start, done.sdma_end) = ticks(51 * MS, 52 * MS);
-    let mut silent = gpu::completion(0x9000, 80 * MS, completion_reason::REARM, 0, ticks(MS, 2 * MS));
+    let mut silent = gpu::completion(
+        0x9000,
+        80 * MS,
+        completion_reason::REARM,
+        0,
+        ticks(MS, 2 * MS),
+    );
     (silent.sdma_start, silent.sdma_end) = (0, 0);
     let by_kernel = gpu::completion(
         0x9080,
@@ -211,7 +235,14 @@ fn copies_have_a_direction_and_the_engine_s_times() {
     found.sort_by_key(|copy| copy.id);
     let seen: Vec<_> = found
         .iter()
-        .map(|copy| (copy.direction, copy.time.quality, copy.time.begin, copy.time.end))
+        .map(|copy| {
+            (
+                copy.direction,
+                copy.time.quality,
+                copy.time.begin,
+                copy.time.end,
+            )
+        })
         .collect();
     assert_eq!(
         seen,
@@ -219,7 +250,12 @@ fn copies_have_a_direction_and_the_engine_s_times() {
             (Direction::HostToDevice, Quality::Exact, 51 * MS, 52 * MS),
             (Direction::DeviceToHost, Quality::Bounded, 70 * MS, 80 * MS),
             (Direction::HostToDevice, Quality::Exact, 71 * MS, 72 * MS),
-            (Direction::HostToDevice, Quality::Submitted, 90 * MS, 90 * MS),
+            (
+                Direction::HostToDevice,
+                Quality::Submitted,
+                90 * MS,
+                90 * MS
+            ),
             // A thread's work, whatever its stamps count.
             (Direction::HostToHost, Quality::Bounded, 100 * MS, 120 * MS),
         ]
@@ -286,11 +322,20 @@ fn a_packet_whose_own_doorbell_may_be_lost_belongs_to_nobody() {
     let (events, _) = read(&mut capture);
     let found: Vec<_> = dispatches(&events)
         .iter()
-        .map(|dispatch| (dispatch.index, dispatch.origin.tid, dispatch.origin.outermost))
+        .map(|dispatch| {
+            (
+                dispatch.index,
+                dispatch.origin.tid,
+                dispatch.origin.outermost,
+            )
+        })
         .collect();
     let (nobody, somebody) = ((0, 0), (200, 77));
     let origins: Vec<_> = found.iter().map(|(_, tid, call)| (*tid, *call)).collect();
-    assert_eq!(origins, [nobody, somebody, nobody, somebody, somebody, somebody]);
+    assert_eq!(
+        origins,
+        [nobody, somebody, nobody, somebody, somebody, somebody]
+    );
 }
 
 #[test]
@@ -320,7 +365,10 @@ fn an_address_can_be_another_queue_s_or_another_program_s() {
             _ => None,
         })
         .collect();
-    let numbers: Vec<_> = queues.iter().map(|queue| (queue.number, queue.id)).collect();
+    let numbers: Vec<_> = queues
+        .iter()
+        .map(|queue| (queue.number, queue.id))
+        .collect();
     assert_eq!(numbers, [(0, 0), (1, 0), (2, 9), (3, 9)]);
     let mut found = dispatches(&events);
     found.sort_by_key(|dispatch| dispatch.id);
@@ -427,9 +475,11 @@ fn record() -> impl Strategy<Value = Vec<u8>> {
         match kind {
             0 => {
                 let template = gpu::packet(0, 0, 0);
-                let mut packet =
-                    gputrace_abi::gpu::Packet::read_from_bytes(&filled(template.header.as_bytes(), 160))
-                        .unwrap();
+                let mut packet = gputrace_abi::gpu::Packet::read_from_bytes(&filled(
+                    template.header.as_bytes(),
+                    160,
+                ))
+                .unwrap();
                 packet.queue %= 2;
                 packet.as_bytes().to_vec()
             }

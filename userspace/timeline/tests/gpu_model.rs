@@ -1,7 +1,10 @@
 //! Captures of a simulated GPU: every packet once, every window around the truth, nothing claimed that is not
 //! known.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -57,8 +60,10 @@ fn check(config: &Config) -> Vec<(Truth, Dispatch)> {
         stop,
     } = run(config);
     let timeline = Timeline::new(CaptureReader::new(Cursor::new(capture)).unwrap()).unwrap();
-    let mut by_kernarg: HashMap<u64, Truth> =
-        truths.into_iter().map(|truth| (truth.kernarg, truth)).collect();
+    let mut by_kernarg: HashMap<u64, Truth> = truths
+        .into_iter()
+        .map(|truth| (truth.kernarg, truth))
+        .collect();
     let mut queues = HashMap::new();
     let mut kernels = 0;
     let mut ids = Vec::new();
@@ -107,7 +112,10 @@ fn compare(config: &Config, stop: u64, truth: &Truth, dispatch: &Dispatch) {
     let at = || format!("{truth:?}\n{dispatch:?}");
     assert!(truth.is_kernel && truth.recorded, "{}", at());
     assert_eq!(dispatch.index, truth.index, "{}", at());
-    assert_eq!((dispatch.workgroup, dispatch.grid), ([64, 1, 1], [640, 1, 1]));
+    assert_eq!(
+        (dispatch.workgroup, dispatch.grid),
+        ([64, 1, 1], [640, 1, 1])
+    );
     if truth.own_recorded {
         assert_eq!(dispatch.origin.tid, truth.tid, "{}", at());
         assert_eq!(dispatch.origin.innermost, u64::from(truth.tid), "{}", at());
@@ -245,7 +253,10 @@ fn configs() -> impl Strategy<Value = Config> {
         prop_oneof![Just(0u64), 100_000..3_000_000u64],
         any::<bool>(),
     );
-    let jump = prop::option::of((1_000_000_000..1_010_000_000u64, -6_000_000_000..6_000_000_000i64));
+    let jump = prop::option::of((
+        1_000_000_000..1_010_000_000u64,
+        -6_000_000_000..6_000_000_000i64,
+    ));
     let clock = (
         6_000_000_000..u64::MAX / 4,
         -50..50i64,

@@ -1,6 +1,9 @@
 //! Captures with a known truth, read back.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{collections::HashMap, io::Cursor};
@@ -90,7 +93,10 @@ fn an_orderly_capture_gives_its_events_in_order() {
     capture
         .library(
             "/opt/rocm/lib/libamdhip64.so",
-            &[("hipMalloc", Domain::HipRuntime), ("hsa_init", Domain::HsaCore)],
+            &[
+                ("hipMalloc", Domain::HipRuntime),
+                ("hsa_init", Domain::HsaCore),
+            ],
         )
         .meta(clocks)
         .call(&inner)
@@ -277,10 +283,9 @@ fn nonsense_is_counted_and_reported_and_the_rest_is_read() {
     );
     let notices = notices(&events);
     assert_eq!(notices.len(), 4, "{notices:?}");
-    assert!(
-        notices[3]
-            .contains("holds 1 finished and 0 unfinished calls and records, but its account says 0 and 0")
-    );
+    assert!(notices[3].contains(
+        "holds 1 finished and 0 unfinished calls and records, but its account says 0 and 0"
+    ));
 }
 
 #[test]
@@ -288,7 +293,8 @@ fn a_capture_without_description_is_refused() {
     let whole = Synthetic::new(&Recording::default()).bytes();
     for length in [24, 30, whole.len() - 1] {
         let error =
-            Timeline::new(CaptureReader::new(Cursor::new(whole[..length].to_vec())).unwrap()).unwrap_err();
+            Timeline::new(CaptureReader::new(Cursor::new(whole[..length].to_vec())).unwrap())
+                .unwrap_err();
         assert!(matches!(error, ReadError::NoRecording), "{error}");
     }
 }
@@ -299,7 +305,11 @@ fn notices_of_the_recorder_pass_through() {
         time: 3,
         text: "libhsa was replaced on disk".to_owned(),
     };
-    let (events, ..) = read(Synthetic::new(&Recording::default()).meta(notice.clone()).bytes());
+    let (events, ..) = read(
+        Synthetic::new(&Recording::default())
+            .meta(notice.clone())
+            .bytes(),
+    );
     assert_eq!(events[1], Event::Notice(notice));
 }
 
@@ -315,12 +325,13 @@ struct Step {
 const CPUS: u32 = 4;
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = (0u32..3, any::<bool>(), 0u64..30, 0..CPUS).prop_map(|(thread, enter, pause, cpu)| Step {
-        thread,
-        enter,
-        pause,
-        cpu,
-    });
+    let step =
+        (0u32..3, any::<bool>(), 0u64..30, 0..CPUS).prop_map(|(thread, enter, pause, cpu)| Step {
+            thread,
+            enter,
+            pause,
+            cpu,
+        });
     proptest::collection::vec(step, 0..200)
 }
 

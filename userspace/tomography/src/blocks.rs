@@ -138,7 +138,11 @@ mod tests {
         let variances = blocks
             .variances(&[10.0], 1, |right| vec![right[0] / 1000.0])
             .unwrap();
-        let expected: f64 = means.iter().map(|mean| (mean - 10.0_f64).powi(2)).sum::<f64>() / 90.0;
+        let expected: f64 = means
+            .iter()
+            .map(|mean| (mean - 10.0_f64).powi(2))
+            .sum::<f64>()
+            / 90.0;
         assert!(
             (variances[0] / expected - 1.0).abs() < 0.02,
             "{variances:?} for {expected}"

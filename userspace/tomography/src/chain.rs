@@ -148,7 +148,8 @@ impl Chain {
     /// What is expected of the phase; takes note of how far that was off.
     fn learn(&mut self, slope: f64, curvature: f64, kept: f64, model: &mut Model) {
         if self.is_submission() {
-            let known = (1.0 / curvature - self.variance).max(0.0) + self.row.variance(&model.solution);
+            let known =
+                (1.0 / curvature - self.variance).max(0.0) + self.row.variance(&model.solution);
             model.noise.latency_seen(slope / curvature, known);
         } else {
             let score = Score {
@@ -158,7 +159,9 @@ impl Chain {
                 variance_slope: self.variance_slope,
             };
             model.noise.learn(&score);
-            model.noise.learn_own(&score, self.variance, self.parts.iter());
+            model
+                .noise
+                .learn_own(&score, self.variance, self.parts.iter());
         }
         self.phase_slope = kept * (self.phase_slope + self.variance_slope * slope);
     }
@@ -194,7 +197,8 @@ impl Chain {
     /// The packet was observed to begin between bounds.
     pub(crate) fn bounded(&mut self, bounds: &Bounds, model: &mut Model) {
         let width = bounds.width();
-        let unknown = self.row.variance(&model.solution) + bounds.cell.row.variance(&model.solution);
+        let unknown =
+            self.row.variance(&model.solution) + bounds.cell.row.variance(&model.solution);
         let is_clear = unknown < CLEAR * self.variance.max(width.min(LONGEST).powi(2) / 12.0);
         let mean = match bounds.cell.mean {
             Some(mean) if is_clear => mean,
@@ -251,7 +255,10 @@ impl Chain {
             .add(row, sum * (root + mixed) + cell_sum * root + residual, 1.0);
         if rest > 1e-6 {
             let residual = (other - mixed * residual) / rest;
-            let row = self.row.iter().map(|(column, factor)| (column, factor * rest));
+            let row = self
+                .row
+                .iter()
+                .map(|(column, factor)| (column, factor * rest));
             model.normal.add(row, sum * rest + residual, 1.0);
         }
         // The phase, and how it depends on the unknowns.

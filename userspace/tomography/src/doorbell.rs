@@ -57,7 +57,11 @@ mod tests {
             0,
             "almost always"
         );
-        assert_eq!(ring(&|number| 5 + number / 2 % 3), known, "at the GPU's pace");
+        assert_eq!(
+            ring(&|number| 5 + number / 2 % 3),
+            known,
+            "at the GPU's pace"
+        );
     }
 
     #[test]

@@ -93,7 +93,10 @@ fn erfc(at: f64) -> f64 {
         -0.822_152_23,
         0.170_872_77,
     ];
-    let sum = FACTORS.iter().rev().fold(0.0, |sum, factor| sum * t + factor);
+    let sum = FACTORS
+        .iter()
+        .rev()
+        .fold(0.0, |sum, factor| sum * t + factor);
     let positive = t * (sum - at * at).exp();
     if at >= 0.0 { positive } else { 2.0 - positive }
 }
@@ -128,8 +131,10 @@ mod tests {
         ] {
             let chance = Chance::of(above, below, 2.0).unwrap();
             // Moving the value that is below the upper edge up makes the room below smaller.
-            let first = (logarithm(above + step, below) - logarithm(above - step, below)) / (2.0 * step);
-            let second = (logarithm(above, below - step) - logarithm(above, below + step)) / (2.0 * step);
+            let first =
+                (logarithm(above + step, below) - logarithm(above - step, below)) / (2.0 * step);
+            let second =
+                (logarithm(above, below - step) - logarithm(above, below + step)) / (2.0 * step);
             for (slope, expected) in chance.slopes.into_iter().zip([first, second]) {
                 assert!(
                     (slope - expected).abs() < 1e-3,
@@ -138,7 +143,10 @@ mod tests {
             }
             let moved = |by: f64| logarithm(above + by, below - by);
             let curvature = -(moved(step) - 2.0 * moved(0.0) + moved(-step)) / (step * step);
-            assert!((chance.curvature() - curvature).abs() < 0.01, "{above} {below}");
+            assert!(
+                (chance.curvature() - curvature).abs() < 0.01,
+                "{above} {below}"
+            );
         }
         assert_eq!(Chance::of(-20.0, 30.0, 2.0), None);
     }

@@ -149,9 +149,11 @@ impl Noise {
         // Observations that say little count little.
         let weight = (self.seen.1 * 0.997 + one.curvature).max(f64::MIN_POSITIVE);
         self.seen = (self.seen.0 * 0.997 + square, weight);
-        let gradient = 0.5 * one.variance_slope * (square - one.curvature) + slope * one.phase_slope;
+        let gradient =
+            0.5 * one.variance_slope * (square - one.curvature) + slope * one.phase_slope;
         let relative = one.variance_slope * one.curvature;
-        let curvature = 0.5 * relative * relative + one.phase_slope * one.phase_slope * one.curvature;
+        let curvature =
+            0.5 * relative * relative + one.phase_slope * one.phase_slope * one.curvature;
         self.curvature = self.curvature * REMEMBERED + curvature;
         let step = (gradient / self.curvature.max(4.0)).clamp(-0.2, 0.2);
         if step.is_finite() {

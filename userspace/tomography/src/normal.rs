@@ -57,7 +57,10 @@ impl Lower {
         if size > self.stride {
             let mut grown = Self::new(size);
             for at in 0..self.size {
-                if let Some(row) = grown.cells.get_mut(at * grown.stride..at * grown.stride + at + 1) {
+                if let Some(row) = grown
+                    .cells
+                    .get_mut(at * grown.stride..at * grown.stride + at + 1)
+                {
                     row.copy_from_slice(self.row(at));
                 }
             }
@@ -83,11 +86,14 @@ impl Lower {
         let mut factor = self.clone();
         for at in 0..factor.size {
             let (above, rest) = factor.cells.split_at_mut(at * factor.stride);
-            let Some(row) = rest.get_mut(..=at) else { break };
+            let Some(row) = rest.get_mut(..=at) else {
+                break;
+            };
             for (column, upper) in above.chunks_exact(factor.stride).enumerate() {
-                let (Some((left, [cell, ..])), Some((left_above, [pivot, ..]))) =
-                    (row.split_at_mut_checked(column), upper.split_at_checked(column))
-                else {
+                let (Some((left, [cell, ..])), Some((left_above, [pivot, ..]))) = (
+                    row.split_at_mut_checked(column),
+                    upper.split_at_checked(column),
+                ) else {
                     break;
                 };
                 let sum = dot(left, left_above);
@@ -151,7 +157,10 @@ impl Lower {
                 *cell /= pivot;
                 *sum += *cell * *cell;
             }
-            if let Some(row) = inverse.cells.get_mut(at * self.stride..at * self.stride + at + 1) {
+            if let Some(row) = inverse
+                .cells
+                .get_mut(at * self.stride..at * self.stride + at + 1)
+            {
                 row.copy_from_slice(&made);
             }
         }
@@ -238,13 +247,19 @@ impl Normal {
     }
 
     /// Adds an equation: the sum of `row` (column and factor) is `value`, with this variance.
-    pub(crate) fn add(&mut self, row: impl Iterator<Item = (usize, f64)>, value: f64, variance: f64) {
+    pub(crate) fn add(
+        &mut self,
+        row: impl Iterator<Item = (usize, f64)>,
+        value: f64,
+        variance: f64,
+    ) {
         if !(value.is_finite() && variance.is_finite() && variance > 0.0) {
             return;
         }
-        let (Some(waiting), Some(weight)) =
-            (self.waiting.get_mut(self.count), self.weights.get_mut(self.count))
-        else {
+        let (Some(waiting), Some(weight)) = (
+            self.waiting.get_mut(self.count),
+            self.weights.get_mut(self.count),
+        ) else {
             return;
         };
         for (column, factor) in row {
@@ -331,7 +346,9 @@ impl Normal {
             let alone = 1.0 / (free.diagonal(at) + scale / (deviation * deviation));
             *error = (if is_held { error.max(alone) } else { *error } * scale).sqrt();
         }
-        let alone = (0..size).map(|at| (scale / free.diagonal(at)).sqrt()).collect();
+        let alone = (0..size)
+            .map(|at| (scale / free.diagonal(at)).sqrt())
+            .collect();
         // As far as single blocks of time differ, whatever the reason, and as far as they should.
         let unknowns = (column::CLASSES..size)
             .filter(|at| free.diagonal(*at) > 0.0)
@@ -345,7 +362,11 @@ impl Normal {
         });
         let mut stated: Vec<f64> = stated.collect();
         for (value, error) in values.iter_mut().zip(&errors) {
-            *value = if value.is_finite() { value.max(0.0) } else { 0.0 };
+            *value = if value.is_finite() {
+                value.max(0.0)
+            } else {
+                0.0
+            };
             // Nothing is negative: so small a value is more likely larger.
             if *value < *error {
                 *value = value.max(0.5 * error.min(20.0));
@@ -524,7 +545,10 @@ mod tests {
         let truth = |at: usize| 10.0 + at as f64 * 7.0;
         for at in 0..4_000_usize {
             let row = [(at * 7 % 40, 1.0), (at * at % 40, 2.0), (at / 40 % 40, 1.0)];
-            let value: f64 = row.iter().map(|(class, factor)| truth(*class) * factor).sum();
+            let value: f64 = row
+                .iter()
+                .map(|(class, factor)| truth(*class) * factor)
+                .sum();
             normal.add(
                 row.into_iter()
                     .map(|(class, factor)| (column::CLASSES + class, factor)),
@@ -538,7 +562,10 @@ mod tests {
                 solution.value(column::CLASSES + class),
                 solution.error(column::CLASSES + class),
             );
-            assert!((value - truth(class)).abs() < 0.1, "{class}: {value} +- {error}");
+            assert!(
+                (value - truth(class)).abs() < 0.1,
+                "{class}: {value} +- {error}"
+            );
             assert!(error < 0.05);
         }
     }

@@ -111,7 +111,13 @@ impl Queue {
                      begin,
                      end,
                      uncertainty,
-                 }| (micros(begin), micros(end.max(begin)), uncertainty as f64 / 1e3),
+                 }| {
+                    (
+                        micros(begin),
+                        micros(end.max(begin)),
+                        uncertainty as f64 / 1e3,
+                    )
+                },
             ),
             ended_by: packet.ended_by.map(micros),
         };
@@ -120,7 +126,8 @@ impl Queue {
         self.packets.push_back(pending);
         if is_first {
             let begin = self.exact_begin();
-            self.chain = begin.map(|(begin, uncertainty)| Chain::observed(&Point::exact(begin, uncertainty)));
+            self.chain = begin
+                .map(|(begin, uncertainty)| Chain::observed(&Point::exact(begin, uncertainty)));
         }
         if self.packets.len() > MOST_PACKETS {
             self.process(true, model);
@@ -265,7 +272,10 @@ impl Queue {
             return Link::Idle;
         }
         let index = self.first.saturating_add(at as u64);
-        if self.not_begun(index).is_some_and(|time| next.submitted <= time) {
+        if self
+            .not_begun(index)
+            .is_some_and(|time| next.submitted <= time)
+        {
             return Link::Busy;
         }
         let surely = next.submitted + latency + LATE + 2.0 * CLEARLY * deviation;
@@ -301,7 +311,11 @@ impl Queue {
     }
 
     /// When the packet after `column` would begin, and the variance.
-    fn ends(begins: Option<(f64, f64)>, column: Option<usize>, model: &Model) -> Option<(f64, f64)> {
+    fn ends(
+        begins: Option<(f64, f64)>,
+        column: Option<usize>,
+        model: &Model,
+    ) -> Option<(f64, f64)> {
         let (begins, variance) = begins?;
         let column = column?;
         let mean = model.solution.known(column)?;
@@ -313,7 +327,10 @@ impl Queue {
 
     /// Goes from the first packet to the next one.
     fn advance(&mut self, model: &mut Model) {
-        let begins = self.chain.as_ref().map(|chain| chain.predict(&model.solution));
+        let begins = self
+            .chain
+            .as_ref()
+            .map(|chain| chain.predict(&model.solution));
         let column = self.packets.front().and_then(|packet| packet.column);
         let link = self.link(0, Self::ends(begins, column, model), model);
         self.note_quiet(model);
@@ -321,9 +338,10 @@ impl Queue {
             return;
         };
         if let (Some((begin, end, uncertainty)), Some(column)) = (packet.exact, packet.column) {
-            let (own, _) = model
-                .noise
-                .variance(column, model.solution.known(column).filter(|mean| *mean > 0.0));
+            let (own, _) = model.noise.variance(
+                column,
+                model.solution.known(column).filter(|mean| *mean > 0.0),
+            );
             // The clocks' uncertainty is the same for both stamps, so little of it is in their difference.
             let variance = own + (2.0 * uncertainty * uncertainty).min(STAMPS * STAMPS);
             model
@@ -336,7 +354,11 @@ impl Queue {
         }
         let next = self.packets.front().map_or(0.0, |next| next.submitted);
         self.chain = match (link, packet.exact, packet.column, self.chain.take()) {
-            (Link::Idle, ..) => Some(Chain::at(next, Some(column::LATENCY), model.noise.latency())),
+            (Link::Idle, ..) => Some(Chain::at(
+                next,
+                Some(column::LATENCY),
+                model.noise.latency(),
+            )),
             (Link::Busy, Some((_, end, uncertainty)), ..) => Some(Chain::at(
                 end,
                 Some(column::STAMPED_GAP),
@@ -421,7 +443,9 @@ impl Queue {
                 Bounds::between(not_before.or(before), until)
             }
             Some(cell) => match (not_before, cell.mean) {
-                (Some(from), Some(mean)) if from > last - mean => Bounds::between(not_before, until),
+                (Some(from), Some(mean)) if from > last - mean => {
+                    Bounds::between(not_before, until)
+                }
                 _ => Bounds {
                     until,
                     from: last,
@@ -440,7 +464,10 @@ impl Queue {
 
     /// What the packets until the next report take; `None` if the queue may run dry before.
     fn under_way(&self, step: u64, model: &Model) -> Option<Sum> {
-        let mut begins = self.chain.as_ref().map(|chain| chain.predict(&model.solution));
+        let mut begins = self
+            .chain
+            .as_ref()
+            .map(|chain| chain.predict(&model.solution));
         let mut sum = Sum {
             mean: Some(0.0),
             ..Sum::default()

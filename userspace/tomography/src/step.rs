@@ -47,7 +47,10 @@ impl Steps {
 
     fn find(&self) -> u64 {
         let is_step = |step: &u64| {
-            let whole = self.changes.iter().filter(|change| change.is_multiple_of(*step));
+            let whole = self
+                .changes
+                .iter()
+                .filter(|change| change.is_multiple_of(*step));
             whole.count() * 20 >= self.changes.len() * WHOLE
         };
         (1..=GREATEST).rev().find(is_step).unwrap_or(1)

@@ -102,7 +102,10 @@ impl Core {
         let Self { queues, model } = self;
         match given {
             Given::Packet(queue, packet, column) => {
-                queues.entry(*queue).or_default().packet(packet, *column, model);
+                queues
+                    .entry(*queue)
+                    .or_default()
+                    .packet(packet, *column, model);
             }
             Given::Look(queue, look) => queues.entry(*queue).or_default().look(look, model),
             Given::End(queue) => {
@@ -255,7 +258,9 @@ impl Tomograph {
         // Before looks that nothing follows are used.
         let halves = match &self.remembered {
             Some(remembered)
-                if !self.is_half && self.core.model.limit.is_none() && self.core.model.is_mature =>
+                if !self.is_half
+                    && self.core.model.limit.is_none()
+                    && self.core.model.is_mature =>
             {
                 Some(halves::estimates(remembered))
             }

@@ -75,7 +75,10 @@ fn step() -> impl Strategy<Value = Step> {
 fn is_sound(tomograph: &Tomograph) -> bool {
     let told = tomograph.classes().all(|class| match class.told {
         Told::Apart(mean) => {
-            mean.value.is_finite() && mean.value >= 0.0 && mean.error.is_finite() && mean.error >= 0.0
+            mean.value.is_finite()
+                && mean.value >= 0.0
+                && mean.error.is_finite()
+                && mean.error >= 0.0
         }
         Told::Mixed | Told::Unseen => true,
     });
@@ -153,7 +156,10 @@ fn there_may_be_more_classes_than_are_told_apart() {
     }
     tomograph.finish();
     assert!(is_sound(&tomograph));
-    assert_eq!(tomograph.classes().count(), gputrace_tomography::MOST_CLASSES);
+    assert_eq!(
+        tomograph.classes().count(),
+        gputrace_tomography::MOST_CLASSES
+    );
     assert_eq!(tomograph.told(999), Told::Unseen);
 }
 

@@ -1,6 +1,9 @@
 //! Means against a truth.
 
-#![allow(clippy::indexing_slicing, reason = "a test that goes wrong shall panic")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a test that goes wrong shall panic"
+)]
 #![allow(clippy::print_stdout, reason = "the table is what people look at")]
 
 mod simulator;
@@ -59,7 +62,9 @@ fn scenarios(seed: u64) -> Vec<(Scenario, Asked)> {
         ("periodic 40, all different", classes(40, seed, 0.02)),
         (
             "periodic 5, all different",
-            [500.0, 100.0, 1000.0, 300.0, 50.0].map(Duration::Fixed).to_vec(),
+            [500.0, 100.0, 1000.0, 300.0, 50.0]
+                .map(Duration::Fixed)
+                .to_vec(),
         ),
     ] {
         let count = classes.len();
@@ -245,7 +250,17 @@ fn number(name: &str, otherwise: f64) -> f64 {
 fn header() {
     println!(
         "{:28} {:>4} {:>5} {:>5} {:>8} {:>8} {:>7} {:>9} {:>6} {:>6} {:>6}",
-        "scenario", "step", "look", "jit", "packets", "median", "worst", "told", "rank", "cover", "spread"
+        "scenario",
+        "step",
+        "look",
+        "jit",
+        "packets",
+        "median",
+        "worst",
+        "told",
+        "rank",
+        "cover",
+        "spread"
     );
 }
 
@@ -325,7 +340,10 @@ fn spells_and_doorbells_tell_classes_apart() {
         };
         for seed in 1..=3 {
             let scenarios = scenarios(seed);
-            let (mut scenario, _) = scenarios.into_iter().find(|one| one.0.name == name).unwrap();
+            let (mut scenario, _) = scenarios
+                .into_iter()
+                .find(|one| one.0.name == name)
+                .unwrap();
             scenario.looks = (3_500.0, 0.4);
             scenario.spell = (1_500.0, 3.0, 153_500.0);
             if let Launch::Ahead(_) = scenario.launch {
@@ -383,7 +401,12 @@ fn detail() {
         outcome.spread
     );
     for (row, class) in outcome.rows.iter().zip(0..) {
-        println!("{class:3} {:6} {:9.1} {:?}", row.count, row.truth / 1e3, row.told);
+        println!(
+            "{class:3} {:6} {:9.1} {:?}",
+            row.count,
+            row.truth / 1e3,
+            row.told
+        );
         if let gputrace_tomography::Told::Apart(mean) = row.told {
             let off = mean.value - row.truth;
             println!(

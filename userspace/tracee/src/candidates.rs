@@ -122,7 +122,10 @@ pub fn find(search: &Search<'_>) -> Vec<Candidate> {
     };
     for entry in linker_cache(&root) {
         if is_rocm(&entry.name) {
-            found.file(Path::new(OsStr::from_bytes(&entry.path)), Origin::LinkerCache);
+            found.file(
+                Path::new(OsStr::from_bytes(&entry.path)),
+                Origin::LinkerCache,
+            );
         }
     }
     for directory in DEFAULT_DIRECTORIES {
@@ -135,7 +138,8 @@ pub fn find(search: &Search<'_>) -> Vec<Candidate> {
 }
 
 fn is_rocm(file_name: &[u8]) -> bool {
-    std::str::from_utf8(file_name).is_ok_and(|name| !gputrace_catalog::library_domains(name).is_empty())
+    std::str::from_utf8(file_name)
+        .is_ok_and(|name| !gputrace_catalog::library_domains(name).is_empty())
 }
 
 /// Candidates so far, and how much more may be looked at.
@@ -180,7 +184,9 @@ impl<'a> Found<'a> {
         if self.candidates.len() >= self.most || !take(&mut self.lookups) {
             return;
         }
-        let Ok(place) = self.root.locate(path) else { return };
+        let Ok(place) = self.root.locate(path) else {
+            return;
+        };
         let Ok(state) = place.state() else { return };
         let (device, inode) = (state.device, state.inode);
         if place.is_regular() && self.files.insert((device, inode)) {
@@ -204,7 +210,9 @@ fn take(left: &mut usize) -> bool {
 fn linker_cache(root: &Root) -> Vec<ld_cache::Entry> {
     let cache = root.open(Path::new("/etc/ld.so.cache"));
     // What was read before an error is as good as a cache that is cut off.
-    let bytes = cache.ok().and_then(|cache| cache.read_start(MAX_CACHE).ok());
+    let bytes = cache
+        .ok()
+        .and_then(|cache| cache.read_start(MAX_CACHE).ok());
     bytes.map_or_else(Vec::new, |bytes| ld_cache::parse(&bytes))
 }
 
@@ -217,7 +225,11 @@ fn run_path(root: &Root, search: &Search<'_>) -> Vec<PathBuf> {
     let Ok(place) = root.locate(&executable) else {
         return Vec::new();
     };
-    let Some(elf) = place.open().ok().and_then(|file| ElfInfo::from_file(&file).ok()) else {
+    let Some(elf) = place
+        .open()
+        .ok()
+        .and_then(|file| ElfInfo::from_file(&file).ok())
+    else {
         return Vec::new();
     };
     // The kernel tells the dynamic linker the directory behind symbolic links.
@@ -258,7 +270,11 @@ fn expand(path: &str, values: &[(&str, &OsStr)]) -> OsString {
         out.extend_from_slice(before.as_bytes());
         let replaced = values.iter().find_map(|(name, value)| {
             let tail = after.strip_prefix('$')?;
-            let braced = || tail.strip_prefix('{')?.strip_prefix(name)?.strip_prefix('}');
+            let braced = || {
+                tail.strip_prefix('{')?
+                    .strip_prefix(name)?
+                    .strip_prefix('}')
+            };
             let plain = || {
                 let tail = tail.strip_prefix(name)?;
                 (!tail.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')).then_some(tail)
@@ -362,7 +378,10 @@ mod tests {
                     "/app/libs/libamdhip64-0a1b2c.so.6".to_owned(),
                     Origin::LibraryPath
                 ),
-                ("/usr/lib64/libamdhip64.so.6".to_owned(), Origin::DefaultDirectory),
+                (
+                    "/usr/lib64/libamdhip64.so.6".to_owned(),
+                    Origin::DefaultDirectory
+                ),
                 (
                     "/opt/rocm-6.4.0/lib/libhsa-runtime64.so.1.15.0".to_owned(),
                     Origin::RocmDirectory
@@ -426,7 +445,11 @@ mod tests {
         };
         assert_eq!(
             [file, memory, sparse],
-            ["libamdhip64.so.1", "libamdhip64.so.7", "libhsa-runtime64.so.1"]
+            [
+                "libamdhip64.so.1",
+                "libamdhip64.so.7",
+                "libhsa-runtime64.so.1"
+            ]
         );
         assert!(no_library.contains("is not an ELF file"), "{no_library}");
         assert!(of_kernel.contains("is not a regular file"), "{of_kernel}");
@@ -438,7 +461,10 @@ mod tests {
         for number in 0..MAX_CANDIDATES {
             fs::write(at(&format!("librccl.so.{number}")), "").unwrap();
         }
-        assert_eq!(search(directory.path().as_os_str()).len(), MAX_CANDIDATES / 2);
+        assert_eq!(
+            search(directory.path().as_os_str()).len(),
+            MAX_CANDIDATES / 2
+        );
     }
 
     #[test]

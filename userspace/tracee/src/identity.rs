@@ -169,7 +169,10 @@ mod tests {
         assert_eq!(file.elf().build_id, copy.elf().build_id);
         assert!(!file.is_same(&copy));
         if sees_frames() {
-            let (one, other) = (File::open(file.attach_path()), File::open(copy.attach_path()));
+            let (one, other) = (
+                File::open(file.attach_path()),
+                File::open(copy.attach_path()),
+            );
             assert_eq!(share_pages(&one.unwrap(), &other.unwrap()), Some(false));
         }
     }

@@ -168,7 +168,12 @@ fn look_up(command: &Command<'_>) -> Result<PathBuf, InterpError> {
         let path = command.search_path.unwrap_or(OsStr::new(DEFAULT_PATH));
         let directories = path.as_bytes().split(|byte| *byte == b':');
         directories
-            .map(|part| command.current_dir.join(OsStr::from_bytes(part)).join(program))
+            .map(|part| {
+                command
+                    .current_dir
+                    .join(OsStr::from_bytes(part))
+                    .join(program)
+            })
             .collect()
     };
     let mut refused = None;
@@ -190,7 +195,10 @@ fn script_interpreter(file: &RegularFile) -> Option<PathBuf> {
 
 /// The path in a `#!` line, which ends at white space.
 fn shebang(start: &[u8]) -> Option<&OsStr> {
-    let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let line = start
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
     let mut words = line
         .split(|byte| matches!(byte, b' ' | b'\t' | 0))
         .filter(|word| !word.is_empty());
@@ -231,12 +239,19 @@ impl Linker {
 
     fn new(library: LibraryFile) -> Result<Self, InterpError> {
         let hook = library.plan_symbol(HOOK)?;
-        let address = library.elf().symbol(HOOK).map_or(0, |symbol| symbol.address);
+        let address = library
+            .elf()
+            .symbol(HOOK)
+            .map_or(0, |symbol| symbol.address);
         let mut sites = linker_sites::behind_changes(&library, address)?;
         if sites.is_empty() {
             sites.push(LinkerSite {
                 file_offset: hook.file_offset,
-                cookie: linker_sites::cookie_at(library.elf(), address + u64::from(hook.skipped), true),
+                cookie: linker_sites::cookie_at(
+                    library.elf(),
+                    address + u64::from(hook.skipped),
+                    true,
+                ),
                 cost: hook.cost,
             });
         }
@@ -310,9 +325,14 @@ mod tests {
         assert!(matches!(fails("absent"), InterpError::NotFound { .. }));
         assert!(matches!(fails(""), InterpError::NotFound { .. }));
         assert!(matches!(fails("sub"), InterpError::NotExecutable { .. }));
-        assert!(matches!(fails("../one/tool"), InterpError::NotExecutable { .. }));
+        assert!(matches!(
+            fails("../one/tool"),
+            InterpError::NotExecutable { .. }
+        ));
         assert!(matches!(fails("loop"), InterpError::TooManyScripts { .. }));
-        assert!(matches!(fails("stray"), InterpError::NotFound { program } if program.ends_with("python3")));
+        assert!(
+            matches!(fails("stray"), InterpError::NotFound { program } if program.ends_with("python3"))
+        );
     }
 
     #[test]
@@ -342,9 +362,17 @@ mod tests {
         let by_path = Linker::open(&resolved.interpreter.unwrap()).unwrap();
         let running = Linker::of_process(std::process::id()).unwrap().unwrap();
         assert_eq!(by_path.sites, running.sites);
-        assert!(by_path.sites.iter().all(|site| site.cookie.distance().is_some()));
+        assert!(
+            by_path
+                .sites
+                .iter()
+                .all(|site| site.cookie.distance().is_some())
+        );
         assert_eq!(by_path.library.inode(), running.library.inode());
-        assert_eq!(by_path.library.elf().build_id, running.library.elf().build_id);
+        assert_eq!(
+            by_path.library.elf().build_id,
+            running.library.elf().build_id
+        );
     }
 
     proptest! {

@@ -224,19 +224,22 @@ impl LibraryFile {
     /// cannot be read. That nothing was selected is not an error.
     pub fn plan(&self, selector: &impl Selector) -> Result<LibraryPlan, ElfError> {
         let symbols = self.elf.symbols();
-        if !symbols.iter().any(|symbol| symbol.kind != SymbolKind::Object) {
+        if !symbols
+            .iter()
+            .any(|symbol| symbol.kind != SymbolKind::Object)
+        {
             return Err(ElfError::NoDynamicSymbols {
                 path: self.path().to_owned(),
             });
         }
         let mut plan = LibraryPlan::default();
         for function in self.elf.functions() {
-            let selected = function
-                .names
-                .iter()
-                .enumerate()
-                .find_map(|(index, name)| selector.select(&name.name).map(|domain| (index, domain)));
-            let Some((index, domain)) = selected else { continue };
+            let selected = function.names.iter().enumerate().find_map(|(index, name)| {
+                selector.select(&name.name).map(|domain| (index, domain))
+            });
+            let Some((index, domain)) = selected else {
+                continue;
+            };
             let address = function.address;
             let site = self.site(address, function.size)?;
             let Function { mut names, .. } = function;
@@ -262,7 +265,9 @@ impl LibraryFile {
         }
         plan.indirect = symbols
             .iter()
-            .filter(|symbol| symbol.kind == SymbolKind::Indirect && selector.select(&symbol.name).is_some())
+            .filter(|symbol| {
+                symbol.kind == SymbolKind::Indirect && selector.select(&symbol.name).is_some()
+            })
             .map(|symbol| symbol.name.clone())
             .collect();
         Ok(plan)
@@ -290,7 +295,11 @@ impl LibraryFile {
     }
 
     /// Where a probe on the function at `address` goes.
-    pub(crate) fn site(&self, address: u64, size: u64) -> Result<Result<Site, Unprobeable>, ElfError> {
+    pub(crate) fn site(
+        &self,
+        address: u64,
+        size: u64,
+    ) -> Result<Result<Site, Unprobeable>, ElfError> {
         let Some((offset, available)) = self.elf.code_at(address) else {
             return Ok(Err(Unprobeable::NotCode));
         };

@@ -45,7 +45,10 @@ const MAX_CODE: u64 = 4 << 20;
 ///
 /// # Errors
 /// [`ElfError::Read`].
-pub(crate) fn behind_changes(library: &LibraryFile, hook: u64) -> Result<Vec<LinkerSite>, ElfError> {
+pub(crate) fn behind_changes(
+    library: &LibraryFile,
+    hook: u64,
+) -> Result<Vec<LinkerSite>, ElfError> {
     let elf = library.elf();
     let Some(r_debug) = elf.symbol(R_DEBUG).map(|symbol| symbol.address) else {
         return Ok(Vec::new());
@@ -72,7 +75,10 @@ pub(crate) fn behind_changes(library: &LibraryFile, hook: u64) -> Result<Vec<Lin
 /// The cookie for a probe at `address`, if the file says where `_r_debug` is.
 pub(crate) fn cookie_at(elf: &ElfInfo, address: u64, checks_state: bool) -> LinkerCookie {
     elf.symbol(R_DEBUG).map_or(LinkerCookie::UNKNOWN, |symbol| {
-        LinkerCookie::new(symbol.address.wrapping_sub(address).cast_signed(), checks_state)
+        LinkerCookie::new(
+            symbol.address.wrapping_sub(address).cast_signed(),
+            checks_state,
+        )
     })
 }
 
@@ -122,7 +128,9 @@ impl Text<'_> {
             .take_while(|one| {
                 matches!(
                     one.flow_control(),
-                    FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+                    FlowControl::Next
+                        | FlowControl::ConditionalBranch
+                        | FlowControl::UnconditionalBranch
                 )
             })
             .filter_map(|one| self.probeable(one))

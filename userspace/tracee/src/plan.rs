@@ -79,7 +79,9 @@ pub enum Unprobeable {
     #[error("no instruction was found that returns from it, so its end would not be seen")]
     NoReturn,
     /// A branch in it leads to its first instruction.
-    #[error("it jumps back to its first instruction, so rounds of a loop could not be told from calls")]
+    #[error(
+        "it jumps back to its first instruction, so rounds of a loop could not be told from calls"
+    )]
     Loop,
     /// Entry and exit would be one instruction.
     #[error("it does nothing but return")]
@@ -128,10 +130,12 @@ pub fn plan(code: &[u8], address: u64) -> Result<ProbeSite, Unprobeable> {
     }
     let target = address.wrapping_add(u64::from(ENDBR64));
     match classify(behind, target) {
-        Ok((cheaper, _)) if cheaper < cost && !branches_to(code, address, target) => Ok(ProbeSite {
-            skipped: ENDBR64,
-            cost: cheaper,
-        }),
+        Ok((cheaper, _)) if cheaper < cost && !branches_to(code, address, target) => {
+            Ok(ProbeSite {
+                skipped: ENDBR64,
+                cost: cheaper,
+            })
+        }
         _ => Ok(first),
     }
 }
@@ -152,7 +156,9 @@ fn classify(code: &[u8], address: u64) -> Result<(CostClass, usize), Unprobeable
     if instruction.is_invalid() {
         return Err(Unprobeable::Undecodable);
     }
-    let bytes = code.get(..instruction.len()).ok_or(Unprobeable::Undecodable)?;
+    let bytes = code
+        .get(..instruction.len())
+        .ok_or(Unprobeable::Undecodable)?;
     let shape = Shape::of(bytes).ok_or(Unprobeable::Undecodable)?;
     shape.cost(bytes, address).map(|cost| (cost, bytes.len()))
 }
@@ -223,8 +229,7 @@ impl Shape {
         let vector = vector_prefix != 0;
         // A REX prefix counts only directly before the opcode. Compilers never write it elsewhere, and
         // the kernel's decoder and the processor need not agree about such an instruction.
-        let misplaced =
-            matches!(opcode, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
+        let misplaced = matches!(opcode, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
         if !vector && misplaced {
             return None;
         }
@@ -337,7 +342,11 @@ mod tests {
             (&[0x0f, 0x8f, 1, 0, 0, 0], SITE(0, Emulated), "jg near"),
             (&[0x0f, 0x1f, 0x44, 0, 0], SITE(0, Optimized), "nop5"),
             (&[0x0f, 0x1f, 0x40, 0], SITE(0, SingleStepped), "nop4"),
-            (&[0xf3, 0x0f, 0x1e, 0xfa], SITE(0, SingleStepped), "endbr64 alone"),
+            (
+                &[0xf3, 0x0f, 0x1e, 0xfa],
+                SITE(0, SingleStepped),
+                "endbr64 alone",
+            ),
             (
                 &[0xf3, 0x0f, 0x1e, 0xfa, 0x55],
                 SITE(4, Emulated),
@@ -373,7 +382,11 @@ mod tests {
                 SITE(0, SingleStepped),
                 "endbr32; push",
             ),
-            (&[0x0f, 0x1f, 0x40, 0, 0x55], SITE(0, SingleStepped), "nop4; push"),
+            (
+                &[0x0f, 0x1f, 0x40, 0, 0x55],
+                SITE(0, SingleStepped),
+                "nop4; push",
+            ),
             (
                 &[0x48, 0x8b, 0x05, 0x11, 0x57, 0x1f, 0],
                 SITE(0, SingleStepped),
@@ -429,7 +442,11 @@ mod tests {
                 Err(Unprobeable::SegmentPrefix),
                 "notrack jmp rax",
             ),
-            (&[0x2e, 0x74, 1], Err(Unprobeable::SegmentPrefix), "je, hinted"),
+            (
+                &[0x2e, 0x74, 1],
+                Err(Unprobeable::SegmentPrefix),
+                "je, hinted",
+            ),
             (
                 &[0x66, 0xe9, 1, 0, 0, 0],
                 Err(Unprobeable::ShortBranch),
@@ -446,8 +463,16 @@ mod tests {
                 Err(Unprobeable::Mistaken),
                 "vmovdqa [rdi], ymm0",
             ),
-            (&[0xc5, 0xfd, 0xeb, 0xc1], Err(Unprobeable::Mistaken), "vpor"),
-            (&[0xc5, 0xf8, 0x90, 0xc1], Err(Unprobeable::Mistaken), "kmovw"),
+            (
+                &[0xc5, 0xfd, 0xeb, 0xc1],
+                Err(Unprobeable::Mistaken),
+                "vpor",
+            ),
+            (
+                &[0xc5, 0xf8, 0x90, 0xc1],
+                Err(Unprobeable::Mistaken),
+                "kmovw",
+            ),
             (&[0xf4], Err(Unprobeable::Opcode(0xf4)), "hlt"),
             (&[0xcd, 0x80], Err(Unprobeable::Opcode(0xcd)), "int 80h"),
             (&[0x8e, 0xd0], Err(Unprobeable::Opcode(0x8e)), "mov ss, eax"),
@@ -457,8 +482,16 @@ mod tests {
                 "vpunpcklbw",
             ),
             (&[0x06], Err(Unprobeable::Undecodable), "push es"),
-            (&[0x48], Err(Unprobeable::Undecodable), "prefix without opcode"),
-            (&[0xe8, 0x59], Err(Unprobeable::Undecodable), "call, cut off"),
+            (
+                &[0x48],
+                Err(Unprobeable::Undecodable),
+                "prefix without opcode",
+            ),
+            (
+                &[0xe8, 0x59],
+                Err(Unprobeable::Undecodable),
+                "call, cut off",
+            ),
             (&[], Err(Unprobeable::NotCode), "nothing"),
         ];
         for (bytes, expected, what) in cases {

@@ -1,6 +1,9 @@
 //! ELF files built for the purpose: versions, aliases, indirect functions, other linkage, damage.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -116,9 +119,16 @@ fn versions_aliases_and_kinds() {
             .iter()
             .find(|function| function.names[0].name == "at_endbr")
             .unwrap();
-        assert_eq!((endbr.names[1].name.as_str(), endbr.size), ("endbr_alias", 7));
+        assert_eq!(
+            (endbr.names[1].name.as_str(), endbr.size),
+            ("endbr_alias", 7)
+        );
         assert_eq!(elf.symbol("endbr_alias").unwrap().size, 0);
-        assert!(functions.windows(2).all(|pair| pair[0].address < pair[1].address));
+        assert!(
+            functions
+                .windows(2)
+                .all(|pair| pair[0].address < pair[1].address)
+        );
     }
 }
 
@@ -155,8 +165,14 @@ fn probe_sites() {
     let at = usize::try_from(alias.site.file_offset).unwrap();
     assert_eq!(bytes[at..at + 6], [0x8d, 0x87, 0x67, 0x45, 0x23, 0x01]);
 
-    assert_eq!((endbr.site.skipped, endbr.site.cost), (4, CostClass::Emulated));
-    assert_eq!(bytes[usize::try_from(endbr.site.file_offset).unwrap()], 0x55);
+    assert_eq!(
+        (endbr.site.skipped, endbr.site.cost),
+        (4, CostClass::Emulated)
+    );
+    assert_eq!(
+        bytes[usize::try_from(endbr.site.file_offset).unwrap()],
+        0x55
+    );
 
     assert_eq!(plan.indirect, ["indirect"]);
     assert_eq!(plan.refused.len(), 1);
@@ -195,13 +211,17 @@ fn the_attach_path_means_the_open_file() {
         (metadata.dev(), metadata.ino()),
         (library.device(), library.inode())
     );
-    assert_ne!(std::fs::metadata(library.path()).unwrap().ino(), library.inode());
+    assert_ne!(
+        std::fs::metadata(library.path()).unwrap().ino(),
+        library.inode()
+    );
 }
 
 #[test]
 fn linkage_and_paths() {
     let directory = tempfile::tempdir().unwrap();
-    let main = "int exported(int x) { return x + 0x7654321; }\nint main(void) { return exported(1); }\n";
+    let main =
+        "int exported(int x) { return x + 0x7654321; }\nint main(void) { return exported(1); }\n";
     let build = |name: &str, flags: &[&str]| {
         let path = compile(directory.path(), name, main, flags)?;
         Some((LibraryFile::open(&path).unwrap(), path))
@@ -236,7 +256,8 @@ fn linkage_and_paths() {
     let bytes = std::fs::read(path).unwrap();
     let code = &bytes[usize::try_from(site.file_offset).unwrap()..][..16];
     assert!(
-        code.windows(4).any(|bytes| bytes == [0x21, 0x43, 0x65, 0x07]),
+        code.windows(4)
+            .any(|bytes| bytes == [0x21, 0x43, 0x65, 0x07]),
         "{code:02x?}"
     );
 
@@ -305,7 +326,10 @@ fn other_architectures_and_other_files() {
     assert!(matches!(open("/dev/null"), ElfError::NotRegular { .. }));
     assert!(matches!(open("/"), ElfError::NotRegular { .. }));
     assert!(matches!(open("/nonexistent"), ElfError::Read { .. }));
-    assert!(matches!(open("/proc/self/stat"), ElfError::NotRegular { .. }));
+    assert!(matches!(
+        open("/proc/self/stat"),
+        ElfError::NotRegular { .. }
+    ));
     assert!(matches!(open("/etc/passwd"), ElfError::NotElf { .. }));
 }
 

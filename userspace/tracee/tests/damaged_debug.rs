@@ -1,7 +1,10 @@
 //! Programs whose symbols and debug information are damaged: what is read of them may be wrong, but reading ends, and finds
 //! nothing outside of the program.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -37,11 +40,19 @@ fn built() -> &'static [Built] {
     BUILT.get_or_init(|| {
         let build = |version: &&str| {
             let directory = tempfile::tempdir().unwrap();
-            let path = compile(directory.path(), "program", PROGRAM, &["-O1", "-g", version])?;
+            let path = compile(
+                directory.path(),
+                "program",
+                PROGRAM,
+                &["-O1", "-g", version],
+            )?;
             let bytes = std::fs::read(path).unwrap();
             let file = object::File::parse(&*bytes).unwrap();
-            let wanted = |name: &str| name.starts_with(".debug_") || matches!(name, ".symtab" | ".strtab");
-            let sections = file.sections().filter(|section| section.name().is_ok_and(wanted));
+            let wanted =
+                |name: &str| name.starts_with(".debug_") || matches!(name, ".symtab" | ".strtab");
+            let sections = file
+                .sections()
+                .filter(|section| section.name().is_ok_and(wanted));
             let ranges = sections.filter_map(|section| section.file_range());
             let sections: Vec<_> = ranges
                 .map(|(at, size)| at as usize..(at + size) as usize)
@@ -50,7 +61,10 @@ fn built() -> &'static [Built] {
             assert!(sections.len() >= 6, "no debug information: {sections:?}");
             Some(Built { bytes, sections })
         };
-        ["-gdwarf-4", "-gdwarf-5"].iter().filter_map(build).collect()
+        ["-gdwarf-4", "-gdwarf-5"]
+            .iter()
+            .filter_map(build)
+            .collect()
     })
 }
 

@@ -1,6 +1,9 @@
 //! All functions of programs that a compiler has just built, held against what `nm` and `objdump` say.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -61,7 +64,10 @@ fn run(command: &mut Command) -> String {
 
 /// Builds the program with these options.
 fn build(directory: &TempDir, options: &[&str]) -> PathBuf {
-    let (source, program) = (directory.path().join("p.cpp"), directory.path().join("program"));
+    let (source, program) = (
+        directory.path().join("p.cpp"),
+        directory.path().join("program"),
+    );
     fs::write(&source, SOURCE).unwrap();
     run(Command::new("g++")
         .args(["-Wl,--build-id", "-o"])
@@ -103,7 +109,10 @@ fn disassembled(program: &Path) -> Vec<(String, u64, String)> {
     let mut function = String::new();
     let mut list = Vec::new();
     for line in text.lines() {
-        if let Some((_, name)) = line.strip_suffix(">:").and_then(|line| line.split_once('<')) {
+        if let Some((_, name)) = line
+            .strip_suffix(">:")
+            .and_then(|line| line.split_once('<'))
+        {
             function = name.to_owned();
         } else if let Some((address, instruction)) = line.split_once(":\t") {
             let address = u64::from_str_radix(address.trim(), 16).unwrap();
@@ -137,7 +146,11 @@ fn names_sizes_and_places() {
             let bare = name
                 .split(['(', ':'])
                 .find(|part| line.contains(part) && !part.is_empty());
-            assert!(bare.is_some(), "{name} is not in line {}: {line}", source.line);
+            assert!(
+                bare.is_some(),
+                "{name} is not in line {}: {line}",
+                source.line
+            );
         }
         // Every function that `nm` knows, at the same address.
         for line in run(Command::new("nm").args(["--defined-only"]).arg(&program)).lines() {
@@ -152,7 +165,8 @@ fn names_sizes_and_places() {
                 continue;
             }
             let found = all.list.iter().find(|function| function.address == address);
-            let is_function = found.is_some_and(|found| found.names.iter().any(|known| known == name));
+            let is_function =
+                found.is_some_and(|found| found.names.iter().any(|known| known == name));
             // Labels of start files have no type.
             let is_label = [
                 "data_start",
@@ -200,7 +214,9 @@ fn separate_debug_files_are_found_by_build_id_and_by_name() {
         .arg("--only-keep-debug")
         .args([&program, &debug]));
     let link = format!("--add-gnu-debuglink={}", debug.display());
-    run(Command::new("objcopy").args(["--strip-all", &link]).arg(&program));
+    run(Command::new("objcopy")
+        .args(["--strip-all", &link])
+        .arg(&program));
 
     let by_name = list(&program, Path::new("/nowhere"));
     assert_eq!(by_name.debug_file.as_deref(), Some(debug.as_path()));
@@ -242,10 +258,20 @@ fn exits_are_where_objdump_sees_them() {
         let plan = plan(&program, true);
         let library = LibraryFile::open(&program).unwrap();
         let at = |address: u64| library.elf().code_at(address).unwrap().0;
-        let boundaries: BTreeSet<u64> = instructions.iter().map(|(_, address, _)| at(*address)).collect();
-        for name in ["_ZL6hiddenl", "_ZN5space7visibleEld", "_Z4manyl", "plain", "main"] {
+        let boundaries: BTreeSet<u64> = instructions
+            .iter()
+            .map(|(_, address, _)| at(*address))
+            .collect();
+        for name in [
+            "_ZL6hiddenl",
+            "_ZN5space7visibleEld",
+            "_Z4manyl",
+            "plain",
+            "main",
+        ] {
             let probe = plan.probes.iter().find(|probe| probe.name == name);
-            let probe = probe.unwrap_or_else(|| panic!("{options:?}: {name} of {:?}", plan.refused));
+            let probe =
+                probe.unwrap_or_else(|| panic!("{options:?}: {name} of {:?}", plan.refused));
             let found: BTreeSet<u64> = probe
                 .exits
                 .iter()
@@ -255,7 +281,9 @@ fn exits_are_where_objdump_sees_them() {
             let is_part = |function: &str| function == name || function == format!("{name}.cold");
             let returns: BTreeSet<u64> = instructions
                 .iter()
-                .filter(|(function, _, text)| is_part(function) && text.split(' ').any(|word| word == "ret"))
+                .filter(|(function, _, text)| {
+                    is_part(function) && text.split(' ').any(|word| word == "ret")
+                })
                 .map(|(_, address, _)| at(*address))
                 .collect();
             // Parts elsewhere that only exceptions lead to are not looked for.
@@ -265,10 +293,15 @@ fn exits_are_where_objdump_sees_them() {
             );
             let own: BTreeSet<u64> = instructions
                 .iter()
-                .filter(|(function, _, text)| function == name && text.split(' ').any(|word| word == "ret"))
+                .filter(|(function, _, text)| {
+                    function == name && text.split(' ').any(|word| word == "ret")
+                })
                 .map(|(_, address, _)| at(*address))
                 .collect();
-            assert!(own.is_subset(&found), "{options:?} {name}: {found:x?} {own:x?}");
+            assert!(
+                own.is_subset(&found),
+                "{options:?} {name}: {found:x?} {own:x?}"
+            );
             for exit in &probe.exits {
                 assert!(boundaries.contains(&exit.file_offset));
             }

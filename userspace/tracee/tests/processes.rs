@@ -1,6 +1,9 @@
 //! Real processes with (stand-in) ROCm libraries: found, opened and told apart from their look-alikes.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -100,7 +103,10 @@ fn a_mapped_library_is_found_and_opened() {
         ("loader", std::process::id())
     );
     assert_eq!(described.executable, stage.loader.to_string_lossy());
-    assert_eq!(described.command.last().unwrap(), &library.to_string_lossy());
+    assert_eq!(
+        described.command.last().unwrap(),
+        &library.to_string_lossy()
+    );
 
     let linker = Linker::of_process(running.pid()).unwrap().unwrap();
     let default = fs::metadata(interp::DEFAULT).unwrap();
@@ -146,7 +152,10 @@ fn a_process_in_a_chroot() {
         (stage.loader.as_path(), "loader"),
         (&stage.library, "opt/libamdhip64.so.6"),
         (Path::new(interp::DEFAULT), interp::DEFAULT),
-        (Path::new("/lib/x86_64-linux-gnu/libc.so.6"), "lib64/libc.so.6"),
+        (
+            Path::new("/lib/x86_64-linux-gnu/libc.so.6"),
+            "lib64/libc.so.6",
+        ),
     ] {
         let place = jail.join(place.trim_start_matches('/'));
         fs::create_dir_all(place.parent().unwrap()).unwrap();
@@ -208,7 +217,10 @@ fn candidates_of_a_program() {
     };
     let found = candidates::find(&search);
     let first: Vec<_> = found.iter().map(|c| (c.path(), c.origin)).take(2).collect();
-    let real = directory.canonicalize().unwrap().join("deps/libamdhip64.so.6");
+    let real = directory
+        .canonicalize()
+        .unwrap()
+        .join("deps/libamdhip64.so.6");
     assert_eq!(
         first,
         [
@@ -273,7 +285,10 @@ fn processes_without_rocm_libraries_say_why() {
 #[test]
 fn processes_that_are_not_there() {
     let error = process::rocm_libraries(1 << 30).unwrap_err();
-    assert!(matches!(error, ProcessError::NoSuchProcess { .. }), "{error}");
+    assert!(
+        matches!(error, ProcessError::NoSuchProcess { .. }),
+        "{error}"
+    );
 
     // Ended, not waited for.
     let mut child = Command::new("true").spawn().unwrap();

@@ -1,6 +1,9 @@
 //! The real ROCm libraries of this machine, compared with what `readelf` and `objdump` say about them.
 
-#![allow(clippy::disallowed_methods, reason = "tests make and read files of their own")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests make and read files of their own"
+)]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -93,8 +96,16 @@ fn check_sites(library: &LibraryFile, plan: &LibraryPlan) -> Option<()> {
     for probe in &plan.probes {
         let expected = &starts[&probe.address];
         let at = usize::try_from(probe.site.file_offset).unwrap() - usize::from(probe.site.skipped);
-        assert_eq!(bytes[at..at + expected.len()], expected[..], "{}", probe.name);
-        let emulated = matches!(expected[..], [0x50..=0x57] | [0x41, 0x50..=0x57] | [0xe9, ..]);
+        assert_eq!(
+            bytes[at..at + expected.len()],
+            expected[..],
+            "{}",
+            probe.name
+        );
+        let emulated = matches!(
+            expected[..],
+            [0x50..=0x57] | [0x41, 0x50..=0x57] | [0xe9, ..]
+        );
         assert_eq!(
             probe.site.cost == CostClass::Emulated,
             emulated,
@@ -106,7 +117,10 @@ fn check_sites(library: &LibraryFile, plan: &LibraryPlan) -> Option<()> {
 }
 
 fn count(plan: &LibraryPlan, cost: CostClass) -> usize {
-    plan.probes.iter().filter(|probe| probe.site.cost == cost).count()
+    plan.probes
+        .iter()
+        .filter(|probe| probe.site.cost == cost)
+        .count()
 }
 
 #[test]
@@ -142,14 +156,21 @@ fn hsa_stubs_are_single_stepped() {
         .unwrap();
     assert_eq!(store.aliases, ["hsa_signal_store_release"]);
     assert_eq!(store.version.as_deref(), Some("ROCR_1"));
-    let names: usize = plan.probes.iter().map(|probe| 1 + probe.aliases.len()).sum();
+    let names: usize = plan
+        .probes
+        .iter()
+        .map(|probe| 1 + probe.aliases.len())
+        .sum();
     let exported = library
         .elf()
         .symbols()
         .iter()
         .filter(|s| gputrace_catalog::classify(&s.name).is_some())
         .count();
-    assert_eq!(names, exported, "every exported name is a probe's or an alias");
+    assert_eq!(
+        names, exported,
+        "every exported name is a probe's or an alias"
+    );
     check_sites(&library, &plan);
 }
 
@@ -172,7 +193,10 @@ fn the_default_linker_has_its_hook() {
         );
     }
     assert!(
-        linker.sites.iter().any(|site| site.cost == CostClass::Emulated),
+        linker
+            .sites
+            .iter()
+            .any(|site| site.cost == CostClass::Emulated),
         "{:?}",
         linker.sites
     );

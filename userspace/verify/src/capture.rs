@@ -59,7 +59,11 @@ impl Recording {
                     if one.domain == Domain::ScratchMemory.id() && one.whose.pid == pid =>
                 {
                     let [given, lost] = &mut recording.scratch;
-                    *(if one.name.ends_with("ALLOC") { given } else { lost }) += 1;
+                    *(if one.name.ends_with("ALLOC") {
+                        given
+                    } else {
+                        lost
+                    }) += 1;
                 }
                 Event::Ledger(ledger) => recording.ledger = Some(*ledger),
                 Event::End(_) => ended = true,

@@ -257,8 +257,14 @@ impl Api {
     /// Version of the HSA interface, major and minor.
     pub(crate) fn version(&self) -> Result<(u16, u16), HsaError> {
         let (mut major, mut minor) = (0_u16, 0_u16);
-        call!(self, system_get_info(SYSTEM_VERSION_MAJOR, place(&mut major)))?;
-        call!(self, system_get_info(SYSTEM_VERSION_MINOR, place(&mut minor)))?;
+        call!(
+            self,
+            system_get_info(SYSTEM_VERSION_MAJOR, place(&mut major))
+        )?;
+        call!(
+            self,
+            system_get_info(SYSTEM_VERSION_MINOR, place(&mut minor))
+        )?;
         Ok((major, minor))
     }
 
@@ -415,8 +421,9 @@ impl Api {
     /// Waits until a signal has completed, at most about `limit_ns`; whether it has.
     pub(crate) fn wait(&self, signal: Signal, limit_ns: u64) -> bool {
         // SAFETY: the signal is live.
-        let value =
-            unsafe { (self.signal_wait_scacquire)(signal, CONDITION_LESS, 1, limit_ns, WAIT_BLOCKED) };
+        let value = unsafe {
+            (self.signal_wait_scacquire)(signal, CONDITION_LESS, 1, limit_ns, WAIT_BLOCKED)
+        };
         value < 1
     }
 
@@ -471,7 +478,10 @@ impl Api {
     /// When a dispatch ran, as the runtime says; ns of its system domain.
     pub(crate) fn dispatch_time(&self, agent: Agent, signal: Signal) -> Result<Span, HsaError> {
         let mut span = Span::default();
-        call!(self, amd_profiling_get_dispatch_time(agent, signal, &mut span))?;
+        call!(
+            self,
+            amd_profiling_get_dispatch_time(agent, signal, &mut span)
+        )?;
         Ok(span)
     }
 

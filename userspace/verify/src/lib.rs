@@ -12,7 +12,10 @@
 
 #![cfg_attr(
     test,
-    allow(clippy::disallowed_methods, reason = "tests make and read files of their own")
+    allow(
+        clippy::disallowed_methods,
+        reason = "tests make and read files of their own"
+    )
 )]
 
 pub mod log;
@@ -58,7 +61,12 @@ pub fn verify(setting: &Setting, mode: Mode, versions: &mut Versions) -> Section
         }
     };
     let machine = made.said.iter().find_map(|said| match said {
-        Said::Machine { pid, hsa, gfx, node } => Some((*pid, *node, hsa, gfx)),
+        Said::Machine {
+            pid,
+            hsa,
+            gfx,
+            node,
+        } => Some((*pid, *node, hsa, gfx)),
         _ => None,
     });
     let Some((pid, node, [major, minor], gfx)) = machine else {

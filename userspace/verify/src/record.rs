@@ -190,9 +190,15 @@ impl Drop for Process {
 }
 
 impl Process {
-    fn start(setting: &Setting, what: &'static str, command: &mut Command) -> Result<Self, RecordError> {
+    fn start(
+        setting: &Setting,
+        what: &'static str,
+        command: &mut Command,
+    ) -> Result<Self, RecordError> {
         takes_signals(command);
-        let child = command.spawn().map_err(|error| RecordError::Io(what, error))?;
+        let child = command
+            .spawn()
+            .map_err(|error| RecordError::Io(what, error))?;
         Ok(Self {
             what,
             child,
@@ -370,7 +376,11 @@ fn recorder(setting: &Setting, mode: Mode) -> Command {
         .arg("-d")
         .arg(&setting.directory)
         .args(["-o", mode.file(), "-f", "csv"])
-        .args(["--kernel-trace", "--memory-copy-trace", "--scratch-memory-trace"])
+        .args([
+            "--kernel-trace",
+            "--memory-copy-trace",
+            "--scratch-memory-trace",
+        ])
         .stdin(Stdio::null())
         .stderr(Stdio::piped());
     if setting.user.is_none() {
@@ -409,7 +419,10 @@ fn pipe<T>(pipe: Option<T>, what: &'static str) -> Result<T, RecordError> {
 
 fn launch(setting: &Setting, mode: Mode, deadline: Instant) -> Result<Vec<String>, RecordError> {
     let mut command = recorder(setting, mode);
-    command.arg("--").args(work(setting, mode)).stdout(Stdio::piped());
+    command
+        .arg("--")
+        .args(work(setting, mode))
+        .stdout(Stdio::piped());
     if mode == Mode::KernelCopies {
         command.env("HSA_ENABLE_SDMA", "0");
     }
@@ -436,7 +449,11 @@ fn begun(told: &mut Lines, deadline: Instant) -> Result<(), RecordError> {
     Err(RecordError::NotBegun(told.last()))
 }
 
-fn finished(recorder: &mut Process, told: &mut Lines, deadline: Instant) -> Result<(), RecordError> {
+fn finished(
+    recorder: &mut Process,
+    told: &mut Lines,
+    deadline: Instant,
+) -> Result<(), RecordError> {
     let status = recorder.wait(deadline)?;
     if status.success() {
         return Ok(());
@@ -522,7 +539,8 @@ fn node(setting: &Setting, deadline: Instant) -> Result<Vec<String>, RecordError
     if ready {
         let follows = |line: &str| line.contains(FOLLOWS);
         // If it is not said, the rows will show what is missing.
-        let _ = told.all.iter().any(|line| follows(line)) || told.wait_for(Instant::now() + NOTICED, follows);
+        let _ = told.all.iter().any(|line| follows(line))
+            || told.wait_for(Instant::now() + NOTICED, follows);
         go_on
             .write_all(b"\n")
             .map_err(|error| RecordError::Io(WHAT, error))?;

@@ -71,7 +71,10 @@ impl Kept {
     }
 
     /// The dispatches for which something holds.
-    fn dispatches(&mut self, is_it: impl Fn(&Dispatch) -> bool) -> impl Iterator<Item = &mut Dispatch> {
+    fn dispatches(
+        &mut self,
+        is_it: impl Fn(&Dispatch) -> bool,
+    ) -> impl Iterator<Item = &mut Dispatch> {
         let dispatches = self.recording.dispatches.iter_mut().map(|(_, one)| one);
         dispatches.filter(move |one| is_it(one))
     }
@@ -97,7 +100,10 @@ fn text(rows: &[Row]) -> String {
 fn recordings_say_what_they_said_to_the_last_figure() {
     for (mode, name) in [(Mode::Launch, "launch"), (Mode::Attach, "attach")] {
         let rows = Kept::read(mode, name).rows();
-        let wrong: Vec<_> = rows.iter().filter(|row| row.status == Status::Wrong).collect();
+        let wrong: Vec<_> = rows
+            .iter()
+            .filter(|row| row.status == Status::Wrong)
+            .collect();
         assert!(wrong.is_empty(), "{name}: {wrong:#?}");
         let (text, expected) = (text(&rows), place(&format!("{name}.expected")));
         if std::env::var_os("GPUTRACE_UPDATE").is_some() {
@@ -121,8 +127,9 @@ fn what_is_recorded_twice_or_not_at_all_is_told() {
 #[test]
 fn a_window_that_is_violated_is_told() {
     let mut kept = attached();
-    let is_sampled =
-        |one: &Dispatch| one.time.quality == Quality::Sampled && one.time.end_window.latest.is_some();
+    let is_sampled = |one: &Dispatch| {
+        one.time.quality == Quality::Sampled && one.time.end_window.latest.is_some()
+    };
     let one = kept.dispatches(is_sampled).nth(1000).unwrap();
     // It may not have begun before it ended.
     one.time.begin_window.earliest = one.time.end_window.latest.unwrap() + 1;
@@ -133,7 +140,10 @@ fn a_window_that_is_violated_is_told() {
 #[test]
 fn a_stamp_that_is_another_dispatch_s_is_told() {
     let mut kept = attached();
-    for one in kept.dispatches(|one| one.time.quality == Quality::Exact).take(20) {
+    for one in kept
+        .dispatches(|one| one.time.quality == Quality::Exact)
+        .take(20)
+    {
         one.time.begin += 200_000;
         one.time.end += 200_000;
     }

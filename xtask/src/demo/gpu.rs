@@ -89,10 +89,14 @@ mod tests {
             (90_402, "gfx942"),
             (100_300, "gfx1030"),
         ] {
-            let properties = format!("simd_count 256\ngfx_target_version {version}\nvendor_id 4098\n");
+            let properties =
+                format!("simd_count 256\ngfx_target_version {version}\nvendor_id 4098\n");
             assert_eq!(instruction_set(&properties).as_deref(), Some(name));
         }
-        assert_eq!(instruction_set("cpu_cores_count 8\ngfx_target_version 0\n"), None);
+        assert_eq!(
+            instruction_set("cpu_cores_count 8\ngfx_target_version 0\n"),
+            None
+        );
         assert_eq!(instruction_set("gfx_target_version x\n"), None);
         assert_eq!(instruction_set(""), None);
     }
@@ -104,7 +108,11 @@ mod tests {
         for (node, version) in [("0", 0), ("1", 110_000)] {
             let node = topology.path().join("nodes").join(node);
             fs::create_dir_all(&node).unwrap();
-            fs::write(node.join("properties"), format!("gfx_target_version {version}\n")).unwrap();
+            fs::write(
+                node.join("properties"),
+                format!("gfx_target_version {version}\n"),
+            )
+            .unwrap();
         }
         assert_eq!(Gpu::find(topology.path()), Gpu::Real("gfx1100".to_owned()));
     }

@@ -84,8 +84,12 @@ impl Program {
     /// When a compiler is missing or fails.
     pub(super) fn build(workspace: &Workspace, libraries: &Libraries, gpu: &Gpu) -> Result<Self> {
         let sources = workspace.root.join("tests/workloads/demo");
-        let directory = workspace.target.join("demo-program").join(libraries.directory());
-        fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        let directory = workspace
+            .target
+            .join("demo-program")
+            .join(libraries.directory());
+        fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
         let program = Self {
             file: directory.join("demo"),
             code_object: directory.join("kernels.hsaco"),

@@ -98,7 +98,9 @@ impl Load {
                 if let UnderWay::Busy(children) = &mut busy {
                     for _ in 0..LOOPS * processors {
                         let mut command = Command::new("sh");
-                        command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+                        command
+                            .args(["-c", "while :; do :; done"])
+                            .stdin(Stdio::null());
                         children.push(command.spawn().context("cannot start a busy loop")?);
                     }
                 }
@@ -246,7 +248,10 @@ mod tests {
         let mounts = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\n\
                       cgroup /sys/fs/cgroup/cpuset cgroup rw,cpuset 0 0\n\
                       cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0\n";
-        assert_eq!(cpu_hierarchy(mounts), Some("/sys/fs/cgroup/cpu,cpuacct".into()));
+        assert_eq!(
+            cpu_hierarchy(mounts),
+            Some("/sys/fs/cgroup/cpu,cpuacct".into())
+        );
         assert_eq!(cpu_hierarchy("cgroup2 /nowhere cgroup2 rw 0 0\n"), None);
     }
 

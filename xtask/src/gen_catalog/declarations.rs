@@ -38,7 +38,8 @@ impl From<&Signature<'_>> for Declaration {
             class: c_type.class,
             stored: c_type.stored,
         };
-        let argument = |argument: &Argument<'_>| (argument.name.to_owned(), owned(&argument.c_type));
+        let argument =
+            |argument: &Argument<'_>| (argument.name.to_owned(), owned(&argument.c_type));
         Self {
             returns: owned(&signature.returns),
             arguments: signature.arguments.iter().map(argument).collect(),
@@ -136,7 +137,9 @@ impl Reader<'_> {
     fn visit(&mut self, entity: &Entity<'_>) -> Result<EntityVisitResult> {
         match entity.get_kind() {
             // `extern "C" { … }`
-            EntityKind::LinkageSpec | EntityKind::UnexposedDecl => return Ok(EntityVisitResult::Recurse),
+            EntityKind::LinkageSpec | EntityKind::UnexposedDecl => {
+                return Ok(EntityVisitResult::Recurse);
+            }
             EntityKind::FunctionDecl if !entity.is_definition() && !entity.is_inline_function() => {
                 let name = entity.get_name().unwrap_or_default();
                 if self.wants(entity, &name) {
@@ -149,7 +152,10 @@ impl Reader<'_> {
             }
             EntityKind::TypedefDecl => {
                 let name = entity.get_name().unwrap_or_default();
-                if let Some(name) = name.strip_prefix("t_").filter(|name| self.wants(entity, name)) {
+                if let Some(name) = name
+                    .strip_prefix("t_")
+                    .filter(|name| self.wants(entity, name))
+                {
                     let declaration = function_pointer(entity).with_context(|| name.to_owned())?;
                     self.table_types.insert(name.to_owned(), declaration);
                 }
@@ -161,7 +167,8 @@ impl Reader<'_> {
 
     /// Whether a name belongs to the library's domains and comes from these headers.
     fn wants(&self, entity: &Entity<'_>, name: &str) -> bool {
-        gputrace_catalog::classify(name).is_some_and(|domain| self.headers.library.domains.contains(&domain))
+        gputrace_catalog::classify(name)
+            .is_some_and(|domain| self.headers.library.domains.contains(&domain))
             && self.headers.have(entity)
     }
 
@@ -193,7 +200,8 @@ pub(super) fn learn<'t>(enums: &mut Enums, types: impl Iterator<Item = Type<'t>>
             .map(|entity| entity.get_children())
             .unwrap_or_default()
         {
-            if let (Some((value, _)), Some(name)) = (entry.get_enum_constant_value(), entry.get_name())
+            if let (Some((value, _)), Some(name)) =
+                (entry.get_enum_constant_value(), entry.get_name())
                 && !marks_range(&name)
             {
                 values.entry(value).or_insert(name);
@@ -212,7 +220,9 @@ fn function(entity: &Entity<'_>) -> Result<Declaration> {
 }
 
 fn function_pointer(entity: &Entity<'_>) -> Result<Declaration> {
-    let pointer = entity.get_typedef_underlying_type().context("is no typedef")?;
+    let pointer = entity
+        .get_typedef_underlying_type()
+        .context("is no typedef")?;
     let function = pointer
         .get_canonical_type()
         .get_pointee_type()
@@ -230,7 +240,9 @@ fn function_pointer(entity: &Entity<'_>) -> Result<Declaration> {
 
 fn declaration(returns: Type<'_>, parameters: &[Entity<'_>]) -> Result<Declaration> {
     let argument = |(index, parameter): (usize, &Entity<'_>)| {
-        let name = parameter.get_name().unwrap_or_else(|| format!("arg{index}"));
+        let name = parameter
+            .get_name()
+            .unwrap_or_else(|| format!("arg{index}"));
         let c_type = parameter
             .get_type()
             .with_context(|| format!("{name} has no type"))?;
@@ -265,7 +277,9 @@ fn owned_type(c_type: Type<'_>) -> Result<OwnedType> {
 fn stored_type(c_type: Type<'_>) -> Option<Type<'_>> {
     let pointer = c_type.get_canonical_type();
     // The type as it is written, for the names of enumerations; not every spelling has one.
-    let written = c_type.get_pointee_type().or_else(|| pointer.get_pointee_type())?;
+    let written = c_type
+        .get_pointee_type()
+        .or_else(|| pointer.get_pointee_type())?;
     (pointer.get_kind() == TypeKind::Pointer && !written.is_const_qualified()).then_some(written)
 }
 
@@ -310,19 +324,25 @@ pub(super) fn class_of(c_type: Type<'_>) -> Result<Class> {
         TypeKind::Void => Class::Void,
         TypeKind::Bool => Class::Bool,
         TypeKind::Pointer => match canonical.get_pointee_type() {
-            Some(to) if to.get_kind() == TypeKind::CharS && to.is_const_qualified() => Class::CString,
+            Some(to) if to.get_kind() == TypeKind::CharS && to.is_const_qualified() => {
+                Class::CString
+            }
             _ => Class::Pointer,
         },
-        TypeKind::LValueReference | TypeKind::ConstantArray | TypeKind::IncompleteArray => Class::Pointer,
+        TypeKind::LValueReference | TypeKind::ConstantArray | TypeKind::IncompleteArray => {
+            Class::Pointer
+        }
         TypeKind::CharS
         | TypeKind::SChar
         | TypeKind::Short
         | TypeKind::Int
         | TypeKind::Long
         | TypeKind::LongLong => Class::Signed(u8::try_from(size()?)?),
-        TypeKind::UChar | TypeKind::UShort | TypeKind::UInt | TypeKind::ULong | TypeKind::ULongLong => {
-            Class::Unsigned(u8::try_from(size()?)?)
-        }
+        TypeKind::UChar
+        | TypeKind::UShort
+        | TypeKind::UInt
+        | TypeKind::ULong
+        | TypeKind::ULongLong => Class::Unsigned(u8::try_from(size()?)?),
         TypeKind::Float | TypeKind::Double => Class::Float(u8::try_from(size()?)?),
         TypeKind::Enum => match canonical.get_display_name().as_str() {
             "hipError_t" => Class::HipError,
@@ -378,7 +398,8 @@ fn record_class(record: Type<'_>, size: usize) -> Result<Class> {
     let mut found = [None; 2];
     eightbytes(record, 0, &mut found)?;
     let used: Option<Vec<_>> = found.into_iter().take(size.div_ceil(8)).collect();
-    let used = used.context("has eight bytes of padding, which this program does not know how to pass")?;
+    let used =
+        used.context("has eight bytes of padding, which this program does not know how to pass")?;
     let small = Class::SMALL_STRUCTS.iter().find(|known| **known == used);
     small
         .map(|known| Class::Small(known))
@@ -414,8 +435,13 @@ fn eightbytes(c_type: Type<'_>, offset: usize, found: &mut [Option<Eightbyte>; 2
             let part = found
                 .get_mut(offset / 8)
                 .context("a field lies outside its struct")?;
-            let sse = matches!(kind, TypeKind::Float | TypeKind::Double) && *part != Some(Eightbyte::Integer);
-            *part = Some(if sse { Eightbyte::Sse } else { Eightbyte::Integer });
+            let sse = matches!(kind, TypeKind::Float | TypeKind::Double)
+                && *part != Some(Eightbyte::Integer);
+            *part = Some(if sse {
+                Eightbyte::Sse
+            } else {
+                Eightbyte::Integer
+            });
         }
     }
     Ok(())
@@ -487,7 +513,9 @@ hipStructs | 1.0.0- | signed_enum = int:4 | a: agent = handle | m: mixed = struc
             .get("signed_enum")
             .map(|values| values.iter().collect::<Vec<_>>());
         assert_eq!(
-            signed.map(|values| format!("{values:?}")).unwrap_or_default(),
+            signed
+                .map(|values| format!("{values:?}"))
+                .unwrap_or_default(),
             if header == HEADER {
                 r#"[(-1, "NEGATIVE"), (0, "POSITIVE")]"#
             } else {

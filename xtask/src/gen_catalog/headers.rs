@@ -23,7 +23,11 @@ impl Headers<'_> {
     /// # Errors
     ///
     /// Headers that do not compile, or what `look` says.
-    pub(super) fn read<T>(&self, extra: &str, look: impl FnOnce(Entity<'_>) -> Result<T>) -> Result<T> {
+    pub(super) fn read<T>(
+        &self,
+        extra: &str,
+        look: impl FnOnce(Entity<'_>) -> Result<T>,
+    ) -> Result<T> {
         let index = Index::new(self.clang, false, false);
         let include_all = |text: String, header: &&str| {
             text + &format!("#if __has_include(<{header}>)\n#include <{header}>\n#endif\n")

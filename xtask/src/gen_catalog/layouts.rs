@@ -36,7 +36,10 @@ pub(super) fn wanted(text: &str) -> Result<Wanted> {
         let (name, fields) = line
             .split_once(" | ")
             .with_context(|| format!("layouts.txt: no ` | ` in {line}"))?;
-        Ok((name.to_owned(), fields.split(' ').map(str::to_owned).collect()))
+        Ok((
+            name.to_owned(),
+            fields.split(' ').map(str::to_owned).collect(),
+        ))
     };
     lines.map(structure).collect()
 }
@@ -57,8 +60,12 @@ pub(super) fn structures(headers: &Headers<'_>, wanted: &Wanted) -> Result<(Stru
                 (EntityKind::LinkageSpec | EntityKind::UnexposedDecl, _) => {
                     return EntityVisitResult::Recurse;
                 }
-                (EntityKind::StructDecl, Some(paths)) if entity.is_definition() => (entity.get_type(), paths),
-                (EntityKind::TypedefDecl, Some(paths)) => (entity.get_typedef_underlying_type(), paths),
+                (EntityKind::StructDecl, Some(paths)) if entity.is_definition() => {
+                    (entity.get_type(), paths)
+                }
+                (EntityKind::TypedefDecl, Some(paths)) => {
+                    (entity.get_typedef_underlying_type(), paths)
+                }
                 _ => return EntityVisitResult::Continue,
             };
             if let Some(c_type) = c_type.filter(|_| headers.have(&entity)) {
@@ -83,7 +90,11 @@ pub(super) fn structures(headers: &Headers<'_>, wanted: &Wanted) -> Result<(Stru
 
 /// The member of a structure with this name, also of unions without a name in it, and the bits before it.
 fn member<'t>(structure: Type<'t>, name: &str) -> Result<Option<(Entity<'t>, usize)>> {
-    for field in structure.get_canonical_type().get_fields().unwrap_or_default() {
+    for field in structure
+        .get_canonical_type()
+        .get_fields()
+        .unwrap_or_default()
+    {
         let offset = || {
             field
                 .get_offset_of_field()
@@ -115,7 +126,9 @@ fn field(structure: Type<'_>, path: &str, enums: &mut Enums) -> Result<Option<Ow
         };
         ensure!(!field.is_bit_field(), "{path} is a bit field");
         bits += before;
-        c_type = field.get_type().with_context(|| format!("{path} has no type"))?;
+        c_type = field
+            .get_type()
+            .with_context(|| format!("{path} has no type"))?;
     }
     let canonical = c_type.get_canonical_type();
     let is_text = canonical.get_kind() == TypeKind::ConstantArray
@@ -207,7 +220,10 @@ impl OwnedField {
 pub(super) fn render(libraries: &[Library], wanted: &Wanted) -> Result<String> {
     let mut lines: Vec<_> = libraries.iter().flat_map(Library::lines).collect();
     lines.sort();
-    let text: String = lines.iter().map(|(_, _, line)| format!("{line}\n")).collect();
+    let text: String = lines
+        .iter()
+        .map(|(_, _, line)| format!("{line}\n"))
+        .collect();
     for (name, fields) in wanted {
         for field in fields {
             let mut layouts = parse(&text).filter(|layout| layout.name == name);
@@ -271,7 +287,11 @@ mod tests {
         let (structures, enums) = read("name at.y text of absent number ratio").unwrap();
         let release: Release = "1.0.0".parse().unwrap();
         let library = Library(BTreeMap::from([(release, structures)]));
-        let lines: Vec<String> = library.lines().into_iter().map(|(_, _, line)| line).collect();
+        let lines: Vec<String> = library
+            .lines()
+            .into_iter()
+            .map(|(_, _, line)| line)
+            .collect();
         assert_eq!(
             lines,
             [

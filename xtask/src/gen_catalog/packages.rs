@@ -30,7 +30,11 @@ pub(super) fn fetch(cache: &Path, suite: &str, package: &str) -> Result<(Release
             dir.display()
         ));
         let sources = Sources::suite(suite);
-        let apt = Apt::new(cache.join(suite).join("apt"), &sources, &configured_mirror()?)?;
+        let apt = Apt::new(
+            cache.join(suite).join("apt"),
+            &sources,
+            &configured_mirror()?,
+        )?;
         fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
         apt.update()?;
         apt.download_alone(package, &dir)?;
@@ -68,7 +72,9 @@ fn release_of(archive: &Path) -> Result<Release> {
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(version.len());
     let upstream = version.get(..end).unwrap_or_default();
-    upstream.parse().with_context(|| format!("the version of {name}"))
+    upstream
+        .parse()
+        .with_context(|| format!("the version of {name}"))
 }
 
 #[cfg(test)]

@@ -30,7 +30,10 @@ pub(super) fn recipes(text: &str) -> Result<Vec<Recipe>> {
     let recipe = |line: &str| -> Result<Recipe> {
         let (head, parts) = line.split_once(" | ").context("no ` | `")?;
         let (sort, name) = head.split_once(' ').context("no sort")?;
-        ensure!(matches!(sort, "mask" | "values"), "neither `mask` nor `values`");
+        ensure!(
+            matches!(sort, "mask" | "values"),
+            "neither `mask` nor `values`"
+        );
         Ok(Recipe {
             name: name.to_owned(),
             is_mask: sort == "mask",
@@ -40,7 +43,9 @@ pub(super) fn recipes(text: &str) -> Result<Vec<Recipe>> {
     let lines = text.lines().zip(1..);
     lines
         .filter(|(line, _)| !line.is_empty() && !line.starts_with('#'))
-        .map(|(line, number)| recipe(line).with_context(|| format!("sets.txt, line {number}: {line}")))
+        .map(|(line, number)| {
+            recipe(line).with_context(|| format!("sets.txt, line {number}: {line}"))
+        })
         .collect()
 }
 
@@ -61,7 +66,9 @@ impl Constants {
         }
         let name = entity.get_name().unwrap_or_default();
         match entity.get_kind() {
-            EntityKind::LinkageSpec | EntityKind::UnexposedDecl => return EntityVisitResult::Recurse,
+            EntityKind::LinkageSpec | EntityKind::UnexposedDecl => {
+                return EntityVisitResult::Recurse;
+            }
             EntityKind::MacroDefinition if !entity.is_function_like_macro() => {
                 self.macros.insert(name);
             }
@@ -72,8 +79,11 @@ impl Constants {
             }
             EntityKind::TypedefDecl => {
                 let underlying = entity.get_typedef_underlying_type();
-                let declared = underlying.and_then(|c_type| c_type.get_canonical_type().get_declaration());
-                if let Some(declared) = declared.filter(|entity| entity.get_kind() == EntityKind::EnumDecl) {
+                let declared =
+                    underlying.and_then(|c_type| c_type.get_canonical_type().get_declaration());
+                if let Some(declared) =
+                    declared.filter(|entity| entity.get_kind() == EntityKind::EnumDecl)
+                {
                     self.types.insert(name, enumerators(&declared));
                 }
             }
@@ -85,7 +95,8 @@ impl Constants {
     /// Names of macros that a part of a recipe means.
     fn macros_of<'a>(&'a self, part: &'a str) -> impl Iterator<Item = &'a str> {
         let prefix = part.strip_suffix('*');
-        let is_meant = move |name: &&str| prefix.map_or(*name == part, |prefix| name.starts_with(prefix));
+        let is_meant =
+            move |name: &&str| prefix.map_or(*name == part, |prefix| name.starts_with(prefix));
         self.macros.iter().map(String::as_str).filter(is_meant)
     }
 
@@ -158,7 +169,8 @@ fn macro_values(headers: &Headers<'_>, macros: &BTreeSet<&str>) -> Result<BTreeM
         let enums = unit.get_children().into_iter();
         let enums = enums.filter(|entity| entity.get_kind() == EntityKind::EnumDecl);
         let values = enums.flat_map(|entity| enumerators(&entity));
-        let named = values.filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?.to_owned(), value)));
+        let named =
+            values.filter_map(|(name, value)| Some((name.strip_prefix(PREFIX)?.to_owned(), value)));
         Ok(named.collect())
     })
 }
@@ -185,7 +197,8 @@ impl Merged {
         let (mut masks, mut others) = (Enums::new(), Enums::new());
         for recipe in recipes {
             let set = self.0.get(&recipe.name);
-            let set = set.with_context(|| format!("sets.txt: no header has any of {}", recipe.name))?;
+            let set =
+                set.with_context(|| format!("sets.txt: no header has any of {}", recipe.name))?;
             let mut names: BTreeMap<i64, Option<&String>> = BTreeMap::new();
             for (name, value) in set {
                 let other = names.insert(*value, Some(name));
@@ -196,7 +209,11 @@ impl Merged {
             let names = names
                 .into_iter()
                 .filter_map(|(value, name)| Some((value, name?.clone())));
-            let to = if recipe.is_mask { &mut masks } else { &mut others };
+            let to = if recipe.is_mask {
+                &mut masks
+            } else {
+                &mut others
+            };
             to.insert(recipe.name.clone(), names.collect());
         }
         Ok((masks, others))

@@ -71,7 +71,10 @@ fn tarball(directory: &Path, root: &Path) -> Result<PathBuf> {
 fn deb(directory: &Path, root: &Path, needs: &Needs) -> Result<PathBuf> {
     let tree = directory.join("deb");
     exec::capture(Command::new("cp").arg("-a").arg(root).arg(&tree))?;
-    write(&tree.join("DEBIAN/control"), &control(needs, size_in_kib(root)?)?)?;
+    write(
+        &tree.join("DEBIAN/control"),
+        &control(needs, size_in_kib(root)?)?,
+    )?;
     let path = directory.join(format!("gputrace_{VERSION}_amd64.deb"));
     let mut build = Command::new("dpkg-deb");
     build
@@ -122,7 +125,8 @@ fn of_glibc(name: &str) -> bool {
 fn size_in_kib(root: &Path) -> Result<u64> {
     let printed = exec::capture(Command::new("du").args(["-sk"]).arg(root))?;
     let size = printed.split_whitespace().next().unwrap_or_default();
-    size.parse().with_context(|| format!("du printed {printed:?}"))
+    size.parse()
+        .with_context(|| format!("du printed {printed:?}"))
 }
 
 fn rpm(directory: &Path, root: &Path, needs: &Needs) -> Result<PathBuf> {
@@ -132,8 +136,12 @@ fn rpm(directory: &Path, root: &Path, needs: &Needs) -> Result<PathBuf> {
     write(&spec, &spec_text(root, &files(root)?, needs))?;
     let mut build = Command::new("rpmbuild");
     build.args(["-bb", "--quiet", "--target", "x86_64-linux"]);
-    build.arg("--define").arg(format!("_topdir {}", tree.display()));
-    build.arg("--define").arg(format!("_rpmdir {}", tree.display()));
+    build
+        .arg("--define")
+        .arg(format!("_topdir {}", tree.display()));
+    build
+        .arg("--define")
+        .arg(format!("_rpmdir {}", tree.display()));
     build.arg(&spec);
     exec::capture(&mut build)?;
     let name = format!("gputrace-{VERSION}-{RELEASE}.x86_64.rpm");
@@ -221,7 +229,10 @@ mod tests {
         let loaded: Vec<String> = loaded(linked).into_iter().collect();
         assert_eq!(
             loaded,
-            ["/lib/x86_64-linux-gnu/libz.so.1", "/lib64/ld-linux-x86-64.so.2"]
+            [
+                "/lib/x86_64-linux-gnu/libz.so.1",
+                "/lib64/ld-linux-x86-64.so.2"
+            ]
         );
     }
 

@@ -20,7 +20,14 @@ const NAMES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE"
 /// When cargo cannot list the crates, or the source of one is not where cargo keeps it.
 pub(super) fn texts(workspace: &Workspace) -> Result<String> {
     let mut cargo = workspace.cargo();
-    cargo.args(["tree", "--locked", "--package", "gputrace", "--edges", "normal"]);
+    cargo.args([
+        "tree",
+        "--locked",
+        "--package",
+        "gputrace",
+        "--edges",
+        "normal",
+    ]);
     cargo.args(["--prefix", "none", "--format", "{p}|{l}"]);
     let crates = crates(&exec::capture(&mut cargo)?);
     let sources = sources()?;
@@ -36,7 +43,8 @@ pub(super) fn texts(workspace: &Workspace) -> Result<String> {
             .with_context(|| format!("the source of {name} is not in {}", shown(&sources)))?;
         text.push_str(&format!("\n{}\n{name}: {licence}\n", "=".repeat(80)));
         for file in files(&directory)? {
-            let licence = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            let licence =
+                fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
             let name = file.strip_prefix(&directory).unwrap_or(&file);
             text.push_str(&format!(
                 "\n--- {}\n{}\n",
@@ -71,8 +79,11 @@ fn sources() -> Result<Vec<PathBuf>> {
     let directory = home
         .context("neither CARGO_HOME nor HOME is set")?
         .join("registry/src");
-    let entries = fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
-    Ok(entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
+    let entries =
+        fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    Ok(entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect())
 }
 
 fn shown(directories: &[PathBuf]) -> String {

@@ -80,8 +80,7 @@ mod tests {
 
     #[test]
     fn needed_libraries_are_listed() {
-        let dynamic =
-            "Dynamic Section:\n  NEEDED               libelf.so.1\n  NEEDED    libc.so.6\n  INIT  0x1000\n";
+        let dynamic = "Dynamic Section:\n  NEEDED               libelf.so.1\n  NEEDED    libc.so.6\n  INIT  0x1000\n";
         assert_eq!(libraries(dynamic), ["libelf.so.1", "libc.so.6"]);
     }
 }

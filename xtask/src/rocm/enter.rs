@@ -64,7 +64,10 @@ impl Program<'_> {
         if let Some(library) = self.preload {
             let library = directory.join(library);
             require_visible(&library, root, release)?;
-            command.env("LD_PRELOAD", with_preload(&library, env::var_os("LD_PRELOAD"))?);
+            command.env(
+                "LD_PRELOAD",
+                with_preload(&library, env::var_os("LD_PRELOAD"))?,
+            );
         }
         if let Some(path) = env::var_os("LD_LIBRARY_PATH") {
             match without_cargos(&path, &workspace.target) {
@@ -126,7 +129,12 @@ fn own_directory(path: &Path) -> Option<&'static str> {
 /// `LD_PRELOAD` with `library` in front.
 fn with_preload(library: &Path, old: Option<OsString>) -> Result<OsString> {
     // ld.so(8): "The items of the list can be separated by spaces or colons, and there is no support for escaping".
-    if library.as_os_str().as_bytes().iter().any(|b| b" :".contains(b)) {
+    if library
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|b| b" :".contains(b))
+    {
         bail!(
             "{} cannot be preloaded: its path contains a space or a colon",
             library.display()
@@ -146,12 +154,15 @@ fn without_cargos(path: &OsStr, target: &Path) -> Option<OsString> {
     let kept: Vec<PathBuf> = env::split_paths(path)
         .filter(|entry| !entry.starts_with(target))
         .filter(|entry| {
-            !entry.components().any(|c| c.as_os_str() == "rustlib") && !entry.join("rustlib").is_dir()
+            !entry.components().any(|c| c.as_os_str() == "rustlib")
+                && !entry.join("rustlib").is_dir()
         })
         .filter(|entry| !entry.as_os_str().is_empty())
         .collect();
     // They come from such a list, so that none contains a colon.
-    (!kept.is_empty()).then(|| env::join_paths(kept).ok()).flatten()
+    (!kept.is_empty())
+        .then(|| env::join_paths(kept).ok())
+        .flatten()
 }
 
 /// Gives this process a mount namespace of its own; without root, in a user namespace in which it may mount.
@@ -211,7 +222,8 @@ fn assemble(root: &Path) -> Result<()> {
             mirror(&host.join(&name), &Path::new("/").join(&name))?;
         }
     }
-    rustix::mount::unmount(host, UnmountFlags::DETACH).context("the machine's root cannot be put away")?;
+    rustix::mount::unmount(host, UnmountFlags::DETACH)
+        .context("the machine's root cannot be put away")?;
     fs::remove_dir(host).context("the machine's root cannot be put away")
 }
 
@@ -225,8 +237,12 @@ fn mirror(source: &Path, place: &Path) -> Result<()> {
         symlink(fs::read_link(source)?, place)?;
     } else if metadata.is_dir() {
         fs::create_dir(place)?;
-        rustix::mount::mount_bind_recursive(source, place)
-            .with_context(|| format!("{} cannot be shown to programs on the release", place.display()))?;
+        rustix::mount::mount_bind_recursive(source, place).with_context(|| {
+            format!(
+                "{} cannot be shown to programs on the release",
+                place.display()
+            )
+        })?;
     }
     Ok(())
 }
@@ -261,7 +277,9 @@ mod tests {
 
     #[test]
     fn a_preloaded_library_goes_before_others() {
-        let list = |library: &str, old: Option<&str>| with_preload(Path::new(library), old.map(Into::into));
+        let list = |library: &str, old: Option<&str>| {
+            with_preload(Path::new(library), old.map(Into::into))
+        };
         assert_eq!(list("/a.so", None).unwrap(), "/a.so");
         assert_eq!(list("/a.so", Some("")).unwrap(), "/a.so");
         assert_eq!(list("/a.so", Some("/b.so")).unwrap(), "/a.so:/b.so");

@@ -74,7 +74,8 @@ const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
 pub(super) fn ensure(cache: &Cache, release: &Release, wanted: &Wanted<'_>) -> Result<()> {
     let start = Instant::now();
     let directory = cache.of_release(release);
-    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    fs::create_dir_all(&directory)
+        .with_context(|| format!("cannot create {}", directory.display()))?;
     let _lock = lock(&directory)?;
     let root = cache.root(release);
     let before = Record::read(&root);
@@ -119,27 +120,35 @@ fn fetch_from(
     let named = packages.join(", ");
     let from = format!("{} at {mirror}", release.distribution);
     let again = format!("`{}` goes on from here", wanted.command(release));
-    long_step(&format!("fetch {release}"), &format!("{named} of {from}"), || {
-        let cannot_list = format!("the package list of {from} cannot be had, so neither {named}");
-        let apt = Apt::new(directory.join("apt"), &sources(release), mirror);
-        let apt = remedied(apt, &cannot_list, &again)?;
-        progress::note(format_args!("reading the package list of {} ...", release.suite));
-        remedied(apt.update(), &cannot_list, &again)?;
-        let plan = apt
-            .plan(&packages)
-            .and_then(|plan| check_versions(release, &plan).map(|()| plan));
-        let cannot_plan = format!("{release} cannot be had from {from}");
-        let plan = remedied(plan, &cannot_plan, &elsewhere(release, wanted))?;
-        let cannot_download = format!("not all packages of {release} could be downloaded");
-        remedied(apt.download(&packages), &cannot_download, &again)?;
-        let new = directory.join("root.partial");
-        unpack_all(&apt, &plan, &new)?;
-        check_libraries(release, &new)?;
-        Record::new(asked.clone(), &plan).write(&new)?;
-        replace(&cache.root(release), &new)?;
-        // Tens to hundreds of megabytes that nothing needs any more.
-        remove(&directory.join("apt"))
-    })
+    long_step(
+        &format!("fetch {release}"),
+        &format!("{named} of {from}"),
+        || {
+            let cannot_list =
+                format!("the package list of {from} cannot be had, so neither {named}");
+            let apt = Apt::new(directory.join("apt"), &sources(release), mirror);
+            let apt = remedied(apt, &cannot_list, &again)?;
+            progress::note(format_args!(
+                "reading the package list of {} ...",
+                release.suite
+            ));
+            remedied(apt.update(), &cannot_list, &again)?;
+            let plan = apt
+                .plan(&packages)
+                .and_then(|plan| check_versions(release, &plan).map(|()| plan));
+            let cannot_plan = format!("{release} cannot be had from {from}");
+            let plan = remedied(plan, &cannot_plan, &elsewhere(release, wanted))?;
+            let cannot_download = format!("not all packages of {release} could be downloaded");
+            remedied(apt.download(&packages), &cannot_download, &again)?;
+            let new = directory.join("root.partial");
+            unpack_all(&apt, &plan, &new)?;
+            check_libraries(release, &new)?;
+            Record::new(asked.clone(), &plan).write(&new)?;
+            replace(&cache.root(release), &new)?;
+            // Tens to hundreds of megabytes that nothing needs any more.
+            remove(&directory.join("apt"))
+        },
+    )
 }
 
 /// What a root must have: the release, what is asked for now, and what it was asked to have before.
@@ -161,7 +170,11 @@ fn check_versions(release: &Release, plan: &[Package]) -> Result<()> {
         let found = plan.iter().find(|package| package.name == library.package);
         let found = found.map_or("nothing", Package::upstream_version);
         if found != library.version {
-            bail!("it has {found} of {}, not {}", library.package, library.version)
+            bail!(
+                "it has {found} of {}, not {}",
+                library.package,
+                library.version
+            )
         }
     }
     Ok(())
@@ -212,8 +225,12 @@ fn check_libraries(release: &Release, root: &Path) -> Result<()> {
             bail!("{} contains no {}", library.package, library.soname)
         };
         let mut loader = Command::new(root.join("lib64/ld-linux-x86-64.so.2"));
-        loader.env_remove("LD_LIBRARY_PATH").env_remove("LD_PRELOAD");
-        loader.arg("--library-path").arg(root.join(LIBRARY_DIRECTORY));
+        loader
+            .env_remove("LD_LIBRARY_PATH")
+            .env_remove("LD_PRELOAD");
+        loader
+            .arg("--library-path")
+            .arg(root.join(LIBRARY_DIRECTORY));
         let listed = exec::capture(loader.arg("--list").arg(&file))?;
         let strays = dependencies_elsewhere(&listed, root);
         if !strays.is_empty() {
@@ -248,7 +265,8 @@ fn replace(root: &Path, new: &Path) -> Result<()> {
         return Err(error).with_context(|| format!("cannot write to {}", root.display()));
     }
     remove(root)?;
-    fs::rename(new, root).with_context(|| format!("cannot rename {} to {}", new.display(), root.display()))
+    fs::rename(new, root)
+        .with_context(|| format!("cannot rename {} to {}", new.display(), root.display()))
 }
 
 impl Record {
@@ -265,7 +283,9 @@ impl Record {
 
     /// The record of `root`; none when there is no root or it is not whole.
     pub(super) fn read(root: &Path) -> Option<Self> {
-        Some(Self::parse(&fs::read_to_string(root.join(Self::FILE)).ok()?))
+        Some(Self::parse(
+            &fs::read_to_string(root.join(Self::FILE)).ok()?,
+        ))
     }
 
     fn write(&self, root: &Path) -> Result<()> {
@@ -288,7 +308,11 @@ impl Record {
             match line.split(' ').collect::<Vec<_>>().as_slice() {
                 ["asked", name] => drop(record.asked.insert((*name).to_owned())),
                 ["have", name, version] => {
-                    drop(record.have.insert((*name).to_owned(), (*version).to_owned()));
+                    drop(
+                        record
+                            .have
+                            .insert((*name).to_owned(), (*version).to_owned()),
+                    );
                 }
                 _ => {}
             }
@@ -338,13 +362,17 @@ mod tests {
         let second = asked(release, &["librccl1".into()], Some(&record));
         assert!(second.contains("librocblas0") && second.contains("librccl1"));
         assert!(second.contains("libamdhip64-5"));
-        assert_eq!(record.asked_beyond(release).collect::<Vec<_>>(), ["librocblas0"]);
+        assert_eq!(
+            record.asked_beyond(release).collect::<Vec<_>>(),
+            ["librocblas0"]
+        );
     }
 
     #[test]
     fn a_release_that_the_suite_no_longer_has_is_refused() {
         let plan = |hip: &str| {
-            let line = |name: &str, version: &str| format!("Inst {name} ({version} Debian:x [amd64])");
+            let line =
+                |name: &str, version: &str| format!("Inst {name} ({version} Debian:x [amd64])");
             [
                 line("libamdhip64-6", hip),
                 line("libhsa-runtime64-1", "6.4.3+dfsg-5"),

@@ -103,7 +103,9 @@ fn explain(machine: &Machine, what: &str, error: &io::Error) -> State {
              gputrace with sudo",
         ),
         Some(libc::EPERM | libc::EACCES) if machine.process.seccomp => (
-            format!("{refused} though its capabilities suffice; a seccomp filter is on, as in a container"),
+            format!(
+                "{refused} though its capabilities suffice; a seccomp filter is on, as in a container"
+            ),
             "start the container with bpf() and perf_event_open() allowed (docker: --privileged), or run on its host",
         ),
         Some(libc::EPERM | libc::EACCES) => (

@@ -23,7 +23,8 @@ pub(super) fn compiler(machine: &Machine) -> Result<State> {
     };
     let rustup = exec::find_program("rustup").is_some();
     let from_debian = machine.packages == PackageManager::Apt && apt::offers("rustc-web");
-    let nightly = format!("rustup toolchain install {PINNED_NIGHTLY} --profile minimal --component rust-src");
+    let nightly =
+        format!("rustup toolchain install {PINNED_NIGHTLY} --profile minimal --component rust-src");
     if from_debian && machine.is_root() {
         apt::install(&DEBIAN_COMPILER)?;
     } else if !from_debian && rustup {
@@ -74,15 +75,21 @@ pub(super) fn linker(workspace: &Workspace, machine: &Machine) -> Result<State> 
         None => match install_llvm(machine, major)? {
             Ok(llvm) => llvm,
             Err(remedy) => {
-                let what =
-                    format!("LLVM {major} with headers, libraries and tools: bpf-linker is built with it");
+                let what = format!(
+                    "LLVM {major} with headers, libraries and tools: bpf-linker is built with it"
+                );
                 return Ok(State::Missing { what, remedy });
             }
         },
     };
-    progress::note(format_args!("building bpf-linker {name}, a minute or two ..."));
+    progress::note(format_args!(
+        "building bpf-linker {name}, a minute or two ..."
+    ));
     linker::install(workspace, &llvm, major)?;
-    Ok(State::Done(format!("{name}, built into {}", directory.display())))
+    Ok(State::Done(format!(
+        "{name}, built into {}",
+        directory.display()
+    )))
 }
 
 /// Installs LLVM `major` by apt-get, or says in the inner error how it can be had.
@@ -94,8 +101,9 @@ fn install_llvm(machine: &Machine, major: u32) -> Result<Result<Llvm, String>> {
         "libzstd-dev".into(),
     ];
     let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
-    let upstream =
-        format!("LLVM {major} from https://apt.llvm.org or https://releases.llvm.org, llvm-config in PATH");
+    let upstream = format!(
+        "LLVM {major} from https://apt.llvm.org or https://releases.llvm.org, llvm-config in PATH"
+    );
     let command = machine.packages.install_command();
     Ok(Err(match machine.packages {
         PackageManager::Apt if !packages.iter().all(|package| apt::offers(package)) => upstream,
@@ -106,7 +114,9 @@ fn install_llvm(machine: &Machine, major: u32) -> Result<Result<Llvm, String>> {
         PackageManager::Apt => machine.as_root(&format!("{command} {}", packages.join(" "))),
         PackageManager::Dnf => machine.as_root(&format!("{command} llvm-devel llvm libzstd-devel")),
         PackageManager::Pacman => machine.as_root(&format!("{command} llvm zstd")),
-        PackageManager::Zypper => machine.as_root(&format!("{command} llvm{major}-devel libzstd-devel")),
+        PackageManager::Zypper => {
+            machine.as_root(&format!("{command} llvm{major}-devel libzstd-devel"))
+        }
         PackageManager::Unknown => upstream,
     }))
 }

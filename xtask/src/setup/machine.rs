@@ -51,7 +51,11 @@ impl fmt::Display for Machine {
             f,
             "{}, {}",
             self.name,
-            if self.is_root() { "as root" } else { "not as root" }
+            if self.is_root() {
+                "as root"
+            } else {
+                "not as root"
+            }
         )
     }
 }
@@ -129,7 +133,8 @@ impl Process {
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
         Self {
             // Real, effective, saved, file system.
-            effective_uid: field("Uid:").and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok()),
+            effective_uid: field("Uid:")
+                .and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok()),
             effective_capabilities: field("CapEff:")
                 .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
                 .unwrap_or_default(),
@@ -194,10 +199,13 @@ mod tests {
 
     #[test]
     fn process_status_says_what_is_allowed() {
-        let root = Process::parse("Name:\tx\nUid:\t0\t0\t0\t0\nCapEff:\t000001fffeffffff\nSeccomp:\t0\n");
+        let root =
+            Process::parse("Name:\tx\nUid:\t0\t0\t0\t0\nCapEff:\t000001fffeffffff\nSeccomp:\t0\n");
         assert_eq!((root.effective_uid, root.seccomp), (Some(0), false));
         assert!(root.lacking_capabilities().is_empty());
-        let user = Process::parse("Uid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\nSeccomp:\t2\n");
+        let user = Process::parse(
+            "Uid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\nSeccomp:\t2\n",
+        );
         assert_eq!((user.effective_uid, user.seccomp), (Some(1000), true));
         assert_eq!(user.lacking_capabilities(), ["CAP_BPF", "CAP_PERFMON"]);
         let granted = Process::parse("CapEff:\t000000c000000000\n");

@@ -42,8 +42,9 @@ impl Mount {
         }
         let by_hand = machine.as_root(&format!("mount -t {kind} {kind} {place}"));
         if !Path::new(place).is_dir() {
-            let what =
-                format!("{place} does not exist: this kernel is built without {kind}, or /sys is hidden");
+            let what = format!(
+                "{place} does not exist: this kernel is built without {kind}, or /sys is hidden"
+            );
             return Ok(State::Missing {
                 what,
                 remedy: "use a kernel with CONFIG_FTRACE and CONFIG_BPF_SYSCALL".into(),

@@ -55,8 +55,11 @@ pub(super) const ROCM: Group = Group {
         if exec::find_program("hipcc").is_none() && !Path::new("/opt/rocm/bin/hipcc").is_file() {
             lacking.push("hipcc");
         }
-        let anywhere =
-            |directories: &[&str], file: &str| directories.iter().any(|d| Path::new(d).join(file).is_file());
+        let anywhere = |directories: &[&str], file: &str| {
+            directories
+                .iter()
+                .any(|d| Path::new(d).join(file).is_file())
+        };
         let libraries = [
             "/usr/lib/x86_64-linux-gnu",
             "/usr/lib64",
@@ -102,7 +105,11 @@ impl Group {
                 return Ok(State::Done(format!("{} installed", self.apt)));
             }
             return Ok(State::Missing {
-                what: format!("{} still missing after installing {}", still.join(", "), self.apt),
+                what: format!(
+                    "{} still missing after installing {}",
+                    still.join(", "),
+                    self.apt
+                ),
                 remedy: self.elsewhere.into(),
             });
         }
@@ -124,7 +131,10 @@ impl Group {
         if packages.is_empty() {
             return self.elsewhere.into();
         }
-        machine.as_root(&format!("{} {packages}", machine.packages.install_command()))
+        machine.as_root(&format!(
+            "{} {packages}",
+            machine.packages.install_command()
+        ))
     }
 }
 

@@ -39,8 +39,8 @@ pub(super) fn ensure(workspace: &Workspace, machine: &Machine) -> Result<State> 
         .filter(|line| !line.starts_with('#'))
         .collect::<Vec<_>>()
         .join(" ");
-    let current =
-        fs::read_to_string(directory.join(INSTALLED)).is_ok_and(|installed| installed == REQUIREMENTS);
+    let current = fs::read_to_string(directory.join(INSTALLED))
+        .is_ok_and(|installed| installed == REQUIREMENTS);
     if current && exec::capture(Command::new(&interpreter).args(["-c", ""])).is_ok() {
         return Ok(State::Ready(contents));
     }
@@ -56,7 +56,9 @@ pub(super) fn ensure(workspace: &Workspace, machine: &Machine) -> Result<State> 
             return Ok(State::Missing {
                 what: "Python 3 with its venv and ensurepip modules".into(),
                 remedy: match machine.packages {
-                    PackageManager::Apt => machine.as_root(&format!("{command} python3 python3-venv")),
+                    PackageManager::Apt => {
+                        machine.as_root(&format!("{command} python3 python3-venv"))
+                    }
                     PackageManager::Unknown => "install Python 3".into(),
                     _ => machine.as_root(&format!("{command} python3")),
                 },
@@ -83,7 +85,10 @@ pub(super) fn ensure(workspace: &Workspace, machine: &Machine) -> Result<State> 
     ]);
     exec::capture(pip.arg(&requirements))?;
     fs::rename(&requirements, directory.join(INSTALLED))?;
-    Ok(State::Done(format!("{contents} in {}", directory.display())))
+    Ok(State::Done(format!(
+        "{contents} in {}",
+        directory.display()
+    )))
 }
 
 /// A Python that can make environments: the system's own before one that a version manager put into `PATH` and may take
@@ -95,5 +100,7 @@ fn usable_python() -> Option<PathBuf> {
     ]
     .into_iter()
     .flatten()
-    .find(|python| exec::capture(Command::new(python).args(["-c", "import venv, ensurepip"])).is_ok())
+    .find(|python| {
+        exec::capture(Command::new(python).args(["-c", "import venv, ensurepip"])).is_ok()
+    })
 }

@@ -105,7 +105,11 @@ fn stolen() -> Duration {
         .lines()
         .next()
         .and_then(|line| line.split_whitespace().nth(8));
-    ticks(field.and_then(|field| field.parse().ok()).unwrap_or_default())
+    ticks(
+        field
+            .and_then(|field| field.parse().ok())
+            .unwrap_or_default(),
+    )
 }
 
 /// Time in which some task waited for a processor, since the machine was started.

@@ -26,9 +26,15 @@ pub(crate) fn text(account: &Account, tiers: &Tiers) -> String {
             page += &format!("\n-- {title}\n{}\n", lines.join("\n"));
         }
     };
-    section("failed", account.of(Verdict::is_failure).map(failure).collect());
+    section(
+        "failed",
+        account.of(Verdict::is_failure).map(failure).collect(),
+    );
     let flaky = account.of(|verdict| verdict == Verdict::Flaky);
-    section("FLAKY, and known to depend on time", flaky.map(failure).collect());
+    section(
+        "FLAKY, and known to depend on time",
+        flaky.map(failure).collect(),
+    );
     section("skipped, in whole or in part", skipped(account, tiers));
     let left = account
         .judged
@@ -144,7 +150,8 @@ pub(crate) fn keep_count(account: &Account, path: &Path) -> Result<()> {
         return Ok(());
     }
     if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
     }
     let file = OpenOptions::new().create(true).append(true).open(path);
     file.and_then(|mut file| file.write_all(lines.as_bytes()))

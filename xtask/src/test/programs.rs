@@ -89,7 +89,11 @@ pub(crate) fn all(workspace: &Workspace, mut cargo: Command) -> Result<Vec<Progr
     metadata.args(["metadata", "--no-deps", "--format-version=1"]);
     let metadata: Metadata = serde_json::from_str(&exec::capture(&mut metadata)?)
         .context("cannot read what `cargo metadata` prints")?;
-    cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics"]);
+    cargo.args([
+        "test",
+        "--no-run",
+        "--message-format=json-render-diagnostics",
+    ]);
     let mut programs = artifacts(&exec::capture(&mut cargo)?, metadata.packages)?;
     for program in &mut programs {
         program.tests = list(&program.file)?;
@@ -106,8 +110,8 @@ fn artifacts(messages: &str, packages: Vec<Package>) -> Result<Vec<Program>> {
         .collect();
     let mut programs = Vec::new();
     for line in messages.lines() {
-        let message: Message =
-            serde_json::from_str(line).with_context(|| format!("cannot read cargo's message `{line}`"))?;
+        let message: Message = serde_json::from_str(line)
+            .with_context(|| format!("cannot read cargo's message `{line}`"))?;
         let is_test = message.profile.is_some_and(|profile| profile.test);
         let (Some(target), Some(file)) = (message.target, message.executable) else {
             continue;
@@ -141,7 +145,9 @@ fn list(program: &Path) -> Result<Vec<String>> {
         let mut command = Command::new(program);
         command.args(["--list", "--format", "terse"]).args(ignored);
         let listed = exec::capture(&mut command)?;
-        let tests = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+        let tests = listed
+            .lines()
+            .filter_map(|line| line.strip_suffix(": test"));
         Ok(tests.map(str::to_owned).collect())
     };
     let ignored = names(&["--ignored"])?;
@@ -160,7 +166,10 @@ impl Program {
 
     /// The package's directory.
     pub(crate) fn directory(&self) -> &Path {
-        self.package.manifest_path.parent().unwrap_or(Path::new("/"))
+        self.package
+            .manifest_path
+            .parent()
+            .unwrap_or(Path::new("/"))
     }
 
     /// The command that runs one test, as `cargo test` would.

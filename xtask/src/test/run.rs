@@ -134,8 +134,8 @@ impl Runner {
 
 /// Waits until the process has ended, without taking its status; whether that was in time.
 fn ended_within(child: &Child, limit: Duration) -> Result<bool> {
-    let pidfd =
-        pidfd_open(Pid::from_child(child), PidfdFlags::empty()).context("cannot follow a test's process")?;
+    let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty())
+        .context("cannot follow a test's process")?;
     let deadline = Instant::now() + limit;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -234,7 +234,10 @@ fn where_it_is(pid: u32) -> String {
 /// The end of a file, [`KEPT_OUTPUT`] at most.
 fn end_of(path: &Path) -> Result<String> {
     let file = File::open(path).context("cannot read a test's output")?;
-    let size = file.metadata().context("cannot read a test's output")?.len();
+    let size = file
+        .metadata()
+        .context("cannot read a test's output")?
+        .len();
     let kept = size.min(KEPT_OUTPUT);
     let mut bytes = vec![0; usize::try_from(kept).unwrap_or_default()];
     file.read_exact_at(&mut bytes, size - kept)

@@ -62,7 +62,9 @@ pub(crate) struct Account {
 
 impl Account {
     pub(crate) fn of(&self, verdict: impl Fn(Verdict) -> bool) -> impl Iterator<Item = &Judged> {
-        self.judged.iter().filter(move |judged| verdict(judged.verdict))
+        self.judged
+            .iter()
+            .filter(move |judged| verdict(judged.verdict))
     }
 
     /// Whether the suite has passed.
@@ -130,7 +132,12 @@ impl Suite<'_> {
             (*count, *all) = (*count + 1, *all + 1);
         }
         let waiting: Mutex<VecDeque<TestId<'_>>> = Mutex::new(tests.iter().copied().collect());
-        let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let next = || {
+            waiting
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop_front()
+        };
         let workers = thread::available_parallelism().map_or(1, usize::from);
         let (done, results) = mpsc::channel();
         thread::scope(|scope| {
@@ -229,7 +236,11 @@ fn say(judged: &Judged) {
         Verdict::Failed if judged.ran.ended == Ended::Hung => "HUNG",
         Verdict::Failed => "FAILED",
     };
-    progress::line(state, format_args!("{}", judged.test), judged.ran.evidence.wall);
+    progress::line(
+        state,
+        format_args!("{}", judged.test),
+        judged.ran.evidence.wall,
+    );
     if judged.verdict != Verdict::Passed {
         progress::note(format_args!("{}", judged.ran.output.trim_end()));
         progress::note(format_args!("{}", judged.ran.evidence));

@@ -119,7 +119,8 @@ impl Tiers {
     /// When it is not there, is no such file, or gives no reason for an entry.
     pub(crate) fn read(workspace: &Workspace) -> Result<Self> {
         let path = workspace.root.join(FILE);
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         Self::parse(&text).with_context(|| format!("{} is wrong", path.display()))
     }
 
@@ -135,7 +136,9 @@ impl Tiers {
 
     /// All entries with their reasons.
     fn reasons(&self) -> impl Iterator<Item = (&str, &str)> {
-        let entries = [&self.full, &self.measure, &self.skipped].into_iter().flatten();
+        let entries = [&self.full, &self.measure, &self.skipped]
+            .into_iter()
+            .flatten();
         entries
             .map(|entry| (&*entry.test, &*entry.why))
             .chain(self.timing.iter().map(|entry| (&*entry.test, &*entry.why)))
@@ -151,7 +154,12 @@ impl Tiers {
     pub(crate) fn check(&self, programs: &[Program], today: Date) -> Result<()> {
         let tests: BTreeSet<String> = programs
             .iter()
-            .flat_map(|program| program.tests.iter().map(|test| program.id_of(test).to_string()))
+            .flat_map(|program| {
+                program
+                    .tests
+                    .iter()
+                    .map(|test| program.id_of(test).to_string())
+            })
             .collect();
         let mut wrong = Vec::new();
         for (test, _) in self.reasons() {
@@ -284,15 +292,28 @@ mod tests {
         };
         let dates = "since = '2026-01-01'\nuntil = '2026-01-14'\n";
         for (text, complaint) in [
-            (entry("full", "a::two d", ""), "no test is called `a::two d`"),
+            (
+                entry("full", "a::two d", ""),
+                "no test is called `a::two d`",
+            ),
             (
                 entry("timing", "a::two b", dates),
                 "was to be mended by 2026-01-14",
             ),
-            (entry("limit", "a", "seconds = 9\n"), "no test is called `a`"),
-            (HEAD.replace("a::whole", "a::hole"), "fits the pattern `a::hole`"),
             (
-                entry("full", "a::two b", "[[measure]]\ntest = 'a::two b'\nwhy = 'so'\n"),
+                entry("limit", "a", "seconds = 9\n"),
+                "no test is called `a`",
+            ),
+            (
+                HEAD.replace("a::whole", "a::hole"),
+                "fits the pattern `a::hole`",
+            ),
+            (
+                entry(
+                    "full",
+                    "a::two b",
+                    "[[measure]]\ntest = 'a::two b'\nwhy = 'so'\n",
+                ),
                 "`a::two b` is in two tiers",
             ),
         ] {

@@ -165,7 +165,8 @@ impl Candidate {
 pub(crate) fn candidates() -> Vec<Candidate> {
     let mut found = Vec::new();
     // No rustup, no nightlies; that is not an error.
-    let toolchains = exec::capture(Command::new("rustup").args(["toolchain", "list"])).unwrap_or_default();
+    let toolchains =
+        exec::capture(Command::new("rustup").args(["toolchain", "list"])).unwrap_or_default();
     for name in nightlies(&toolchains) {
         if let (Ok(rustc), Ok(cargo)) = (rustup_which(name, "rustc"), rustup_which(name, "cargo")) {
             found.extend(Candidate::probe(
@@ -192,7 +193,8 @@ fn nightlies(list: &str) -> impl Iterator<Item = &str> {
 
 /// Where rustup keeps `tool` of `toolchain`.
 fn rustup_which(toolchain: &str, tool: &str) -> Result<PathBuf> {
-    let path = exec::capture(Command::new("rustup").args(["which", "--toolchain", toolchain, tool]))?;
+    let path =
+        exec::capture(Command::new("rustup").args(["which", "--toolchain", toolchain, tool]))?;
     Ok(path.trim().into())
 }
 
@@ -238,7 +240,13 @@ mod tests {
     const SYSTEM: &str = "rustc 1.96.0 (ac68faa20 2026-05-25) (built from a source tarball)\nbinary: rustc\n\
                           commit-date: 2026-05-25\nhost: x86_64-unknown-linux-gnu\nrelease: 1.96.0\nLLVM version: 22.1.8\n";
 
-    fn candidate(kind: Kind, release: &str, llvm: u32, has_source: bool, has_llvm: bool) -> Candidate {
+    fn candidate(
+        kind: Kind,
+        release: &str,
+        llvm: u32,
+        has_source: bool,
+        has_llvm: bool,
+    ) -> Candidate {
         let version = Version {
             release: release.into(),
             number: major_minor(release).unwrap(),
@@ -330,13 +338,22 @@ mod tests {
                 .kind,
             Kind::System
         );
-        assert_eq!(choose(vec![system(true, false)]).unwrap().kind, Kind::System);
+        assert_eq!(
+            choose(vec![system(true, false)]).unwrap().kind,
+            Kind::System
+        );
     }
 
     #[test]
     fn refusals_say_what_would_help() {
         let old = candidate(Kind::System, "1.63.0", 14, true, true);
-        let future = candidate(Kind::Nightly("nightly".into()), "1.140.0-nightly", 31, true, true);
+        let future = candidate(
+            Kind::Nightly("nightly".into()),
+            "1.140.0-nightly",
+            31,
+            true,
+            true,
+        );
         let text = choose(vec![nightly(false, true), future, old]).unwrap_err();
         assert!(
             text.contains("rustup component add rust-src --toolchain nightly"),

@@ -18,7 +18,9 @@ pub(crate) const LLVM_VERSIONS: RangeInclusive<u32> = 21..=23;
 
 /// The cached installation for LLVM `major`, a `cargo install` root.
 fn root(workspace: &Workspace, major: u32) -> PathBuf {
-    workspace.tools.join(format!("bpf-linker-{VERSION}-llvm{major}"))
+    workspace
+        .tools
+        .join(format!("bpf-linker-{VERSION}-llvm{major}"))
 }
 
 /// The directory of the executable, to be put into `PATH`: rustc finds its BPF linker there by name.

@@ -40,7 +40,8 @@ impl Archive {
         let fields = [self.inode, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, name_size, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
-            self.bytes.extend_from_slice(format!("{field:08X}").as_bytes());
+            self.bytes
+                .extend_from_slice(format!("{field:08X}").as_bytes());
         }
         self.bytes.extend_from_slice(name.as_bytes());
         self.bytes.push(0);
@@ -73,7 +74,10 @@ mod tests {
         let program = text.get(116..).unwrap();
         assert!(program.starts_with("07070100000002000081ED"));
         // 110 and 6 bytes; then five, to a multiple of 4.
-        assert_eq!(program.get(110..124), Some(concat!("bin/a\0", "12345", "\0\0\0")));
+        assert_eq!(
+            program.get(110..124),
+            Some(concat!("bin/a\0", "12345", "\0\0\0"))
+        );
         assert!(text.contains("TRAILER!!!\0"));
     }
 }

@@ -97,7 +97,11 @@ impl<'a> Guest<'a> {
     /// # Errors
     ///
     /// When it cannot be written.
-    pub(super) fn new(workspace: &'a Workspace, kernel: &'a Kernel, files: &'a Files) -> Result<Self> {
+    pub(super) fn new(
+        workspace: &'a Workspace,
+        kernel: &'a Kernel,
+        files: &'a Files,
+    ) -> Result<Self> {
         let run = format!("run-{}-{}", kernel.name, std::process::id());
         let guest = Self {
             workspace,
@@ -126,7 +130,9 @@ impl<'a> Guest<'a> {
     }
 
     fn initramfs(&self) -> Result<Vec<u8>> {
-        let read = |path: PathBuf| fs::read(&path).with_context(|| format!("cannot read {}", path.display()));
+        let read = |path: PathBuf| {
+            fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+        };
         let mut archive = Archive::default();
         for name in ["bin", "dev", "host", "modules", "proc", "root", "sys"] {
             archive.directory(name);
@@ -158,7 +164,12 @@ impl<'a> Guest<'a> {
     /// When the guest does not start, dies, or is not done after `timeout`.
     pub(super) fn run(&self, program: &[OsString], timeout: Duration) -> Result<i32> {
         let words: Vec<Vec<u8>> = program.iter().map(|word| quoted(word)).collect();
-        self.run_script(&words.join(&b' '), Driver::Loaded, timeout, &mut io::stdout())
+        self.run_script(
+            &words.join(&b' '),
+            Driver::Loaded,
+            timeout,
+            &mut io::stdout(),
+        )
     }
 
     /// The same with a script for a shell, whose standard output goes to `output`.
@@ -230,7 +241,11 @@ impl<'a> Guest<'a> {
             ("name", OsStr::new(self.kernel.name)),
             (
                 "driver",
-                OsStr::new(if driver == Driver::Loaded { "yes" } else { "no" }),
+                OsStr::new(if driver == Driver::Loaded {
+                    "yes"
+                } else {
+                    "no"
+                }),
             ),
         ] {
             assign(&mut job, OsStr::new(name), value);
@@ -296,29 +311,38 @@ impl<'a> Guest<'a> {
             self.files.directory().display()
         );
         let mut qemu = Command::new(QEMU);
-        qemu.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
-            // Emulation: virtualisation inside of another virtual machine hangs or is not to be had.
-            .args([
-                "-accel",
-                "tcg,thread=multi",
-                "-cpu",
-                "max",
-                "-smp",
-                &self.cpus.to_string(),
-                "-m",
-                "3G",
-            ])
-            .arg("-kernel")
-            .arg(self.files.image())
-            .arg("-initrd")
-            .arg(self.directory.join("initramfs"))
-            .args(["-append", &command_line, "-serial"])
-            .arg(format!("file:{}", self.directory.join("console.log").display()))
-            .args([
-                "-virtfs",
-                "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
-            ])
-            .args(["-device", "virtio-serial-pci"]);
+        qemu.args([
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-display",
+            "none",
+        ])
+        // Emulation: virtualisation inside of another virtual machine hangs or is not to be had.
+        .args([
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "max",
+            "-smp",
+            &self.cpus.to_string(),
+            "-m",
+            "3G",
+        ])
+        .arg("-kernel")
+        .arg(self.files.image())
+        .arg("-initrd")
+        .arg(self.directory.join("initramfs"))
+        .args(["-append", &command_line, "-serial"])
+        .arg(format!(
+            "file:{}",
+            self.directory.join("console.log").display()
+        ))
+        .args([
+            "-virtfs",
+            "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
+        ])
+        .args(["-device", "virtio-serial-pci"]);
         for (number, (name, stream)) in ports.iter().enumerate() {
             // QEMU is to inherit it.
             fcntl_setfd(stream, FdFlags::empty()).context("cannot hand a socket to QEMU")?;

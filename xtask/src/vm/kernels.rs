@@ -100,10 +100,15 @@ impl Files {
 /// # Errors
 ///
 /// When a package cannot be had, the suite has another kernel by now, or the disk is full; with the next command.
-pub(super) fn ensure(workspace: &Workspace, kernel: &Kernel, mirror: Option<&str>) -> Result<Files> {
+pub(super) fn ensure(
+    workspace: &Workspace,
+    kernel: &Kernel,
+    mirror: Option<&str>,
+) -> Result<Files> {
     let start = Instant::now();
     let directory = workspace.tools.with_file_name("vm").join(kernel.name);
-    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    fs::create_dir_all(&directory)
+        .with_context(|| format!("cannot create {}", directory.display()))?;
     let _lock = lock(&directory)?;
     let files = Files { directory };
     if let Some(version) = files.version() {
@@ -133,7 +138,10 @@ pub(super) fn ensure(workspace: &Workspace, kernel: &Kernel, mirror: Option<&str
 fn fetch(kernel: &Kernel, files: &Files, mirror: &str) -> Result<()> {
     let scratch = files.directory.join("apt");
     let apt = Apt::new(scratch.clone(), &Sources::suite(kernel.suite), mirror)?;
-    progress::note(format_args!("reading the package list of {} ...", kernel.suite));
+    progress::note(format_args!(
+        "reading the package list of {} ...",
+        kernel.suite
+    ));
     apt.update()?;
     let plan = apt.plan(&[META_PACKAGE.to_owned(), BUSYBOX_PACKAGE.to_owned()])?;
     let version = plan
@@ -145,7 +153,8 @@ fn fetch(kernel: &Kernel, files: &Files, mirror: &str) -> Result<()> {
     }
     let unpacked = files.directory.join("unpacked");
     remove(&unpacked)?;
-    fs::create_dir_all(&unpacked).with_context(|| format!("cannot create {}", unpacked.display()))?;
+    fs::create_dir_all(&unpacked)
+        .with_context(|| format!("cannot create {}", unpacked.display()))?;
     for package in plan.iter().filter(|package| is_needed(package)) {
         progress::note(format_args!("{} {} ...", package.name, package.version));
         apt.download_alone(&package.name, &scratch.join("archives"))?;
@@ -216,9 +225,13 @@ mod tests {
             is_needed(&Package::parse(&line).unwrap())
         };
         assert!(needed("linux-image-6.1.0-50-amd64"));
-        assert!(needed("linux-binary-7.2.12+deb14-amd64") && needed("linux-modules-7.2.12+deb14-amd64"));
+        assert!(
+            needed("linux-binary-7.2.12+deb14-amd64") && needed("linux-modules-7.2.12+deb14-amd64")
+        );
         assert!(needed("busybox-static"));
-        assert!(!needed("linux-image-amd64") && !needed("linux-base") && !needed("linux-base-amd64"));
+        assert!(
+            !needed("linux-image-amd64") && !needed("linux-base") && !needed("linux-base-amd64")
+        );
     }
 
     #[test]
@@ -228,7 +241,11 @@ mod tests {
             directory: directory.path().to_owned(),
         };
         assert_eq!(files.version(), None);
-        fs::write(directory.path().join(RECORD), "linux-image-amd64 6.1.176-1\n").unwrap();
+        fs::write(
+            directory.path().join(RECORD),
+            "linux-image-amd64 6.1.176-1\n",
+        )
+        .unwrap();
         assert_eq!(files.version().as_deref(), Some("6.1.176-1"));
     }
 }

@@ -42,7 +42,10 @@ pub(super) fn collect(release: &Path, to: &Path, busybox: &Path) -> Result<()> {
         for name in wanted {
             add(name, &available, to, busybox, &mut loaded)?;
         }
-        let names = loaded.iter().skip(before).map(|name| format!("{name}.ko\n"));
+        let names = loaded
+            .iter()
+            .skip(before)
+            .map(|name| format!("{name}.ko\n"));
         fs::write(to.join(list), names.collect::<String>())?;
     }
     Ok(())
@@ -50,7 +53,8 @@ pub(super) fn collect(release: &Path, to: &Path, busybox: &Path) -> Result<()> {
 
 /// Finds all modules below `directory`, by name.
 fn index(directory: &Path, available: &mut HashMap<String, PathBuf>) -> Result<()> {
-    let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let entries =
+        fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
     for entry in entries {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
@@ -140,7 +144,12 @@ mod tests {
             fs::write(kernel.join(name), format!("\0{info}")).unwrap();
         }
         let to = directory.path().join("modules");
-        collect(&directory.path().join("release"), &to, Path::new("/nonexistent")).unwrap();
+        collect(
+            &directory.path().join("release"),
+            &to,
+            Path::new("/nonexistent"),
+        )
+        .unwrap();
         let list = |name: &str| fs::read_to_string(to.join(name)).unwrap();
         assert_eq!(list(BOOT_LIST), "9pnet.ko\n9p.ko\n");
         assert_eq!(list(DRIVER_LIST), "gpu_sched.ko\namdgpu.ko\n");

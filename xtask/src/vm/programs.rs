@@ -36,7 +36,9 @@ impl Programs {
         Self {
             gputrace: directory.join("gputrace"),
             vm: directory.join("gputrace-vm"),
-            tests: TEST_PROGRAMS.map(|name| (name, directory.join(name))).into(),
+            tests: TEST_PROGRAMS
+                .map(|name| (name, directory.join(name)))
+                .into(),
         }
     }
 
@@ -44,9 +46,11 @@ impl Programs {
         // As `cargo xtask test` builds them, which then leaves nothing to do here: cargo chooses the features
         // of common dependencies by the packages that it is given, and builds for some of them anew.
         build_tests(workspace)?;
-        let built = long_step("find the end-to-end tests", "they run in guests, too", || {
-            programs::all(workspace, cargo_for_tests(workspace, false))
-        })?;
+        let built = long_step(
+            "find the end-to-end tests",
+            "they run in guests, too",
+            || programs::all(workspace, cargo_for_tests(workspace, false)),
+        )?;
         let programs = Self::built(workspace);
         let debug = workspace.gputrace("debug");
         stripped(&debug, &programs.gputrace)?;

@@ -129,12 +129,16 @@ impl Suite<'_> {
         let start = Instant::now();
         // The programs under test are in one place.
         let directory = directory(self.workspace);
-        fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+        fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
         let _lock = lock(&directory)?;
         let steps = self.steps()?;
         let mut guests = Vec::new();
         for kernel in self.kernels {
-            guests.push((*kernel, kernels::ensure(self.workspace, kernel, self.mirror)?));
+            guests.push((
+                *kernel,
+                kernels::ensure(self.workspace, kernel, self.mirror)?,
+            ));
         }
         let (turns, next) = (Turns::new(guests.len()), AtomicUsize::new(0));
         let outcomes = Mutex::new(BTreeMap::new());
@@ -155,7 +159,9 @@ impl Suite<'_> {
             }
             work();
         });
-        let outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let outcomes = outcomes
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut failed = Vec::new();
         for ((kernel, _), outcome) in guests.iter().zip(outcomes.into_values()) {
             let count = outcome?;
@@ -194,13 +200,18 @@ impl Suite<'_> {
             Step::new("list", &format!("{gputrace} list | tail -n 8")),
             Step::new(
                 "launch",
-                &format!("WORKLOAD_LOG=/tmp {gputrace} -S -d /tmp/launch -- {workload} threads 2 5"),
+                &format!(
+                    "WORKLOAD_LOG=/tmp {gputrace} -S -d /tmp/launch -- {workload} threads 2 5"
+                ),
             ),
         ];
         let mut tests = Vec::new();
         for (program, path) in &programs.tests {
             let listed = exec::capture(Command::new(path).args(["--list", "--format", "terse"]))?;
-            for test in listed.lines().filter_map(|line| line.strip_suffix(": test")) {
+            for test in listed
+                .lines()
+                .filter_map(|line| line.strip_suffix(": test"))
+            {
                 // `--nocapture`, so that one that is ended shows how far it came.
                 let script = format!("{} --exact {test} --nocapture", shown(path));
                 tests.push(Step::new(&format!("{program}::{test}"), &script));
@@ -220,7 +231,10 @@ impl Suite<'_> {
         steps.push(Step::new(LOADS_DRIVER, &later));
         steps.push(Step::new("kfd answers", &format!("{vm} kfd")));
         // Those on functions of the driver can only be loaded with it.
-        steps.push(Step::new("kfd programs", &format!("{vm} verifier {object} kfd_")));
+        steps.push(Step::new(
+            "kfd programs",
+            &format!("{vm} verifier {object} kfd_"),
+        ));
         // Every request, from each place where the programs can be.
         for place in ["fentry", "kprobe", "syscall"] {
             let script = format!(
@@ -282,7 +296,13 @@ impl Suite<'_> {
     }
 
     /// Runs the steps in a guest with `kernel`; returns how many failed.
-    fn run_on(&self, kernel: &Kernel, files: &Files, steps: &[Step], voice: &Voice<'_>) -> Result<usize> {
+    fn run_on(
+        &self,
+        kernel: &Kernel,
+        files: &Files,
+        steps: &[Step],
+        voice: &Voice<'_>,
+    ) -> Result<usize> {
         voice.heading(format_args!("suite on {kernel}"));
         let chosen: Vec<&Step> = steps
             .iter()
@@ -483,8 +503,11 @@ impl<'a> Progress<'a> {
             Some(status) => ("FAILED", format!(" (exit status {status})")),
             None => ("died", " (the guest ended)".to_owned()),
         };
-        self.voice
-            .line(state, format_args!("{}{how}", outcome.name), start.elapsed());
+        self.voice.line(
+            state,
+            format_args!("{}{how}", outcome.name),
+            start.elapsed(),
+        );
         if state != "passed" {
             self.voice.note(format_args!("{}", outcome.output));
         }
@@ -570,7 +593,10 @@ mod tests {
         progress.write_all(printed.as_bytes()).unwrap();
         let outcomes = progress.finish();
         assert_eq!(
-            outcomes.iter().map(|outcome| outcome.status).collect::<Vec<_>>(),
+            outcomes
+                .iter()
+                .map(|outcome| outcome.status)
+                .collect::<Vec<_>>(),
             [Some(3), Some(0)]
         );
         assert_eq!(outcomes[0].output, "it's bad");

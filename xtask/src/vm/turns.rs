@@ -54,7 +54,10 @@ impl Turns {
 
     /// The speaker `number`, from 0 on.
     pub(super) fn voice(&self, number: usize) -> Voice<'_> {
-        Voice { turns: self, number }
+        Voice {
+            turns: self,
+            number,
+        }
     }
 
     fn with_state(&self, change: impl FnOnce(&mut State)) {

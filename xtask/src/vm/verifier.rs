@@ -95,7 +95,8 @@ impl Table {
     ) -> Result<()> {
         self.0.retain(|(name, _), _| name != kernel);
         for (program, figures) in seen {
-            self.0.insert((kernel.to_owned(), program.clone()), *figures);
+            self.0
+                .insert((kernel.to_owned(), program.clone()), *figures);
         }
         fs::write(path, self.to_text()).with_context(|| format!("cannot write {}", path.display()))
     }

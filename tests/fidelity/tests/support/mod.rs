@@ -88,8 +88,10 @@ pub(crate) fn record_by(
 /// The binary under test.
 pub(crate) fn gputrace() -> PathBuf {
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout.join("target"), PathBuf::from);
-    let binary = env::var_os("GPUTRACE_BIN").map_or_else(|| target.join("debug/gputrace"), PathBuf::from);
+    let target =
+        env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout.join("target"), PathBuf::from);
+    let binary =
+        env::var_os("GPUTRACE_BIN").map_or_else(|| target.join("debug/gputrace"), PathBuf::from);
     assert!(
         binary.exists(),
         "{} does not exist: build gputrace first (`cargo xtask build`), or name one in GPUTRACE_BIN",

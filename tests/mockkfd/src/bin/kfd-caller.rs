@@ -28,7 +28,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// An ioctl of KFD: `_IOWR('K', number, arguments)`.
-fn ioctl<const WORDS: usize>(kfd: &File, number: u64, arguments: &mut [u64; WORDS]) -> io::Result<()> {
+fn ioctl<const WORDS: usize>(
+    kfd: &File,
+    number: u64,
+    arguments: &mut [u64; WORDS],
+) -> io::Result<()> {
     let request = 3 << 30 | (WORDS as u64 * 8) << 16 | u64::from(b'K') << 8 | number;
     // SAFETY: the request's size is that of the arguments, which live through the call.
     match unsafe { libc::ioctl(kfd.as_raw_fd(), request, arguments.as_mut_ptr()) } {

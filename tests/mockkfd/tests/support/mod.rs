@@ -42,6 +42,10 @@ fn target_tmpdir() -> PathBuf {
 
 /// Runs a command with the library loaded, on a software GPU of this configuration. Kills it once `enough` holds for
 /// its ground truth, and after five minutes.
-pub fn run_until(command: &mut Command, toml: &str, enough: impl Fn(&[Record<'static>]) -> bool) -> Run {
+pub fn run_until(
+    command: &mut Command,
+    toml: &str,
+    enough: impl Fn(&[Record<'static>]) -> bool,
+) -> Run {
     run::run_until(command.env("LD_PRELOAD", library()), toml, PATIENCE, enough)
 }

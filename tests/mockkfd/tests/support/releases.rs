@@ -65,7 +65,12 @@ fn built() -> PathBuf {
 
 /// A code object of the workloads, which a release builds with its own.
 pub fn code_object(name: &str) -> String {
-    built().join("objects").join(name).to_str().unwrap().to_owned()
+    built()
+        .join("objects")
+        .join(name)
+        .to_str()
+        .unwrap()
+        .to_owned()
 }
 
 impl Release {
@@ -143,7 +148,9 @@ impl Release {
         // By its own loader: the kernel would take this machine's.
         let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
         command.arg("--library-path").arg(&libraries);
-        command.arg(self.root.join("usr/bin/rocminfo")).env("PATH", path);
+        command
+            .arg(self.root.join("usr/bin/rocminfo"))
+            .env("PATH", path);
         run_until(&mut command, toml, |_| false)
     }
 }

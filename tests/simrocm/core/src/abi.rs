@@ -257,7 +257,10 @@ impl Ring {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the halves are what is wanted"
+)]
 const fn halves(word: u64) -> [u32; 2] {
     [word as u32, (word >> 32) as u32]
 }
@@ -400,7 +403,10 @@ mod tests {
             offset_of!(AmdQueue, alt_scratch_max_use_index),
             offset_of!(AmdQueue, scratch_last_used_index),
         ];
-        assert_eq!(offsets, [40, 56, 80, 128, 140, 160, 176, 180, 184, 192, 200, 256]);
+        assert_eq!(
+            offsets,
+            [40, 56, 80, 128, 140, 160, 176, 180, 184, 192, 200, 256]
+        );
     }
 
     #[test]
@@ -415,7 +421,10 @@ mod tests {
             layout::queue::PROPERTIES
         );
         assert_eq!(at(offset_of!(SharedSignal, end_ts)), layout::signal::END_TS);
-        assert_eq!(at(offset_of!(SharedSignal, event_id)), layout::signal::EVENT_ID);
+        assert_eq!(
+            at(offset_of!(SharedSignal, event_id)),
+            layout::signal::EVENT_ID
+        );
     }
 
     #[test]
@@ -437,7 +446,10 @@ mod tests {
         };
         ring.clear();
         ring.write(5, [0x1122_3344_5566_7788, 1, 2, 3, 4, 5, 6, 8]);
-        let words: Vec<u64> = memory.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        let words: Vec<u64> = memory
+            .iter()
+            .map(|word| word.load(Ordering::Relaxed))
+            .collect();
         assert_eq!(words[0], 1);
         assert_eq!(words[8..], [0x1122_3344_5566_7788, 1, 2, 3, 4, 5, 6, 8]);
     }

@@ -251,7 +251,9 @@ fn bundle(bytes: &[u8]) -> Option<Vec<Entry>> {
             .chunks_exact(8)
             .filter_map(|chunk| chunk.try_into().ok().map(u64::from_le_bytes));
         let (offset, length, id_bytes) = (words.next()?, words.next()?, words.next()?);
-        let id = bytes.get(at + 24..)?.get(..usize::try_from(id_bytes).ok()?)?;
+        let id = bytes
+            .get(at + 24..)?
+            .get(..usize::try_from(id_bytes).ok()?)?;
         at = at + 24 + id.len();
         // hipv4-amdgcn-amd-amdhsa--gfx90a:sramecc+:xnack-
         let id = String::from_utf8_lossy(id);

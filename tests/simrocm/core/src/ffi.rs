@@ -123,7 +123,10 @@ impl Untyped {
     }
 
     /// Stores bytes; false when the pointer is null.
-    #[expect(clippy::must_use_candidate, reason = "a C caller's null is often no error")]
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "a C caller's null is often no error"
+    )]
     pub fn put_bytes(self, bytes: &[u8]) -> bool {
         if self.0.is_null() {
             return false;
@@ -134,7 +137,10 @@ impl Untyped {
     }
 
     /// Stores a text, padded with NUL to `length` bytes and cut to end with one.
-    #[expect(clippy::must_use_candidate, reason = "a C caller's null is often no error")]
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "a C caller's null is often no error"
+    )]
     pub fn put_text(self, text: &str, length: usize) -> bool {
         let mut bytes = text.as_bytes().to_vec();
         bytes.truncate(length.saturating_sub(1));

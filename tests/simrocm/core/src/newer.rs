@@ -61,13 +61,18 @@ impl Newer {
 
 /// The behaviours of a list, as bits; or the name that is none.
 fn parse(list: &str) -> Result<u8, &str> {
-    let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let names = list
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty());
     names.map(bits).try_fold(0, |sum, bits| Ok(sum | bits?))
 }
 
 fn bits(name: &str) -> Result<u8, &str> {
     if name == "all" {
-        let real = Newer::ALL.iter().filter(|(_, one)| *one != Newer::MovedFields);
+        let real = Newer::ALL
+            .iter()
+            .filter(|(_, one)| *one != Newer::MovedFields);
         return Ok(real.fold(0, |sum, (_, one)| sum | *one as u8));
     }
     let found = Newer::ALL.iter().find(|(known, _)| *known == name);

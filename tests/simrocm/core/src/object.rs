@@ -35,7 +35,11 @@ impl Checked {
 
     /// Marks the object, which must not move any more.
     fn mark(&self, mark: u64) {
-        let mark = if Newer::MovedFields.wanted() { !mark } else { mark };
+        let mark = if Newer::MovedFields.wanted() {
+            !mark
+        } else {
+            mark
+        };
         let own = std::ptr::from_ref(&self.id) as u64;
         self.id.store(own ^ mark, Ordering::Relaxed);
     }

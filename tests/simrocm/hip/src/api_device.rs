@@ -33,7 +33,10 @@ pub(crate) extern "C" fn version(out: Out<i32>) -> Error {
 pub(crate) extern "C" fn count(out: Out<i32>) -> Error {
     let count = || {
         module::any_device()?;
-        give(out, i32::try_from(system()?.devices.len()).unwrap_or(i32::MAX))
+        give(
+            out,
+            i32::try_from(system()?.devices.len()).unwrap_or(i32::MAX),
+        )
     };
     outcome(count())
 }
@@ -54,7 +57,11 @@ pub(crate) extern "C" fn name(out: Untyped, length: i32, index: i32) -> Error {
     let name = || {
         let length = usize::try_from(length).map_err(|_| Error::INVALID_VALUE)?;
         let put = out.put_text(&by_index(index)?.name, length);
-        if put { Ok(()) } else { Err(Error::INVALID_VALUE) }
+        if put {
+            Ok(())
+        } else {
+            Err(Error::INVALID_VALUE)
+        }
     };
     outcome(name())
 }
@@ -250,7 +257,11 @@ pub(crate) extern "C" fn priority_range(least: Out<i32>, greatest: Out<i32>) -> 
 }
 
 /// `hipStreamCreateWithPriority`.
-pub(crate) extern "C" fn stream_create_with_priority(out: Out<u64>, flags: u32, priority: i32) -> Error {
+pub(crate) extern "C" fn stream_create_with_priority(
+    out: Out<u64>,
+    flags: u32,
+    priority: i32,
+) -> Error {
     let create = || {
         if flags > stream::NON_BLOCKING {
             return Err(Error::INVALID_VALUE);
@@ -289,7 +300,9 @@ pub(crate) extern "C" fn stream_synchronize(stream: u64) -> Error {
 /// `hipStreamQuery`.
 pub(crate) extern "C" fn stream_query(stream: u64) -> Error {
     let query = || match stream::find(stream)?.completion()? {
-        Some(completion) if hsa::hsa_signal_load_relaxed(completion.signal) > 0 => Err(Error::NOT_READY),
+        Some(completion) if hsa::hsa_signal_load_relaxed(completion.signal) > 0 => {
+            Err(Error::NOT_READY)
+        }
         _ => Ok(()),
     };
     outcome(query())
@@ -448,7 +461,12 @@ pub(crate) extern "C" fn event_query(event: u64) -> Error {
 
 /// `hipEventElapsedTime`.
 pub(crate) extern "C" fn event_elapsed_time(out: Out<f32>, from: u64, to: u64) -> Error {
-    let elapsed = || give(out, event::elapsed(&*event::find(from)?, &*event::find(to)?)?);
+    let elapsed = || {
+        give(
+            out,
+            event::elapsed(&*event::find(from)?, &*event::find(to)?)?,
+        )
+    };
     outcome(elapsed())
 }
 

@@ -76,7 +76,12 @@ pub(crate) extern "C" fn register_function(wrapper: u64, host: u64, _device: Tex
 }
 
 /// `__hipPushCallConfiguration`.
-pub(crate) extern "C" fn push_configuration(grid: Dim3, block: Dim3, shared: usize, stream: u64) -> Error {
+pub(crate) extern "C" fn push_configuration(
+    grid: Dim3,
+    block: Dim3,
+    shared: usize,
+    stream: u64,
+) -> Error {
     CONFIGURATIONS.with_borrow_mut(|all| {
         all.push(Configuration {
             grid,
@@ -238,7 +243,12 @@ pub(crate) extern "C" fn module_launch_kernel(
     let launch = || {
         let arguments = module_arguments(list, extra)?;
         let kernel = module::kernel_of_function(function)?;
-        dispatch(Launch::new(kernel, grid, block, shared, arguments)?, stream, 0, 0)
+        dispatch(
+            Launch::new(kernel, grid, block, shared, arguments)?,
+            stream,
+            0,
+            0,
+        )
     };
     outcome(launch())
 }
@@ -288,7 +298,9 @@ pub(crate) extern "C" fn ext_module_launch_kernel(
     let launch = || {
         let mut blocks = [items_x, items_y, items_z];
         for (items, threads) in blocks.iter_mut().zip(block) {
-            *items = items.checked_div(threads).ok_or(Error::INVALID_CONFIGURATION)?;
+            *items = items
+                .checked_div(threads)
+                .ok_or(Error::INVALID_CONFIGURATION)?;
         }
         let arguments = module_arguments(list, extra)?;
         let kernel = module::kernel_of_function(function)?;
@@ -399,7 +411,11 @@ pub(crate) extern "C" fn graph_instantiate(
 }
 
 /// `hipGraphInstantiateWithFlags`.
-pub(crate) extern "C" fn graph_instantiate_with_flags(out: Out<u64>, graph: u64, _flags: u64) -> Error {
+pub(crate) extern "C" fn graph_instantiate_with_flags(
+    out: Out<u64>,
+    graph: u64,
+    _flags: u64,
+) -> Error {
     outcome(graph::instantiate(graph).and_then(|executable| give(out, executable)))
 }
 

@@ -49,7 +49,9 @@ pub(crate) extern "C" fn malloc_pitch(
     height: usize,
 ) -> Error {
     let allocate = || {
-        let wide = width.checked_next_multiple_of(512).ok_or(Error::INVALID_VALUE)?;
+        let wide = width
+            .checked_next_multiple_of(512)
+            .ok_or(Error::INVALID_VALUE)?;
         let bytes = wide.checked_mul(height).ok_or(Error::INVALID_VALUE)?;
         give(pitch, wide)?;
         give(out, memory::on_device(current()?, bytes)?)
@@ -91,7 +93,10 @@ pub(crate) extern "C" fn pool_create(out: Out<u64>, properties: In<PoolPropertie
         let index = usize::try_from(properties.device).map_err(|_| Error::INVALID_DEVICE)?;
         device(index)?;
         let mut pools = pools();
-        let handle = pools.keys().next_back().map_or(0x7b00_0000, |last| last + 16);
+        let handle = pools
+            .keys()
+            .next_back()
+            .map_or(0x7b00_0000, |last| last + 16);
         pools.insert(handle, index);
         give(out, handle)
     };
@@ -114,7 +119,12 @@ pub(crate) extern "C" fn pool_trim(pool: u64, _keep: usize) -> Error {
 }
 
 /// `hipMallocFromPoolAsync`.
-pub(crate) extern "C" fn malloc_from_pool(out: Out<u64>, bytes: usize, pool: u64, stream: u64) -> Error {
+pub(crate) extern "C" fn malloc_from_pool(
+    out: Out<u64>,
+    bytes: usize,
+    pool: u64,
+    stream: u64,
+) -> Error {
     let allocate = || {
         stream::find(stream)?;
         let index = pools().get(&pool).copied().ok_or(Error::INVALID_VALUE)?;
@@ -222,7 +232,12 @@ pub(crate) extern "C" fn memcpy_with_stream(
 }
 
 /// `hipMemcpy`.
-pub(crate) extern "C" fn memcpy(destination: Untyped, source: Untyped, bytes: usize, kind: u32) -> Error {
+pub(crate) extern "C" fn memcpy(
+    destination: Untyped,
+    source: Untyped,
+    bytes: usize,
+    kind: u32,
+) -> Error {
     memcpy_with_stream(destination, source, bytes, kind, 0)
 }
 
@@ -246,7 +261,11 @@ pub(crate) extern "C" fn memcpy_async(
 }
 
 /// `hipMemcpyHtoD`, `hipMemcpyDtoH`, `hipMemcpyDtoD`: what lies where is known.
-pub(crate) extern "C" fn memcpy_directed(destination: Untyped, source: Untyped, bytes: usize) -> Error {
+pub(crate) extern "C" fn memcpy_directed(
+    destination: Untyped,
+    source: Untyped,
+    bytes: usize,
+) -> Error {
     memcpy(destination, source, bytes, LAST_KIND)
 }
 
@@ -337,7 +356,13 @@ pub(crate) extern "C" fn memcpy_2d_async(
 }
 
 /// Submits a fill, or captures it.
-fn submit_fill(destination: u64, pattern: u32, pattern_bytes: u32, count: usize, stream: u64) -> Error {
+fn submit_fill(
+    destination: u64,
+    pattern: u32,
+    pattern_bytes: u32,
+    count: usize,
+    stream: u64,
+) -> Error {
     let submit = || {
         let bytes = count
             .checked_mul(pattern_bytes as usize)
@@ -365,7 +390,12 @@ fn submit_fill(destination: u64, pattern: u32, pattern_bytes: u32, count: usize,
 }
 
 /// `hipMemsetAsync`.
-pub(crate) extern "C" fn memset_async(destination: u64, value: i32, bytes: usize, stream: u64) -> Error {
+pub(crate) extern "C" fn memset_async(
+    destination: u64,
+    value: i32,
+    bytes: usize,
+    stream: u64,
+) -> Error {
     submit_fill(destination, value.cast_unsigned() & 0xff, 1, bytes, stream)
 }
 
@@ -375,7 +405,12 @@ pub(crate) extern "C" fn memset(destination: u64, value: i32, bytes: usize) -> E
 }
 
 /// `hipMemsetD8Async`.
-pub(crate) extern "C" fn memset_d8_async(destination: u64, value: u8, count: usize, stream: u64) -> Error {
+pub(crate) extern "C" fn memset_d8_async(
+    destination: u64,
+    value: u8,
+    count: usize,
+    stream: u64,
+) -> Error {
     submit_fill(destination, value.into(), 1, count, stream)
 }
 
@@ -385,7 +420,12 @@ pub(crate) extern "C" fn memset_d8(destination: u64, value: u8, count: usize) ->
 }
 
 /// `hipMemsetD16Async`.
-pub(crate) extern "C" fn memset_d16_async(destination: u64, value: u16, count: usize, stream: u64) -> Error {
+pub(crate) extern "C" fn memset_d16_async(
+    destination: u64,
+    value: u16,
+    count: usize,
+    stream: u64,
+) -> Error {
     submit_fill(destination, value.into(), 2, count, stream)
 }
 
@@ -395,7 +435,12 @@ pub(crate) extern "C" fn memset_d16(destination: u64, value: u16, count: usize) 
 }
 
 /// `hipMemsetD32Async`.
-pub(crate) extern "C" fn memset_d32_async(destination: u64, value: i32, count: usize, stream: u64) -> Error {
+pub(crate) extern "C" fn memset_d32_async(
+    destination: u64,
+    value: i32,
+    count: usize,
+    stream: u64,
+) -> Error {
     submit_fill(destination, value.cast_unsigned(), 4, count, stream)
 }
 

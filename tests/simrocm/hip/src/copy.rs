@@ -56,7 +56,9 @@ fn blit(stream: &Stream, work: &mut Work, kernel: &str, arguments: &[u8], bytes:
     const BYTES_PER_THREAD: usize = 16;
     let device: &'static Device = stream.device;
     let kernel = device.blit()?.kernels.get(kernel).ok_or(Error::UNKNOWN)?;
-    let threads = bytes.div_ceil(BYTES_PER_THREAD).next_multiple_of(THREADS.into());
+    let threads = bytes
+        .div_ceil(BYTES_PER_THREAD)
+        .next_multiple_of(THREADS.into());
     let launch = Launch {
         kernel: Arc::clone(kernel),
         grid: [u32::try_from(threads).unwrap_or(u32::MAX), 1, 1],
@@ -195,7 +197,12 @@ fn sdma(stream: &Stream, work: &mut Work, copy: Copy, agents: [AgentHandle; 2], 
             operation.destination_agent = destination_agent;
             operation.size = copy.bytes as u64;
             let count = dependencies.len() as u32;
-            return hsa::hsa_amd_memory_async_batch_copy(&operation, 1, count, hsa::list(dependencies));
+            return hsa::hsa_amd_memory_async_batch_copy(
+                &operation,
+                1,
+                count,
+                hsa::list(dependencies),
+            );
         }
         hsa::hsa_amd_memory_async_copy(
             copy.destination,
@@ -210,7 +217,12 @@ fn sdma(stream: &Stream, work: &mut Work, copy: Copy, agents: [AgentHandle; 2], 
     })
 }
 
-fn submit(stream: &Stream, work: &mut Work, wait: bool, by: impl FnOnce(&[Signal], Signal) -> Status) -> Hip {
+fn submit(
+    stream: &Stream,
+    work: &mut Work,
+    wait: bool,
+    by: impl FnOnce(&[Signal], Signal) -> Status,
+) -> Hip {
     let fresh = work.has_no_packets();
     let before = work.dependencies(stream, fresh)?;
     let completion = work.take_signal()?;

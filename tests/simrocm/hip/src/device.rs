@@ -78,7 +78,10 @@ thread_local! {
 /// The system, looked at when HIP is first used.
 pub(crate) fn system() -> Hip<&'static System> {
     static SYSTEM: OnceLock<Hip<System>> = OnceLock::new();
-    SYSTEM.get_or_init(System::new).as_ref().map_err(|error| *error)
+    SYSTEM
+        .get_or_init(System::new)
+        .as_ref()
+        .map_err(|error| *error)
 }
 
 /// The current device of the thread.
@@ -107,7 +110,10 @@ fn agent_value<T: Default>(agent: AgentHandle, attribute: u32) -> T {
 fn agent_text(agent: AgentHandle, attribute: u32) -> String {
     let mut text = [0_u8; 64];
     hsa::hsa_agent_get_info(agent, attribute, hsa::to(&mut text));
-    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    let end = text
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(text.len());
     String::from_utf8_lossy(text.get(..end).unwrap_or_default()).into_owned()
 }
 
@@ -288,7 +294,9 @@ impl HwQueue {
     /// Waits until the slot of a packet is free, and writes the packet.
     pub(crate) fn write(&self, index: u64, packet: [u64; 8]) {
         let size = u64::from(self.queue.hsa.size);
-        while index.saturating_sub(hsa::hsa_queue_load_read_index_scacquire(self.pointer)) >= size - 1 {
+        while index.saturating_sub(hsa::hsa_queue_load_read_index_scacquire(self.pointer))
+            >= size - 1
+        {
             std::thread::yield_now();
         }
         self.ring.write(index, packet);

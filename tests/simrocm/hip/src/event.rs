@@ -93,7 +93,8 @@ impl Event {
 
     /// Whether it has happened.
     pub(crate) fn query(&self) -> bool {
-        let done = |completion: Arc<Completion>| hsa::hsa_signal_load_relaxed(completion.signal) <= 0;
+        let done =
+            |completion: Arc<Completion>| hsa::hsa_signal_load_relaxed(completion.signal) <= 0;
         self.completion().is_none_or(done)
     }
 

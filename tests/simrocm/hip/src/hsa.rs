@@ -1,7 +1,9 @@
 //! The functions of libhsa-runtime64 that HIP calls, by their exported names: whoever watches them sees what
 //! the real HIP shows.
 
-use gputrace_simrocm_core::abi::{AgentHandle, CopyOperation, QueueDescription, QueuePointer, Signal};
+use gputrace_simrocm_core::abi::{
+    AgentHandle, CopyOperation, QueueDescription, QueuePointer, Signal,
+};
 use gputrace_simrocm_core::ffi::Untyped;
 use gputrace_simrocm_core::status::Status;
 
@@ -40,13 +42,21 @@ pub(crate) type Callback = extern "C" fn(u64, Untyped) -> Status;
 unsafe extern "C" {
     pub(crate) safe fn hsa_init() -> Status;
     pub(crate) safe fn hsa_iterate_agents(callback: Callback, data: Untyped) -> Status;
-    pub(crate) safe fn hsa_agent_get_info(agent: AgentHandle, attribute: u32, out: Untyped) -> Status;
+    pub(crate) safe fn hsa_agent_get_info(
+        agent: AgentHandle,
+        attribute: u32,
+        out: Untyped,
+    ) -> Status;
     pub(crate) safe fn hsa_amd_agent_iterate_memory_pools(
         agent: AgentHandle,
         callback: Callback,
         data: Untyped,
     ) -> Status;
-    pub(crate) safe fn hsa_amd_memory_pool_get_info(pool: u64, attribute: u32, out: Untyped) -> Status;
+    pub(crate) safe fn hsa_amd_memory_pool_get_info(
+        pool: u64,
+        attribute: u32,
+        out: Untyped,
+    ) -> Status;
     pub(crate) safe fn hsa_amd_memory_pool_allocate(
         pool: u64,
         bytes: usize,
@@ -85,7 +95,10 @@ unsafe extern "C" {
         descriptions: &mut QueueDescription,
         count: u32,
     ) -> Status;
-    pub(crate) safe fn hsa_amd_profiling_set_profiler_enabled(queue: QueuePointer, enabled: i32) -> Status;
+    pub(crate) safe fn hsa_amd_profiling_set_profiler_enabled(
+        queue: QueuePointer,
+        enabled: i32,
+    ) -> Status;
     pub(crate) safe fn hsa_amd_profiling_async_copy_enable(enable: bool) -> Status;
     pub(crate) safe fn hsa_amd_profiling_get_dispatch_time(
         agent: AgentHandle,
@@ -190,7 +203,11 @@ unsafe extern "C" {
         agent: &AgentHandle,
         out: &mut u64,
     ) -> Status;
-    pub(crate) safe fn hsa_executable_symbol_get_info(symbol: u64, attribute: u32, out: Untyped) -> Status;
+    pub(crate) safe fn hsa_executable_symbol_get_info(
+        symbol: u64,
+        attribute: u32,
+        out: Untyped,
+    ) -> Status;
 }
 
 /// Adds a handle to the list (`Vec<u64>`) that an iteration was begun with.

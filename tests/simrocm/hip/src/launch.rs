@@ -84,16 +84,22 @@ impl Launch {
         };
         let hidden = |argument: &&Argument| argument.kind.starts_with("hidden_");
         match from {
-            Arguments::Packed(at, bytes) => put(0, &at.bytes(bytes.min(metadata.kernarg_bytes as usize))),
+            Arguments::Packed(at, bytes) => {
+                put(0, &at.bytes(bytes.min(metadata.kernarg_bytes as usize)))
+            }
             Arguments::List(list) => {
-                let visible = metadata.arguments.iter().filter(|argument| !hidden(argument));
+                let visible = metadata
+                    .arguments
+                    .iter()
+                    .filter(|argument| !hidden(argument));
                 let count = visible.clone().count();
                 let pointers = list.list(count);
                 if pointers.len() < count {
                     return Err(Error::INVALID_VALUE);
                 }
                 for (argument, pointer) in visible.zip(pointers) {
-                    let bytes = usize::try_from(argument.bytes).map_err(|_| Error::INVALID_VALUE)?;
+                    let bytes =
+                        usize::try_from(argument.bytes).map_err(|_| Error::INVALID_VALUE)?;
                     put(argument.offset, &pointer.bytes(bytes));
                 }
             }
@@ -101,7 +107,9 @@ impl Launch {
         for argument in metadata.arguments.iter().filter(hidden) {
             if let Some(value) = self.hidden(&argument.kind, blocks) {
                 let value = value.to_le_bytes();
-                let bytes = usize::try_from(argument.bytes).unwrap_or(0).min(value.len());
+                let bytes = usize::try_from(argument.bytes)
+                    .unwrap_or(0)
+                    .min(value.len());
                 put(argument.offset, value.get(..bytes).unwrap_or_default());
             }
         }

@@ -48,7 +48,11 @@ pub(crate) fn describe(address: u64) -> Option<(u64, usize, Place, u32)> {
 }
 
 fn remember(address: u64, bytes: usize, place: Place, flags: u32) {
-    let allocation = Allocation { bytes, place, flags };
+    let allocation = Allocation {
+        bytes,
+        place,
+        flags,
+    };
     ALL.write()
         .unwrap_or_else(PoisonError::into_inner)
         .insert(address, allocation);

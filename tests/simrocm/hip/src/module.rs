@@ -46,14 +46,20 @@ fn load(device: &Device, code: Untyped, bytes: usize) -> Hip<Module> {
     const NEAR: u32 = 2;
     const FULL: u32 = 1;
     let mut executable = 0;
-    check(hsa::hsa_executable_create_alt(FULL, NEAR, None, &mut executable))?;
+    check(hsa::hsa_executable_create_alt(
+        FULL,
+        NEAR,
+        None,
+        &mut executable,
+    ))?;
     let mut reader = 0;
     check(hsa::hsa_code_object_reader_create_from_memory(
         code,
         bytes,
         &mut reader,
     ))?;
-    let loaded = hsa::hsa_executable_load_agent_code_object(executable, device.agent, reader, None, None);
+    let loaded =
+        hsa::hsa_executable_load_agent_code_object(executable, device.agent, reader, None, None);
     check(loaded).map_err(|_| Error::INVALID_IMAGE)?;
     check(hsa::hsa_executable_freeze(executable, None))?;
     check(hsa::hsa_code_object_reader_destroy(reader))?;
@@ -90,7 +96,11 @@ fn load(device: &Device, code: Untyped, bytes: usize) -> Hip<Module> {
     };
     Ok(Module {
         executable,
-        kernels: code_object.kernels.into_iter().map(kernel).collect::<Hip<_>>()?,
+        kernels: code_object
+            .kernels
+            .into_iter()
+            .map(kernel)
+            .collect::<Hip<_>>()?,
         _image: None,
     })
 }
@@ -288,7 +298,9 @@ pub(crate) fn function(handle: u64, name: &str) -> Hip<u64> {
 /// The kernel of a function.
 pub(crate) fn kernel_of_function(function: u64) -> Hip<Arc<Kernel>> {
     let loaded = LOADED.read().unwrap_or_else(PoisonError::into_inner);
-    let found = loaded.as_ref().and_then(|loaded| loaded.functions.get(&function));
+    let found = loaded
+        .as_ref()
+        .and_then(|loaded| loaded.functions.get(&function));
     found.cloned().ok_or(Error::INVALID_HANDLE)
 }
 

@@ -54,7 +54,9 @@ fn create_batch() -> Hip<Vec<Arc<Completion>>> {
     ))?;
     // The members keep the memory.
     check(hsa::hsa_amd_signal_batch_destroy(batch))?;
-    Ok(signals.map(|signal| Arc::new(Completion { signal })).to_vec())
+    Ok(signals
+        .map(|signal| Arc::new(Completion { signal }))
+        .to_vec())
 }
 
 /// The ring.
@@ -95,7 +97,8 @@ impl Pool {
     pub(crate) fn take(&mut self) -> Hip<Arc<Completion>> {
         self.next = (self.next + 1) % self.ring.len().max(1);
         let free = self.ring.get(self.next).filter(|completion| {
-            Arc::strong_count(completion) == 1 && hsa::hsa_signal_load_relaxed(completion.signal) <= 0
+            Arc::strong_count(completion) == 1
+                && hsa::hsa_signal_load_relaxed(completion.signal) <= 0
         });
         let completion = match free {
             Some(completion) => Arc::clone(completion),

@@ -110,14 +110,22 @@ fn of_device(device: &Device) -> Vec<Arc<Stream>> {
 
 /// Waits for everything on a device.
 pub(crate) fn synchronize_device(device: &'static Device) -> Hip {
-    for stream in of_device(device).into_iter().chain(device.used_null_stream()) {
+    for stream in of_device(device)
+        .into_iter()
+        .chain(device.used_null_stream())
+    {
         stream.finish()?;
     }
     Ok(())
 }
 
 impl Stream {
-    pub(crate) fn new(device: &'static Device, flags: u32, priority: i32, is_null: bool) -> Hip<Arc<Self>> {
+    pub(crate) fn new(
+        device: &'static Device,
+        flags: u32,
+        priority: i32,
+        is_null: bool,
+    ) -> Hip<Arc<Self>> {
         let system = system()?;
         let work = Work {
             signals: Pool::new()?,
@@ -175,7 +183,11 @@ impl Stream {
     }
 
     /// A signal for a packet, armed, if it gets one.
-    pub(crate) fn signal(&self, work: &mut Work, signalled: Signalled) -> Hip<Option<Arc<Completion>>> {
+    pub(crate) fn signal(
+        &self,
+        work: &mut Work,
+        signalled: Signalled,
+    ) -> Hip<Option<Arc<Completion>>> {
         let wanted = signalled == Signalled::Yes || settings().profile;
         wanted.then(|| work.signals.take()).transpose()
     }
@@ -309,7 +321,11 @@ impl Work {
     }
 
     /// What a copy has to wait for: the AQL work before it, and what the stream waits for.
-    pub(crate) fn dependencies(&mut self, stream: &Stream, fresh: bool) -> Hip<Vec<Arc<Completion>>> {
+    pub(crate) fn dependencies(
+        &mut self,
+        stream: &Stream,
+        fresh: bool,
+    ) -> Hip<Vec<Arc<Completion>>> {
         let mut all = std::mem::take(&mut self.waits);
         if !fresh {
             let last = match self.last.take() {

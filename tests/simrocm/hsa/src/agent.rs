@@ -83,7 +83,9 @@ fn cpu_value(attribute: u32) -> Option<Value> {
         // FEATURE, DEVICE, ISA: none, CPU, none.
         2 | 17 | 12..=14 => Value::U32(0),
         19 => Value::U64(0),
-        0xa002 => Value::U32(std::thread::available_parallelism().map_or(1, |count| count.get() as u32)),
+        0xa002 => {
+            Value::U32(std::thread::available_parallelism().map_or(1, |count| count.get() as u32))
+        }
         0xa011 => Value::Text("CPU-XX".to_owned(), 21),
         _ => return None,
     })
@@ -259,7 +261,12 @@ impl Pool {
     ];
 
     fn handle(self) -> u64 {
-        let host = || Self::HOST.iter().position(|pool| *pool == self).unwrap_or(0);
+        let host = || {
+            Self::HOST
+                .iter()
+                .position(|pool| *pool == self)
+                .unwrap_or(0)
+        };
         POOLS + self.gpu.map_or_else(host, |index| 16 + index) as u64
     }
 
@@ -362,7 +369,12 @@ pub(crate) extern "C" fn agent_pool_info(
 }
 
 /// `hsa_amd_memory_pool_allocate`.
-pub(crate) extern "C" fn pool_allocate(pool: u64, bytes: u64, _flags: u32, out: Out<u64>) -> Status {
+pub(crate) extern "C" fn pool_allocate(
+    pool: u64,
+    bytes: u64,
+    _flags: u32,
+    out: Out<u64>,
+) -> Status {
     region_allocate(pool, bytes, out)
 }
 
@@ -397,7 +409,8 @@ pub(crate) extern "C" fn allow_access(
     memory: Untyped,
 ) -> Status {
     let agents = agents.list(count as usize);
-    let known = |agent: &AgentHandle| *agent == runtime::cpu() || runtime::gpu_index(*agent).is_some();
+    let known =
+        |agent: &AgentHandle| *agent == runtime::cpu() || runtime::gpu_index(*agent).is_some();
     (memory.address() != 0 && !agents.is_empty() && agents.iter().all(known)).into()
 }
 

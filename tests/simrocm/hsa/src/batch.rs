@@ -43,7 +43,9 @@ pub(crate) extern "C" fn create(
     };
     let values = initial.list(count as usize);
     let notice = crate::signal_api::notice(attributes);
-    for (index, at) in (0..count as usize).zip((arena.address()..).step_by(size_of::<SharedSignal>())) {
+    for (index, at) in
+        (0..count as usize).zip((arena.address()..).step_by(size_of::<SharedSignal>()))
+    {
         let value = values.get(index).copied().unwrap_or(0);
         signals.element(index).put(place(at, value, notice));
     }

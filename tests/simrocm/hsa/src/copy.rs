@@ -157,7 +157,8 @@ pub(crate) extern "C" fn async_copy_rect(
     let (Some(to), Some(from), Some(range)) = sides else {
         return Status::INVALID_ARGUMENT;
     };
-    let (Some(to_offset), Some(from_offset)) = (destination_offset.get(), source_offset.get()) else {
+    let (Some(to_offset), Some(from_offset)) = (destination_offset.get(), source_offset.get())
+    else {
         return Status::INVALID_ARGUMENT;
     };
     let rows = (0..range.z)
@@ -217,12 +218,20 @@ pub(crate) extern "C" fn async_batch_copy(
 }
 
 /// `hsa_amd_memory_copy_engine_status`: both engines are free.
-pub(crate) extern "C" fn engine_status(_to: AgentHandle, _from: AgentHandle, out: Out<u32>) -> Status {
+pub(crate) extern "C" fn engine_status(
+    _to: AgentHandle,
+    _from: AgentHandle,
+    out: Out<u32>,
+) -> Status {
     out.put(3).into()
 }
 
 /// `hsa_memory_copy`: waits for the copy.
-pub(crate) extern "C" fn memory_copy(destination: Untyped, source: Untyped, bytes: usize) -> Status {
+pub(crate) extern "C" fn memory_copy(
+    destination: Untyped,
+    source: Untyped,
+    bytes: usize,
+) -> Status {
     destination.copy_from(source, bytes);
     (bytes == 0 || destination.address() != 0 && source.address() != 0).into()
 }
@@ -271,7 +280,11 @@ fn span(gpu: usize, ticks: [u64; 2]) -> Result<Span, Status> {
 }
 
 /// `hsa_amd_profiling_get_dispatch_time`.
-pub(crate) extern "C" fn dispatch_time(agent: AgentHandle, signal: Signal, out: Out<Span>) -> Status {
+pub(crate) extern "C" fn dispatch_time(
+    agent: AgentHandle,
+    signal: Signal,
+    out: Out<Span>,
+) -> Status {
     let Some(gpu) = runtime::gpu_index(agent) else {
         return Status::INVALID_AGENT;
     };
@@ -287,7 +300,8 @@ pub(crate) extern "C" fn copy_time(handle: Signal, out: Out<Span>) -> Status {
     let Some(signal) = handle.get() else {
         return Status::INVALID_SIGNAL;
     };
-    let ticks = [&signal.sdma_start_ts, &signal.sdma_end_ts].map(|stamp| stamp.load(Ordering::Relaxed));
+    let ticks =
+        [&signal.sdma_start_ts, &signal.sdma_end_ts].map(|stamp| stamp.load(Ordering::Relaxed));
     span(COPIED_BY.of(handle), ticks).map_or_else(|status| status, |span| out.put(span).into())
 }
 

@@ -62,7 +62,10 @@ pub(crate) fn take() -> Option<(u32, u64)> {
 /// Gives an event back.
 pub(crate) fn give_back(id: u32) {
     if id != 0 {
-        POOL.lock().unwrap_or_else(PoisonError::into_inner).free.push(id);
+        POOL.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .free
+            .push(id);
     }
 }
 

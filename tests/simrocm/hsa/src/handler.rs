@@ -81,7 +81,8 @@ impl Handler {
 impl Handlers {
     fn take_due(&mut self) -> Option<(Handler, i64)> {
         let mut all = self.waiting.iter().enumerate();
-        let (position, value) = all.find_map(|(position, handler)| Some((position, handler.due()?)))?;
+        let (position, value) =
+            all.find_map(|(position, handler)| Some((position, handler.due()?)))?;
         let handler = self.waiting.remove(position);
         self.called = Some(handler.signal);
         Some((handler, value))
@@ -101,7 +102,10 @@ fn run() {
             }
         }
         let silent = |signal: &SharedSignal| signal.event_id.load(Ordering::Relaxed) == 0;
-        let mut signals = handlers.waiting.iter().filter_map(|handler| handler.signal.get());
+        let mut signals = handlers
+            .waiting
+            .iter()
+            .filter_map(|handler| handler.signal.get());
         let polled = signals.any(silent);
         drop(handlers);
         let longest = if polled {

@@ -253,7 +253,10 @@ fn uri_of_memory(address: u64, bytes: usize) -> String {
     });
     match file {
         Some((path, offset)) => format!("file://{}#offset={offset}&size={bytes}", escape(&path)),
-        None => format!("memory://{}#offset={address:#x}&size={bytes}", std::process::id()),
+        None => format!(
+            "memory://{}#offset={address:#x}&size={bytes}",
+            std::process::id()
+        ),
     }
 }
 
@@ -379,7 +382,11 @@ pub(crate) extern "C" fn freeze(executable: u64, _options: Text) -> Status {
     found.frozen = true;
     for loaded in &mut found.loaded {
         runtime::name_kernels(|names| {
-            names.extend(loaded.kernels().map(|(address, name)| (address, name.into())));
+            names.extend(
+                loaded
+                    .kernels()
+                    .map(|(address, name)| (address, name.into())),
+            );
         });
         loaded.listed = list_add(loaded.delta, &loaded.uri);
     }
@@ -452,7 +459,11 @@ pub(crate) extern "C" fn symbol_by_name(
 }
 
 /// `hsa_executable_iterate_agent_symbols` and `hsa_executable_iterate_symbols` call back for each symbol.
-fn iterate(executable: u64, agent: Option<AgentHandle>, mut each: impl FnMut(u64) -> Status) -> Status {
+fn iterate(
+    executable: u64,
+    agent: Option<AgentHandle>,
+    mut each: impl FnMut(u64) -> Status,
+) -> Status {
     let names: Vec<String> = {
         let mut guard = objects();
         let Some(found) = guard.get().executables.get(&executable) else {
@@ -485,7 +496,9 @@ pub(crate) extern "C" fn iterate_symbols(
     let Some(callback) = callback else {
         return Status::INVALID_ARGUMENT;
     };
-    iterate(executable, None, |symbol| callback(executable, symbol, data))
+    iterate(executable, None, |symbol| {
+        callback(executable, symbol, data)
+    })
 }
 
 /// `hsa_executable_iterate_agent_symbols`.

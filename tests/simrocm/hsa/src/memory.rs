@@ -79,7 +79,12 @@ impl Allocations {
     }
 
     /// Maps memory for an owner.
-    pub(crate) fn allocate(&self, bytes: u64, owner: AgentHandle, global_flags: u32) -> Option<u64> {
+    pub(crate) fn allocate(
+        &self,
+        bytes: u64,
+        owner: AgentHandle,
+        global_flags: u32,
+    ) -> Option<u64> {
         let address = map(bytes)?.address();
         let allocation = Allocation {
             address,

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gputrace_simrocm_core::abi::{
-    AgentHandle, AmdQueue, QueueDescription, QueuePointer, Signal, cell64, queue_property, signal_kind,
+    AgentHandle, AmdQueue, QueueDescription, QueuePointer, Signal, cell64, queue_property,
+    signal_kind,
 };
 use gputrace_simrocm_core::ffi::{In, Out};
 use gputrace_simrocm_core::object::CoreQueue;
@@ -97,7 +98,9 @@ fn make(agent: AgentHandle, wanted: &Wanted) -> Result<QueuePointer, Status> {
     queue.ring().clear();
     let pointer = QueuePointer::place(place, queue);
     if let Some(signal) = doorbell_signal.get() {
-        signal.value.store(doorbell.cast_signed(), Ordering::Relaxed);
+        signal
+            .value
+            .store(doorbell.cast_signed(), Ordering::Relaxed);
         signal.queue.store(place.address(), Ordering::Relaxed);
         signal.kind.store(signal_kind::DOORBELL, Ordering::Release);
     }
@@ -155,7 +158,9 @@ fn attend(
             low.store((location & 0xffff_ffff) as u32, Ordering::Relaxed);
             high.store((location >> 32) as u32, Ordering::Relaxed);
             size.store(BACKING_BYTES as u32, Ordering::Relaxed);
-            queue.compute_tmpring_size.store(0x0010_0020, Ordering::Relaxed);
+            queue
+                .compute_tmpring_size
+                .store(0x0010_0020, Ordering::Relaxed);
         }
         signal.value.store(0, Ordering::Release);
         return true;

@@ -80,7 +80,9 @@ impl Host for Process {
             blit::FILL => {
                 if let Some(fill) = arguments::<blit::FillArguments>(kernarg) {
                     let pattern = fill.pattern.to_le_bytes();
-                    let pattern = pattern.get(..fill.pattern_bytes as usize).unwrap_or(&pattern);
+                    let pattern = pattern
+                        .get(..fill.pattern_bytes as usize)
+                        .unwrap_or(&pattern);
                     let bytes = usize::try_from(fill.bytes).unwrap_or(0);
                     Untyped::at(fill.destination).fill(pattern, bytes);
                 }
@@ -90,7 +92,10 @@ impl Host for Process {
     }
 
     fn gpu_reset(&self, agent: u32) {
-        die(&format!("HW Exception by GPU node-{} : GPU Hang", agent + 1));
+        die(&format!(
+            "HW Exception by GPU node-{} : GPU Hang",
+            agent + 1
+        ));
     }
 
     fn fatal(&self, message: &str) {
@@ -166,7 +171,9 @@ pub(crate) fn cpu() -> AgentHandle {
 
 /// A GPU agent; no agent for a GPU beyond those that can be.
 pub(crate) fn gpu(index: usize) -> AgentHandle {
-    agents().get(index + 1).map_or(AgentHandle(0), CoreAgent::handle)
+    agents()
+        .get(index + 1)
+        .map_or(AgentHandle(0), CoreAgent::handle)
 }
 
 /// Which GPU an agent is; `None` for the CPU and what is no agent.
@@ -232,7 +239,8 @@ fn read_clock(agent: &AgentConfig) -> (u64, u64) {
 impl Device {
     fn new(agent: &AgentConfig) -> Self {
         const PAGE_BYTES: u64 = 8192;
-        let page = memory::map(PAGE_BYTES).map_or_else(|| die("no memory for doorbells"), Untyped::address);
+        let page = memory::map(PAGE_BYTES)
+            .map_or_else(|| die("no memory for doorbells"), Untyped::address);
         let now = read_clock(agent);
         Self {
             doorbells: Mutex::new(Doorbells {
@@ -249,7 +257,10 @@ impl Device {
 
     /// Takes a doorbell: its address.
     pub(crate) fn take_doorbell(&self) -> Option<u64> {
-        let mut doorbells = self.doorbells.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut doorbells = self
+            .doorbells
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let slot = doorbells.taken.iter().position(|taken| !taken)?;
         *doorbells.taken.get_mut(slot)? = true;
         Some(doorbells.page + 8 * slot as u64)
@@ -257,7 +268,10 @@ impl Device {
 
     /// Gives a doorbell back.
     pub(crate) fn give_doorbell_back(&self, address: u64) {
-        let mut doorbells = self.doorbells.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut doorbells = self
+            .doorbells
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let slot = usize::try_from(address.wrapping_sub(doorbells.page) / 8);
         if let Some(taken) = slot.ok().and_then(|slot| doorbells.taken.get_mut(slot)) {
             *taken = false;

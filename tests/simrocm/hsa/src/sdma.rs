@@ -71,7 +71,14 @@ impl Engine {
             for half in [value + 4, value] {
                 let [low, high] = words(half);
                 // Memory, equal, reference 0, all bits, retry for ever.
-                put(&[8 | 3 << 28 | 1 << 31, low, high, 0, u32::MAX, 0xfff << 16 | 10]);
+                put(&[
+                    8 | 3 << 28 | 1 << 31,
+                    low,
+                    high,
+                    0,
+                    u32::MAX,
+                    0xfff << 16 | 10,
+                ]);
             }
         }
         let profiling = PROFILING.load(Ordering::Relaxed);
@@ -132,7 +139,8 @@ impl Engine {
 
     /// Waits until so many bytes are free; what was written is announced first if they are not.
     fn make_room(&self, written: u64, bytes: u64) {
-        let full = || written + bytes - cell64(self.read_pointer).load(Ordering::Acquire) > RING_BYTES;
+        let full =
+            || written + bytes - cell64(self.read_pointer).load(Ordering::Acquire) > RING_BYTES;
         if full() {
             self.ring_doorbell(written);
             while full() {
@@ -143,7 +151,10 @@ impl Engine {
 }
 
 /// Low and high half.
-#[expect(clippy::cast_possible_truncation, reason = "the halves are what is wanted")]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the halves are what is wanted"
+)]
 const fn words(value: u64) -> [u32; 2] {
     [value as u32, (value >> 32) as u32]
 }

@@ -61,7 +61,8 @@ pub(crate) fn create(value: i64, notice: Notice) -> Option<Signal> {
 
 /// Makes a signal in memory of its own.
 pub(crate) fn place(address: u64, value: i64, notice: Notice) -> Signal {
-    cell64(address + std::mem::offset_of!(SharedSignal, id) as u64).store(signal_id(), Ordering::Relaxed);
+    cell64(address + std::mem::offset_of!(SharedSignal, id) as u64)
+        .store(signal_id(), Ordering::Relaxed);
     let handle = Signal(address);
     if let Some(signal) = handle.get() {
         let event = (notice == Notice::Interrupt).then(events::take).flatten();
@@ -134,7 +135,13 @@ const BLOCKED: u32 = 0;
 const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 /// Waits until the value compares as asked, or for so many nanoseconds. Returns the value.
-pub(crate) fn wait(signal: &SharedSignal, condition: u32, with: i64, timeout_ns: u64, state: u32) -> i64 {
+pub(crate) fn wait(
+    signal: &SharedSignal,
+    condition: u32,
+    with: i64,
+    timeout_ns: u64,
+    state: u32,
+) -> i64 {
     let value = || signal.value.load(Ordering::Acquire);
     let done = || holds(condition, value(), with);
     let deadline = (timeout_ns != u64::MAX).then(|| boottime_ns().saturating_add(timeout_ns));

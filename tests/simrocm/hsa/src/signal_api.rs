@@ -31,8 +31,10 @@ pub(crate) extern "C" fn create(
     out: Out<Signal>,
 ) -> Status {
     let consumers = consumers.list(count as usize);
-    let gpu_only =
-        !consumers.is_empty() && consumers.iter().all(|agent| runtime::gpu_index(*agent).is_some());
+    let gpu_only = !consumers.is_empty()
+        && consumers
+            .iter()
+            .all(|agent| runtime::gpu_index(*agent).is_some());
     amd_create(value, count, In::default(), u64::from(gpu_only), out)
 }
 

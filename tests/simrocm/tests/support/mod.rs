@@ -26,7 +26,8 @@ pub fn staged(hip: HipSoname) -> &'static Path {
         // A directory of each test program: several run at the same time.
         let program = std::env::current_exe().unwrap();
         let stem = program.file_stem().unwrap().to_string_lossy().into_owned();
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("simrocm-{name}-{stem}"));
+        let directory =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("simrocm-{name}-{stem}"));
         stage(&directory, hip).unwrap()
     })
 }
@@ -50,7 +51,10 @@ pub fn workload(name: &str) -> PathBuf {
 
 /// Path of a code object that programs load, built on first use.
 pub fn code_object(name: &str) -> String {
-    workload("objects").join(name).to_string_lossy().into_owned()
+    workload("objects")
+        .join(name)
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// The longest a workload may take. Only what hangs takes so long.
@@ -104,8 +108,14 @@ impl<'a> Runner<'a> {
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
         let run = run::run_until(&mut command, self.toml, PATIENCE, enough);
         // Else it would be taken for one of the runtime's own.
-        let unnamed = run.all_dispatches().into_iter().find(|one| one.kernel.is_empty());
-        assert!(unnamed.is_none(), "the stand-ins list all code: {unnamed:?}");
+        let unnamed = run
+            .all_dispatches()
+            .into_iter()
+            .find(|one| one.kernel.is_empty());
+        assert!(
+            unnamed.is_none(),
+            "the stand-ins list all code: {unnamed:?}"
+        );
         run
     }
 }

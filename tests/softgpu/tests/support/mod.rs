@@ -106,7 +106,9 @@ impl Signal {
     }
 
     pub fn value(&self) -> i64 {
-        self.field(signal::VALUE).load(Ordering::Acquire).cast_signed()
+        self.field(signal::VALUE)
+            .load(Ordering::Acquire)
+            .cast_signed()
     }
 
     pub fn ticks(&self) -> (u64, u64) {
@@ -175,7 +177,9 @@ impl Queue {
         let index = self
             .field(queue::WRITE_DISPATCH_ID)
             .fetch_add(1, Ordering::AcqRel);
-        until("room in the queue", || index - self.read_index() < self.packets);
+        until("room in the queue", || {
+            index - self.read_index() < self.packets
+        });
         let slot = (index % self.packets * 8) as usize;
         for (cell, word) in self.ring[slot..slot + 8].iter().zip(words).skip(1) {
             cell.store(word, Ordering::Relaxed);

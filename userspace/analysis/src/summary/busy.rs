@@ -58,7 +58,10 @@ impl Reach {
                     .saturating_sub(beyond)
                     .max(begins.earliest)
                     .min(time.begin),
-                Some(ends.latest.map_or(end, |latest| end.min(latest.max(time.end)))),
+                Some(
+                    ends.latest
+                        .map_or(end, |latest| end.min(latest.max(time.end))),
+                ),
             ),
         }
     }
@@ -169,7 +172,8 @@ impl Busy {
         match most {
             (begin, Some(end)) => {
                 let gaps = &mut self.sure_gaps;
-                self.most.add(begin, end, |last, begin| gaps.add(last, begin));
+                self.most
+                    .add(begin, end, |last, begin| gaps.add(last, begin));
             }
             (begin, None) => {
                 self.endless = Some(self.endless.map_or(begin, |endless| endless.min(begin)));
@@ -251,7 +255,10 @@ mod tests {
     #[test]
     fn exact_times_have_no_range() {
         let busy = busy(&[exact(1000, 1100), exact(1050, 1200), exact(5000, 5100)]);
-        assert_eq!((busy.busy(), busy.range(), busy.untimed), (300, (300, 300), 0));
+        assert_eq!(
+            (busy.busy(), busy.range(), busy.untimed),
+            (300, (300, 300), 0)
+        );
         assert_eq!(busy.gaps.longest, [(1200, 5000)]);
     }
 

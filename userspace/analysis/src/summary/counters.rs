@@ -88,15 +88,29 @@ impl Counters {
 }
 
 fn row(counter: &Counter, course: &Course) -> Vec<String> {
-    let id = |id: u32| if id == 0 { String::new() } else { id.to_string() };
+    let id = |id: u32| {
+        if id == 0 {
+            String::new()
+        } else {
+            id.to_string()
+        }
+    };
     let lasted = course.last.0.saturating_sub(course.first.0) as f64;
     // Of a sum, how much was added in all, and in a second.
     let (unit, values) = if counter.cumulative {
         let grown = course.last.1 - course.first.1;
-        let rate = if lasted > 0.0 { grown / lasted * 1e9 } else { 0.0 };
+        let rate = if lasted > 0.0 {
+            grown / lasted * 1e9
+        } else {
+            0.0
+        };
         (
             format!("{}/s", counter.unit),
-            [String::new(), number(rate), format!("({} in all)", number(grown))],
+            [
+                String::new(),
+                number(rate),
+                format!("({} in all)", number(grown)),
+            ],
         )
     } else {
         let average = if lasted > 0.0 {
@@ -109,7 +123,12 @@ fn row(counter: &Counter, course: &Course) -> Vec<String> {
             [course.least, average, course.most].map(number),
         )
     };
-    let mut row = vec![id(counter.gpu_id), id(counter.pid), counter.name.clone(), unit];
+    let mut row = vec![
+        id(counter.gpu_id),
+        id(counter.pid),
+        counter.name.clone(),
+        unit,
+    ];
     row.extend(values);
     row
 }
@@ -166,7 +185,9 @@ mod tests {
             .map(|line| line.split_whitespace().collect())
             .collect();
         assert!(
-            words.contains(&vec!["51234", "energy", "W/s", "250", "(1000", "in", "all)"]),
+            words.contains(&vec![
+                "51234", "energy", "W/s", "250", "(1000", "in", "all)"
+            ]),
             "{text}"
         );
         assert!(

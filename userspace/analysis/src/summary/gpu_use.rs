@@ -307,7 +307,9 @@ pub(super) struct GpuUse {
 impl GpuUse {
     pub(super) fn recording(&mut self, recording: &Recording) {
         let asked = |domain: &Domain| recording.domains.iter().any(|name| name == domain.name());
-        self.asked = [Domain::KernelDispatch, Domain::MemoryCopy].iter().any(asked);
+        self.asked = [Domain::KernelDispatch, Domain::MemoryCopy]
+            .iter()
+            .any(asked);
         self.began = recording.clocks.boottime;
     }
 
@@ -347,7 +349,8 @@ impl GpuUse {
         let node = self.gpus.node_of(dispatch);
         let name = self.gpus.kernel_name(dispatch);
         if !self.kernels.contains_key(&*name) {
-            self.kernels.insert(name.clone().into_owned(), WorkUse::default());
+            self.kernels
+                .insert(name.clone().into_owned(), WorkUse::default());
         }
         if let Some(kernel) = self.kernels.get_mut(&*name) {
             kernel.add(time, 0);
@@ -365,26 +368,32 @@ impl GpuUse {
         agent.add(time);
         if time.quality == Quality::Exact {
             let Origin {
-                tid, time: submitted, ..
+                tid,
+                time: submitted,
+                ..
             } = dispatch.origin;
             // With no thread, that was not seen.
             if submitted != 0 && tid != 0 {
-                self.since_submission.add(time.begin.saturating_sub(submitted));
+                self.since_submission
+                    .add(time.begin.saturating_sub(submitted));
             }
             if dispatch.origin.outermost != 0 {
                 self.launches
                     .dispatch(dispatch.origin.outermost, time.begin, &mut self.since_call);
             }
         }
-        let queue = self.queues.entry(dispatch.queue).or_insert_with(|| QueueUse {
-            pid: dispatch.origin.pid,
-            node,
-            dispatches: 0,
-            unfinished: 0,
-            last_index: 0,
-            depth: DepthRange::new(),
-            open: Vec::new(),
-        });
+        let queue = self
+            .queues
+            .entry(dispatch.queue)
+            .or_insert_with(|| QueueUse {
+                pid: dispatch.origin.pid,
+                node,
+                dispatches: 0,
+                unfinished: 0,
+                last_index: 0,
+                depth: DepthRange::new(),
+                open: Vec::new(),
+            });
         queue.dispatches += 1;
         queue.unfinished += u64::from(time.unfinished);
         queue.last_index = queue.last_index.max(dispatch.index);
@@ -394,7 +403,9 @@ impl GpuUse {
         if let Some((begin, end)) = in_flight(dispatch.origin.time, time) {
             let Reach { least, most } = Reach::of(time);
             let earliest = least.map_or(time.begin, |(_, end)| end);
-            queue.depth.add(begin, [end, earliest, most.1.unwrap_or(end)]);
+            queue
+                .depth
+                .add(begin, [end, earliest, most.1.unwrap_or(end)]);
         }
         if let Some(name) = name {
             let work = Unfinished {

@@ -131,7 +131,8 @@ impl Summary {
 
     /// How long the recording took, ns.
     fn recorded(&self) -> u64 {
-        self.stopped().saturating_sub(self.recording.clocks.boottime)
+        self.stopped()
+            .saturating_sub(self.recording.clocks.boottime)
     }
 
     fn call(&mut self, call: &Call) {

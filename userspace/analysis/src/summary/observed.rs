@@ -116,7 +116,10 @@ impl Observed {
             } else {
                 at(one.end)
             };
-            let why = one.get("trigger").map(ToString::to_string).unwrap_or_default();
+            let why = one
+                .get("trigger")
+                .map(ToString::to_string)
+                .unwrap_or_default();
             let gpu = match one.whose.gpu_id {
                 0 => "a GPU".to_owned(),
                 known => format!("GPU {known}"),

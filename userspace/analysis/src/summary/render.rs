@@ -79,7 +79,11 @@ fn heading(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     out.line(format_args!("{line}"))
 }
 
-fn durations(title: &str, functions: &HashMap<String, Durations>, out: &mut Page<impl Write>) -> fmt::Result {
+fn durations(
+    title: &str,
+    functions: &HashMap<String, Durations>,
+    out: &mut Page<impl Write>,
+) -> fmt::Result {
     let mut functions: Vec<(&String, &Durations)> = functions.iter().collect();
     functions.sort_by(|(a, left), (b, right)| right.total.cmp(&left.total).then_with(|| a.cmp(b)));
     let all: u128 = functions.iter().map(|(_, durations)| durations.total).sum();
@@ -145,7 +149,11 @@ fn processes(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     }
     out.paragraph(format_args!("Processes"))?;
     table(out, &[Right, Left, Right], &rows)?;
-    if let Some(more) = users.len().checked_sub(LISTED_PROCESSES).filter(|more| *more > 0) {
+    if let Some(more) = users
+        .len()
+        .checked_sub(LISTED_PROCESSES)
+        .filter(|more| *more > 0)
+    {
         out.line(format_args!("  and {more} more"))?;
     }
     Ok(())
@@ -256,10 +264,19 @@ fn equations(ledger: &Ledger, out: &mut Page<impl Write>) -> fmt::Result {
 }
 
 /// Whether the account balances, or what was still open when it was written.
-fn balance(ledger: &Ledger, total: &LedgerRow, noun: &str, out: &mut Page<impl Write>) -> fmt::Result {
+fn balance(
+    ledger: &Ledger,
+    total: &LedgerRow,
+    noun: &str,
+    out: &mut Page<impl Write>,
+) -> fmt::Result {
     if ledger.complete {
         // Per CPU and domain: errors in two of them must not cancel out.
-        let wrong: Vec<&LedgerRow> = ledger.rows.iter().filter(|row| row.imbalance() != 0).collect();
+        let wrong: Vec<&LedgerRow> = ledger
+            .rows
+            .iter()
+            .filter(|row| row.imbalance() != 0)
+            .collect();
         if !wrong.is_empty() {
             let calls: u64 = wrong
                 .iter()
@@ -362,7 +379,9 @@ fn remedy(total: &LedgerRow) -> &'static str {
         .iter()
         .max_by_key(|reason| total.dropped_for(**reason));
     match worst {
-        Some(DropReason::RingFull) => " The rings were full: trace fewer domains or processes at once.",
+        Some(DropReason::RingFull) => {
+            " The rings were full: trace fewer domains or processes at once."
+        }
         Some(DropReason::ThreadMapFull) => {
             " More threads were inside traced calls than are followed: trace fewer processes."
         }
@@ -374,8 +393,12 @@ fn remedy(total: &LedgerRow) -> &'static str {
             " gputrace saw these calls begin and not return: the program left them by longjmp, by an exception or by \
              switching stacks. `gputrace export CAPTURE -f csv` lists their domains in NAME_loss.csv."
         }
-        Some(DropReason::MemoryUnreadable) => " Memory of the traced process could not be read in time.",
-        Some(DropReason::CaptureWrite) => " The capture could not be written: see to the space on its disk.",
+        Some(DropReason::MemoryUnreadable) => {
+            " Memory of the traced process could not be read in time."
+        }
+        Some(DropReason::CaptureWrite) => {
+            " The capture could not be written: see to the space on its disk."
+        }
         Some(DropReason::ProcessLimit) => {
             " They are more than is kept of one process: the notices say which and of what."
         }

@@ -113,9 +113,16 @@ fn kernels(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
         return Ok(());
     }
     let mut kernels: Vec<(&String, &WorkUse)> = gpu.kernels.iter().collect();
-    kernels
-        .sort_by_key(|(name, kernel)| (Reverse((kernel.durations.total, kernel.qualities.total())), *name));
-    let all: u128 = kernels.iter().map(|(_, kernel)| kernel.durations.total).sum();
+    kernels.sort_by_key(|(name, kernel)| {
+        (
+            Reverse((kernel.durations.total, kernel.qualities.total())),
+            *name,
+        )
+    });
+    let all: u128 = kernels
+        .iter()
+        .map(|(_, kernel)| kernel.durations.total)
+        .sum();
     let mut rows = vec![heading([
         "Name", "Calls", "Total", "Average", "%", "p50", "p95", "p99", "Max", "Times",
     ])];
@@ -363,7 +370,10 @@ fn unfinished(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     let shown: u64 = listed.iter().map(|(_, behind)| behind + 1).sum();
     let by_place = listed.iter().any(|(_, behind)| *behind > 0);
     for (work, behind) in listed {
-        let waits = summary.unfinished.iter().find(|call| call.pid == work.origin.pid);
+        let waits = summary
+            .unfinished
+            .iter()
+            .find(|call| call.pid == work.origin.pid);
         let mut row = vec![
             work.name.clone(),
             duration(end.saturating_sub(work.origin.time) as f64),
@@ -387,7 +397,13 @@ fn unfinished(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
         row.push(gpu.gpus.agent_title(work.node));
         row.push(waits.map_or_else(
             || "-".to_owned(),
-            |call| format!("{} (thread {})", summary.functions.name(call.function), call.tid),
+            |call| {
+                format!(
+                    "{} (thread {})",
+                    summary.functions.name(call.function),
+                    call.tid
+                )
+            },
         ));
         rows.push(row);
     }
@@ -405,9 +421,9 @@ fn unfinished(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
     ))?;
     numbers(out, 2, &rows)?;
     match gpu.unfinished_work.checked_sub(shown) {
-        Some(more) if more > 0 => {
-            out.line(format_args!("  and {more} more in other queues, submitted later"))
-        }
+        Some(more) if more > 0 => out.line(format_args!(
+            "  and {more} more in other queues, submitted later"
+        )),
         _ => Ok(()),
     }
 }
@@ -415,7 +431,14 @@ fn unfinished(summary: &Summary, out: &mut Page<impl Write>) -> fmt::Result {
 /// Always printed: how much of the rest is worth what.
 fn qualities(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
     out.paragraph(format_args!("Quality of GPU times"))?;
-    let mut rows = vec![heading(["", "All", "exact", "sampled", "bounded", "submitted"])];
+    let mut rows = vec![heading([
+        "",
+        "All",
+        "exact",
+        "sampled",
+        "bounded",
+        "submitted",
+    ])];
     for (name, qualities) in [
         ("kernels", &gpu.kernel_qualities),
         ("copies", &gpu.copy_qualities),
@@ -437,7 +460,11 @@ fn qualities(gpu: &GpuUse, out: &mut Page<impl Write>) -> fmt::Result {
 }
 
 fn percent(part: f64, whole: f64) -> f64 {
-    if whole == 0.0 { 0.0 } else { part * 100.0 / whole }
+    if whole == 0.0 {
+        0.0
+    } else {
+        part * 100.0 / whole
+    }
 }
 
 #[cfg(test)]
@@ -528,11 +555,18 @@ mod tests {
     #[test]
     fn a_huge_error_has_no_confident_number() {
         let mut summary = Summary::default();
-        let work = dispatch(1, START, estimated(START + 1000, START + 12_345, 0, 500_000));
+        let work = dispatch(
+            1,
+            START,
+            estimated(START + 1000, START + 12_345, 0, 500_000),
+        );
         summary.event(&Event::Dispatch(Box::new(work)));
         summary.finish();
         let text = summary.to_string();
         let row = line(&text, "(unknown kernel");
-        assert!(row.contains("0 us +-500") && !row.contains("12.3"), "{text}");
+        assert!(
+            row.contains("0 us +-500") && !row.contains("12.3"),
+            "{text}"
+        );
     }
 }

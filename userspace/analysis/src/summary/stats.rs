@@ -27,7 +27,11 @@ impl Durations {
     }
 
     pub(crate) fn add(&mut self, ns: u64) {
-        self.min = if self.calls == 0 { ns } else { self.min.min(ns) };
+        self.min = if self.calls == 0 {
+            ns
+        } else {
+            self.min.min(ns)
+        };
         self.max = self.max.max(ns);
         self.calls += 1;
         self.total += u128::from(ns);
@@ -90,7 +94,11 @@ mod tests {
             (10_000, 1000, 10_000_000)
         );
         assert_eq!(durations.average(), 5_000_500.0);
-        for (percent, exact) in [(50.0, 5_000_000.0), (95.0, 9_500_000.0), (99.0, 9_900_000.0)] {
+        for (percent, exact) in [
+            (50.0, 5_000_000.0),
+            (95.0, 9_500_000.0),
+            (99.0, 9_900_000.0),
+        ] {
             let found = durations.percentile(percent) as f64;
             assert!((found / exact - 1.0).abs() < 0.01, "p{percent}: {found}");
         }

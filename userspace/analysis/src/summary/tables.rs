@@ -81,7 +81,12 @@ impl Units {
             Self::Usec => 1_000,
             Self::Nsec => return ns.to_string(),
         };
-        format!("{}.{:0width$}", ns / size, ns % size, width = self.decimals())
+        format!(
+            "{}.{:0width$}",
+            ns / size,
+            ns % size,
+            width = self.decimals()
+        )
     }
 }
 
@@ -196,11 +201,17 @@ impl Tables {
                 }
             }
             Event::Dispatch(dispatch) => {
-                let known = self.domains.entry(Domain::KernelDispatch.csv_stem()).or_default();
+                let known = self
+                    .domains
+                    .entry(Domain::KernelDispatch.csv_stem())
+                    .or_default();
                 known.work(&self.gpus.kernel_name(dispatch), &dispatch.time, with);
             }
             Event::Copy(copy) => {
-                let known = self.domains.entry(Domain::MemoryCopy.csv_stem()).or_default();
+                let known = self
+                    .domains
+                    .entry(Domain::MemoryCopy.csv_stem())
+                    .or_default();
                 known.work(copy.direction.name(), &copy.time, with);
             }
             Event::Observation(one) => {
@@ -218,7 +229,12 @@ impl Tables {
         }
     }
 
-    fn table(&self, title: &str, groups: &[&'static str], f: &mut Page<impl fmt::Write>) -> fmt::Result {
+    fn table(
+        &self,
+        title: &str,
+        groups: &[&'static str],
+        f: &mut Page<impl fmt::Write>,
+    ) -> fmt::Result {
         let known: Vec<(&'static str, &DomainUse)> = groups
             .iter()
             .filter_map(|group| Some((*group, self.domains.get(group)?)))
@@ -384,7 +400,11 @@ impl fmt::Display for Tables {
                     asked.given
                 ))?;
             } else {
-                self.table(&format!("{} SUMMARY", names(&matching, " + ")), &matching, f)?;
+                self.table(
+                    &format!("{} SUMMARY", names(&matching, " + ")),
+                    &matching,
+                    f,
+                )?;
             }
         }
         let counted = self
@@ -423,7 +443,10 @@ fn scientific(value: f64) -> String {
 fn grid(rows: &[Vec<String>], f: &mut Page<impl fmt::Write>) -> fmt::Result {
     let width = |column| {
         let cells = rows.iter().filter_map(|row: &Vec<String>| row.get(column));
-        cells.map(|cell: &String| cell.chars().count()).max().unwrap_or(0)
+        cells
+            .map(|cell: &String| cell.chars().count())
+            .max()
+            .unwrap_or(0)
     };
     let mut widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
     // A bar before each column and behind the last one, and a blank on both sides of each cell.

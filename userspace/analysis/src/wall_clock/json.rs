@@ -17,7 +17,10 @@ pub(super) fn write(
         .iter()
         .zip(0_usize..)
         .map(|(part, rank)| {
-            let threads: Vec<&Part> = single.iter().filter(|thread| thread.pid == part.pid).collect();
+            let threads: Vec<&Part> = single
+                .iter()
+                .filter(|thread| thread.pid == part.pid)
+                .collect();
             json!({
                 "rank": rank,
                 "pid": part.pid,

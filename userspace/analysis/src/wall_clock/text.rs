@@ -7,7 +7,8 @@ use gputrace_text::outside;
 use super::{Part, Row};
 
 const COLUMNS: [&str; 12] = [
-    "LABEL", "COUNT", "DEPTH", "METRIC", "UNITS", "SUM", "MEAN", "MIN", "MAX", "VAR", "STDDEV", "% SELF",
+    "LABEL", "COUNT", "DEPTH", "METRIC", "UNITS", "SUM", "MEAN", "MIN", "MAX", "VAR", "STDDEV",
+    "% SELF",
 ];
 
 /// Deeper rows are not indented any further.
@@ -23,7 +24,10 @@ pub(super) fn write(
     remarks: &[String],
 ) -> io::Result<()> {
     for part in merged {
-        let threads = single.iter().filter(|thread| thread.pid == part.pid).count();
+        let threads = single
+            .iter()
+            .filter(|thread| thread.pid == part.pid)
+            .count();
         let title = format!(
             "WALL-CLOCK TIME OF PROCESS {}, ALL {threads} THREADS TOGETHER",
             part.pid
@@ -45,7 +49,11 @@ pub(super) fn write(
     Ok(())
 }
 
-fn table<'a>(to: &mut impl Write, title: &str, parts: impl Iterator<Item = &'a Part>) -> io::Result<()> {
+fn table<'a>(
+    to: &mut impl Write,
+    title: &str,
+    parts: impl Iterator<Item = &'a Part>,
+) -> io::Result<()> {
     let rows: Vec<[String; 12]> = parts
         .flat_map(|part| part.rows.iter().map(|row| cells(part, row)))
         .collect();

@@ -181,7 +181,9 @@ impl Tree {
             };
             let children = std::mem::take(&mut node.children);
             for (function, child) in children {
-                let Some((stats, first)) = self.nodes.get(child).map(|node| (node.stats, node.first)) else {
+                let Some((stats, first)) =
+                    self.nodes.get(child).map(|node| (node.stats, node.first))
+                else {
                     continue;
                 };
                 let target = self.child(to, function, first);
@@ -228,7 +230,12 @@ impl Tree {
                 .values()
                 .filter_map(|child| self.nodes.get(*child))
                 .fold(0_u64, |sum, child| sum.saturating_add(child.stats.sum));
-            rows.push((function, depth, node.stats, node.stats.sum.saturating_sub(below)));
+            rows.push((
+                function,
+                depth,
+                node.stats,
+                node.stats.sum.saturating_sub(below),
+            ));
             next.extend(self.below(index, depth + 1));
         }
         rows.into_iter()
@@ -317,7 +324,10 @@ impl Thread {
             self.open.clear();
             return ROOT;
         }
-        let known = self.open.iter().rposition(|open| open.correlation == around);
+        let known = self
+            .open
+            .iter()
+            .rposition(|open| open.correlation == around);
         if let Some(index) = known {
             self.open.truncate(index + 1);
             return self.open.last().map_or(ROOT, |open| open.node);

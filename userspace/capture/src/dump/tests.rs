@@ -54,7 +54,10 @@ fn capture(records: &[u8]) -> Vec<u8> {
     // The writer takes whole records only.
     let mut end = Vec::new();
     Meta::End(End::default()).encode(&mut end).unwrap();
-    for (sequence, kind, payload) in [(2, format::kind::RECORDS, records), (3, format::kind::END, &end)] {
+    for (sequence, kind, payload) in [
+        (2, format::kind::RECORDS, records),
+        (3, format::kind::END, &end),
+    ] {
         bytes.extend_from_slice(BlockHeader::new(kind, sequence, payload).as_bytes());
         bytes.extend_from_slice(payload);
     }
@@ -103,7 +106,10 @@ fn every_block_and_record_has_a_line() {
         .iter()
         .map(|line| line.split_whitespace().nth(1).unwrap())
         .collect();
-    assert_eq!(kinds, ["recording", "notice", "records", "span", "task", "end"]);
+    assert_eq!(
+        kinds,
+        ["recording", "notice", "records", "span", "task", "end"]
+    );
     assert!(
         lines.iter().all(|line| !line.contains(['\n', '\u{1b}'])),
         "{lines:?}"

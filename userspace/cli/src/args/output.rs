@@ -50,7 +50,12 @@ pub(crate) struct OutputArgs {
     pub(crate) force: bool,
 
     /// Write the formats only if the capture is at least this large, in KB.
-    #[arg(long, value_name = "KB", default_value_t = 0, hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "KB",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
     pub(crate) minimum_output_data: u32,
 
     /// How agents are named: "Agent N", numbered by node (absolute) or among all visible agents

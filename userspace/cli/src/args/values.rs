@@ -5,7 +5,9 @@ use std::time::Duration;
 /// A tracepoint of the kernel, or all of a category.
 pub(crate) fn tracepoint(text: &str) -> Result<String, String> {
     match text.split_once(':') {
-        Some((category, name)) if !category.is_empty() && !name.is_empty() && !text.contains('/') => {
+        Some((category, name))
+            if !category.is_empty() && !name.is_empty() && !text.contains('/') =>
+        {
             Ok(text.to_owned())
         }
         _ => Err("expected CATEGORY:NAME, e.g. amdgpu:amdgpu_bo_move, or amdgpu:*".to_owned()),
@@ -62,7 +64,9 @@ pub(crate) fn share(text: &str) -> Result<u32, String> {
 
 /// A number of bytes with an optional unit.
 pub(crate) fn size(text: &str) -> Result<u32, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit: u64 = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1,

@@ -102,7 +102,8 @@ pub(super) fn parse(text: &str, is_json: bool) -> Result<Node, Fault> {
         let line = span.start.line();
         let complete = match event {
             Event::Scalar(text, style, ..) => {
-                let null = style == ScalarStyle::Plain && ["", "~", "null", "Null", "NULL"].contains(&&*text);
+                let null = style == ScalarStyle::Plain
+                    && ["", "~", "null", "Null", "NULL"].contains(&&*text);
                 let content = if null {
                     Content::Null
                 } else {
@@ -139,7 +140,10 @@ pub(super) fn parse(text: &str, is_json: bool) -> Result<Node, Fault> {
                 ));
             }
             Event::DocumentStart(_) if root.is_some() => {
-                return Err(fault(line, "there is a second document; put all jobs into one"));
+                return Err(fault(
+                    line,
+                    "there is a second document; put all jobs into one",
+                ));
             }
             _ => continue,
         };
@@ -200,7 +204,8 @@ mod tests {
 
     #[test]
     fn yaml_and_json_are_read_with_their_lines() {
-        let yaml = "jobs:\n  - output_file: \"out\"\n    formats: [csv,\n      json]\n    nothing: ~\n";
+        let yaml =
+            "jobs:\n  - output_file: \"out\"\n    formats: [csv,\n      json]\n    nothing: ~\n";
         let json = "{\"jobs\":\n [{\"output_file\": \"out\",\n \"formats\": [\"csv\",\n\"json\"],\n \"nothing\": null}]}";
         for (given, is_json) in [(yaml, false), (json, true)] {
             let null = Node {

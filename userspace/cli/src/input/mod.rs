@@ -102,7 +102,11 @@ pub(crate) struct Job {
 ///
 /// # Errors
 /// [`InputError`].
-pub(crate) fn jobs(path: &Path, command: &Command, given: &ArgMatches) -> Result<Vec<Job>, InputError> {
+pub(crate) fn jobs(
+    path: &Path,
+    command: &Command,
+    given: &ArgMatches,
+) -> Result<Vec<Job>, InputError> {
     let root = document::read(path)?;
     let at = |line, reason: &str| InputError::at(path, line, reason);
     let Content::Mapping(pairs) = root.content else {
@@ -172,7 +176,8 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn option(&mut self, key: &Key, node: &Node) -> Result<(), InputError> {
         let path = self.path;
-        let at = |line, reason: String| InputError::at(path, line, format!("{}: {reason}", key.name));
+        let at =
+            |line, reason: String| InputError::at(path, line, format!("{}: {reason}", key.name));
         let long = key.name.replace('_', "-");
         let Some(arg) = argument(self.command, &long) else {
             let Some(entry) = Entry::by_name(&long) else {
@@ -187,7 +192,8 @@ impl Reader<'_> {
                 _ => None,
             };
             let remark = entry.without(self.command, value);
-            let remark = remark.map_err(|refused| InputError::at(path, key.line, refused.to_string()))?;
+            let remark =
+                remark.map_err(|refused| InputError::at(path, key.line, refused.to_string()))?;
             self.job.remarks.extend(remark);
             return Ok(());
         };
@@ -257,9 +263,15 @@ impl Reader<'_> {
         };
         let said = raw(self.given);
         // Another option may be missing here, but not there.
-        if self.parse(arguments).is_ok_and(|matches| raw(&matches) != said) {
+        if self
+            .parse(arguments)
+            .is_ok_and(|matches| raw(&matches) != said)
+        {
             let said: Vec<_> = said.iter().map(|value| value.to_string_lossy()).collect();
-            return Err(format!("the command line says otherwise: {}", said.join(",")));
+            return Err(format!(
+                "the command line says otherwise: {}",
+                said.join(",")
+            ));
         }
         Ok(())
     }
@@ -276,7 +288,8 @@ impl Reader<'_> {
         };
         match similar {
             Some(similar) => format!("there is no such option; did you mean {similar}?"),
-            None => "there is no such option; keys are the names of options, e.g. kernel_trace".to_owned(),
+            None => "there is no such option; keys are the names of options, e.g. kernel_trace"
+                .to_owned(),
         }
     }
 }
@@ -380,7 +393,8 @@ jobs:
             ["--kernel-iteration-range=[1-2]", "--truncate-kernels=true"]
         );
         assert_eq!((jobs[0].line, jobs[1].line), (2, 18));
-        let json = "{\"jobs\": [{\"kernel_trace\": true, \"preload\": [], \"output_format\": [\"csv\"]}]}";
+        let json =
+            "{\"jobs\": [{\"kernel_trace\": true, \"preload\": [], \"output_format\": [\"csv\"]}]}";
         let jobs = of("input.json", json, &[]).unwrap();
         assert_eq!(
             arguments(&jobs[0]),
@@ -421,7 +435,11 @@ jobs:
                 3,
                 &["output_format: ", "xml", "pftrace"],
             ),
-            ("jobs:\n  - pmc: [SQ_WAVES]\n", 2, &["--pmc is not available"]),
+            (
+                "jobs:\n  - pmc: [SQ_WAVES]\n",
+                2,
+                &["--pmc is not available"],
+            ),
             (
                 "jobs:\n  - pmc_groups: [[SQ_WAVES]]\n",
                 2,

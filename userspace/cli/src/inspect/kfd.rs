@@ -205,10 +205,17 @@ fn rate(then: Option<u64>, now: Option<u64>, interval: Duration) -> Option<f64> 
 }
 
 impl GpuView {
-    fn new(gpu_id: u32, agents: &Agents, then: Option<&GpuUse>, now: &GpuUse, interval: Duration) -> Self {
+    fn new(
+        gpu_id: u32,
+        agents: &Agents,
+        then: Option<&GpuUse>,
+        now: &GpuUse,
+        interval: Duration,
+    ) -> Self {
         let rate_of = |of: fn(&GpuUse) -> Option<u64>| rate(then.and_then(of), of(now), interval);
         // From µs or ms per second to percent.
-        let percent = |per_second: Option<f64>, full: f64| per_second.map(|used| used * 100.0 / full);
+        let percent =
+            |per_second: Option<f64>, full: f64| per_second.map(|used| used * 100.0 / full);
         Self {
             gpu_id,
             agent: agents.label(gpu_id),
@@ -268,7 +275,12 @@ impl View for Seen {
         }
         let _ = out.line(format_args!("; rates over {}", time(self.interval_ns)));
 
-        let mut queues = Table::new(&[("QUEUE", Right), ("TYPE", Left), ("RING", Right), ("AGENT", Left)]);
+        let mut queues = Table::new(&[
+            ("QUEUE", Right),
+            ("TYPE", Left),
+            ("RING", Right),
+            ("AGENT", Left),
+        ]);
         for queue in &self.queues {
             queues.row([
                 queue.id.to_string(),
@@ -328,13 +340,24 @@ impl View for Seen {
         }
         gpus.section(&mut out, "On each GPU");
         paging.section(&mut out, "GPU page faults and migrations");
-        let mut clients = Table::new(&[("FD", Right), ("DEVICE", Left), ("WHAT", Left), ("VALUE", Right)]);
+        let mut clients = Table::new(&[
+            ("FD", Right),
+            ("DEVICE", Left),
+            ("WHAT", Left),
+            ("VALUE", Right),
+        ]);
         for client in &self.drm_clients {
             let mut who = [
                 client.descriptor.to_string(),
-                client.device.clone().unwrap_or_else(|| client.driver.clone()),
+                client
+                    .device
+                    .clone()
+                    .unwrap_or_else(|| client.driver.clone()),
             ];
-            let memory = client.memory_bytes.iter().map(|(key, size)| (key, bytes(*size)));
+            let memory = client
+                .memory_bytes
+                .iter()
+                .map(|(key, size)| (key, bytes(*size)));
             let engines = client
                 .engine_percent
                 .iter()
@@ -415,7 +438,10 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{expected} is not in\n{text}");
         }
-        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= WIDTH),
+            "{text}"
+        );
         let json = serde_json::to_value(&seen).unwrap();
         assert_eq!(json["queues"][1]["type_name"], "COMPUTE");
     }

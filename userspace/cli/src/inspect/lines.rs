@@ -43,7 +43,11 @@ pub(super) fn write<'a>(out: &mut String, title: &str, lines: impl Iterator<Item
         }
         if let Some(next) = line.next {
             let indent = " ".repeat(INDENT);
-            out.push_str(&wrapped(&format!("{indent}next: "), INDENT + 6, &clean(next)));
+            out.push_str(&wrapped(
+                &format!("{indent}next: "),
+                INDENT + 6,
+                &clean(next),
+            ));
         }
     }
     out.push('\n');
@@ -51,8 +55,8 @@ pub(super) fn write<'a>(out: &mut String, title: &str, lines: impl Iterator<Item
 
 /// Prints such text; what lines begin with has colours if somebody looks.
 pub(super) fn show(text: &str, heads: &[(&'static str, Colour)]) -> Result<()> {
-    let colour =
-        std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && terminal::stdout().is_terminal();
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && terminal::stdout().is_terminal();
     let heads = if colour { heads } else { &[] };
     printed(terminal::write_coloured(
         &mut terminal::stdout().lock(),

@@ -227,7 +227,9 @@ fn notes_of(problems: &[FileError], notes: &mut Vec<String>) {
 /// What to do when permission is lacking.
 fn more_rights(command: &str) -> String {
     if rustix::process::geteuid().is_root() {
-        format!("run `gputrace {command}` outside of containers and sandboxes: they limit even root")
+        format!(
+            "run `gputrace {command}` outside of containers and sandboxes: they limit even root"
+        )
     } else {
         format!("sudo gputrace {command}")
     }

@@ -59,7 +59,8 @@ impl Container {
     fn of_path(path: &str) -> Option<Self> {
         // Length of an id: SHA-256 in hexadecimal.
         const ID: usize = 64;
-        let is_id = |text: &str| text.len() == ID && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_id =
+            |text: &str| text.len() == ID && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let mut parent = "";
         for part in path.split('/') {
             let bare = part.strip_suffix(".scope").unwrap_or(part);
@@ -96,7 +97,11 @@ impl Container {
         const SHORT: usize = 12;
         const NAME: usize = 32;
         let is_id = self.id.len() > NAME;
-        let id: String = self.id.chars().take(if is_id { SHORT } else { NAME }).collect();
+        let id: String = self
+            .id
+            .chars()
+            .take(if is_id { SHORT } else { NAME })
+            .collect();
         format!("{} {id}", self.engine)
     }
 }
@@ -126,7 +131,10 @@ mod tests {
         for (path, engine) in [
             (format!("/system.slice/docker-{id}.scope"), "docker"),
             (format!("/docker/{id}"), "docker"),
-            (format!("/machine.slice/libpod-{id}.scope/container"), "podman"),
+            (
+                format!("/machine.slice/libpod-{id}.scope/container"),
+                "podman",
+            ),
             (
                 format!("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{id}.scope"),
                 "containerd",

@@ -115,8 +115,11 @@ impl Seen {
         let mut notes = Vec::new();
         let agents = Agents::read(machine, &mut notes);
         let in_kfd = processes::pids(&machine.paths)?;
-        let mut mapped: BTreeMap<u32, &RocmProcess> =
-            survey.processes.iter().map(|found| (found.pid, found)).collect();
+        let mut mapped: BTreeMap<u32, &RocmProcess> = survey
+            .processes
+            .iter()
+            .map(|found| (found.pid, found))
+            .collect();
         let mut views = Vec::new();
         for pid in &in_kfd {
             // It may have ended since it was listed.
@@ -171,7 +174,11 @@ fn unseen(survey: &Survey, in_kfd: &[u32], host_pids: bool) -> Vec<String> {
     let mut notes = Vec::new();
     if !survey.unreadable.is_empty() {
         let known: BTreeSet<&u32> = in_kfd.iter().filter(|_| host_pids).collect();
-        let gpu = survey.unreadable.iter().filter(|pid| known.contains(pid)).count();
+        let gpu = survey
+            .unreadable
+            .iter()
+            .filter(|pid| known.contains(pid))
+            .count();
         notes.push(format!(
             "processes whose libraries were not looked up for lack of permission: {}, of which the driver lists {gpu}; \
              to see them: {}",
@@ -228,11 +235,17 @@ fn libraries(found: &RocmProcess) -> Vec<LibraryView> {
     let view = |mapped: &process::MappedFile| {
         let file = process::open_mapped(found.pid, mapped).ok();
         let elf = file.as_ref().map(LibraryFile::elf);
-        let name = mapped.path.file_name().unwrap_or_default().to_string_lossy();
+        let name = mapped
+            .path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy();
         LibraryView {
             path: mapped.path.to_string_lossy().into_owned(),
             soname: elf.and_then(|elf| elf.soname.clone()),
-            version: name.split_once(".so.").map(|(_, version)| version.to_owned()),
+            version: name
+                .split_once(".so.")
+                .map(|(_, version)| version.to_owned()),
             build_id: elf.and_then(|elf| elf.build_id.clone()),
             deleted: mapped.deleted,
         }
@@ -264,7 +277,11 @@ impl View for Seen {
             ];
             if process.gpus.is_empty() {
                 let [pid, user, name] = who;
-                let agent = if process.in_kfd { "none in use" } else { "no KFD" };
+                let agent = if process.in_kfd {
+                    "none in use"
+                } else {
+                    "no KFD"
+                };
                 let dash = || "-".to_owned();
                 table.row([
                     pid,
@@ -362,7 +379,10 @@ mod tests {
                 "{expected} is not in\n{text}"
             );
         }
-        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= WIDTH),
+            "{text}"
+        );
         let json = serde_json::to_value(&seen).unwrap();
         let process = &json["processes"][1];
         assert_eq!(

@@ -164,7 +164,11 @@ mod tests {
 
     #[test]
     fn columns_are_even_and_names_cannot_command_the_terminal() {
-        let mut table = Table::new(&[("PID", Align::Right), ("NAME", Align::Left), ("N", Align::Right)]);
+        let mut table = Table::new(&[
+            ("PID", Align::Right),
+            ("NAME", Align::Left),
+            ("N", Align::Right),
+        ]);
         table.row(["7".into(), "evil\x1b[2J".into(), "10".into()]);
         table.row(["4711".into(), "ok".into(), "1".into()]);
         let mut out = Page::new(String::new());
@@ -193,7 +197,10 @@ mod tests {
     fn lines_are_wrapped_between_words() {
         let text = "word ".repeat(60);
         let out = wrapped("  ok  ", 6, &text);
-        assert!(out.lines().all(|line| line.chars().count() <= WIDTH), "{out}");
+        assert!(
+            out.lines().all(|line| line.chars().count() <= WIDTH),
+            "{out}"
+        );
         assert!(
             out.starts_with("  ok  word word") && out.contains("\n      word"),
             "{out}"

@@ -124,7 +124,11 @@ impl AgentView {
             AgentValue::Number(number) => Value::from(number),
             AgentValue::Text(text) => Value::from(text),
         };
-        let columns = if with_columns { agent.columns() } else { Vec::new() };
+        let columns = if with_columns {
+            agent.columns()
+        } else {
+            Vec::new()
+        };
         Self {
             node: agent.node_id,
             kind: agent.agent_type.label(),
@@ -136,7 +140,10 @@ impl AgentView {
             compute_units: agent.cu_count,
             memory_banks: node.mem_banks.iter().map(MemoryView::new).collect(),
             caches: CacheView::all(&node.caches),
-            agent_info: columns.into_iter().map(|(name, of)| (name, value(of))).collect(),
+            agent_info: columns
+                .into_iter()
+                .map(|(name, of)| (name, value(of)))
+                .collect(),
         }
     }
 
@@ -152,7 +159,10 @@ impl AgentView {
 }
 
 /// An object whose keys keep their order.
-fn as_map<S: Serializer>(columns: &[(&'static str, Value)], serializer: S) -> Result<S::Ok, S::Error> {
+fn as_map<S: Serializer>(
+    columns: &[(&'static str, Value)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_map(columns.iter().map(|(name, value)| (name, value)))
 }
 
@@ -375,7 +385,11 @@ impl View for Seen {
             ]);
         }
         links.section(&mut out, "Links between nodes");
-        for agent in self.agents.iter().filter(|agent| !agent.agent_info.is_empty()) {
+        for agent in self
+            .agents
+            .iter()
+            .filter(|agent| !agent.agent_info.is_empty())
+        {
             let _ = out.paragraph(format_args!(
                 "Agent {}, as rocprofv3's agent_info has it",
                 agent.node
@@ -423,7 +437,10 @@ mod tests {
                 "{expected} is not in\n{text}"
             );
         }
-        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= WIDTH),
+            "{text}"
+        );
         assert!(!text.contains("Cu_Count"), "{text}");
     }
 

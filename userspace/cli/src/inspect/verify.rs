@@ -147,7 +147,8 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<u8> {
                 node: args.gpu.map(|_| node),
                 interrupted: Arc::clone(&interrupted),
             };
-            let wanted = |mode: &Mode| args.mode.is_empty() || args.mode.iter().any(|name| name.is(*mode));
+            let wanted =
+                |mode: &Mode| args.mode.is_empty() || args.mode.iter().any(|name| name.is(*mode));
             for mode in Mode::ALL.into_iter().filter(wanted) {
                 say(&format!("{} ...", mode.name()));
                 sections.push(verify(&setting, mode, &mut versions));
@@ -238,7 +239,8 @@ fn ready(machine: &Machine, wanted: Option<usize>, rows: &mut Vec<Row>) -> Optio
         ));
         return None;
     };
-    let more = (gpus.len() > 1 && wanted.is_none()).then_some("gputrace verify --gpu 1 verifies the second");
+    let more = (gpus.len() > 1 && wanted.is_none())
+        .then_some("gputrace verify --gpu 1 verifies the second");
     rows.push(row(
         "GPU",
         Status::Ok,
@@ -289,7 +291,8 @@ fn user(rows: &mut Vec<Row>) -> Result<Option<User>> {
         meaning: if can {
             "it needs no other rights".to_owned()
         } else {
-            "the user behind sudo may not open /dev/kfd, or not execute gputrace where it is".to_owned()
+            "the user behind sudo may not open /dev/kfd, or not execute gputrace where it is"
+                .to_owned()
         },
         next: None,
         detail: None,
@@ -301,7 +304,10 @@ fn user(rows: &mut Vec<Row>) -> Result<Option<User>> {
 /// Whether the program did not come as far as using the GPU: then no other mode will do better.
 fn could_not_run(sections: &[Section]) -> bool {
     let rows = sections.last().map(|section| section.rows.as_slice());
-    rows.is_some_and(|rows| rows.iter().any(|row| row.name == "program" && row.not_run()))
+    rows.is_some_and(|rows| {
+        rows.iter()
+            .any(|row| row.name == "program" && row.not_run())
+    })
 }
 
 fn verdict(sections: &[Section]) -> Verdict {

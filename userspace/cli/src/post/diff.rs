@@ -62,7 +62,12 @@ pub(crate) fn run(args: &DiffArgs) -> Result<u8> {
 fn side(capture: &Path, args: &DiffArgs) -> Result<(Side, u8)> {
     let side = Arc::new(Mutex::new(Side::default()));
     let exporter = SideExporter::new(Arc::clone(&side));
-    let report = pass(capture, &args.filter, &args.kernels, vec![Box::new(exporter)])?;
+    let report = pass(
+        capture,
+        &args.filter,
+        &args.kernels,
+        vec![Box::new(exporter)],
+    )?;
     tell_left_out(&report);
     let mut side = std::mem::take(&mut *side.lock().unwrap_or_else(PoisonError::into_inner));
     side.name = capture.display().to_string();

@@ -60,7 +60,9 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
     let why = match reader.truncation() {
         Some(truncation) => format!("the capture is incomplete: {truncation}"),
         None if dumped.is_whole => return Ok(0),
-        None => "the capture has no end mark: the recorder was killed or ran out of space".to_owned(),
+        None => {
+            "the capture has no end mark: the recorder was killed or ran out of space".to_owned()
+        }
     };
     say(&format!("warning: {why}"));
     Ok(exit::INCOMPLETE)

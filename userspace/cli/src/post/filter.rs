@@ -76,7 +76,8 @@ mod tests {
     use crate::args::{Cli, Command};
 
     fn parse(args: &[&str]) -> Result<FilterOptions, String> {
-        let cli = Cli::try_parse_from(["gputrace"].iter().chain(args)).map_err(|error| error.to_string())?;
+        let cli = Cli::try_parse_from(["gputrace"].iter().chain(args))
+            .map_err(|error| error.to_string())?;
         match cli.command {
             Some(Command::Export(args)) => Ok(args.filter.options()),
             Some(Command::Summary(args)) => Ok(args.filter.options()),
@@ -105,7 +106,11 @@ mod tests {
             assert_eq!(options.name.unwrap().as_str(), "^hip");
             assert_eq!(
                 options.domains,
-                [Domain::HipRuntime, Domain::HipCompiler, Domain::KernelDispatch]
+                [
+                    Domain::HipRuntime,
+                    Domain::HipCompiler,
+                    Domain::KernelDispatch
+                ]
             );
             assert!(parse(&[command, "run.gtcap"]).unwrap().is_empty());
         }

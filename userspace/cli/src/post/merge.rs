@@ -49,7 +49,10 @@ pub(crate) fn run(args: &MergeArgs) -> Result<u8> {
         say(remark);
     }
     // Placeholders are those of the first; there are two or more.
-    let first = args.captures.first().map_or(Path::new(""), PathBuf::as_path);
+    let first = args
+        .captures
+        .first()
+        .map_or(Path::new(""), PathBuf::as_path);
     let Destination {
         directory,
         name,

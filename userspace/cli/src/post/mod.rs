@@ -50,10 +50,15 @@ fn pass(
     };
     let timeline = Timeline::open(capture).with_context(context)?;
     let view = ProgressView::new();
-    let report = run_with(Prefetch::new(timeline), exporters, stages, &mut |progress| {
-        view.show(progress);
-        ControlFlow::Continue(())
-    });
+    let report = run_with(
+        Prefetch::new(timeline),
+        exporters,
+        stages,
+        &mut |progress| {
+            view.show(progress);
+            ControlFlow::Continue(())
+        },
+    );
     view.finish();
     Ok(report)
 }
@@ -69,7 +74,9 @@ fn complaints(report: &Report) -> u8 {
 fn tell_left_out(report: &Report) {
     for text in [
         report.left_out.map(|left_out| left_out.to_string()),
-        report.filtered_out.map(|filtered_out| filtered_out.to_string()),
+        report
+            .filtered_out
+            .map(|filtered_out| filtered_out.to_string()),
     ]
     .into_iter()
     .flatten()

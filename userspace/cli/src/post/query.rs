@@ -77,7 +77,12 @@ impl QueryArgs {
 pub(crate) fn run(args: &QueryArgs) -> Result<u8> {
     let (capture, sql) = args.parts()?;
     let (exporter, database) = RocpdExporter::in_memory();
-    let report = pass(&capture, &args.filter, &args.kernels, vec![Box::new(exporter)])?;
+    let report = pass(
+        &capture,
+        &args.filter,
+        &args.kernels,
+        vec![Box::new(exporter)],
+    )?;
     tell_left_out(&report);
     let failed = complaints(&report);
     let Some(database) = database.take() else {
@@ -90,7 +95,10 @@ pub(crate) fn run(args: &QueryArgs) -> Result<u8> {
         Err(error) => Err(error.into()),
         Ok(rows) => {
             if args.format == RowFormat::Table {
-                say(&format!("{rows} {}", if rows == 1 { "row" } else { "rows" }));
+                say(&format!(
+                    "{rows} {}",
+                    if rows == 1 { "row" } else { "rows" }
+                ));
             }
             Ok(failed)
         }
@@ -314,7 +322,10 @@ mod tests {
         };
         for (first, second) in [("run.gtcap", "SELECT 1"), ("SELECT 1", "run.gtcap")] {
             let args = args(first, second);
-            assert_eq!(args.parts().unwrap(), (PathBuf::from("run.gtcap"), "SELECT 1"));
+            assert_eq!(
+                args.parts().unwrap(),
+                (PathBuf::from("run.gtcap"), "SELECT 1")
+            );
         }
     }
 }

@@ -35,7 +35,13 @@ pub(crate) struct SummaryCommand {
     pub(crate) summary_groups: Vec<DomainGroup>,
 
     /// Unit in rocprofv3's tables; the summary without options ends with that of all domains.
-    #[arg(short = 'u', long, value_enum, value_name = "UNIT", default_value = "nsec")]
+    #[arg(
+        short = 'u',
+        long,
+        value_enum,
+        value_name = "UNIT",
+        default_value = "nsec"
+    )]
     pub(crate) summary_units: Unit,
 
     /// Also show these percentiles of the durations in the tables, each to within 1 % [default if

@@ -68,7 +68,9 @@ fn help(arg: &Arg) -> String {
 /// With a capital letter and a full stop. A name that has capitals elsewhere (`hipFile`) stays as it is.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
-    let first = letters.next().map(|letter| letter.to_uppercase().to_string());
+    let first = letters
+        .next()
+        .map(|letter| letter.to_uppercase().to_string());
     let is_name = text
         .split(' ')
         .next()

@@ -103,8 +103,13 @@ impl Entry {
     ///
     /// # Errors
     /// [`Refused`] if it cannot be done.
-    pub(crate) fn without(&self, command: &Command, value: Option<&str>) -> Result<Option<String>, Refused> {
-        let off = self.values != Values::One && value.is_some_and(|value| boolean(value) == Ok(false));
+    pub(crate) fn without(
+        &self,
+        command: &Command,
+        value: Option<&str>,
+    ) -> Result<Option<String>, Refused> {
+        let off =
+            self.values != Values::One && value.is_some_and(|value| boolean(value) == Ok(false));
         match self.status(command) {
             _ if off => Ok(None),
             Status::Works(_) => Ok(None),
@@ -184,7 +189,8 @@ pub(crate) fn translate(
             continue;
         }
         let first = values.first().and_then(|value| value.to_str());
-        done.remarks.extend(entry.without(command, value.or(first))?);
+        done.remarks
+            .extend(entry.without(command, value.or(first))?);
     }
     done.arguments.extend(arguments);
     Ok(done)
@@ -192,7 +198,10 @@ pub(crate) fn translate(
 
 /// The arguments of a subcommand, with each format of a list of them (`-f csv json`) as an option. What follows a list may
 /// be a capture, so only names of formats belong to it.
-fn listed_formats(subcommand: &Command, arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+fn listed_formats(
+    subcommand: &Command,
+    arguments: impl Iterator<Item = OsString>,
+) -> Vec<OsString> {
     let formats = argument(subcommand, "output-format").map(Arg::get_possible_values);
     let formats = formats.unwrap_or_default();
     let is_formats = |text: &str| {
@@ -289,7 +298,10 @@ mod tests {
                 "y"
             ]
         );
-        assert_eq!(arguments(&["-f", "csv", "-p", "1"]), ["-f", "csv", "-p", "1"]);
+        assert_eq!(
+            arguments(&["-f", "csv", "-p", "1"]),
+            ["-f", "csv", "-p", "1"]
+        );
         assert_eq!(
             arguments(&["export", "-f", "csv", "run.gtcap"]),
             ["export", "-f", "csv", "run.gtcap"]
@@ -338,14 +350,29 @@ mod tests {
             arguments(&["--att=False", "--ompt-trace", "false", "-s", "--", "app"]),
             ["-s", "--", "app"]
         );
-        let translated = of(&["--process-sync", "--perfetto-buffer-size", "1024", "-p", "1"]).unwrap();
+        let translated = of(&[
+            "--process-sync",
+            "--perfetto-buffer-size",
+            "1024",
+            "-p",
+            "1",
+        ])
+        .unwrap();
         assert_eq!(translated.arguments, ["gputrace", "-p", "1"]);
         assert_eq!(translated.remarks.len(), 2);
     }
 
     #[test]
     fn other_arguments_are_left_alone() {
-        let given = ["-SD", "--hip-trace", "True", "--include", "hip.*", "-p", "1"];
+        let given = [
+            "-SD",
+            "--hip-trace",
+            "True",
+            "--include",
+            "hip.*",
+            "-p",
+            "1",
+        ];
         assert_eq!(arguments(&given), given);
         assert_eq!(arguments(&["--", "--pmc"]), ["--", "--pmc"]);
         assert_eq!(arguments(&[]), Vec::<String>::new());

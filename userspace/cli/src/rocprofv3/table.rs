@@ -22,7 +22,8 @@ const THREAD_TRACE: &str = "instructions can be traced only from inside the proc
 /// Of options about code inside the process.
 const INSIDE: &str = "gputrace loads nothing into a program, so there is nothing to be set here";
 /// Of options about Perfetto's own recorder.
-const NO_BUFFER: &str = "traces are made from the capture, without a buffer that could be too small";
+const NO_BUFFER: &str =
+    "traces are made from the capture, without a buffer that could be too small";
 /// Of domains that this version does not record.
 const NOT_YET: &str = "this version does not record it; `gputrace list` shows what can be traced";
 /// Of events of the driver, which one option records together.
@@ -200,7 +201,12 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
         "Counter collection options",
         &[
             entry("pmc", Many, Instead(COUNTERS), ""),
-            entry("pmc-groups", Many, Instead(COUNTERS), "Only in input files."),
+            entry(
+                "pmc-groups",
+                Many,
+                Instead(COUNTERS),
+                "Only in input files.",
+            ),
             entry(
                 "pmc-group-interval",
                 One,
@@ -235,7 +241,12 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
             entry("stats", Bool, Works, ""),
             short(
                 'S',
-                entry("summary", Bool, Works, "Also says what hangs and what was lost."),
+                entry(
+                    "summary",
+                    Bool,
+                    Works,
+                    "Also says what hangs and what was lost.",
+                ),
             ),
             short('D', entry("summary-per-domain", Bool, Works, "")),
             entry("summary-groups", Many, Works, ""),
@@ -281,7 +292,9 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
             entry(
                 "mpi-world-size-variable",
                 One,
-                Instead("`%env{NAME}%` in `-o` and `-d` takes the number of ranks from any variable"),
+                Instead(
+                    "`%env{NAME}%` in `-o` and `-d` takes the number of ranks from any variable",
+                ),
                 "",
             ),
             entry(
@@ -419,7 +432,12 @@ pub(super) const GROUPS: &[(&str, &[Entry])] = &[
             entry("att-gpu-index", One, Instead(THREAD_TRACE), ""),
             entry("att-perfcounters", One, Instead(THREAD_TRACE), ""),
             entry("att-perfcounter-ctrl", One, Instead(THREAD_TRACE), ""),
-            entry("att-perfcounter-target-only", Bool, Instead(THREAD_TRACE), ""),
+            entry(
+                "att-perfcounter-target-only",
+                Bool,
+                Instead(THREAD_TRACE),
+                "",
+            ),
             entry("att-activity", One, Instead(THREAD_TRACE), ""),
             entry("att-serialize-all", Bool, Instead(THREAD_TRACE), ""),
             entry("att-no-detail", Bool, Instead(THREAD_TRACE), ""),

@@ -114,7 +114,9 @@ impl Page {
     /// The text of its code within sentences: what stands between backticks outside of blocks.
     pub(crate) fn inline_code(&self) -> Vec<String> {
         // A code span may go on in the next line; those here do not, and a test of the commands would say so.
-        let spans = self.prose().flat_map(|line| line.split('`').skip(1).step_by(2));
+        let spans = self
+            .prose()
+            .flat_map(|line| line.split('`').skip(1).step_by(2));
         spans.map(str::to_owned).collect()
     }
 
@@ -133,7 +135,11 @@ impl Page {
         headings
             .map(|line| {
                 let heading = line.trim_start_matches('#').trim().to_lowercase();
-                heading.chars().filter(kept).collect::<String>().replace(' ', "-")
+                heading
+                    .chars()
+                    .filter(kept)
+                    .collect::<String>()
+                    .replace(' ', "-")
             })
             .collect()
     }
@@ -169,7 +175,12 @@ pub(crate) fn commands(line: &str) -> Vec<Shown> {
 }
 
 fn is_gputrace(word: &str) -> bool {
-    ["gputrace", "target/release/gputrace", "target/debug/gputrace"].contains(&word)
+    [
+        "gputrace",
+        "target/release/gputrace",
+        "target/debug/gputrace",
+    ]
+    .contains(&word)
 }
 
 /// The words of the commands in a line, as a shell splits them. A substitution becomes the word `1`. Redirections are
@@ -262,7 +273,13 @@ fn commands_are_found_in_lines_of_shell() {
         found("gputrace query run.gtcap \"SELECT 'a'\" > x 2>&1 | head"),
         one(false, "query|run.gtcap|SELECT 'a'")
     );
-    assert_eq!(found("X=1 gputrace -p $(pgrep x) && ls"), one(false, "-p|1"));
-    assert_eq!(found("docker run my-gputrace gputrace -a"), one(false, "-a"));
+    assert_eq!(
+        found("X=1 gputrace -p $(pgrep x) && ls"),
+        one(false, "-p|1")
+    );
+    assert_eq!(
+        found("docker run my-gputrace gputrace -a"),
+        one(false, "-a")
+    );
     assert_eq!(found("cargo test -p gputrace --test help"), []);
 }

@@ -48,7 +48,10 @@ pub(crate) fn capture(directory: &Path, host: &str, boot: u64, slower: u64) -> P
     });
     made.library(
         "libamdhip64.so",
-        &[("hipMemcpy", Domain::HipRuntime), ("hsa_init", Domain::HsaCore)],
+        &[
+            ("hipMemcpy", Domain::HipRuntime),
+            ("hsa_init", Domain::HsaCore),
+        ],
     );
     let mut calls: Vec<Call> = Vec::new();
     for number in 0..10_u64 {

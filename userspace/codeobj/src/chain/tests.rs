@@ -22,7 +22,10 @@ fn a_list() {
     let mut chain = Chain::new(List::HEAD);
     let first = look(&mut chain, &list.memory);
     assert!(first.settled && first.damage.is_none() && first.removed.is_empty());
-    assert_eq!(uris(&first.added), ["file:///a", "memory://1#offset=0x10&size=4"]);
+    assert_eq!(
+        uris(&first.added),
+        ["file:///a", "memory://1#offset=0x10&size=4"]
+    );
     assert_eq!(first.added[1].load_delta, 0x1000);
     assert_eq!(first.added[0].entry, list.entries[0]);
     assert!(chain.has(&first.added[0]));
@@ -31,7 +34,10 @@ fn a_list() {
     assert!(second.settled && second.added.is_empty() && second.removed.is_empty());
     list.add("file:///b");
     let third = look(&mut chain, &list.memory);
-    assert_eq!((uris(&third.added), third.removed.len()), (vec!["file:///b"], 0));
+    assert_eq!(
+        (uris(&third.added), third.removed.len()),
+        (vec!["file:///b"], 0)
+    );
 }
 
 #[test]
@@ -45,7 +51,13 @@ fn an_empty_list() {
 #[test]
 fn entries_that_are_gone_are_forgotten_wherever_they_were() {
     for place in 0..5 {
-        let mut list = List::of(&["file:///0", "file:///1", "file:///2", "file:///3", "file:///4"]);
+        let mut list = List::of(&[
+            "file:///0",
+            "file:///1",
+            "file:///2",
+            "file:///3",
+            "file:///4",
+        ]);
         let mut chain = Chain::new(List::HEAD);
         let all = look(&mut chain, &list.memory).added;
         list.remove(place);
@@ -72,7 +84,10 @@ fn the_whole_end_may_go_at_once() {
     }
     list.add("file:///new");
     let changes = look(&mut chain, &list.memory);
-    assert_eq!(uris(&changes.removed), ["file:///2", "file:///1", "file:///0"]);
+    assert_eq!(
+        uris(&changes.removed),
+        ["file:///2", "file:///1", "file:///0"]
+    );
     assert_eq!(uris(&changes.added), ["file:///new"]);
 }
 
@@ -167,7 +182,11 @@ fn a_list_that_leads_nowhere() {
     assert_eq!(changes.added.len(), 1);
     assert!(matches!(changes.damage, Some(Damage::Memory(_))));
     list.set(list.entries[0] + 8, 0xdead_beef);
-    assert!(look(&mut Chain::new(List::HEAD), &list.memory).added.is_empty());
+    assert!(
+        look(&mut Chain::new(List::HEAD), &list.memory)
+            .added
+            .is_empty()
+    );
 }
 
 #[test]

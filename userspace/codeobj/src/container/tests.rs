@@ -28,14 +28,18 @@ fn sample() -> Vec<u8> {
     bundle(&[
         ("host-x86_64-unknown-linux", b""),
         ("hipv4-amdgcn-amd-amdhsa--gfx906", b"\x7fELF first"),
-        ("hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-", b"\x7fELF the second"),
+        (
+            "hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-",
+            b"\x7fELF the second",
+        ),
     ])
 }
 
 fn compressed(version: u16, method: u16, bytes: &[u8]) -> Vec<u8> {
     let body = match method {
         0 => {
-            let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+            let mut encoder =
+                flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
             encoder.write_all(bytes).unwrap();
             encoder.finish().unwrap()
         }
@@ -60,11 +64,17 @@ fn check(file: &[u8], times: usize) {
     let found = code_objects(file).unwrap();
     assert_eq!(found.len(), 2 * times);
     for pair in found.chunks(2) {
-        assert_eq!(pair[0].id.as_deref(), Some("hipv4-amdgcn-amd-amdhsa--gfx906"));
+        assert_eq!(
+            pair[0].id.as_deref(),
+            Some("hipv4-amdgcn-amd-amdhsa--gfx906")
+        );
         assert_eq!(&*pair[0].bytes, b"\x7fELF first");
         assert_eq!(&*pair[1].bytes, b"\x7fELF the second");
         if let Some(range) = pair[1].range {
-            assert_eq!(slice(file, range.offset, range.size).unwrap(), &*pair[1].bytes);
+            assert_eq!(
+                slice(file, range.offset, range.size).unwrap(),
+                &*pair[1].bytes
+            );
         }
     }
 }
@@ -109,7 +119,10 @@ fn compressed_bundles_that_lie() {
     for wrong in [size - 1, size + 1] {
         assert!(matches!(with(16, wrong), ContainerError::Corrupt(_)));
     }
-    assert!(matches!(with(16, u64::MAX), ContainerError::TooLarge { .. }));
+    assert!(matches!(
+        with(16, u64::MAX),
+        ContainerError::TooLarge { .. }
+    ));
     assert!(matches!(with(8, u64::MAX), ContainerError::Truncated(_)));
     assert!(matches!(with(8, 31), ContainerError::Corrupt(_)));
     assert!(matches!(with(32, 0), ContainerError::Decompression(_)));
@@ -119,8 +132,14 @@ fn compressed_bundles_that_lie() {
         file[6] = method;
         code_objects(&file).unwrap_err()
     };
-    assert!(matches!(other(4, 1), ContainerError::UnknownCompression { .. }));
-    assert!(matches!(other(3, 2), ContainerError::UnknownCompression { .. }));
+    assert!(matches!(
+        other(4, 1),
+        ContainerError::UnknownCompression { .. }
+    ));
+    assert!(matches!(
+        other(3, 2),
+        ContainerError::UnknownCompression { .. }
+    ));
 }
 
 #[test]
@@ -129,15 +148,24 @@ fn a_small_file_that_stands_for_gigabytes() {
     let mut file = compressed(2, 0, &vec![0; 64 << 20]);
     assert!(file.len() < 1 << 20);
     file[12..16].copy_from_slice(&1000_u32.to_le_bytes());
-    assert!(matches!(code_objects(&file), Err(ContainerError::Corrupt(_))));
+    assert!(matches!(
+        code_objects(&file),
+        Err(ContainerError::Corrupt(_))
+    ));
 }
 
 #[test]
 fn other_files() {
     assert_eq!(code_objects(b""), Err(ContainerError::NoCode));
     assert_eq!(code_objects(b"text"), Err(ContainerError::NoCode));
-    assert_eq!(code_objects(BUNDLE), Err(ContainerError::Truncated("bundle")));
-    assert!(matches!(code_objects(ELF), Err(ContainerError::Truncated(_))));
+    assert_eq!(
+        code_objects(BUNDLE),
+        Err(ContainerError::Truncated("bundle"))
+    );
+    assert!(matches!(
+        code_objects(ELF),
+        Err(ContainerError::Truncated(_))
+    ));
     assert_eq!(
         code_objects(&std::fs::read("/proc/self/exe").unwrap()),
         Err(ContainerError::NoCode)
@@ -153,7 +181,10 @@ fn other_files() {
         file[32 + 25 * i..40 + 25 * i].copy_from_slice(&first);
         file[40 + 25 * i..48 + 25 * i].copy_from_slice(&2000_u64.to_le_bytes());
     }
-    assert!(matches!(code_objects(&file), Err(ContainerError::Corrupt(_))));
+    assert!(matches!(
+        code_objects(&file),
+        Err(ContainerError::Corrupt(_))
+    ));
 }
 
 proptest! {

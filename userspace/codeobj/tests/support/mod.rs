@@ -34,7 +34,11 @@ fn libraries() -> Option<PathBuf> {
 
 /// The library to preload, which cargo has built beside the test program.
 fn mock() -> PathBuf {
-    let directory = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let directory = std::env::current_exe()
+        .unwrap()
+        .parent()
+        .unwrap()
+        .to_owned();
     let library = directory.join("libgputrace_mockkfd.so");
     assert!(
         library.exists(),
@@ -86,7 +90,10 @@ pub fn compile(source: &Path, directory: &Path, extra: &[&str]) -> PathBuf {
             for library in extra {
                 link.args(newest(&format!("lib{library}.so.")));
             }
-            link.args(["-Wl,--allow-shlib-undefined,--disable-new-dtags", "-Wl,-rpath"]);
+            link.args([
+                "-Wl,--allow-shlib-undefined,--disable-new-dtags",
+                "-Wl,-rpath",
+            ]);
             link.arg(&libraries);
             link.arg("-Wl,--dynamic-linker")
                 .arg(libraries.join("ld-linux-x86-64.so.2"));
@@ -207,19 +214,33 @@ impl Hanging {
     }
 
     /// The same on a software GPU of this configuration.
-    pub fn start_on(toml: &str, program: &Path, arguments: &[&str], kernel: &str, nth: u32) -> Self {
-        let rule = format!("{toml}\n[[fault]]\nkind = 'never_ends'\nkernel = '{kernel}'\nnth = {nth}\n");
+    pub fn start_on(
+        toml: &str,
+        program: &Path,
+        arguments: &[&str],
+        kernel: &str,
+        nth: u32,
+    ) -> Self {
+        let rule =
+            format!("{toml}\n[[fault]]\nkind = 'never_ends'\nkernel = '{kernel}'\nnth = {nth}\n");
         let mut program = Running::start(&rule, program, arguments);
         let deadline = Instant::now() + PATIENCE;
         let hangs = |record: &Record<'_>| matches!(record, Record::Fault { .. });
         while !program.truth().iter().any(hangs) {
             assert!(program.is_running(), "it ended without coming to {kernel}");
-            assert!(Instant::now() < deadline, "it does not hang: {}", program.said());
+            assert!(
+                Instant::now() < deadline,
+                "it does not hang: {}",
+                program.said()
+            );
             // Polling a log: there is nothing to wait on.
             std::thread::sleep(Duration::from_millis(5));
         }
         let dispatches = program.dispatches();
-        Self { program, dispatches }
+        Self {
+            program,
+            dispatches,
+        }
     }
 
     pub fn pid(&self) -> u32 {

@@ -39,7 +39,9 @@ fn packet(index: u64, signal: u64) -> Packet {
 
 fn take(tracker: &mut GpuTracker, packet: &Packet) -> usize {
     let told = RefCell::new(0);
-    tracker.take(kind::PACKET, packet.as_bytes(), &|_| *told.borrow_mut() += 1);
+    tracker.take(kind::PACKET, packet.as_bytes(), &|_| {
+        *told.borrow_mut() += 1
+    });
     told.into_inner()
 }
 
@@ -127,7 +129,10 @@ fn layouts_that_are_not_known_are_told_once() {
     assert_eq!(remarks.len(), 3);
     for what in ["signals", "queues", "agents"] {
         let layout = format!("lays out {what} in").replace("out signals", "out completion signals");
-        assert!(remarks.iter().any(|text| text.contains(&layout)), "{remarks:?}");
+        assert!(
+            remarks.iter().any(|text| text.contains(&layout)),
+            "{remarks:?}"
+        );
     }
     assert!(
         remarks
@@ -179,7 +184,11 @@ fn packets_of_a_pause_are_not_looked_for() {
     take(&mut tracker, &packet(20, 0));
     assert!(round(&mut tracker, true).is_empty());
     take(&mut tracker, &packet(22, 0));
-    assert_eq!(round(&mut tracker, true).len(), 1, "the one behind the pause");
+    assert_eq!(
+        round(&mut tracker, true).len(),
+        1,
+        "the one behind the pause"
+    );
 }
 
 #[test]

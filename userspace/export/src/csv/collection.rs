@@ -26,11 +26,17 @@ const DISPATCH: &[Column<Dispatch>] = &[
     ("Kernel_Id", |row| {
         row.gpus.kernel_id(row.work).unwrap_or(0).into()
     }),
-    ("Kernel_Name", |row| Field::Text(row.gpus.kernel_name(row.work))),
+    ("Kernel_Name", |row| {
+        Field::Text(row.gpus.kernel_name(row.work))
+    }),
     ("Workgroup_Size", |row| volume(row.work.workgroup)),
-    ("LDS_Block_Size", |row| row.gpus.lds_block_size(row.work).into()),
+    ("LDS_Block_Size", |row| {
+        row.gpus.lds_block_size(row.work).into()
+    }),
     ("Scratch_Size", |row| row.work.private_size.into()),
-    ("VGPR_Count", |row| kernel(row, |kernel| kernel.arch_vgpr_count)),
+    ("VGPR_Count", |row| {
+        kernel(row, |kernel| kernel.arch_vgpr_count)
+    }),
     ("Accum_VGPR_Count", |row| {
         kernel(row, |kernel| kernel.accum_vgpr_count)
     }),
@@ -53,11 +59,16 @@ pub(super) struct Collection {
 
 impl Collection {
     /// Begins the table if it is not there yet.
-    pub(super) fn begin(&mut self, directory: &OutputDir, name: &str) -> Result<&mut Table, ExportError> {
+    pub(super) fn begin(
+        &mut self,
+        directory: &OutputDir,
+        name: &str,
+    ) -> Result<&mut Table, ExportError> {
         match &mut self.table {
             Some(table) => Ok(table),
             none => {
-                let named = |columns: &'static [Column<Dispatch>]| columns.iter().map(|(name, _)| *name);
+                let named =
+                    |columns: &'static [Column<Dispatch>]| columns.iter().map(|(name, _)| *name);
                 let columns = named(DISPATCH).chain(COUNTER).chain(named(TIMES));
                 let file = format!("{name}_counter_collection.csv");
                 Ok(none.insert(Table::create(directory, &file, columns)?))
@@ -83,9 +94,13 @@ impl Collection {
             gpus,
             trace_row: None,
         };
-        let fields = |columns: &'static [Column<Dispatch>]| columns.iter().map(|(_, value)| value(&row));
+        let fields =
+            |columns: &'static [Column<Dispatch>]| columns.iter().map(|(_, value)| value(&row));
         for reading in &dispatch.readings {
-            let counter = [reading.counter.name.as_str().into(), Field::Real(reading.value)];
+            let counter = [
+                reading.counter.name.as_str().into(),
+                Field::Real(reading.value),
+            ];
             table.fields(fields(DISPATCH).chain(counter).chain(fields(TIMES)))?;
         }
         Ok(())
@@ -103,7 +118,8 @@ impl Collection {
         } else {
             ""
         };
-        let content = format!("counters that were read while {counted} of {kernels} kernels ran{hint}");
+        let content =
+            format!("counters that were read while {counted} of {kernels} kernels ran{hint}");
         Some((table?, content))
     }
 }

@@ -23,7 +23,11 @@ pub(super) fn begin(directory: &OutputDir, name: &str) -> Result<Table, ExportEr
 }
 
 /// Writes a row.
-pub(super) fn row(table: &mut Table, gpus: &Gpus, sample: &CounterSample) -> Result<(), ExportError> {
+pub(super) fn row(
+    table: &mut Table,
+    gpus: &Gpus,
+    sample: &CounterSample,
+) -> Result<(), ExportError> {
     let counter = &sample.counter;
     table.fields([
         gpus.agent_label(counter.node_id).into(),

@@ -23,7 +23,11 @@ const COLUMNS: [&str; 8] = [
 
 /// Begins the table.
 pub(super) fn begin(directory: &OutputDir, name: &str) -> Result<Table, ExportError> {
-    Table::create(directory, &format!("{name}_memory_allocation_trace.csv"), COLUMNS)
+    Table::create(
+        directory,
+        &format!("{name}_memory_allocation_trace.csv"),
+        COLUMNS,
+    )
 }
 
 /// Writes a row.
@@ -69,7 +73,11 @@ pub(super) fn begin_scratch(directory: &OutputDir, name: &str) -> Result<Table, 
 }
 
 /// Writes a row. Nobody saw which thread of the runtime it was: 0.
-pub(super) fn scratch_row(table: &mut Table, gpus: &Gpus, one: &Observation) -> Result<(), ExportError> {
+pub(super) fn scratch_row(
+    table: &mut Table,
+    gpus: &Gpus,
+    one: &Observation,
+) -> Result<(), ExportError> {
     let number = |name: &str| number(one, name);
     let frees = one.name.ends_with("FREE");
     let node = number("node").and_then(|node| u32::try_from(node).ok());
@@ -83,7 +91,11 @@ pub(super) fn scratch_row(table: &mut Table, gpus: &Gpus, one: &Observation) -> 
         Field::from(number("flags").unwrap_or(0)),
         Field::from(one.begin),
         Field::from(one.end),
-        Field::from(if frees { 0 } else { number("bytes").unwrap_or(0) }),
+        Field::from(if frees {
+            0
+        } else {
+            number("bytes").unwrap_or(0)
+        }),
     ])
 }
 

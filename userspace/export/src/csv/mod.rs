@@ -172,7 +172,12 @@ impl CsvExporter {
             call.begin.into(),
             call.end.into(),
         ];
-        let table = trace(&mut self.traces, &self.directory, &self.name, group(call.domain))?;
+        let table = trace(
+            &mut self.traces,
+            &self.directory,
+            &self.name,
+            group(call.domain),
+        )?;
         match &call.request {
             Some(_) => {
                 let (result, fields) = request(&self.functions, call);
@@ -193,7 +198,11 @@ impl CsvExporter {
         }
         let Some(reason) = call.how.reason() else {
             if let Some(stats) = &mut self.stats {
-                stats.add(group(call.domain), name, call.end.saturating_sub(call.begin));
+                stats.add(
+                    group(call.domain),
+                    name,
+                    call.end.saturating_sub(call.begin),
+                );
             }
             return Ok(());
         };
@@ -221,14 +230,20 @@ impl Exporter for CsvExporter {
     fn event(&mut self, event: &Event) -> Result<(), ExportError> {
         match event {
             Event::Recording(recording) => {
-                let asked = |domain: &&Domain| recording.domains.iter().any(|name| name == domain.name());
+                let asked =
+                    |domain: &&Domain| recording.domains.iter().any(|name| name == domain.name());
                 self.domains = Domain::ALL.iter().filter(asked).copied().collect();
                 for domain in &self.domains {
                     if !domain.has_empty_table() {
                         continue;
                     }
                     if domain.is_api() {
-                        trace(&mut self.traces, &self.directory, &self.name, domain.csv_stem())?;
+                        trace(
+                            &mut self.traces,
+                            &self.directory,
+                            &self.name,
+                            domain.csv_stem(),
+                        )?;
                     } else if Observed::has(*domain) {
                         self.observed.begin(&self.directory, &self.name, *domain)?;
                     } else {
@@ -243,7 +258,9 @@ impl Exporter for CsvExporter {
             Event::Observation(one) if one.domain == Domain::MemoryAllocation.id() => {
                 let table = match &mut self.memory {
                     Some(table) => table,
-                    None => self.memory.insert(memory::begin(&self.directory, &self.name)?),
+                    None => self
+                        .memory
+                        .insert(memory::begin(&self.directory, &self.name)?),
                 };
                 memory::row(table, self.gpu.gpus(), one)?;
             }
@@ -285,7 +302,9 @@ impl Exporter for CsvExporter {
                     let name = self.gpu.gpus().kernel_name(dispatch);
                     stats.work(Domain::KernelDispatch, &name, &dispatch.time);
                 }
-                Event::Copy(copy) => stats.work(Domain::MemoryCopy, copy.direction.name(), &copy.time),
+                Event::Copy(copy) => {
+                    stats.work(Domain::MemoryCopy, copy.direction.name(), &copy.time)
+                }
                 Event::Observation(one) => {
                     if let Some(domain) = memory_domain(one) {
                         stats.add(domain.csv_stem(), &one.name, one.duration());
@@ -316,7 +335,10 @@ impl Exporter for CsvExporter {
             self.unfinished
                 .map(|table| (table, "calls that had not returned".to_owned())),
         );
-        tables.push((account, "account of calls seen, written and lost".to_owned()));
+        tables.push((
+            account,
+            "account of calls seen, written and lost".to_owned(),
+        ));
         tables.extend(self.observed.finish());
         tables.extend(
             self.arguments

@@ -30,7 +30,10 @@ pub(super) struct Observed {
 impl Observed {
     /// Whether `domain` has observations rather than calls or work of GPUs.
     pub(super) fn has(domain: Domain) -> bool {
-        matches!(domain, Domain::Sched | Domain::Tracepoint | Domain::KfdEvent)
+        matches!(
+            domain,
+            Domain::Sched | Domain::Tracepoint | Domain::KfdEvent
+        )
     }
 
     /// Begins the table of a domain.

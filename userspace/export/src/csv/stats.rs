@@ -103,7 +103,11 @@ impl Stats {
             ));
             if let Some(sums) = sums {
                 tables.push((
-                    write_quality(directory, &format!("{name}_{group}_stats_quality.csv"), sums)?,
+                    write_quality(
+                        directory,
+                        &format!("{name}_{group}_stats_quality.csv"),
+                        sums,
+                    )?,
                     format!("standard errors of these statistics of {}", domain(group)),
                 ));
             }
@@ -127,11 +131,17 @@ fn sorted(names: &HashMap<String, Moments>) -> Vec<(&String, &Moments)> {
 /// All of them in one. Added up in order, on which sums of floating-point numbers depend.
 fn sum(names: &HashMap<String, Moments>) -> Moments {
     let mut sum = Moments::default();
-    sorted(names).iter().for_each(|(_, moments)| sum.merge(moments));
+    sorted(names)
+        .iter()
+        .for_each(|(_, moments)| sum.merge(moments));
     sum
 }
 
-fn write(directory: &OutputDir, file: &str, names: &HashMap<String, Moments>) -> Result<Table, ExportError> {
+fn write(
+    directory: &OutputDir,
+    file: &str,
+    names: &HashMap<String, Moments>,
+) -> Result<Table, ExportError> {
     let rows = sorted(names);
     let all: u128 = rows.iter().map(|(_, moments)| moments.total).sum();
     let mut table = Table::create(directory, file, COLUMNS)?;

@@ -111,7 +111,9 @@ impl Table {
             };
             debug_assert!(written.is_ok());
             match &field {
-                Field::Text(text) => self.writer.write_field(outside(text.as_ref()).csv().as_ref()),
+                Field::Text(text) => self
+                    .writer
+                    .write_field(outside(text.as_ref()).csv().as_ref()),
                 _ => self.writer.write_field(&self.text),
             }
             .map_err(encode)?;

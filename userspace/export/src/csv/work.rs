@@ -44,13 +44,19 @@ const DISPATCH: &[Column<Dispatch>] = &[
     ("Kernel_Id", |row| {
         row.gpus.kernel_id(row.work).unwrap_or(0).into()
     }),
-    ("Kernel_Name", |row| Field::Text(row.gpus.kernel_name(row.work))),
+    ("Kernel_Name", |row| {
+        Field::Text(row.gpus.kernel_name(row.work))
+    }),
     ("Correlation_Id", |row| row.work.origin.innermost.into()),
     ("Start_Timestamp", |row| row.work.time.begin.into()),
     ("End_Timestamp", |row| row.work.time.end.into()),
-    ("LDS_Block_Size", |row| row.gpus.lds_block_size(row.work).into()),
+    ("LDS_Block_Size", |row| {
+        row.gpus.lds_block_size(row.work).into()
+    }),
     ("Scratch_Size", |row| row.work.private_size.into()),
-    ("VGPR_Count", |row| kernel(row, |kernel| kernel.arch_vgpr_count)),
+    ("VGPR_Count", |row| {
+        kernel(row, |kernel| kernel.arch_vgpr_count)
+    }),
     ("Accum_VGPR_Count", |row| {
         kernel(row, |kernel| kernel.accum_vgpr_count)
     }),
@@ -84,23 +90,35 @@ const DISPATCH_QUALITY: &[Column<Dispatch>] = &[
     ("Kernel_Id", |row| {
         row.gpus.kernel_id(row.work).unwrap_or(0).into()
     }),
-    ("Kernel_Name", |row| Field::Text(row.gpus.kernel_name(row.work))),
+    ("Kernel_Name", |row| {
+        Field::Text(row.gpus.kernel_name(row.work))
+    }),
     ("Mangled_Name", |row| {
         row.gpus
             .kernel(row.work)
             .map(|info| info.kernel.name.as_str())
             .into()
     }),
-    ("Kernel_Object", |row| Field::Address(row.work.kernel_object)),
+    ("Kernel_Object", |row| {
+        Field::Address(row.work.kernel_object)
+    }),
     ("Correlation_Id", |row| row.work.origin.innermost.into()),
-    ("Outermost_Correlation_Id", |row| row.work.origin.outermost.into()),
+    ("Outermost_Correlation_Id", |row| {
+        row.work.origin.outermost.into()
+    }),
     ("Submit_Timestamp", |row| row.work.origin.time.into()),
     ("Start_Timestamp", |row| row.work.time.begin.into()),
     ("End_Timestamp", |row| row.work.time.end.into()),
-    ("Start_Earliest", |row| row.work.time.begin_window.earliest.into()),
-    ("Start_Latest", |row| row.work.time.begin_window.latest.into()),
+    ("Start_Earliest", |row| {
+        row.work.time.begin_window.earliest.into()
+    }),
+    ("Start_Latest", |row| {
+        row.work.time.begin_window.latest.into()
+    }),
     ("Start_Uncertainty", |row| start_uncertainty(&row.work.time)),
-    ("End_Earliest", |row| row.work.time.end_window.earliest.into()),
+    ("End_Earliest", |row| {
+        row.work.time.end_window.earliest.into()
+    }),
     ("End_Latest", |row| row.work.time.end_window.latest.into()),
     ("End_Uncertainty", |row| end_uncertainty(&row.work.time)),
     ("Group_Segment_Size", |row| row.work.group_size.into()),
@@ -112,7 +130,9 @@ const DISPATCH_QUALITY: &[Column<Dispatch>] = &[
     ("Deferred", |row| row.work.origin.deferred.into()),
     ("Runtime_Kernel", |row| {
         let info = row.gpus.kernel(row.work);
-        info.and_then(|info| info.runtime).map(RuntimeKernel::name).into()
+        info.and_then(|info| info.runtime)
+            .map(RuntimeKernel::name)
+            .into()
     }),
     ("Kernel_Class", |row| {
         row.work.time.estimate.map(|estimate| estimate.class).into()
@@ -164,19 +184,31 @@ const COPY_QUALITY: &[Column<Copy>] = &[
     ("Destination_Agent_Id", |row| {
         row.gpus.agent_label(row.work.destination_node).into()
     }),
-    ("Destination_Node_Id", |row| row.work.destination_node.into()),
-    ("Destination_Address", |row| Field::Address(row.work.destination)),
+    ("Destination_Node_Id", |row| {
+        row.work.destination_node.into()
+    }),
+    ("Destination_Address", |row| {
+        Field::Address(row.work.destination)
+    }),
     ("Bytes", |row| row.work.bytes.into()),
     ("Engine_Mask", |row| row.work.engine.into()),
     ("Correlation_Id", |row| row.work.origin.innermost.into()),
-    ("Outermost_Correlation_Id", |row| row.work.origin.outermost.into()),
+    ("Outermost_Correlation_Id", |row| {
+        row.work.origin.outermost.into()
+    }),
     ("Submit_Timestamp", |row| row.work.origin.time.into()),
     ("Start_Timestamp", |row| row.work.time.begin.into()),
     ("End_Timestamp", |row| row.work.time.end.into()),
-    ("Start_Earliest", |row| row.work.time.begin_window.earliest.into()),
-    ("Start_Latest", |row| row.work.time.begin_window.latest.into()),
+    ("Start_Earliest", |row| {
+        row.work.time.begin_window.earliest.into()
+    }),
+    ("Start_Latest", |row| {
+        row.work.time.begin_window.latest.into()
+    }),
     ("Start_Uncertainty", |row| start_uncertainty(&row.work.time)),
-    ("End_Earliest", |row| row.work.time.end_window.earliest.into()),
+    ("End_Earliest", |row| {
+        row.work.time.end_window.earliest.into()
+    }),
     ("End_Latest", |row| row.work.time.end_window.latest.into()),
     ("End_Uncertainty", |row| end_uncertainty(&row.work.time)),
     ("Completion_Signal", |row| Field::Address(row.work.signal)),
@@ -356,10 +388,12 @@ impl Pair {
             trace_row: None,
         };
         if time.is_drawn() {
-            self.trace.fields(trace.iter().map(|(_, value)| value(&row)))?;
+            self.trace
+                .fields(trace.iter().map(|(_, value)| value(&row)))?;
             row.trace_row = Some(self.trace.rows());
         }
-        self.quality.fields(quality.iter().map(|(_, value)| value(&row)))
+        self.quality
+            .fields(quality.iter().map(|(_, value)| value(&row)))
     }
 }
 
@@ -434,7 +468,12 @@ impl GpuTables {
         }
     }
 
-    fn class(&mut self, directory: &OutputDir, name: &str, class: &KernelClass) -> Result<(), ExportError> {
+    fn class(
+        &mut self,
+        directory: &OutputDir,
+        name: &str,
+        class: &KernelClass,
+    ) -> Result<(), ExportError> {
         let table = match &mut self.classes {
             Some(table) => table,
             none => none.insert(Table::create(
@@ -455,7 +494,11 @@ impl GpuTables {
             agent.into(),
             record.agent.into(),
         ];
-        let sizes = record.workgroup.into_iter().chain(record.grid).map(Field::from);
+        let sizes = record
+            .workgroup
+            .into_iter()
+            .chain(record.grid)
+            .map(Field::from);
         let durations = [
             record.dispatches.into(),
             record.told.into(),
@@ -478,7 +521,12 @@ impl GpuTables {
                 self.kernels(directory, name)?;
                 let Self { gpus, kernels, .. } = self;
                 kernels.iter_mut().try_for_each(|pair| {
-                    pair.row((&**dispatch, &dispatch.time), gpus, DISPATCH, DISPATCH_QUALITY)
+                    pair.row(
+                        (&**dispatch, &dispatch.time),
+                        gpus,
+                        DISPATCH,
+                        DISPATCH_QUALITY,
+                    )
                 })
             }
             Event::Copy(copy) => {
@@ -509,7 +557,8 @@ impl GpuTables {
             ));
         }
         if let Some(classes) = self.classes {
-            let content = "classes of kernels, with their mean durations and standard errors".to_owned();
+            let content =
+                "classes of kernels, with their mean durations and standard errors".to_owned();
             tables.push((classes, content));
         }
         if let Some(pair) = self.copies {
@@ -522,7 +571,8 @@ impl GpuTables {
         }
         if self.wanted || !self.gpus.agents().is_empty() {
             let file = format!("{name}_agent_info.csv");
-            let mut agents = Table::create(directory, &file, AGENT.iter().map(|(column, _)| column))?;
+            let mut agents =
+                Table::create(directory, &file, AGENT.iter().map(|(column, _)| column))?;
             for info in self.gpus.agents() {
                 agents.fields(
                     AGENT

@@ -57,7 +57,10 @@ impl FilterOptions {
 
     /// Whether something can be shown whose caller is not. Threads of HIP submit what others asked for.
     fn separates(&self) -> bool {
-        self.window.is_some() || self.name.is_some() || !self.tids.is_empty() || !self.domains.is_empty()
+        self.window.is_some()
+            || self.name.is_some()
+            || !self.tids.is_empty()
+            || !self.domains.is_empty()
     }
 }
 
@@ -198,8 +201,9 @@ impl Filter {
                 wanted
             }
             Event::Dispatch(dispatch) => {
-                let wanted = self.wants_work(Domain::KernelDispatch, &dispatch.origin, &dispatch.time)
-                    && self.wants_kernel(dispatch);
+                let wanted =
+                    self.wants_work(Domain::KernelDispatch, &dispatch.origin, &dispatch.time)
+                        && self.wants_kernel(dispatch);
                 count(&mut self.out.work, wanted);
                 self.origin(&mut dispatch.origin);
                 if !asked(&self.options.domains, Domain::Counter) {
@@ -219,7 +223,8 @@ impl Filter {
             Event::KernelClass(class) => asked(&self.options.pids, class.pid),
             Event::Thread(info) => self.wants_task(info.pid, info.tid),
             Event::Lifetime(lifetime) => {
-                self.wants_task(lifetime.pid, lifetime.tid) && self.in_window(lifetime.time, lifetime.time)
+                self.wants_task(lifetime.pid, lifetime.tid)
+                    && self.in_window(lifetime.time, lifetime.time)
             }
             Event::Observation(one) => {
                 let whose = one.whose;
@@ -239,7 +244,8 @@ impl Filter {
             Event::Counter(sample) => {
                 (sample.counter.pid == 0 || asked(&self.options.pids, sample.counter.pid))
                     && self.in_window(sample.time, sample.time)
-                    && (self.options.domains.is_empty() || self.options.domains.contains(&Domain::Counter))
+                    && (self.options.domains.is_empty()
+                        || self.options.domains.contains(&Domain::Counter))
             }
             Event::Ledger(ledger) => {
                 let time = ledger.time;
@@ -330,7 +336,10 @@ impl Filter {
 
     /// Keeps references to calls that are shown; one of two such calls serves for both.
     fn origin(&self, origin: &mut Origin) {
-        let (innermost, outermost) = (self.reference(origin.innermost), self.reference(origin.outermost));
+        let (innermost, outermost) = (
+            self.reference(origin.innermost),
+            self.reference(origin.outermost),
+        );
         origin.innermost = if innermost == 0 { outermost } else { innermost };
         origin.outermost = if outermost == 0 { innermost } else { outermost };
     }

@@ -49,7 +49,9 @@ fn check_references(events: &[Event]) {
             Event::Dispatch(dispatch) => {
                 assert!(there(dispatch.origin.innermost) && there(dispatch.origin.outermost));
             }
-            Event::Copy(copy) => assert!(there(copy.origin.innermost) && there(copy.origin.outermost)),
+            Event::Copy(copy) => {
+                assert!(there(copy.origin.innermost) && there(copy.origin.outermost))
+            }
             _ => {}
         }
     }
@@ -67,7 +69,8 @@ fn nothing_asked_lets_everything_through_but_for_the_remark() {
     assert_eq!(notices.len(), 1);
     let at = |wanted: fn(&Event) -> bool| left.iter().position(wanted).unwrap();
     assert!(
-        at(|event| matches!(event, Event::Notice(_))) < at(|event| matches!(event, Event::Ledger(_))),
+        at(|event| matches!(event, Event::Notice(_)))
+            < at(|event| matches!(event, Event::Ledger(_))),
         "remarks stand before the account"
     );
 }
@@ -98,7 +101,11 @@ fn names_are_those_of_functions_kernels_and_directions() {
     });
     let (calls, dispatches, copies) = shown(&left);
     assert_eq!(calls, [2]);
-    assert_eq!(dispatches.len(), 6, "not the one that hangs, nor the unknown one");
+    assert_eq!(
+        dispatches.len(),
+        6,
+        "not the one that hangs, nor the unknown one"
+    );
     assert_eq!(copies, [2]);
     check_references(&left);
     let origin = left.iter().find_map(|event| match event {
@@ -127,7 +134,11 @@ fn domains_separate_calls_from_work() {
             ..FilterOptions::default()
         });
         let (calls, dispatches, copies) = shown(&left);
-        assert_eq!((calls.len(), dispatches.len(), copies.len()), expected, "{word}");
+        assert_eq!(
+            (calls.len(), dispatches.len(), copies.len()),
+            expected,
+            "{word}"
+        );
         check_references(&left);
     }
 }
@@ -225,7 +236,9 @@ fn a_name_is_that_of_an_allocation_too() {
             is_open: false,
             fields: Vec::new(),
         };
-        filter.take(Event::Observation(Box::new(one)), &mut |event| left.push(event));
+        filter.take(Event::Observation(Box::new(one)), &mut |event| {
+            left.push(event)
+        });
     }
     assert!(
         matches!(&left[..], [Event::Observation(one)] if one.name == "MEMORY_ALLOCATION_FREE"),

@@ -159,7 +159,10 @@ mod tests {
         assert_eq!(parse("2s:1s"), Err(WindowError::Backwards));
         assert_eq!(parse("50%:10%"), Err(WindowError::Backwards));
         for text in ["-1s:2s", "1 parsec:", "120%:", "1.2.3:", "\u{e9}:1"] {
-            assert!(matches!(parse(text), Err(WindowError::Moment { .. })), "{text}");
+            assert!(
+                matches!(parse(text), Err(WindowError::Moment { .. })),
+                "{text}"
+            );
         }
     }
 

@@ -88,7 +88,10 @@ impl AllocationRecord {
         let record = Self {
             size,
             kind: kind(Some(domain)),
-            operation: operations.iter().position(|name| *name == one.name).unwrap_or(0),
+            operation: operations
+                .iter()
+                .position(|name| *name == one.name)
+                .unwrap_or(0),
             correlation_id: Correlation {
                 internal: number("correlation_id").unwrap_or(0),
                 external: 0,

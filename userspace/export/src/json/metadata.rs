@@ -127,7 +127,10 @@ pub(crate) fn agent(info: &AgentInfo) -> Value {
         };
         members.insert(name, value);
     }
-    members.extend(dims.into_iter().map(|(dim, axes)| (dim.to_owned(), axes.into())));
+    members.extend(
+        dims.into_iter()
+            .map(|(dim, axes)| (dim.to_owned(), axes.into())),
+    );
     let rest = json!({
         "gpu_id": agent.gpu_id,
         "name": agent.name,
@@ -147,7 +150,12 @@ pub(crate) fn agent(info: &AgentInfo) -> Value {
 
 /// A code object with its number; `node` is the agent that was seen executing a kernel of it. Otherwise it is the only GPU of its target,
 /// or null. The program's own handle of the agent is not known: 0.
-pub(crate) fn code_object(info: &CodeObjectInfo, id: usize, node: Option<u32>, gpus: &Gpus) -> Value {
+pub(crate) fn code_object(
+    info: &CodeObjectInfo,
+    id: usize,
+    node: Option<u32>,
+    gpus: &Gpus,
+) -> Value {
     let agent = agent_id(node.or_else(|| only_gpu(gpus, &info.code_object.target)));
     let object = &info.code_object;
     // `rocprofiler_code_object_storage_type_t`.
@@ -170,7 +178,9 @@ pub(crate) fn code_object(info: &CodeObjectInfo, id: usize, node: Option<u32>, g
         "storage_type": storage,
         "gputrace": {"target": object.target, "load_time": object.time},
     });
-    if let (2, Some((base, size)), Value::Object(members)) = (storage, range(&object.uri), &mut members) {
+    if let (2, Some((base, size)), Value::Object(members)) =
+        (storage, range(&object.uri), &mut members)
+    {
         members.insert("memory_base".to_owned(), base.into());
         members.insert("memory_size".to_owned(), size.into());
     }

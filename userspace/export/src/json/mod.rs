@@ -73,8 +73,8 @@ use self::{
     memory::{ALLOCATIONS, AllocationRecord, SCRATCH},
     metadata::{agent, metadata},
     records::{
-        Argument, CALL_SIZE, CallNotes, CallRecord, CopyRecord, Correlation, DIRECTIONS, DISPATCH_OPERATIONS,
-        DispatchInfo, DispatchRecord, KINDS, MarkerText, Returned, kind,
+        Argument, CALL_SIZE, CallNotes, CallRecord, CopyRecord, Correlation, DIRECTIONS,
+        DISPATCH_OPERATIONS, DispatchInfo, DispatchRecord, KINDS, MarkerText, Returned, kind,
     },
     spill::Spill,
     summary::Summaries,
@@ -234,10 +234,12 @@ impl JsonExporter {
         };
         *self.operation_of.entry(function).or_insert_with(|| {
             // Several libraries can export it.
-            list.iter().position(|known| known == name).unwrap_or_else(|| {
-                list.push(name.to_owned());
-                list.len() - 1
-            })
+            list.iter()
+                .position(|known| known == name)
+                .unwrap_or_else(|| {
+                    list.push(name.to_owned());
+                    list.len() - 1
+                })
         })
     }
 
@@ -245,8 +247,16 @@ impl JsonExporter {
         self.functions.learn(info);
         let kind = kind(info.domain);
         // The text of a marker is in `strings`; the operation is the function that was called.
-        let called = info.function.aliases.first().filter(|_| info.range.is_some());
-        self.operation(info.function.id, kind, called.unwrap_or(&info.function.name));
+        let called = info
+            .function
+            .aliases
+            .first()
+            .filter(|_| info.range.is_some());
+        self.operation(
+            info.function.id,
+            kind,
+            called.unwrap_or(&info.function.name),
+        );
     }
 
     fn call(&mut self, call: &Call) -> Result<(), ExportError> {
@@ -296,7 +306,10 @@ impl JsonExporter {
             },
         };
         let array = group(call.domain);
-        let array = ARRAYS.iter().find(|known| **known == array).unwrap_or(&OTHER);
+        let array = ARRAYS
+            .iter()
+            .find(|known| **known == array)
+            .unwrap_or(&OTHER);
         Ok(self.records.push((call.pid, array), &record)?)
     }
 
@@ -357,7 +370,12 @@ impl JsonExporter {
             arrays_of(file, records, *pid, [(COLLECTION, COLLECTION)].into_iter())?;
             file.write_all(b",\n")?;
             file.write_all(b"\"buffer_records\": ")?;
-            arrays_of(file, records, *pid, ARRAYS.iter().map(|name| (*name, *name)))?;
+            arrays_of(
+                file,
+                records,
+                *pid,
+                ARRAYS.iter().map(|name| (*name, *name)),
+            )?;
             file.write_all(b",\n\"gputrace\": {")?;
             if index == 0 {
                 member(file, "document", &document)?;
@@ -461,16 +479,22 @@ impl Exporter for JsonExporter {
                     self.symbols.executed(kernel.code_object, node);
                 }
                 let name = self.gpus.kernel_name(dispatch);
-                self.summaries
-                    .work(dispatch.origin.pid, Domain::KernelDispatch, &name, &dispatch.time);
+                self.summaries.work(
+                    dispatch.origin.pid,
+                    Domain::KernelDispatch,
+                    &name,
+                    &dispatch.time,
+                );
                 let kernel = self.symbols.kernel_id(self.gpus.kernel_id(dispatch));
                 let info = DispatchInfo::new(dispatch, kernel, &self.gpus);
                 let record = DispatchRecord::new(dispatch, info, &self.gpus);
                 let array = array("kernel_dispatch", dispatch.time.is_drawn());
                 self.records.push((dispatch.origin.pid, array), &record)?;
-                if let Some(record) = CollectionRecord::new(dispatch, info, &self.gpus, &mut self.counter_ids)
+                if let Some(record) =
+                    CollectionRecord::new(dispatch, info, &self.gpus, &mut self.counter_ids)
                 {
-                    self.records.push((dispatch.origin.pid, COLLECTION), &record)?;
+                    self.records
+                        .push((dispatch.origin.pid, COLLECTION), &record)?;
                 }
             }
             Event::Copy(copy) => {
@@ -511,7 +535,8 @@ impl Exporter for JsonExporter {
     fn finish(mut self: Box<Self>) -> Result<Vec<Output>, ExportError> {
         self.document()?;
         Ok(vec![
-            self.file.finish("all records as JSON, in rocprofv3's shape")?,
+            self.file
+                .finish("all records as JSON, in rocprofv3's shape")?,
         ])
     }
 }

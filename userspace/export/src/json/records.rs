@@ -381,7 +381,9 @@ impl CopyRecord {
             dst_address: Handle {
                 handle: copy.destination,
             },
-            src_address: Handle { handle: copy.source },
+            src_address: Handle {
+                handle: copy.source,
+            },
             stream_id: Handle {
                 handle: stream.into(),
             },

@@ -144,7 +144,10 @@ mod tests {
         for (key, records) in &expected {
             let mut text = Vec::new();
             spill.write(key, &mut text).unwrap();
-            assert_eq!(&serde_json::from_slice::<Vec<String>>(&text).unwrap(), records);
+            assert_eq!(
+                &serde_json::from_slice::<Vec<String>>(&text).unwrap(),
+                records
+            );
         }
         assert!(spill.keys().eq(expected.keys()));
         let mut text = Vec::new();

@@ -132,11 +132,18 @@ impl Summaries {
         for ((pid, domain, function), moments) in calls {
             // Several libraries can export a function.
             let names = all.entry((*pid, group(*domain))).or_default();
-            names.entry(functions.name(*function)).or_default().merge(moments);
+            names
+                .entry(functions.name(*function))
+                .or_default()
+                .merge(moments);
         }
         for (key, names) in &self.others {
             let to = all.entry(*key).or_default();
-            to.extend(names.iter().map(|(name, moments)| (name.as_str(), *moments)));
+            to.extend(
+                names
+                    .iter()
+                    .map(|(name, moments)| (name.as_str(), *moments)),
+            );
         }
         let mut summaries: BTreeMap<u32, Vec<DomainSummary>> = BTreeMap::new();
         for ((pid, group), names) in all {

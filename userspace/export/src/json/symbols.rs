@@ -89,7 +89,12 @@ impl Symbols {
             name.or_insert_with(|| info.shown.clone());
             return;
         }
-        put(&mut process.kernels, &mut self.kernels, info.id, info.clone());
+        put(
+            &mut process.kernels,
+            &mut self.kernels,
+            info.id,
+            info.clone(),
+        );
     }
 
     /// Says that a node has executed a kernel of this code object.
@@ -226,7 +231,11 @@ mod tests {
     #[test]
     fn host_functions_are_those_of_kernels_that_are_known() {
         let mut symbols = Symbols::default();
-        for (address, kernel) in [(0x100, "_Z4lostv"), (0x200, "_Z5scalePf"), (0x300, "_Z5scalePf")] {
+        for (address, kernel) in [
+            (0x100, "_Z4lostv"),
+            (0x200, "_Z5scalePf"),
+            (0x300, "_Z5scalePf"),
+        ] {
             register(&mut symbols, address, kernel);
         }
         symbols.kernel(&KernelInfo {

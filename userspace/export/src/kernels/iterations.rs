@@ -39,7 +39,11 @@ impl Iterations {
     /// The last one.
     #[must_use]
     pub fn last(&self) -> u64 {
-        self.ranges.iter().map(|range| *range.end()).max().unwrap_or(0)
+        self.ranges
+            .iter()
+            .map(|range| *range.end())
+            .max()
+            .unwrap_or(0)
     }
 
     /// Adds those of `other`.
@@ -133,7 +137,10 @@ mod tests {
             ("3-", Number("3-".to_owned())),
             ("1-2-3", Number("1-2-3".to_owned())),
             ("+1", Number("+1".to_owned())),
-            ("99999999999999999999", Number("99999999999999999999".to_owned())),
+            (
+                "99999999999999999999",
+                Number("99999999999999999999".to_owned()),
+            ),
             ("0", Range("0".to_owned())),
             ("5-3", Range("5-3".to_owned())),
         ] {

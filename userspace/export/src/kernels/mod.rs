@@ -98,8 +98,13 @@ impl KernelFilter {
     }
 
     fn wants(&self, name: &str) -> bool {
-        self.include.as_ref().is_none_or(|regex| regex.is_match(name))
-            && !self.exclude.as_ref().is_some_and(|regex| regex.is_match(name))
+        self.include
+            .as_ref()
+            .is_none_or(|regex| regex.is_match(name))
+            && !self
+                .exclude
+                .as_ref()
+                .is_some_and(|regex| regex.is_match(name))
     }
 }
 
@@ -200,7 +205,9 @@ impl KernelStage {
                 match self.options.names {
                     KernelNames::Demangled => {}
                     KernelNames::Mangled => info.shown = info.symbol(),
-                    KernelNames::Truncated(truncate) => info.shown = truncate(&info.demangled).to_owned(),
+                    KernelNames::Truncated(truncate) => {
+                        info.shown = truncate(&info.demangled).to_owned()
+                    }
                 }
                 let event = Event::Kernel(info);
                 if self.options.rename {
@@ -270,7 +277,10 @@ impl KernelStage {
     fn dispatch(&mut self, dispatch: Box<Dispatch>, give: &mut impl FnMut(Event)) {
         self.left_out.of += 1;
         let id = dispatch.id;
-        match (self.instances_of(&dispatch), &self.options.filter.iterations) {
+        match (
+            self.instances_of(&dispatch),
+            &self.options.filter.iterations,
+        ) {
             (None, _) => self.left_out.dispatches += 1,
             (Some(_), None) => self.release(dispatch, give),
             (Some(number), Some(iterations)) => {

@@ -26,8 +26,11 @@ impl Rename {
     /// Takes note of ranges and kernels.
     pub(super) fn learn(&mut self, event: &Event) {
         match event {
-            Event::Function(info) if matches!(info.range, Some(RangeKind::Nested | RangeKind::Mark)) => {
-                self.texts.insert(info.function.id, info.function.name.clone());
+            Event::Function(info)
+                if matches!(info.range, Some(RangeKind::Nested | RangeKind::Mark)) =>
+            {
+                self.texts
+                    .insert(info.function.id, info.function.name.clone());
             }
             Event::Kernel(info) => {
                 self.kernels.insert(info.id, (**info).clone());
@@ -68,7 +71,11 @@ mod tests {
     use super::*;
     use crate::synthetic::dispatch;
 
-    fn launched(rename: &mut Rename, kernel: u32, range: Option<u32>) -> (Option<String>, Option<u32>) {
+    fn launched(
+        rename: &mut Rename,
+        kernel: u32,
+        range: Option<u32>,
+    ) -> (Option<String>, Option<u32>) {
         let mut dispatch = dispatch(1, 10, Default::default());
         dispatch.kernel = Some(kernel);
         dispatch.origin.range = range;

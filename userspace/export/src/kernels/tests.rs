@@ -88,7 +88,10 @@ fn names_and_filters_work_together() {
         let (given, left_out) = apply(options, events());
         assert_eq!(ids(&given), expected);
         let left_out = left_out.unwrap();
-        assert_eq!((left_out.dispatches, left_out.of), (8 - expected.len() as u64, 8));
+        assert_eq!(
+            (left_out.dispatches, left_out.of),
+            (8 - expected.len() as u64, 8)
+        );
         assert_eq!(left_out.any_name, !expected.is_empty());
         assert_eq!(notices(&given), [left_out.to_string()]);
         assert!(matches!(given.last(), Some(Event::End(_))));
@@ -126,7 +129,10 @@ fn names_are_shown_as_asked_and_the_mangled_one_kept() {
         assert_eq!(info.kernel.name, "_Z3addPfS_");
         let mut gpus = Gpus::default();
         given.iter().for_each(|event| gpus.learn(event));
-        assert_eq!(gpus.kernel_name(&dispatch(1, 0, exact(START, START))), shown);
+        assert_eq!(
+            gpus.kernel_name(&dispatch(1, 0, exact(START, START))),
+            shown
+        );
     }
 }
 
@@ -146,7 +152,9 @@ fn a_queue_that_hangs_does_not_fill_memory() {
     // The first dispatch of all comes last.
     for id in (2..100_000).chain([1]) {
         let work = dispatch(id, START, exact(START + id, START + id + 1));
-        stage.take(Event::Dispatch(Box::new(work)), &mut |event| given.push(event));
+        stage.take(Event::Dispatch(Box::new(work)), &mut |event| {
+            given.push(event)
+        });
         assert!(stage.held.len() <= 5);
     }
     let end = Event::End(End {

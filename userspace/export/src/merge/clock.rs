@@ -68,7 +68,9 @@ impl Clock {
         let after = self.points.partition_point(|(time, _)| *time < boottime);
         let (later, earlier) = (
             self.points.get(after),
-            after.checked_sub(1).and_then(|before| self.points.get(before)),
+            after
+                .checked_sub(1)
+                .and_then(|before| self.points.get(before)),
         );
         match (earlier, later) {
             (Some((time, offset)), Some((next, changed))) if next > time => {
@@ -117,7 +119,8 @@ pub(super) fn same_boot(one: (&Recording, &Clock), other: (&Recording, &Clock)) 
     if !first.boot_id.is_empty() && !second.boot_id.is_empty() {
         return first.boot_id == second.boot_id;
     }
-    let (Some((_, offset)), Some((_, changed))) = (first_clock.points.first(), second_clock.points.first())
+    let (Some((_, offset)), Some((_, changed))) =
+        (first_clock.points.first(), second_clock.points.first())
     else {
         return false;
     };
@@ -170,7 +173,11 @@ impl fmt::Display for Alignment {
             )?,
         }
         if self.jump > 0 {
-            write!(f, "; a clock was set by {} during a recording", shown(self.jump))?;
+            write!(
+                f,
+                "; a clock was set by {} during a recording",
+                shown(self.jump)
+            )?;
         }
         Ok(())
     }
@@ -217,7 +224,10 @@ mod tests {
         assert_eq!(alignment.apply(1_000_001_000_000_000), 1_000_001_500);
         assert_eq!(alignment.apply(1_000_002_000_000_000), 2_000_002_000);
         assert_eq!(alignment.uncertainty(), Some(12_200));
-        assert!(alignment.to_string().contains("within 12.2 us"), "{alignment}");
+        assert!(
+            alignment.to_string().contains("within 12.2 us"),
+            "{alignment}"
+        );
     }
 
     #[test]

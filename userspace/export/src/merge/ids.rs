@@ -58,7 +58,12 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub(super) fn new(number: (u64, u64), host: usize, first_cpu: u32, hostname: Option<String>) -> Self {
+    pub(super) fn new(
+        number: (u64, u64),
+        host: usize,
+        first_cpu: u32,
+        hostname: Option<String>,
+    ) -> Self {
         Self {
             number,
             host,
@@ -77,11 +82,20 @@ impl Names {
     }
 
     /// `event` with the ids and times of the whole.
-    pub(super) fn apply(&mut self, mut event: Event, clock: &Alignment, counters: &mut Counters) -> Event {
+    pub(super) fn apply(
+        &mut self,
+        mut event: Event,
+        clock: &Alignment,
+        counters: &mut Counters,
+    ) -> Event {
         match &mut event {
             Event::Recording(_) | Event::Clocks(_) => {}
             Event::Function(info) => {
-                info.function.id = number(&mut self.functions, info.function.id, &mut counters.functions);
+                info.function.id = number(
+                    &mut self.functions,
+                    info.function.id,
+                    &mut counters.functions,
+                );
             }
             Event::Process(info) => {
                 info.pid = self.task(info.pid);
@@ -97,7 +111,8 @@ impl Names {
             }
             Event::Call(call) => self.call(call, clock, counters),
             Event::Agent(info) => {
-                let (absolute, of_kind) = counters.agent(self.host, info.agent.node_id, info.agent.kind);
+                let (absolute, of_kind) =
+                    counters.agent(self.host, info.agent.node_id, info.agent.kind);
                 info.absolute_index = absolute;
                 info.type_index = of_kind;
                 info.agent.node_id = self.node(info.agent.node_id);
@@ -197,7 +212,9 @@ impl Names {
         match &mut lifetime.what {
             LifetimeChange::ProcessStarted { parent } => *parent = self.task(*parent),
             LifetimeChange::ThreadStarted { creator } => *creator = self.task(*creator),
-            LifetimeChange::Executed { .. } | LifetimeChange::Renamed { .. } | LifetimeChange::Exited => {}
+            LifetimeChange::Executed { .. }
+            | LifetimeChange::Renamed { .. }
+            | LifetimeChange::Exited => {}
         }
     }
 

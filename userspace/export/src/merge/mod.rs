@@ -153,7 +153,8 @@ impl Plan {
         for (host, first) in first_cpu.iter_mut().enumerate() {
             *first = next;
             let of_host = inputs.iter().filter(|input| input.host == host);
-            next = next.saturating_add(of_host.map(|input| input.recording.cpus).max().unwrap_or(0));
+            next =
+                next.saturating_add(of_host.map(|input| input.recording.cpus).max().unwrap_or(0));
         }
         let remarks = remarks(&inputs, reference);
         Ok(Self {
@@ -253,7 +254,10 @@ impl Plan {
         let cpus = of_last.map(|input| input.recording.cpus).max().unwrap_or(0);
         recording.cpus = last.saturating_add(cpus);
         // Another may have begun earlier.
-        let earlier = recording.clocks.boottime.saturating_sub(self.extent().begin);
+        let earlier = recording
+            .clocks
+            .boottime
+            .saturating_sub(self.extent().begin);
         let clocks = &mut recording.clocks;
         for clock in [
             &mut clocks.boottime,
@@ -284,7 +288,8 @@ fn align(inputs: &mut [Input], hosts: usize) -> Result<usize, MergeError> {
     // have no sign.
     let booted = |(_, input): &(usize, &Input)| input.clock.boot();
     let reference = inputs.iter().enumerate().min_by_key(booted);
-    let Some((reference, clock, host)) = reference.map(|(at, input)| (at, input.clock.clone(), input.host))
+    let Some((reference, clock, host)) =
+        reference.map(|(at, input)| (at, input.clock.clone(), input.host))
     else {
         return Ok(0);
     };
@@ -339,7 +344,11 @@ fn remarks(inputs: &[Input], reference: usize) -> Vec<String> {
         } else {
             format!("Merged: {name}, of {host}, {}.", input.alignment)
         });
-        for other in inputs.iter().take(at).filter(|other| other.host == input.host) {
+        for other in inputs
+            .iter()
+            .take(at)
+            .filter(|other| other.host == input.host)
+        {
             if other.extent.begin <= input.extent.end && input.extent.begin <= other.extent.end {
                 remarks.push(format!(
                     "Merged: {} and {name} were recorded on {host} at the same time. What both traced is there twice, and calls in \
@@ -549,11 +558,17 @@ impl<R: Read + Seek> Iterator for Merged<R> {
 
 impl<R: Read + Seek> Source for Merged<R> {
     fn position(&self) -> u64 {
-        self.streams.iter().map(|stream| stream.timeline.position()).sum()
+        self.streams
+            .iter()
+            .map(|stream| stream.timeline.position())
+            .sum()
     }
 
     fn size(&self) -> u64 {
-        self.streams.iter().map(|stream| stream.timeline.size()).sum()
+        self.streams
+            .iter()
+            .map(|stream| stream.timeline.size())
+            .sum()
     }
 
     fn truncation(&self) -> Option<Truncation> {

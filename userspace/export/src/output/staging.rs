@@ -92,7 +92,8 @@ impl Staging {
         })
         .map_err(|error| OutputError::new("change the owner of", &self.directory.path, error))?;
         let first = names.first().map(|name| path(name)).unwrap_or_default();
-        self.temporary.publish_contents(&first, || self.move_out(names))?;
+        self.temporary
+            .publish_contents(&first, || self.move_out(names))?;
         Ok(Output {
             path: first,
             bytes,

@@ -71,8 +71,13 @@ pub(super) struct Temporary {
 
 impl Temporary {
     /// Creates a file with `mode` for one that will be called `name`.
-    pub(super) fn file(directory: &Arc<OwnedFd>, name: &str, mode: Mode) -> Result<(OwnedFd, Self), Errno> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
+    pub(super) fn file(
+        directory: &Arc<OwnedFd>,
+        name: &str,
+        mode: Mode,
+    ) -> Result<(OwnedFd, Self), Errno> {
+        let flags =
+            OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
         let mut all = unfinished();
         let (descriptor, temporary) = try_names(name, "part", |name| {
             rustix::fs::openat(&**directory, name, flags, mode)
@@ -81,7 +86,10 @@ impl Temporary {
     }
 
     /// Creates a directory in which something called `name` is made.
-    pub(super) fn directory(directory: &Arc<OwnedFd>, name: &str) -> Result<(Arc<OwnedFd>, Self), Errno> {
+    pub(super) fn directory(
+        directory: &Arc<OwnedFd>,
+        name: &str,
+    ) -> Result<(Arc<OwnedFd>, Self), Errno> {
         let mut all = unfinished();
         let ((), temporary) = try_names(name, "parts", |name| {
             rustix::fs::mkdirat(&**directory, name, Mode::from_raw_mode(0o700))
@@ -130,7 +138,12 @@ impl Drop for Temporary {
 }
 
 impl Unfinished {
-    fn enter(&mut self, directory: &Arc<OwnedFd>, name: String, contents: Option<Arc<OwnedFd>>) -> Temporary {
+    fn enter(
+        &mut self,
+        directory: &Arc<OwnedFd>,
+        name: String,
+        contents: Option<Arc<OwnedFd>>,
+    ) -> Temporary {
         self.last += 1;
         let directory = Arc::clone(directory);
         let entry = Entry {

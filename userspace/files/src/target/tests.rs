@@ -106,7 +106,9 @@ fn a_root_is_not_left() {
 #[test]
 fn listings_are_sorted_and_bounded() {
     let directory = tempfile::tempdir().unwrap();
-    let names: Vec<OsString> = (0..50).map(|number| format!("file{number:02}").into()).collect();
+    let names: Vec<OsString> = (0..50)
+        .map(|number| format!("file{number:02}").into())
+        .collect();
     for name in &names {
         fs::write(directory.path().join(name), "").unwrap();
     }
@@ -127,7 +129,10 @@ fn a_mapped_file_is_the_mapped_one() {
     let place = Place::of_executable(std::process::id()).unwrap();
     let own = std::env::current_exe().unwrap();
     assert_eq!(place.link().unwrap(), own);
-    assert_eq!(place.state().unwrap().inode, fs::metadata(&own).unwrap().ino());
+    assert_eq!(
+        place.state().unwrap().inode,
+        fs::metadata(&own).unwrap().ino()
+    );
     let shown = place.shown_as(Path::new("/shown"));
     assert_eq!(shown.open().unwrap().path(), Path::new("/shown"));
     assert!(Place::of_mapping(std::process::id(), "1000-2000", &own).is_err());
@@ -153,8 +158,9 @@ fn any_path() -> impl Strategy<Value = String> {
         1 => Just("dev/zero".to_owned()),
         1 => Just("secret".to_owned()),
     ];
-    (any::<bool>(), prop::collection::vec(part, 1..6))
-        .prop_map(|(absolute, parts)| format!("{}{}", if absolute { "/" } else { "" }, parts.join("/")))
+    (any::<bool>(), prop::collection::vec(part, 1..6)).prop_map(|(absolute, parts)| {
+        format!("{}{}", if absolute { "/" } else { "" }, parts.join("/"))
+    })
 }
 
 fn any_entry() -> impl Strategy<Value = Entry> {

@@ -63,7 +63,8 @@ impl Lease {
             path: path.clone(),
             error: Errno::from_io_error(error).unwrap_or(Errno::IO),
         };
-        let device = CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(&error.into()))?;
+        let device =
+            CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(&error.into()))?;
         let (asked, questions) = io::pipe().map_err(|error| failed(&error))?;
         let (answers, answering) = io::pipe().map_err(|error| failed(&error))?;
         // SAFETY: the child makes only async-signal-safe calls and ends with _exit.
@@ -140,7 +141,10 @@ impl Lease {
         while done < bytes.len() {
             let left = deadline.saturating_duration_since(Instant::now());
             let left = Timespec::try_from(left).map_err(|_| self.broken(Errno::INVAL))?;
-            let mut watched = [PollFd::from_borrowed_fd(self.answers.as_fd(), PollFlags::IN)];
+            let mut watched = [PollFd::from_borrowed_fd(
+                self.answers.as_fd(),
+                PollFlags::IN,
+            )];
             match poll(&mut watched, Some(&left)) {
                 Ok(0) => return Err(self.broken(Errno::TIMEDOUT)),
                 Ok(_) => {}
@@ -151,7 +155,9 @@ impl Lease {
                 Ok(0) => return Err(self.broken(Errno::PIPE)),
                 Ok(got) => done += got,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.broken(Errno::from_io_error(&error).unwrap_or(Errno::IO))),
+                Err(error) => {
+                    return Err(self.broken(Errno::from_io_error(&error).unwrap_or(Errno::IO)));
+                }
             }
         }
         let answer = |bytes: &[u8]| {
@@ -220,7 +226,12 @@ fn serve(device: &CString, gpu_ids: &[u32], asked: RawFd, answering: RawFd) {
         }
         for gpu_id in gpu_ids {
             let answer = match sample(kfd, *gpu_id) {
-                Ok(Some(sample)) => [0, sample.gpu_tick, sample.boottime_ns, sample.uncertainty_ns],
+                Ok(Some(sample)) => [
+                    0,
+                    sample.gpu_tick,
+                    sample.boottime_ns,
+                    sample.uncertainty_ns,
+                ],
                 Ok(None) => [UNKNOWN, 0, 0, 0],
                 Err(error) => [number(error), 0, 0, 0],
             };

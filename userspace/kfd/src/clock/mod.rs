@@ -62,7 +62,13 @@ impl ClockSample {
     /// A sample from one `AMDKFD_IOC_GET_CLOCK_COUNTERS`, gputrace's own or one that was traced: the count, KFD's
     /// system clock, and the moments before and after the call (all `CLOCK_BOOTTIME`, ns).
     #[must_use]
-    pub fn from_counters(gpu_id: u32, gpu_tick: u64, system_ns: u64, before_ns: u64, after_ns: u64) -> Self {
+    pub fn from_counters(
+        gpu_id: u32,
+        gpu_tick: u64,
+        system_ns: u64,
+        before_ns: u64,
+        after_ns: u64,
+    ) -> Self {
         // KFD reads the GPU first and the host's clock then, so that is the better upper end.
         let end = if (before_ns..=after_ns).contains(&system_ns) {
             system_ns

@@ -218,9 +218,16 @@ impl ClockModel {
             };
             rated = true;
             let (ns, uncertainty) = (on_line.value, on_line.uncertainty);
-            let earliest = segment.after.unwrap_or(i128::MIN).max(window.not_before.into());
-            let latest = segment.before.unwrap_or(i128::MAX).min(window.not_after.into());
-            if ns.saturating_add(uncertainty) < earliest || ns.saturating_sub(uncertainty) > latest {
+            let earliest = segment
+                .after
+                .unwrap_or(i128::MIN)
+                .max(window.not_before.into());
+            let latest = segment
+                .before
+                .unwrap_or(i128::MAX)
+                .min(window.not_after.into());
+            if ns.saturating_add(uncertainty) < earliest || ns.saturating_sub(uncertainty) > latest
+            {
                 continue;
             }
             match &mut found {
@@ -366,7 +373,8 @@ fn continues(first: &ClockSample, second: &ClockSample, rate: Option<Rate>) -> b
     } else {
         longer / LEAP_DIVISOR
     };
-    let allowed = allowed + noise(first, second) + scaled(expected, rate.noise, rate.ns) + 2 * tick_ns(rate);
+    let allowed =
+        allowed + noise(first, second) + scaled(expected, rate.noise, rate.ns) + 2 * tick_ns(rate);
     (expected - ns).abs() <= allowed
 }
 
@@ -470,7 +478,11 @@ impl Segment {
     fn count(&self, ns: i128, rate: Option<Rate>) -> Option<OnLine> {
         let after = self.points.partition_point(|point| point.ns <= ns);
         if let Some((first, second, residual)) = self.interval(after) {
-            let within = scaled(ns - first.ns, second.ticks - first.ticks, second.ns - first.ns);
+            let within = scaled(
+                ns - first.ns,
+                second.ticks - first.ticks,
+                second.ns - first.ns,
+            );
             return Some(OnLine {
                 value: first.ticks + within,
                 uncertainty: inside(first, second, residual, ns),
@@ -510,7 +522,10 @@ impl Segment {
             _ if beyond_first => between(end, other),
             _ => between(other, end),
         };
-        Some(Line { through: *end, rate })
+        Some(Line {
+            through: *end,
+            rate,
+        })
     }
 }
 
@@ -537,7 +552,11 @@ fn inside(first: &Point, second: &Point, residual: Residual, ns: i128) -> i128 {
 }
 
 /// By how much the line between two samples passes another, ns; `None` if they are no line.
-pub(super) fn line_off(first: &ClockSample, sample: &ClockSample, last: &ClockSample) -> Option<u64> {
+pub(super) fn line_off(
+    first: &ClockSample,
+    sample: &ClockSample,
+    last: &ClockSample,
+) -> Option<u64> {
     let ticks = distance(first.gpu_tick, last.gpu_tick);
     let ns = i128::from(last.boottime_ns.checked_sub(first.boottime_ns)?);
     if ticks <= 0 {

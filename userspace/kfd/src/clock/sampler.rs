@@ -51,7 +51,12 @@ pub fn boottime_ns() -> u64 {
 /// success, and the moments before and after the call (ns `CLOCK_BOOTTIME`). `None` for other requests, of a structure
 /// that is cut, or if KFD did not know the GPU.
 #[must_use]
-pub fn traced(request: u32, structure: &[u8], before_ns: u64, after_ns: u64) -> Option<ClockSample> {
+pub fn traced(
+    request: u32,
+    structure: &[u8],
+    before_ns: u64,
+    after_ns: u64,
+) -> Option<ClockSample> {
     // Releases may differ in the structure's size, which is in the request, too.
     if u64::from(request & 0xffff) != GET_CLOCK_COUNTERS & 0xffff {
         return None;
@@ -61,7 +66,8 @@ pub fn traced(request: u32, structure: &[u8], before_ns: u64, after_ns: u64) -> 
         bytes.try_into().ok().map(u64::from_ne_bytes)
     };
     let (tick, system, gpu_id) = (word(0)?, word(2)?, word(4)? as u32);
-    (tick != 0 && gpu_id != 0).then(|| ClockSample::from_counters(gpu_id, tick, system, before_ns, after_ns))
+    (tick != 0 && gpu_id != 0)
+        .then(|| ClockSample::from_counters(gpu_id, tick, system, before_ns, after_ns))
 }
 
 /// An open `/dev/kfd`, and the GPUs whose clocks to read.
@@ -102,7 +108,10 @@ impl Sampler {
     /// One sample of every GPU, each with its own result. Takes some microseconds per GPU.
     #[must_use]
     pub fn sample_all(&self) -> Vec<Result<ClockSample, ClockError>> {
-        self.gpu_ids.iter().map(|gpu_id| self.sample(*gpu_id)).collect()
+        self.gpu_ids
+            .iter()
+            .map(|gpu_id| self.sample(*gpu_id))
+            .collect()
     }
 
     /// One sample of a GPU: the narrowest of a few readings.

@@ -67,7 +67,9 @@ impl Thinner {
     pub fn push(&mut self, sample: ClockSample) -> Vec<ClockSample> {
         self.waiting.push(sample);
         match &self.first {
-            Some(first) if sample.boottime_ns.saturating_sub(first.boottime_ns) < self.window_ns => {
+            Some(first)
+                if sample.boottime_ns.saturating_sub(first.boottime_ns) < self.window_ns =>
+            {
                 Vec::new()
             }
             _ => self.flush(),
@@ -80,7 +82,9 @@ impl Thinner {
         let Some((last, between)) = waiting.split_last() else {
             return Vec::new();
         };
-        let thinned = self.first.and_then(|first| in_place_of(&first, between, last, 1));
+        let thinned = self
+            .first
+            .and_then(|first| in_place_of(&first, between, last, 1));
         self.first = Some(*last);
         thinned.map_or(waiting, |kept| vec![kept])
     }
@@ -111,7 +115,8 @@ impl ClockSamples {
 
     /// Forgets all but the newest `count`.
     pub fn keep_newest(&mut self, count: usize) {
-        self.samples.drain(..self.samples.len().saturating_sub(count));
+        self.samples
+            .drain(..self.samples.len().saturating_sub(count));
     }
 
     /// What was kept.
@@ -216,7 +221,11 @@ mod tests {
             assert!(kept.len() > MAX_SAMPLES / 8, "{}", kept.len());
             if noise == 0 {
                 // Off by what two roundings make of it.
-                assert!(kept.iter().all(|one| one.off_ns <= 410), "{:?}", kept.last());
+                assert!(
+                    kept.iter().all(|one| one.off_ns <= 410),
+                    "{:?}",
+                    kept.last()
+                );
             }
         }
     }

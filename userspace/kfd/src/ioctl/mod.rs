@@ -209,7 +209,13 @@ impl Value {
             Kind::Flags(names) => (names, true),
             _ => (&[][..], false),
         };
-        let set = move |value: u64| if is_mask { raw & value != 0 } else { raw == value };
+        let set = move |value: u64| {
+            if is_mask {
+                raw & value != 0
+            } else {
+                raw == value
+            }
+        };
         names
             .iter()
             .filter(move |(value, _)| set((*value).into()))
@@ -298,7 +304,10 @@ impl Request {
     /// A value by the name of its field.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<u64> {
-        let argument = self.arguments.iter().find(|argument| argument.name == name)?;
+        let argument = self
+            .arguments
+            .iter()
+            .find(|argument| argument.name == name)?;
         Some(argument.value.raw)
     }
 
@@ -358,7 +367,11 @@ pub fn decode(request: u32, bytes: &[u8]) -> Request {
             });
         }
     }
-    Request { nr, ioctl, arguments }
+    Request {
+        nr,
+        ioctl,
+        arguments,
+    }
 }
 
 fn argument_name(field: &Field, index: usize) -> Cow<'static, str> {

@@ -270,7 +270,10 @@ pub static IOCTLS: &[Ioctl] = &[
         direction: Write,
         sizes: &[(8, 1)],
         origin: Mainline { minor: 1 },
-        fields: &[f("drm_fd", 0, 4, Descriptor, In), f("gpu_id", 4, 4, Gpu, In)],
+        fields: &[
+            f("drm_fd", 0, 4, Descriptor, In),
+            f("gpu_id", 4, 4, Gpu, In),
+        ],
     },
     Ioctl {
         nr: 0x16,
@@ -392,7 +395,10 @@ pub static IOCTLS: &[Ioctl] = &[
         direction: ReadWrite,
         sizes: &[(8, 3)],
         origin: Mainline { minor: 3 },
-        fields: &[f("gpuid", 0, 4, Gpu, In), f("anon_fd", 4, 4, Descriptor, Out)],
+        fields: &[
+            f("gpuid", 0, 4, Gpu, In),
+            f("anon_fd", 4, 4, Descriptor, Out),
+        ],
     },
     Ioctl {
         nr: 0x20,

@@ -59,7 +59,8 @@ pub fn counters(paths: &Paths, drm_render_minor: u32, detail: Detail) -> Counter
     }
     for name in CLOCKS {
         let path = device.join(name);
-        let value = files::supported_text(&path).and_then(|text| current_level(&path, text.as_deref()));
+        let value =
+            files::supported_text(&path).and_then(|text| current_level(&path, text.as_deref()));
         counters.keep(value, Cow::Borrowed(name), Unit::MegaHertz);
     }
     if detail == Detail::All {

@@ -93,14 +93,22 @@ impl Metric {
 
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.full_name(), self.value(), self.unit.shown().0)
+        write!(
+            f,
+            "{} {} {}",
+            self.full_name(),
+            self.value(),
+            self.unit.shown().0
+        )
     }
 }
 
 /// The versions that can be decoded, each with the size of the kernel's structure (bytes); `None` for 1.9, which
 /// has as many attributes as the chip.
 pub fn known_versions() -> impl Iterator<Item = ((u8, u8), Option<usize>)> {
-    let fixed = LAYOUTS.iter().map(|layout| (layout.version, Some(layout.size)));
+    let fixed = LAYOUTS
+        .iter()
+        .map(|layout| (layout.version, Some(layout.size)));
     fixed.chain([(ATTRIBUTED, None)])
 }
 
@@ -108,7 +116,10 @@ pub fn known_versions() -> impl Iterator<Item = ((u8, u8), Option<usize>)> {
 ///
 /// # Errors
 /// [`MetricsError`].
-pub fn gpu_metrics(paths: &Paths, drm_render_minor: u32) -> Result<Option<GpuMetrics>, MetricsError> {
+pub fn gpu_metrics(
+    paths: &Paths,
+    drm_render_minor: u32,
+) -> Result<Option<GpuMetrics>, MetricsError> {
     let device = paths.device(drm_render_minor);
     if is_asleep(&device)? {
         return Ok(None);
@@ -134,7 +145,9 @@ impl GpuMetrics {
             return Err(truncated(HEADER));
         };
         let size = u16::from_le_bytes([low, high]);
-        let table = bytes.get(..size.into()).ok_or_else(|| truncated(size.into()))?;
+        let table = bytes
+            .get(..size.into())
+            .ok_or_else(|| truncated(size.into()))?;
         let version = (format, content);
         let metrics = if version == ATTRIBUTED {
             attributes(table).ok_or_else(|| truncated(size.into()))?
@@ -294,7 +307,10 @@ mod tests {
     }
 
     fn of_version(version: (u8, u8)) -> &'static Layout {
-        LAYOUTS.iter().find(|layout| layout.version == version).unwrap()
+        LAYOUTS
+            .iter()
+            .find(|layout| layout.version == version)
+            .unwrap()
     }
 
     #[test]
@@ -331,7 +347,13 @@ mod tests {
             ((1, 5), None, "pcie_nak_sent_count_acc", None, 168),
             ((1, 5), None, "current_dclk0", Some(3), 350),
             ((1, 6), None, "firmware_timestamp", None, 256),
-            ((1, 6), Some(("xcp_stats", 0)), "gfx_busy_inst", Some(0), 312),
+            (
+                (1, 6),
+                Some(("xcp_stats", 0)),
+                "gfx_busy_inst",
+                Some(0),
+                312,
+            ),
             (
                 (1, 6),
                 Some(("xcp_stats", 7)),
@@ -356,7 +378,9 @@ mod tests {
         ] {
             let decoded = GpuMetrics::decode(&table(of_version(version))).unwrap();
             assert_eq!(decoded.version, version);
-            let is_it = |metric: &&Metric| (metric.group, metric.name, metric.index) == (group, name, index);
+            let is_it = |metric: &&Metric| {
+                (metric.group, metric.name, metric.index) == (group, name, index)
+            };
             let metric = decoded.metrics.iter().find(is_it).unwrap();
             assert_eq!(metric.raw & 0xffff, offset, "{version:?} {name}");
             assert!(decoded.metrics.iter().all(|metric| metric.name != PADDING));
@@ -379,11 +403,17 @@ mod tests {
     #[test]
     fn an_unknown_version_is_named_and_a_short_table_refused() {
         let unknown = GpuMetrics::decode(&[4, 0, 9, 1]).unwrap_err().to_string();
-        assert_eq!(unknown, "gpu_metrics has version 9.1 (4 bytes), which is unknown");
+        assert_eq!(
+            unknown,
+            "gpu_metrics has version 9.1 (4 bytes), which is unknown"
+        );
         let short = GpuMetrics::decode(&table(of_version((1, 3)))[..100]);
         assert!(matches!(
             short,
-            Err(MetricsError::Truncated { have: 100, size: 120 })
+            Err(MetricsError::Truncated {
+                have: 100,
+                size: 120
+            })
         ));
         assert!(matches!(
             GpuMetrics::decode(&[1]),
@@ -393,7 +423,8 @@ mod tests {
 
     #[test]
     fn attributes_say_what_they_are() {
-        let encode = |unit: u64, kind: u64, id: u64, count: u64| unit << 24 | kind << 20 | id << 10 | count;
+        let encode =
+            |unit: u64, kind: u64, id: u64, count: u64| unit << 24 | kind << 20 | id << 10 | count;
         let mut bytes = vec![0, 0, 1, 9, 3, 0, 0, 0];
         bytes.extend(encode(2, 2, 0, 1).to_le_bytes());
         bytes.extend(71_u16.to_le_bytes());

@@ -330,7 +330,11 @@ const APU_3_0: &[Item] = &[
 ];
 
 const fn layout(version: (u8, u8), size: usize, items: &'static [&'static [Item]]) -> Layout {
-    Layout { version, size, items }
+    Layout {
+        version,
+        size,
+        items,
+    }
 }
 
 /// Every version with a fixed layout.
@@ -352,7 +356,12 @@ pub(super) static LAYOUTS: &[Layout] = &[
     layout(
         (1, 1),
         96,
-        &[DISCRETE_START, DISCRETE_ENERGY, DISCRETE_CLOCKS, DISCRETE_END],
+        &[
+            DISCRETE_START,
+            DISCRETE_ENERGY,
+            DISCRETE_CLOCKS,
+            DISCRETE_END,
+        ],
     ),
     layout(
         (1, 2),
@@ -457,7 +466,13 @@ pub(super) static LAYOUTS: &[Layout] = &[
     layout(
         (2, 0),
         120,
-        &[APU_CLOCK, APU_SENSORS, APU_POWER, APU_CLOCKS, APU_PADDING_2_0],
+        &[
+            APU_CLOCK,
+            APU_SENSORS,
+            APU_POWER,
+            APU_CLOCKS,
+            APU_PADDING_2_0,
+        ],
     ),
     layout(
         (2, 1),

@@ -23,7 +23,8 @@ pub use device::{Counters, counters, is_asleep};
 pub use gpu_metrics::{GpuMetrics, Metric, MetricsError, gpu_metrics, known_versions};
 pub use pmu::PmuCounters;
 pub use readings::{
-    GpuPlace, Reading, Readings, drm_readings, gpu_readings, pcie_readings, places, process_readings,
+    GpuPlace, Reading, Readings, drm_readings, gpu_readings, pcie_readings, places,
+    process_readings,
 };
 
 pub use crate::processes::Detail;

@@ -197,7 +197,11 @@ mod tests {
     #[test]
     fn what_cannot_be_opened_is_told_once() {
         let root = tree(&[
-            ("amdgpu_7", "1\n", &[("xgmi_link0_data_outbound", "event=0x1\n")]),
+            (
+                "amdgpu_7",
+                "1\n",
+                &[("xgmi_link0_data_outbound", "event=0x1\n")],
+            ),
             // No unit has this type.
             (
                 "amdgpu_df_2",
@@ -230,7 +234,10 @@ mod tests {
         let mut counters = PmuCounters::open(&Paths::under(root.path()), &[gpu()]);
         let first = counters.read();
         if let [problem] = first.problems.as_slice() {
-            assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{problem}");
+            assert!(
+                std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(),
+                "{problem}"
+            );
             gputrace_skip::skipped(&problem.to_string());
             return;
         }

@@ -73,7 +73,11 @@ pub fn gpu_readings(paths: &Paths, gpu: &GpuPlace) -> Readings {
     let mut readings = Readings {
         asleep: read.asleep,
         problems: read.problems.iter().map(ToString::to_string).collect(),
-        values: read.values.into_iter().map(|one| of_counter(gpu, one)).collect(),
+        values: read
+            .values
+            .into_iter()
+            .map(|one| of_counter(gpu, one))
+            .collect(),
     };
     if readings.asleep {
         return readings;
@@ -99,7 +103,9 @@ pub fn gpu_readings(paths: &Paths, gpu: &GpuPlace) -> Readings {
                 });
             }
         }
-        Err(error) => readings.problems.push(format!("GPU {}: {error}", gpu.gpu_id)),
+        Err(error) => readings
+            .problems
+            .push(format!("GPU {}: {error}", gpu.gpu_id)),
     }
     readings
 }
@@ -111,7 +117,11 @@ pub fn pcie_readings(paths: &Paths, gpu: &GpuPlace) -> Readings {
     Readings {
         asleep: read.asleep,
         problems: read.problems.iter().map(ToString::to_string).collect(),
-        values: read.values.into_iter().map(|one| of_counter(gpu, one)).collect(),
+        values: read
+            .values
+            .into_iter()
+            .map(|one| of_counter(gpu, one))
+            .collect(),
     }
 }
 
@@ -213,7 +223,9 @@ fn of_counter(gpu: &GpuPlace, counter: Counter) -> Reading {
 
 /// Whether a number only ever grows.
 fn grows(name: &str, unit: Unit) -> bool {
-    unit.is_sum() || name.ends_with("_acc") || matches!(name, "accumulation_counter" | "energy_accumulator")
+    unit.is_sum()
+        || name.ends_with("_acc")
+        || matches!(name, "accumulation_counter" | "energy_accumulator")
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a value to be shown")]

@@ -211,7 +211,11 @@ impl Agent {
     #[must_use]
     pub fn columns(&self) -> Vec<(&'static str, AgentValue<'_>)> {
         use AgentValue::{Number, Text};
-        let [workgroup_max_dim_x, workgroup_max_dim_y, workgroup_max_dim_z] = self.workgroup_max_dim;
+        let [
+            workgroup_max_dim_x,
+            workgroup_max_dim_y,
+            workgroup_max_dim_z,
+        ] = self.workgroup_max_dim;
         let [grid_max_dim_x, grid_max_dim_y, grid_max_dim_z] = self.grid_max_dim;
         vec![
             ("Node_Id", Number(self.node_id.into())),
@@ -230,7 +234,10 @@ impl Agent {
             ("Cu_Count", Number(self.cu_count)),
             ("Array_Count", Number(self.array_count)),
             ("Num_Shader_Banks", Number(self.num_shader_banks)),
-            ("Simd_Arrays_Per_Engine", Number(self.simd_arrays_per_engine)),
+            (
+                "Simd_Arrays_Per_Engine",
+                Number(self.simd_arrays_per_engine),
+            ),
             ("Cu_Per_Simd_Array", Number(self.cu_per_simd_array)),
             ("Simd_Per_Cu", Number(self.simd_per_cu)),
             ("Max_Slots_Scratch_Cu", Number(self.max_slots_scratch_cu)),
@@ -247,8 +254,14 @@ impl Agent {
                 Number(self.num_sdma_queues_per_engine),
             ),
             ("Num_Cp_Queues", Number(self.num_cp_queues)),
-            ("Max_Engine_Clk_Ccompute", Number(self.max_engine_clk_ccompute)),
-            ("Max_Engine_Clk_Fcompute", Number(self.max_engine_clk_fcompute)),
+            (
+                "Max_Engine_Clk_Ccompute",
+                Number(self.max_engine_clk_ccompute),
+            ),
+            (
+                "Max_Engine_Clk_Fcompute",
+                Number(self.max_engine_clk_fcompute),
+            ),
             ("Sdma_Fw_Version", Number(self.sdma_fw_version)),
             ("Fw_Version", Number(self.fw_version)),
             ("Capability", Number(self.capability)),

@@ -183,15 +183,20 @@ impl Topology {
 
 impl Node {
     /// Reads one node; `None` if the caller may not see it (its properties are then empty).
-    fn read(id: u32, directory: &Path, problems: &mut Vec<FileError>) -> Result<Option<Self>, FileError> {
+    fn read(
+        id: u32,
+        directory: &Path,
+        problems: &mut Vec<FileError>,
+    ) -> Result<Option<Self>, FileError> {
         let properties = Properties::read(&directory.join("properties"))?.unwrap_or_default();
         if properties.is_empty() {
             return Ok(None);
         }
         let gpu_id_file = directory.join("gpu_id");
         let gpu_id = files::number(&gpu_id_file)?.unwrap_or(0);
-        let gpu_id = u32::try_from(gpu_id)
-            .map_err(|_| FileError::malformed(&gpu_id_file, 1, format!("{gpu_id} has more than 32 bits")))?;
+        let gpu_id = u32::try_from(gpu_id).map_err(|_| {
+            FileError::malformed(&gpu_id_file, 1, format!("{gpu_id} has more than 32 bits"))
+        })?;
         let name = match files::text(&directory.join("name")) {
             Ok(name) => name.unwrap_or_default(),
             Err(error) => {
@@ -233,7 +238,10 @@ impl Node {
     /// Where a GPU is on the PCI bus; `None` for a CPU.
     #[must_use]
     pub fn pci_address(&self) -> Option<PciAddress> {
-        let location = self.properties.get("location_id").filter(|_| self.has_gpu())?;
+        let location = self
+            .properties
+            .get("location_id")
+            .filter(|_| self.has_gpu())?;
         PciAddress::new(self.properties.or_zero("domain"), location)
     }
 }
@@ -286,7 +294,10 @@ impl Cache {
             association: properties.or_zero("association"),
             latency: properties.or_zero("latency"),
             kind: properties.or_zero("type"),
-            sibling_map: match (properties.text("sibling_map"), properties.get("sibling_map")) {
+            sibling_map: match (
+                properties.text("sibling_map"),
+                properties.get("sibling_map"),
+            ) {
                 (Some(list), _) => list.to_owned(),
                 // A list of one looks like a number.
                 (None, Some(single)) => single.to_string(),

@@ -112,7 +112,10 @@ impl<'a> Names<'a> {
 }
 
 fn table(path: &Path) -> String {
-    let bytes = files::bytes(path, MAX_TABLE).ok().flatten().unwrap_or_default();
+    let bytes = files::bytes(path, MAX_TABLE)
+        .ok()
+        .flatten()
+        .unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
@@ -192,8 +195,7 @@ mod tests {
 
     #[test]
     fn a_marketing_name_needs_device_and_revision() {
-        let ids =
-            "# comment\n\n1.0.0\n66A1,\t02,\tAMD Instinct MI60 / MI50\n66A1,\t06,\tAMD Radeon Pro VII\n";
+        let ids = "# comment\n\n1.0.0\n66A1,\t02,\tAMD Instinct MI60 / MI50\n66A1,\t06,\tAMD Radeon Pro VII\n";
         assert_eq!(
             marketing_name(ids, 0x66a1, 6).as_deref(),
             Some("AMD Radeon Pro VII")

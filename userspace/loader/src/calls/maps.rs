@@ -128,7 +128,10 @@ impl Calls {
         for mut map in other.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             // A data section's map has the object's name before that of the section.
-            let key = name.find('.').and_then(|at| name.get(at..)).unwrap_or(&name);
+            let key = name
+                .find('.')
+                .and_then(|at| name.get(at..))
+                .unwrap_or(&name);
             if let Ok(mine) = self.map(key) {
                 map.reuse_fd(mine.as_fd())
                     .map_err(|error| refused(format!("share map {name}"), &error))?;
@@ -210,7 +213,11 @@ impl Calls {
     ///
     /// [`ProbeError`] when the flag cannot be set.
     pub fn pause(&self, pause: bool) -> Result<bool, ProbeError> {
-        self.set_state(if pause { state::PAUSED } else { state::RECORDING })
+        self.set_state(if pause {
+            state::PAUSED
+        } else {
+            state::RECORDING
+        })
     }
 
     /// Tells the programs what to do. False if the kernel cannot tell when those that were running have ended.
@@ -239,7 +246,10 @@ impl Calls {
                 .lookup(function.as_bytes(), MapFlags::ANY)
                 .map_err(|error| refused("read how often functions were called", &error))?;
             let rate = value.and_then(|bytes| CallRate::read_from_bytes(&bytes).ok());
-            found.extend(rate.filter(|rate| rate.calls != 0).map(|rate| (function, rate)));
+            found.extend(
+                rate.filter(|rate| rate.calls != 0)
+                    .map(|rate| (function, rate)),
+            );
         }
         Ok(found)
     }

@@ -23,7 +23,10 @@ pub(crate) fn load(options: &Options) -> Option<Calls> {
     match Calls::load(options) {
         Ok(calls) => Some(calls),
         Err(error @ (ProbeError::PermissionDenied { .. } | ProbeError::NoTracefs { .. })) => {
-            assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
+            assert!(
+                std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(),
+                "{error}"
+            );
             gputrace_skip::skipped(&error.to_string());
             None
         }

@@ -168,7 +168,11 @@ impl GpuWork {
     }
 
     /// Draws how much memory of an agent is allocated after an allocation or what frees one.
-    pub(crate) fn memory<W: Write>(&mut self, out: &mut Sequence<W>, one: &Observation) -> io::Result<()> {
+    pub(crate) fn memory<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        one: &Observation,
+    ) -> io::Result<()> {
         let Some(FieldValue::Number(node)) = one.get("node") else {
             return Ok(());
         };
@@ -222,7 +226,12 @@ impl GpuWork {
         Ok(late)
     }
 
-    fn dispatch<W: Write>(&mut self, out: &mut Sequence<W>, dispatch: &Dispatch, now: u64) -> io::Result<()> {
+    fn dispatch<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        dispatch: &Dispatch,
+        now: u64,
+    ) -> io::Result<()> {
         let Self {
             options,
             gpus,
@@ -248,7 +257,8 @@ impl GpuWork {
             time: &dispatch.time,
             amount: 1,
         };
-        let notes = |annotations: &mut Annotations<'_>| notes::dispatch(annotations, known, gpus, dispatch);
+        let notes =
+            |annotations: &mut Annotations<'_>| notes::dispatch(annotations, known, gpus, dispatch);
         draw(out, rows, gpus, &span, now, notes)?;
         count(out, rows, gpus, counters, &span, now)
     }
@@ -374,7 +384,9 @@ fn count<W: Write>(
     } else {
         in_flight(span.origin.time, span.time)
     };
-    let Some((begin, end)) = flight else { return Ok(()) };
+    let Some((begin, end)) = flight else {
+        return Ok(());
+    };
     let (track, levels) = match counters.entry((span.work, span.node)) {
         Entry::Occupied(entry) => entry.into_mut(),
         Entry::Vacant(entry) => {
@@ -398,6 +410,8 @@ fn write_level<W: Write>(
     written: &mut io::Result<()>,
 ) {
     if written.is_ok() {
-        *written = out.event(time, EventType::Counter, track, |event| event.counter(level));
+        *written = out.event(time, EventType::Counter, track, |event| {
+            event.counter(level)
+        });
     }
 }

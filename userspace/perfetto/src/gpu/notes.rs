@@ -109,7 +109,8 @@ impl Known {
             }
             Event::Queue(_) => self.launches.clear(),
             Event::Kernel(info) if self.titles.remove(&info.id).is_some() => {
-                self.launches.retain(|launch, _| launch.kernel != Some(info.id));
+                self.launches
+                    .retain(|launch, _| launch.kernel != Some(info.id));
             }
             _ => {}
         }
@@ -243,7 +244,9 @@ pub(super) fn dispatch(
 /// What a dispatch takes of the GPU, by Perfetto's names. What a kernel declares of LDS is part of what a dispatch has.
 fn resources(info: &KernelInfo, dispatch: &Dispatch) -> [(&'static str, u64); 3] {
     let kernel = &info.kernel;
-    let registers = kernel.arch_vgpr_count.saturating_add(kernel.accum_vgpr_count);
+    let registers = kernel
+        .arch_vgpr_count
+        .saturating_add(kernel.accum_vgpr_count);
     let dynamic = dispatch.group_size.saturating_sub(kernel.group_size);
     [
         ("registers_per_thread", registers.into()),
@@ -275,7 +278,11 @@ pub(super) fn native_launch(gpus: &Gpus, dispatch: &Dispatch) -> NativeLaunch {
 /// What is in [`Launch`], and what follows from it.
 fn launched(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch) {
     annotations.named_text("kind", Domain::KernelDispatch.name());
-    text(annotations, "agent", &gpus.agent_title(gpus.node_of(dispatch)));
+    text(
+        annotations,
+        "agent",
+        &gpus.agent_title(gpus.node_of(dispatch)),
+    );
     for (name, value) in [
         ("queue", queue_id(dispatch.queue)),
         ("Scratch_Size", dispatch.private_size.into()),
@@ -294,7 +301,10 @@ fn launched(annotations: &mut Annotations<'_>, gpus: &Gpus, dispatch: &Dispatch)
         });
     }
     annotations.named("kernel_object", Value::Pointer(dispatch.kernel_object));
-    for (name, value) in [("barrier", dispatch.barrier), ("read_later", dispatch.read_later)] {
+    for (name, value) in [
+        ("barrier", dispatch.barrier),
+        ("read_later", dispatch.read_later),
+    ] {
         annotations.named(name, Value::Bool(value));
     }
     if let Some(info) = gpus.kernel(dispatch) {
@@ -349,7 +359,10 @@ pub(super) fn copy(annotations: &mut Annotations<'_>, known: &mut Known, gpus: &
     if copy.time.is_drawn() && took > 0 {
         // Bytes per ns are GB per s; thousandths of them are MB per s, as an integer.
         let rate = u128::from(copy.bytes) * 1000 / u128::from(took);
-        annotations.named("mb_per_s", Value::Uint(u64::try_from(rate).unwrap_or(u64::MAX)));
+        annotations.named(
+            "mb_per_s",
+            Value::Uint(u64::try_from(rate).unwrap_or(u64::MAX)),
+        );
     }
 }
 

@@ -188,7 +188,12 @@ impl Rows {
     }
 
     /// The number of a row, which begins if it is new.
-    fn number<W: Write>(&mut self, out: &mut Sequence<W>, gpus: &Gpus, key: RowKey) -> io::Result<usize> {
+    fn number<W: Write>(
+        &mut self,
+        out: &mut Sequence<W>,
+        gpus: &Gpus,
+        key: RowKey,
+    ) -> io::Result<usize> {
         if let Some(number) = self.numbers.get(&key) {
             return Ok(*number);
         }

@@ -78,9 +78,18 @@ fn only_real_times_are_on_the_tracks_of_gpus() {
     assert_eq!(
         copies,
         BTreeSet::from([
-            ("COPY to Agent 0 CPU".to_owned(), "MEMORY_COPY_DEVICE_TO_HOST"),
-            ("COPY to Agent 1 GPU".to_owned(), "MEMORY_COPY_HOST_TO_DEVICE"),
-            (format!("COPY to unknown agent{untimed}"), "MEMORY_COPY_NONE"),
+            (
+                "COPY to Agent 0 CPU".to_owned(),
+                "MEMORY_COPY_DEVICE_TO_HOST"
+            ),
+            (
+                "COPY to Agent 1 GPU".to_owned(),
+                "MEMORY_COPY_HOST_TO_DEVICE"
+            ),
+            (
+                format!("COPY to unknown agent{untimed}"),
+                "MEMORY_COPY_NONE"
+            ),
         ])
     );
     // Every track of an agent is under it.
@@ -89,7 +98,10 @@ fn only_real_times_are_on_the_tracks_of_gpus() {
         ("COPY to Agent 0 CPU", "Agent 0 (AMD EPYC, \"7713\")"),
         ("kernels in flight: Agent 2", "Agent 2 (gfx90a)"),
     ] {
-        assert_eq!(decoded.track(name).parent_uuid(), decoded.track(agent).uuid());
+        assert_eq!(
+            decoded.track(name).parent_uuid(),
+            decoded.track(agent).uuid()
+        );
     }
 }
 
@@ -169,7 +181,8 @@ fn estimates_are_annotated_and_what_nothing_tells_says_so() {
             "quality",
         ];
         match notes.map(|note| shown.note(note)) {
-            ["0", "300", "10400", "(none)", "sampled"] | ["1", "9000", "200000", "(none)", "sampled"] => {
+            ["0", "300", "10400", "(none)", "sampled"]
+            | ["1", "9000", "200000", "(none)", "sampled"] => {
                 counts[0] += 1;
             }
             [
@@ -193,12 +206,18 @@ fn estimates_are_annotated_and_what_nothing_tells_says_so() {
 fn flows_lead_from_both_calls_to_the_gpu() {
     let decoded = trace(&events());
     let with_flow = |id: u64| -> Vec<&Shown> {
-        let ends = decoded.slices.iter().filter(|shown| shown.flows.contains(&id));
+        let ends = decoded
+            .slices
+            .iter()
+            .filter(|shown| shown.flows.contains(&id));
         ends.collect()
     };
     for (id, call) in [(1, "hipLaunchKernel"), (2, "hsa_signal_store_relaxed")] {
         let ends = with_flow(id);
-        assert_eq!(ends[0].name, call, "the earliest end is where the flow begins");
+        assert_eq!(
+            ends[0].name, call,
+            "the earliest end is where the flow begins"
+        );
         assert_eq!(ends.len(), 1 + 7 + 3);
     }
     // Nobody is known to have asked for this one.
@@ -232,7 +251,11 @@ fn kernels_at_the_same_time_are_on_lanes_of_one_name() {
         .map(|id| track_name(&decoded, by_dispatch(&decoded, id)))
         .collect();
     assert_eq!(names.len(), 1);
-    assert!(gpu_slices(&decoded).iter().all(|shown| shown.inside.is_none()));
+    assert!(
+        gpu_slices(&decoded)
+            .iter()
+            .all(|shown| shown.inside.is_none())
+    );
 }
 
 proptest! {
@@ -333,7 +356,10 @@ fn counters_show_what_is_in_flight() {
     ];
     assert_eq!(values("kernels in flight: Agent 1"), kernels);
     assert_eq!(values("kernels in flight: Agent 2"), [(18, 1), (80, 0)]);
-    assert_eq!(values("copy bytes in flight: Agent 1"), [(30, 1 << 20), (250, 0)]);
+    assert_eq!(
+        values("copy bytes in flight: Agent 1"),
+        [(30, 1 << 20), (250, 0)]
+    );
 }
 
 #[test]
@@ -349,7 +375,10 @@ fn what_was_read_is_below_the_agent_and_the_process() {
             ..Counter::default()
         })
     };
-    let (power, sdma) = (counter("power1_average", "W", 0), counter("sdma", "ns", 100));
+    let (power, sdma) = (
+        counter("power1_average", "W", 0),
+        counter("sdma", "ns", 100),
+    );
     let sample = |counter: &Arc<Counter>, time, value| {
         Event::Counter(CounterSample {
             counter: Arc::clone(counter),
@@ -461,7 +490,12 @@ fn native_events_hold_the_same_spans() {
         .filter(|shown| ["kernel_dispatch", "memory_copy"].contains(&shown.category.as_str()))
         .map(|shown| {
             let row = track_name(&decoded, shown);
-            (shown.begin, shown.end - shown.begin, row, shown.name.clone())
+            (
+                shown.begin,
+                shown.end - shown.begin,
+                row,
+                shown.name.clone(),
+            )
         })
         .collect();
     assert_eq!(found, drawn);

@@ -23,13 +23,18 @@ use gputrace_timeline::{
 use prost::Message as _;
 
 use self::protos::{
-    CounterValueField, Data, DebugAnnotation, EventType, NameField, Trace, TracePacket, TrackDescriptor,
-    TrackEvent, Value,
+    CounterValueField, Data, DebugAnnotation, EventType, NameField, Trace, TracePacket,
+    TrackDescriptor, TrackEvent, Value,
 };
 use crate::{PerfettoOptions, exporter::TraceWriter, sequence::Sequence};
 
 /// A function with the parameters (name, kind, slot).
-fn function(id: u32, name: &str, domain: Domain, parameters: &[(&str, ValueKind, ArgSlot)]) -> Event {
+fn function(
+    id: u32,
+    name: &str,
+    domain: Domain,
+    parameters: &[(&str, ValueKind, ArgSlot)],
+) -> Event {
     let parameters = parameters.iter().map(|(name, kind, at)| Parameter {
         name: (*name).to_owned(),
         c_type: String::new(),
@@ -262,7 +267,10 @@ impl Decoded {
                 EventType::Unspecified => panic!("an event of no type"),
             }
         }
-        assert!(stacks.values().all(Vec::is_empty), "a beginning without an end");
+        assert!(
+            stacks.values().all(Vec::is_empty),
+            "a beginning without an end"
+        );
         decoded.slices.sort_by_key(|slice| slice.begin);
         decoded.packets = packets;
         decoded
@@ -270,7 +278,10 @@ impl Decoded {
 
     /// The slice of the call `correlation`.
     fn slice(&self, correlation: u64) -> &Shown {
-        let mut found = self.slices.iter().filter(|slice| slice.corr_id() == correlation);
+        let mut found = self
+            .slices
+            .iter()
+            .filter(|slice| slice.corr_id() == correlation);
         let slice = found.next().expect("the call has a slice");
         assert!(found.next().is_none(), "the call has one slice");
         slice
@@ -282,7 +293,9 @@ impl Decoded {
             .instants
             .iter()
             .filter(|instant| instant.name.starts_with(prefix));
-        let instant = found.next().unwrap_or_else(|| panic!("no instant {prefix:?}"));
+        let instant = found
+            .next()
+            .unwrap_or_else(|| panic!("no instant {prefix:?}"));
         assert!(found.next().is_none(), "more than one instant {prefix:?}");
         instant
     }
@@ -296,7 +309,10 @@ impl Decoded {
 
     /// The descriptor of the track named `name`.
     fn track(&self, name: &str) -> &TrackDescriptor {
-        self.tracks.values().find(|track| track.name() == name).unwrap()
+        self.tracks
+            .values()
+            .find(|track| track.name() == name)
+            .unwrap()
     }
 }
 
@@ -350,5 +366,8 @@ fn note(
         }
         other => panic!("unexpected value {other:?}"),
     };
-    assert!(notes.insert(name.clone(), value).is_none(), "{name} occurs twice");
+    assert!(
+        notes.insert(name.clone(), value).is_none(),
+        "{name} occurs twice"
+    );
 }

@@ -21,11 +21,10 @@ fn forest() -> impl Strategy<Value = Vec<Node>> {
         rest,
         inside: Vec::new(),
     });
-    let node =
-        leaf.prop_recursive(5, 40, 4, |inner| {
-            (0..3_u64, 0..4_u64, proptest::collection::vec(inner, 0..4))
-                .prop_map(|(gap, rest, inside)| Node { gap, rest, inside })
-        });
+    let node = leaf.prop_recursive(5, 40, 4, |inner| {
+        (0..3_u64, 0..4_u64, proptest::collection::vec(inner, 0..4))
+            .prop_map(|(gap, rest, inside)| Node { gap, rest, inside })
+    });
     proptest::collection::vec(node, 1..6)
 }
 
@@ -150,7 +149,10 @@ proptest! {
 
 #[test]
 fn a_call_that_overlaps_another_is_cut_and_says_so() {
-    let decoded = trace(&[Event::Call(call(1, 0, 10, 20)), Event::Call(call(2, 1, 15, 25))]);
+    let decoded = trace(&[
+        Event::Call(call(1, 0, 10, 20)),
+        Event::Call(call(2, 1, 15, 25)),
+    ]);
     let cut = decoded.slice(2);
     assert_eq!((cut.inside, cut.begin, cut.end), (Some(1), 15, 20));
     assert_eq!((cut.note("begin_ns"), cut.note("end_ns")), ("15", "25"));

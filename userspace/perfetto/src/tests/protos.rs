@@ -256,12 +256,16 @@ impl TrackDescriptor {
 
     /// Name of that process; empty if there is none.
     pub(super) fn process_name(&self) -> &str {
-        self.process.as_ref().map_or("", ProcessDescriptor::process_name)
+        self.process
+            .as_ref()
+            .map_or("", ProcessDescriptor::process_name)
     }
 
     /// Name of that thread; empty if there is none.
     pub(super) fn thread_name(&self) -> &str {
-        self.thread.as_ref().map_or("", ThreadDescriptor::thread_name)
+        self.thread
+            .as_ref()
+            .map_or("", ThreadDescriptor::thread_name)
     }
 }
 

@@ -177,7 +177,12 @@ fn the_ledger_is_in_the_trace() {
     }
     let notice = decoded.instant("notice: something to know");
     assert_eq!((notice.begin, notice.track), (40, ledger.track));
-    assert!(decoded.instant("end of capture: it was cut off").notes.is_empty());
+    assert!(
+        decoded
+            .instant("end of capture: it was cut off")
+            .notes
+            .is_empty()
+    );
 }
 
 #[test]

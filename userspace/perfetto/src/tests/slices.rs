@@ -16,7 +16,14 @@ fn a_call_is_a_slice_with_arguments_and_result() {
         ("stream", ValueKind::Pointer, ArgSlot::Stack(0)),
     ];
     let mut outer = call(7, 0, 1_000, 5_000);
-    outer.args = [0x7fff_0000_1000, 4096, 0xffff_ffff_ffff_fffe, 2 << 32 | 64, 3, 1];
+    outer.args = [
+        0x7fff_0000_1000,
+        4096,
+        0xffff_ffff_ffff_fffe,
+        2 << 32 | 64,
+        3,
+        1,
+    ];
     outer.how = CallEnd::Returned(100);
     outer.stack_readable = false;
     let mut inner = call(8, 7, 2_000, 3_000);
@@ -62,7 +69,10 @@ fn a_call_is_a_slice_with_arguments_and_result() {
     );
 
     let inner = decoded.slice(8);
-    assert_eq!((inner.begin, inner.end, inner.inside), (2_000, 3_000, Some(7)));
+    assert_eq!(
+        (inner.begin, inner.end, inner.inside),
+        (2_000, 3_000, Some(7))
+    );
     assert_eq!(
         (inner.name.as_str(), inner.category.as_str()),
         ("hsa_amd_memory_fill", "hsa_api")

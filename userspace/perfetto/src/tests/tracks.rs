@@ -1,10 +1,17 @@
 use gputrace_abi::domain::Domain;
-use gputrace_timeline::event::{Event, Lifetime, LifetimeChange, ProcessInfo, RangeKind, ThreadInfo};
+use gputrace_timeline::event::{
+    Event, Lifetime, LifetimeChange, ProcessInfo, RangeKind, ThreadInfo,
+};
 
 use super::{call, function, protos::TrackDescriptor, trace};
 
 fn lifetime(time: u64, pid: u32, tid: u32, what: LifetimeChange) -> Event {
-    Event::Lifetime(Lifetime { time, pid, tid, what })
+    Event::Lifetime(Lifetime {
+        time,
+        pid,
+        tid,
+        what,
+    })
 }
 
 #[test]
@@ -36,7 +43,10 @@ fn processes_and_threads_have_named_tracks() {
     );
     let process = &decoded.tracks[&thread.parent_uuid()];
     assert_eq!((process.pid(), process.process_name()), (10, "python3"));
-    assert_eq!(process.process.as_ref().unwrap().cmdline, ["python3", "train.py"]);
+    assert_eq!(
+        process.process.as_ref().unwrap().cmdline,
+        ["python3", "train.py"]
+    );
     assert_eq!(process.process.as_ref().unwrap().start_timestamp_ns(), 5);
 }
 
@@ -169,7 +179,11 @@ fn another_program_gets_a_track_of_its_own_if_the_first_drew_anything() {
             lifetime(time, 10, 10, LifetimeChange::Executed { name: app() }),
         ]
     };
-    let mut events = vec![process(10, "sh"), thread(10, 10, "sh"), main_thread_call(1, 10)];
+    let mut events = vec![
+        process(10, "sh"),
+        thread(10, 10, "sh"),
+        main_thread_call(1, 10),
+    ];
     events.extend(exec(20));
     events.push(main_thread_call(2, 30));
     let decoded = trace(&events);

@@ -44,7 +44,10 @@ fn files(name: &str, summary_file: Option<&str>) -> Vec<String> {
         }
     }
     endings.extend(summary_file.map(|file| format!("_{file}.txt")));
-    endings.iter().map(|ending| format!("{name}{ending}")).collect()
+    endings
+        .iter()
+        .map(|ending| format!("{name}{ending}"))
+        .collect()
 }
 
 /// Checks that there is nothing of a recording called `name` in `directory`.
@@ -107,22 +110,29 @@ mod tests {
             ..Formats::default()
         };
         for events in [synthetic::events(), synthetic::observed()] {
-            let mut exporters: Vec<Box<dyn gputrace_export::Exporter>> =
-                vec![Box::new(WallClockExporter::new(directory.clone(), "run", true))];
+            let mut exporters: Vec<Box<dyn gputrace_export::Exporter>> = vec![Box::new(
+                WallClockExporter::new(directory.clone(), "run", true),
+            )];
             for format in Format::all() {
                 if format.check().is_ok() {
                     exporters.push(format.begin(&directory, "run", &formats).unwrap());
                 }
             }
             for mut exporter in exporters {
-                events.iter().for_each(|event| exporter.event(event).unwrap());
+                events
+                    .iter()
+                    .for_each(|event| exporter.event(event).unwrap());
                 exporter.finish().unwrap();
             }
         }
         fs::write(temporary.path().join("run.gtcap"), "").unwrap();
         fs::write(temporary.path().join("run_summary.txt"), "").unwrap();
         fs::write(temporary.path().join("run_notes.txt"), "of somebody else").unwrap();
-        fs::write(temporary.path().join("running_loss.csv"), "of another recording").unwrap();
+        fs::write(
+            temporary.path().join("running_loss.csv"),
+            "of another recording",
+        )
+        .unwrap();
         // There are at least a file of each format but OTF2, and some for CSV.
         assert!(
             names(temporary.path()).len() > 16,

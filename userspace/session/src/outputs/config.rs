@@ -14,7 +14,9 @@ use crate::request::Formats;
 /// The members that `formats` are about, for outputs called `name` in `directory`.
 #[must_use]
 pub fn output_config(formats: &Formats, directory: &Path, name: &str) -> Map<String, Value> {
-    let Formats { kernels, tables, .. } = formats;
+    let Formats {
+        kernels, tables, ..
+    } = formats;
     let regex = |regex: &Option<regex::Regex>, default: &str| {
         let given = regex.as_ref().map(regex::Regex::as_str);
         given.unwrap_or(default).to_owned()
@@ -63,7 +65,10 @@ mod tests {
     #[test]
     fn what_was_asked_for_is_told() {
         let formats = Formats {
-            list: ["csv", "rocpd"].into_iter().filter_map(Format::named).collect(),
+            list: ["csv", "rocpd"]
+                .into_iter()
+                .filter_map(Format::named)
+                .collect(),
             kernels: KernelOptions {
                 rename: true,
                 hide_markers: true,

@@ -102,7 +102,9 @@ static ROWS: [Row; 8] = [
                 arguments: to.formats.csv_arguments,
             };
             let directory = to.directory.clone();
-            Ok(Box::new(CsvExporter::with_options(directory, to.name, options)))
+            Ok(Box::new(CsvExporter::with_options(
+                directory, to.name, options,
+            )))
         },
     },
     Row {
@@ -125,7 +127,12 @@ static ROWS: [Row; 8] = [
         config_key: Some("rocpd_output"),
         live: None,
         check: nothing_needed,
-        begin: |to| Ok(Box::new(RocpdExporter::new(to.directory, &to.results("db"))?)),
+        begin: |to| {
+            Ok(Box::new(RocpdExporter::new(
+                to.directory,
+                &to.results("db"),
+            )?))
+        },
     },
     Row {
         name: "otf2",
@@ -175,7 +182,12 @@ static ROWS: [Row; 8] = [
         config_key: None,
         live: Some(LiveFormat::Text),
         check: nothing_needed,
-        begin: |to| Ok(Box::new(TextExporter::new(to.directory, &to.results("txt"))?)),
+        begin: |to| {
+            Ok(Box::new(TextExporter::new(
+                to.directory,
+                &to.results("txt"),
+            )?))
+        },
     },
 ];
 
@@ -278,7 +290,9 @@ mod tests {
         for format in Format::all() {
             assert_eq!(Format::named(&format.name().to_uppercase()), Some(format));
             if format.check().is_ok() {
-                let exporter = format.begin(&directory, "run", &Formats::default()).unwrap();
+                let exporter = format
+                    .begin(&directory, "run", &Formats::default())
+                    .unwrap();
                 assert_eq!(exporter.format(), format.name());
             }
         }

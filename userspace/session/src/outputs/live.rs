@@ -72,8 +72,10 @@ impl Live {
         let (sender, done) = oneshot::channel();
         let ended = Arc::clone(&closed);
         let show = move || {
-            let timeline =
-                Timeline::follow(CaptureReader::new(BufReader::with_capacity(64 << 10, following))?)?;
+            let timeline = Timeline::follow(CaptureReader::new(BufReader::with_capacity(
+                64 << 10,
+                following,
+            ))?)?;
             let mut exporters: Vec<Box<dyn Exporter>> = vec![match format {
                 LiveFormat::Text => Box::new(TextWriter::new(out)),
                 LiveFormat::Ndjson => Box::new(NdjsonWriter::new(out)),
@@ -83,7 +85,9 @@ impl Live {
                 kernels: formats.kernels.clone(),
                 filter: None,
             };
-            let mut report = run_with(timeline, exporters, stages, &mut |_| ControlFlow::Continue(()));
+            let mut report = run_with(timeline, exporters, stages, &mut |_| {
+                ControlFlow::Continue(())
+            });
             // That nobody reads any more is no failure; the recording has ended for it.
             report.failures.clear();
             Ok(Outputs {
@@ -93,11 +97,13 @@ impl Live {
                 too_small: false,
             })
         };
-        thread::Builder::new().name("live".to_owned()).spawn(move || {
-            // Whoever waited may have given up.
-            let _ = sender.send(show());
-            ended.notify_one();
-        })?;
+        thread::Builder::new()
+            .name("live".to_owned())
+            .spawn(move || {
+                // Whoever waited may have given up.
+                let _ = sender.send(show());
+                ended.notify_one();
+            })?;
         Ok(Self {
             over,
             read,
@@ -137,7 +143,10 @@ struct Out {
 }
 
 impl Out {
-    fn with<T>(&self, action: impl FnOnce(&mut BufWriter<io::Stdout>) -> io::Result<T>) -> io::Result<T> {
+    fn with<T>(
+        &self,
+        action: impl FnOnce(&mut BufWriter<io::Stdout>) -> io::Result<T>,
+    ) -> io::Result<T> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let result = action(&mut stream);
         if result.is_err() {

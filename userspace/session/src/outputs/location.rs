@@ -78,7 +78,11 @@ impl OutputLocation {
     /// Creates the capture. With its path, and what the names of all files begin with.
     pub(crate) fn create(&self, fallback: &str) -> Result<(File, PathBuf, String), OutputError> {
         if self.nameless {
-            return Ok((self.directory.scratch()?, PathBuf::new(), fallback.to_owned()));
+            return Ok((
+                self.directory.scratch()?,
+                PathBuf::new(),
+                fallback.to_owned(),
+            ));
         }
         if let Some(name) = &self.name {
             return self.create_as(name);
@@ -119,7 +123,10 @@ fn try_out(directory: &OutputDir) -> Result<(), OutputError> {
 }
 
 /// Directory and name, if all placeholders have values.
-fn resolve(request: &OutputRequest, names: &Names) -> Result<Option<(PathBuf, Option<String>)>, OutputError> {
+fn resolve(
+    request: &OutputRequest,
+    names: &Names,
+) -> Result<Option<(PathBuf, Option<String>)>, OutputError> {
     let Some(directory) = names.expand_path(&request.directory) else {
         return Ok(None);
     };
@@ -167,7 +174,8 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let names = Names::of_targets(&Targets::Node);
         let mut asked = request(temporary.path(), Some("a/run"));
-        let find = |asked: &OutputRequest| OutputLocation::find(asked, &names, None).map(Option::unwrap);
+        let find =
+            |asked: &OutputRequest| OutputLocation::find(asked, &names, None).map(Option::unwrap);
         let (_, path, name) = find(&asked).unwrap().create("7").unwrap();
         assert_eq!(
             (path, name.as_str()),
@@ -229,9 +237,16 @@ mod tests {
     fn what_needs_the_process_is_tried_out_as_far_as_possible() {
         let temporary = tempfile::tempdir().unwrap();
         let command = vec!["app".into()];
-        let names = Names::of_targets(&Targets::Launch { command, hold: true });
+        let names = Names::of_targets(&Targets::Launch {
+            command,
+            hold: true,
+        });
         let asked = request(&temporary.path().join("out/%pid%"), Some("x"));
-        assert!(OutputLocation::find(&asked, &names, None).unwrap().is_none());
+        assert!(
+            OutputLocation::find(&asked, &names, None)
+                .unwrap()
+                .is_none()
+        );
         assert!(temporary.path().join("out").is_dir());
         let place = OutputLocation::find(&asked, &names.with_process(7), None)
             .unwrap()

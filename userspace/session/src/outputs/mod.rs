@@ -19,8 +19,8 @@ use gputrace_analysis::{
     wall_clock::WallClockExporter,
 };
 use gputrace_export::{
-    ExportError, Exporter, Filter, Output, OutputDir, OutputError, Prefetch, Progress, Report, SharedText,
-    Source, Stages, ndjson::NdjsonWriter, run_with, text::TextWriter,
+    ExportError, Exporter, Filter, Output, OutputDir, OutputError, Prefetch, Progress, Report,
+    SharedText, Source, Stages, ndjson::NdjsonWriter, run_with, text::TextWriter,
 };
 use gputrace_text::terminal;
 use gputrace_timeline::Timeline;
@@ -90,7 +90,11 @@ pub fn export_from(
     exporters.push(Box::new(CostExporter::new(costs.clone())));
     if formats.wall_clock != Some(false) {
         let asked = formats.wall_clock == Some(true);
-        exporters.push(Box::new(WallClockExporter::new(directory.clone(), name, asked)));
+        exporters.push(Box::new(WallClockExporter::new(
+            directory.clone(),
+            name,
+            asked,
+        )));
     }
     match formats.stdout {
         Some(LiveFormat::Text) => exporters.push(Box::new(TextWriter::new(stdout()))),
@@ -115,7 +119,11 @@ pub fn export_from(
         .retain(|(_, error)| formats.stdout.is_none() || !is_broken_pipe(error));
     report.failures.extend(failures);
     let mut summary = summaries.take();
-    if let Some(file) = formats.summary_file.as_deref().filter(|_| !summary.is_empty()) {
+    if let Some(file) = formats
+        .summary_file
+        .as_deref()
+        .filter(|_| !summary.is_empty())
+    {
         match write_summary(directory, &format!("{name}_{file}.txt"), &summary) {
             Ok(output) => report.outputs.push(output),
             Err(error) => report.failures.push(("summary", error.into())),

@@ -99,7 +99,10 @@ impl Names {
         };
         match targets {
             Targets::Launch { command, .. } => Self {
-                command: command.iter().map(|word| outside(word).into_owned()).collect(),
+                command: command
+                    .iter()
+                    .map(|word| outside(word).into_owned())
+                    .collect(),
                 ..names
             },
             Targets::Attach { pids, .. } => match pids.first() {
@@ -124,7 +127,10 @@ impl Names {
     #[must_use]
     pub fn of_recording(recording: &Recording) -> Self {
         let command = match &recording.mode {
-            Mode::Launch { command } => command.iter().map(|word| outside(word).into_owned()).collect(),
+            Mode::Launch { command } => command
+                .iter()
+                .map(|word| outside(word).into_owned())
+                .collect(),
             Mode::Attach { .. } | Mode::Node | Mode::Merged { .. } => Vec::new(),
         };
         Self {
@@ -189,7 +195,9 @@ impl Names {
     }
 
     fn value(&self, found: &Captures<'_>) -> Option<Value> {
-        let variable = ["env", "cmake", "q"].iter().find_map(|group| found.name(group));
+        let variable = ["env", "cmake", "q"]
+            .iter()
+            .find_map(|group| found.name(group));
         if let Some(variable) = variable {
             let value = self.variable(variable.as_str());
             let value = value.map(|value| value.trim_start(b"\t /").file_name());
@@ -206,7 +214,10 @@ impl Names {
             "s" => "size",
             key => key,
         };
-        if OF_PROCESS.contains(&key) && self.pid.is_none() && (key != "nid" || self.rank().is_none()) {
+        if OF_PROCESS.contains(&key)
+            && self.pid.is_none()
+            && (key != "nid" || self.rank().is_none())
+        {
             return None;
         }
         Some(self.of_key(key))
@@ -222,7 +233,10 @@ impl Names {
             "pgid" => number(status(pid, 2)),
             "psid" => number(status(pid, 3)),
             "psize" => Value::of(&siblings(status(pid, 1).unwrap_or_default()).to_string()),
-            "job" => Value::Of(self.variable("SLURM_JOB_ID").unwrap_or_else(|| outside("0"))),
+            "job" => Value::Of(
+                self.variable("SLURM_JOB_ID")
+                    .unwrap_or_else(|| outside("0")),
+            ),
             "rank" => number(self.rank()),
             "size" => number(self.ranks().or(Some(1))),
             "nid" => number(self.rank().or(Some(pid))),
@@ -290,7 +304,9 @@ impl Names {
 
     fn variable(&self, name: &str) -> Option<Outside<'static>> {
         let given = self.environment.as_ref().and_then(|variables| {
-            let found = variables.iter().find(|(known, _)| known == name.as_bytes())?;
+            let found = variables
+                .iter()
+                .find(|(known, _)| known == name.as_bytes())?;
             Some(found.1.clone())
         });
         given.or_else(|| env::var_os(name).map(|value| outside(&value).into_owned()))
@@ -369,7 +385,9 @@ const MAX_WORDS: u64 = 8 << 20;
 /// Words that end with a zero byte, of a file in `/proc/PID`.
 fn words(pid: u32, name: &str) -> Vec<Vec<u8>> {
     let bytes = gputrace_reader::file(pid, name, MAX_WORDS).unwrap_or_default();
-    let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    let words = bytes
+        .split(|byte| *byte == 0)
+        .filter(|word| !word.is_empty());
     words.map(<[u8]>::to_owned).collect()
 }
 
@@ -380,7 +398,10 @@ fn environment(pid: u32) -> Environment {
         let value = value.strip_prefix(b"=")?;
         Some((name.to_owned(), Outside::from_bytes(value).into_owned()))
     };
-    words(pid, "environ").into_iter().filter_map(split).collect()
+    words(pid, "environ")
+        .into_iter()
+        .filter_map(split)
+        .collect()
 }
 
 #[cfg(test)]
@@ -390,7 +411,9 @@ mod tests {
     use super::*;
 
     fn names(variables: &[(&str, &str)]) -> Names {
-        let own = |(name, value): &(&str, &str)| (name.as_bytes().to_owned(), outside(*value).into_owned());
+        let own = |(name, value): &(&str, &str)| {
+            (name.as_bytes().to_owned(), outside(*value).into_owned())
+        };
         Names {
             pid: None,
             command: ["./bin/app", "-n", "data/x y", "3"].map(outside).to_vec(),
@@ -436,7 +459,10 @@ mod tests {
         }
         assert_eq!(names.expand("%hostname%"), names.expand("%h"));
         let here = env::current_dir().unwrap();
-        assert_eq!(names.expand("%cwd%/x").unwrap(), format!("{}/x", here.display()));
+        assert_eq!(
+            names.expand("%cwd%/x").unwrap(),
+            format!("{}/x", here.display())
+        );
     }
 
     #[test]
@@ -446,7 +472,10 @@ mod tests {
             assert_eq!(alone.expand(template), None, "{template}");
         }
         assert_eq!(alone.expand("%tag%").unwrap(), "app");
-        assert_eq!(names(&[("SLURM_PROCID", "5")]).expand("%nid%").unwrap(), "5");
+        assert_eq!(
+            names(&[("SLURM_PROCID", "5")]).expand("%nid%").unwrap(),
+            "5"
+        );
         let me = alone.with_process(std::process::id());
         assert_eq!(me.expand("%nid%").unwrap(), std::process::id().to_string());
         assert_eq!(
@@ -483,7 +512,10 @@ mod tests {
         for (template, expected) in [
             ("run.%job%", &format!("run.{clean}")[..]),
             ("run.%j", &format!("run.{clean}")),
-            ("%env{A}%/%q{A}/$env{A}", &format!("{clean}/{clean}/{clean}")),
+            (
+                "%env{A}%/%q{A}/$env{A}",
+                &format!("{clean}/{clean}/{clean}"),
+            ),
             ("%rank% %size% %nid%", "0 1 1"),
             ("%env{DOT}%%env{DOT}%/x", "__/x"),
             ("%env{NONE}%/etc/x", "etc/x"),

@@ -59,7 +59,10 @@ pub(crate) fn cookie(function: &Function, domains: &[Domain]) -> Cookie {
 pub(crate) fn hooks(file: &LibraryFile) -> Vec<(Hook, u64)> {
     [
         (Hook::CodeObjects, gputrace_catalog::CODE_OBJECTS_LOADED),
-        (Hook::CodeObjectsEnd, gputrace_catalog::CODE_OBJECTS_UNLOADED),
+        (
+            Hook::CodeObjectsEnd,
+            gputrace_catalog::CODE_OBJECTS_UNLOADED,
+        ),
         (Hook::CodeObjectsEnd, gputrace_catalog::RUNTIME_ENDS),
         (Hook::RuntimeEnd, gputrace_catalog::RUNTIME_ENDS),
     ]
@@ -113,14 +116,18 @@ pub(crate) fn untraced(file: &LibraryFile, plan: &LibraryPlan, domains: &[Domain
         })
         .collect();
     remarks.extend(plan.indirect.iter().map(|name| {
-        format!("{name} is not traced: it is an indirect function, whose code is chosen in each process")
+        format!(
+            "{name} is not traced: it is an indirect function, whose code is chosen in each process"
+        )
     }));
     let wanted = |name: &&String| {
         let name = name.split('@').next().unwrap_or_default();
         gputrace_catalog::classify(name).is_some_and(|domain| domains.contains(&domain))
     };
     remarks.extend(file.elf().superseded().iter().filter(wanted).map(|name| {
-        format!("{name} is not traced: programs built against today's library use its default version")
+        format!(
+            "{name} is not traced: programs built against today's library use its default version"
+        )
     }));
     remarks
 }
@@ -134,7 +141,10 @@ pub(crate) fn describe(id: u32, probe: &PlannedProbe, hip: Option<u16>) -> Funct
     Function {
         id,
         name: plain.into_owned(),
-        aliases: mangled.into_iter().chain(probe.aliases.iter().cloned()).collect(),
+        aliases: mangled
+            .into_iter()
+            .chain(probe.aliases.iter().cloned())
+            .collect(),
         version: probe.version.clone().unwrap_or_default(),
         domain: probe.domain.id(),
         address: probe.address,
@@ -145,7 +155,11 @@ pub(crate) fn describe(id: u32, probe: &PlannedProbe, hip: Option<u16>) -> Funct
             CostClass::SingleStepped => ProbeCost::SingleStepped,
         },
         parameters: signature.map(|signature| signature.parameters_in(hip)),
-        returns: if probe.exits.iter().any(|exit| exit.kind == ExitKind::TailCall) {
+        returns: if probe
+            .exits
+            .iter()
+            .any(|exit| exit.kind == ExitKind::TailCall)
+        {
             // What the other function returns is not seen.
             ValueKind::Void
         } else {

@@ -29,7 +29,9 @@ fn pages(mappings: &[Mapping]) -> Vec<u64> {
         .iter()
         .filter(|mapping| !mapping.writable && !mapping.executable);
     constant
-        .flat_map(|mapping| (0..(mapping.end - mapping.start) / PAGE).map(|page| mapping.start + page * PAGE))
+        .flat_map(|mapping| {
+            (0..(mapping.end - mapping.start) / PAGE).map(|page| mapping.start + page * PAGE)
+        })
         .take(MOST)
         .collect()
 }

@@ -140,7 +140,9 @@ impl ExtraFunctions {
         let symbols = file.elf().symbols().iter();
         symbols
             .filter(|symbol| symbol.kind == SymbolKind::Indirect && wanted(&symbol.name))
-            .map(|symbol| gputrace_demangle::demangle(&symbol.name).unwrap_or_else(|| symbol.name.clone()))
+            .map(|symbol| {
+                gputrace_demangle::demangle(&symbol.name).unwrap_or_else(|| symbol.name.clone())
+            })
             .collect()
     }
 
@@ -196,13 +198,21 @@ impl ExtraFunctions {
         plan.indirect = self.indirect(file, role, filter);
         if plan.probes.is_empty() {
             let mut of_domains = BTreeMap::new();
-            for domain in all.list.iter().filter(|one| of_library(one)).filter_map(domain) {
+            for domain in all
+                .list
+                .iter()
+                .filter(|one| of_library(one))
+                .filter_map(domain)
+            {
                 *of_domains.entry(domain.option()).or_default() += 1;
             }
             let reason = own_domains(&of_domains)
                 .filter(|_| plan.refused.is_empty())
                 .unwrap_or_else(|| why_none(&all, &plan, count, self.program.as_ref()));
-            return Err(SessionError::NoFunction { path: path(), reason });
+            return Err(SessionError::NoFunction {
+                path: path(),
+                reason,
+            });
         }
         let mut remarks: Vec<String> = all
             .remarks
@@ -244,7 +254,8 @@ fn own_domains(functions: &BTreeMap<&str, usize>) -> Option<String> {
 
 /// Whether one of a function's names, mangled or as people read them, matches.
 fn is_named(function: &functions::Function, regex: &Regex) -> bool {
-    regex.is_match(&function.display_name()) || function.names.iter().any(|name| regex.is_match(name))
+    regex.is_match(&function.display_name())
+        || function.names.iter().any(|name| regex.is_match(name))
 }
 
 /// The domain of ROCm's that a function belongs to.
@@ -269,7 +280,12 @@ fn inlined(all: &Functions, program: &ProgramFunctions) -> Vec<String> {
 }
 
 /// Why nothing of a file can be traced, as a clause.
-fn why_none(all: &Functions, plan: &LibraryPlan, count: usize, program: Option<&ProgramFunctions>) -> String {
+fn why_none(
+    all: &Functions,
+    plan: &LibraryPlan,
+    count: usize,
+    program: Option<&ProgramFunctions>,
+) -> String {
     if let Some(refused) = plan.refused.first() {
         return format!(
             "{} functions match, but {}: {}",
@@ -288,7 +304,9 @@ fn why_none(all: &Functions, plan: &LibraryPlan, count: usize, program: Option<&
             "{count} functions match, but all have fewer instructions than --min-instructions asks for"
         );
     }
-    let inlined = program.map(|program| inlined(all, program)).unwrap_or_default();
+    let inlined = program
+        .map(|program| inlined(all, program))
+        .unwrap_or_default();
     if !inlined.is_empty() {
         return format!(
             "the functions that match exist only inlined into others: {}; build it with -fno-inline, or choose \
@@ -341,7 +359,9 @@ impl Executable {
 
     /// Whether the file is it. The file's number and name alone would not do: another file system has the same numbers.
     fn is(&self, mapped: &MappedFile) -> bool {
-        let Some(state) = self.state else { return false };
+        let Some(state) = self.state else {
+            return false;
+        };
         state.inode == mapped.inode
             && self.name.as_deref() == mapped.path.file_name()
             && self.is_same(mapped, Some(state))

@@ -98,7 +98,9 @@ impl<T: OfFile> Files<T> {
 
     /// Takes out the files that nobody uses any more, nor did at the last look.
     pub(crate) fn take_unused(&mut self) -> Vec<T> {
-        let unused = self.entries.extract_if(.., |_, entry| entry.users().is_over());
+        let unused = self
+            .entries
+            .extract_if(.., |_, entry| entry.users().is_over());
         let (ids, unused): (HashSet<u32>, Vec<T>) = unused.unzip();
         if !ids.is_empty() {
             self.looks.retain(|_, id| !ids.contains(id));
@@ -147,7 +149,8 @@ impl Users {
     /// Forgets processes that are gone. True if there is no other, and the file need not be kept: it is over if that is so
     /// once more at the next look.
     pub(crate) fn look(&mut self) -> bool {
-        self.pids.retain(|pid| kernel::exists(format!("/proc/{pid}")));
+        self.pids
+            .retain(|pid| kernel::exists(format!("/proc/{pid}")));
         let is_over = self.pids.is_empty() && !self.kept;
         self.without = if is_over { self.without + 1 } else { 0 };
         is_over

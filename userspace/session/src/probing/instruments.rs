@@ -270,7 +270,10 @@ impl Instruments {
         let Some((index, library)) = missing else {
             return Ok(());
         };
-        let misnamed = found.misnamed.into_iter().find(|(other, _)| *other == index);
+        let misnamed = found
+            .misnamed
+            .into_iter()
+            .find(|(other, _)| *other == index);
         Err(match misnamed {
             Some((_, reason)) => SessionError::Misnamed { pid, reason },
             None => SessionError::NoLibrary {
@@ -305,7 +308,9 @@ impl Instruments {
     /// any; that a file has too many always does.
     pub(crate) fn take_unmatched(&mut self) -> Vec<SessionError> {
         let mut unmatched = std::mem::take(&mut self.unmatched);
-        unmatched.retain(|error| !self.matched || matches!(error, SessionError::TooManyFunctions { .. }));
+        unmatched.retain(|error| {
+            !self.matched || matches!(error, SessionError::TooManyFunctions { .. })
+        });
         unmatched
     }
 
@@ -381,7 +386,8 @@ impl Instruments {
         scope: Scope,
         collector: &CollectorHandle,
     ) -> Result<(), SessionError> {
-        self.file(file, Role::default(), scope, collector, None).map(drop)
+        self.file(file, Role::default(), scope, collector, None)
+            .map(drop)
     }
 
     /// Probes libraries that were asked for by path and that targets may map later.
@@ -478,11 +484,13 @@ impl Instruments {
             let probes = self.calls.watch(*hook, &path, scope, &[point])?;
             library.probes.push(probes);
         }
-        let mut failures = self.limiter.attach(&self.calls, &path, scope, &library.own)?;
+        let mut failures = self
+            .limiter
+            .attach(&self.calls, &path, scope, &library.own)?;
         if !library.entries.is_empty() {
-            let mut probes = self
-                .calls
-                .attach_with_exits(&path, scope, &library.entries, &library.exits)?;
+            let mut probes =
+                self.calls
+                    .attach_with_exits(&path, scope, &library.entries, &library.exits)?;
             failures.append(&mut probes.failures);
             library.probes.push(probes);
         }

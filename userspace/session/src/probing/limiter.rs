@@ -152,7 +152,12 @@ impl ProbeLimiter {
 
     /// Takes away the probes of functions that have taken more than `most` percent of a CPU for too long: to be called about
     /// once a second, with how often which functions were called. Returns what there is to say.
-    pub(crate) fn cool(&mut self, rates: &[(u32, CallRate)], most: u32, now: Instant) -> Vec<String> {
+    pub(crate) fn cool(
+        &mut self,
+        rates: &[(u32, CallRate)],
+        most: u32,
+        now: Instant,
+    ) -> Vec<String> {
         let since = self.looked.replace(now);
         let Some(passed) = since.map(|before| now.duration_since(before)) else {
             return Vec::new();
@@ -209,7 +214,9 @@ impl ProbeLimiter {
 
     /// All probes, to be removed.
     pub(crate) fn into_probes(self) -> impl Iterator<Item = Probes> {
-        self.functions.into_values().flat_map(|limited| limited.probes)
+        self.functions
+            .into_values()
+            .flat_map(|limited| limited.probes)
     }
 }
 
@@ -221,7 +228,9 @@ pub(crate) fn withdraw(probes: Vec<Probes>) {
     }
     let remove = move || Probes::withdraw(probes);
     // If there is no thread to be had, dropping the closure has removed them.
-    let _ = thread::Builder::new().name("remover".to_owned()).spawn(remove);
+    let _ = thread::Builder::new()
+        .name("remover".to_owned())
+        .spawn(remove);
 }
 
 impl Limited {
@@ -275,7 +284,9 @@ mod tests {
         ];
         assert_eq!(own.0, expected);
         // Too many stay together.
-        let mut many: Vec<_> = (0..=MOST as u32).map(|id| point(id, id.into(), true)).collect();
+        let mut many: Vec<_> = (0..=MOST as u32)
+            .map(|id| point(id, id.into(), true))
+            .collect();
         let own = limiter.take(&mut many, &mut Vec::new(), &mut Vec::new());
         assert_eq!((own.len(), many.len()), (0, MOST + 1));
     }

@@ -128,7 +128,12 @@ impl Linkers {
     }
 
     /// A linker that has no `user` is watched to the end.
-    fn add(&mut self, linker: Result<Option<Linker>, InterpError>, scope: Scope, user: Option<u32>) -> bool {
+    fn add(
+        &mut self,
+        linker: Result<Option<Linker>, InterpError>,
+        scope: Scope,
+        user: Option<u32>,
+    ) -> bool {
         let linker = match linker {
             Ok(Some(linker)) => linker,
             // A statically linked program maps no libraries.
@@ -169,7 +174,10 @@ impl Linkers {
             .calls
             .watch(Hook::LinkerChange, &file.attach_path(), scope, &points)
             .inspect_err(|error| {
-                tracing::debug!("dynamic linker {} not watched: {error}", file.path().display());
+                tracing::debug!(
+                    "dynamic linker {} not watched: {error}",
+                    file.path().display()
+                );
             });
         // One that cannot be watched is not tried again.
         watched.probes.push((scope, probes.ok()));
@@ -194,7 +202,8 @@ impl Linkers {
                 PathBuf::from(format!("/proc/{pid}/root")),
                 kernel::read_link(format!("/proc/{pid}/exe")).ok(),
                 environment_of(pid, "LD_LIBRARY_PATH"),
-                kernel::read_link(format!("/proc/{pid}/cwd")).unwrap_or_else(|_| PathBuf::from("/")),
+                kernel::read_link(format!("/proc/{pid}/cwd"))
+                    .unwrap_or_else(|_| PathBuf::from("/")),
             ),
             None => (PathBuf::from("/"), None, None, PathBuf::from("/")),
         };
@@ -207,7 +216,10 @@ impl Linkers {
     }
 
     /// As [`Linkers::candidates`], for a program that is about to be started here.
-    pub(crate) fn candidates_of(&self, command: &[OsString]) -> impl Iterator<Item = LibraryFile> + use<> {
+    pub(crate) fn candidates_of(
+        &self,
+        command: &[OsString],
+    ) -> impl Iterator<Item = LibraryFile> + use<> {
         let binary = resolve(command).ok().map(|resolved| resolved.binary);
         let current_dir = env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         likely(&Search {

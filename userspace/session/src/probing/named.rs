@@ -95,14 +95,14 @@ impl LibraryName {
             // It can have been built anew since.
             Kind::Path(_) if Twin::at(&self.given).is_some_and(|twin| twin.is(file)) => true,
             // As the process sees it. A library's file may be named with more of its version than the soname has.
-            Kind::Path(_) if path == self.given => {
-                soname.is_some_and(|soname| is_version(name(), soname) || is_version(soname, name()))
-            }
+            Kind::Path(_) if path == self.given => soname
+                .is_some_and(|soname| is_version(name(), soname) || is_version(soname, name())),
             Kind::Path(_) => return Verdict::Other,
             Kind::Name(wanted) => {
                 let is_called = is_version(name(), wanted);
-                let says =
-                    |soname: &str| is_version(soname, wanted) || is_called && is_version(wanted, soname);
+                let says = |soname: &str| {
+                    is_version(soname, wanted) || is_called && is_version(wanted, soname)
+                };
                 match soname {
                     Some(soname) if says(soname) => true,
                     _ if is_called => false,
@@ -145,7 +145,8 @@ impl Twin {
 
     fn is(&self, file: &Identity) -> bool {
         let same_build = self.build_id.is_some() && self.build_id == file.build_id;
-        self.state.inode == file.state.inode && (self.state.device == file.state.device || same_build)
+        self.state.inode == file.state.inode
+            && (self.state.device == file.state.device || same_build)
     }
 }
 
@@ -432,7 +433,10 @@ mod tests {
         let [(0, text)] = &known.misnamed[..] else {
             panic!("{known:?}");
         };
-        assert!(known.right.is_empty() && text.contains("libc.so.6"), "{text}");
+        assert!(
+            known.right.is_empty() && text.contains("libc.so.6"),
+            "{text}"
+        );
         assert!(by_name.is_news(text) && !by_name.is_news(text));
         for number in 0..MAX_TOLD {
             by_name.is_news(&number.to_string());

@@ -61,7 +61,9 @@ impl LeftOut {
             let name = shown_name(refused.domain, &refused.name);
             format!("{name} ({})", refused.reason)
         });
-        let is_api = |name: &String| gputrace_catalog::classify(gputrace_catalog::plain_name(name)).is_some();
+        let is_api = |name: &String| {
+            gputrace_catalog::classify(gputrace_catalog::plain_name(name)).is_some()
+        };
         Self {
             refused: refused.collect(),
             indirect: plan

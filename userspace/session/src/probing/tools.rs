@@ -50,7 +50,9 @@ impl Tools {
 
 /// The tool that a library of this name belongs to.
 fn tool(name: &str) -> Option<&'static str> {
-    let (_, tool) = TOOLS.iter().find(|(library, _)| name.starts_with(library))?;
+    let (_, tool) = TOOLS
+        .iter()
+        .find(|(library, _)| name.starts_with(library))?;
     Some(tool)
 }
 

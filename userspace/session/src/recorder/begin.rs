@@ -27,7 +27,9 @@ impl Recorder<'_> {
     fn begin_program(&mut self, command: &[OsString]) -> Result<(), SessionError> {
         if let Some(pid) = self.targets.program.as_ref().map(|program| program.pid) {
             self.collector.send(Command::Process(pid));
-            let name = command.first().map(|name| name.to_string_lossy().into_owned());
+            let name = command
+                .first()
+                .map(|name| name.to_string_lossy().into_owned());
             self.tell(&format!(
                 "recording {} (process {pid}) by {}; Ctrl-C stops",
                 name.unwrap_or_default(),
@@ -67,7 +69,8 @@ impl Recorder<'_> {
             if !wait && let Some(error) = self.instruments.take_unmatched().into_iter().next() {
                 return Err(error);
             }
-            self.instruments.libraries_in_advance(scope, &self.collector);
+            self.instruments
+                .libraries_in_advance(scope, &self.collector);
             for file in self.targets.linkers.candidates(Some(*pid)) {
                 self.try_candidate(file, scope);
             }
@@ -92,12 +95,15 @@ impl Recorder<'_> {
             // Others than ROCm's users may have the libraries.
             Interest::Any
         };
-        let scanner = Scanner::start(interest, self.inbox.post()).map_err(|cause| SessionError::System {
-            action: "look at all processes",
-            cause,
-        })?;
+        let scanner =
+            Scanner::start(interest, self.inbox.post()).map_err(|cause| SessionError::System {
+                action: "look at all processes",
+                cause,
+            })?;
         if let Some(error) = scanner.blind() {
-            tracing::debug!("the kernel does not tell of mapped code ({error}): linkers are watched");
+            tracing::debug!(
+                "the kernel does not tell of mapped code ({error}): linkers are watched"
+            );
             self.targets.linkers.watch_node();
         }
         self.targets.scanner = Some(scanner);

@@ -185,7 +185,11 @@ async fn make(
     let cancel = Arc::new(AtomicBool::new(false));
     let export = {
         let (cancel, capture) = (Arc::clone(&cancel), capture.to_owned());
-        let (directory, name, formats) = (directory.clone(), name.to_owned(), request.output.formats.clone());
+        let (directory, name, formats) = (
+            directory.clone(),
+            name.to_owned(),
+            request.output.formats.clone(),
+        );
         let watcher = request.output.watcher.clone();
         tokio::task::spawn_blocking(move || {
             export(&capture, &directory, &name, &formats, &mut |progress| {

@@ -188,7 +188,10 @@ impl Recorder<'_> {
 
     /// Looks for libraries that nothing told of.
     pub(crate) fn look(&mut self) {
-        let since = Some(std::mem::replace(&mut self.targets.last_look, clocks::now()));
+        let since = Some(std::mem::replace(
+            &mut self.targets.last_look,
+            clocks::now(),
+        ));
         match &self.request.targets {
             // The scanner does.
             Targets::Node => {}
@@ -293,6 +296,9 @@ impl Recorder<'_> {
             Some(duration) => format!("for {duration:?}, or until Ctrl-C"),
             None => "until Ctrl-C".to_owned(),
         };
-        self.tell(&format!("recording {whom} by {} {until}", self.calls.backend()));
+        self.tell(&format!(
+            "recording {whom} by {} {until}",
+            self.calls.backend()
+        ));
     }
 }

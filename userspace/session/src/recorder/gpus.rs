@@ -84,7 +84,10 @@ impl Gpus {
         let paths = Paths::default();
         let topology = Topology::read(&paths).unwrap_or_default();
         let agents = topology.agents(&paths);
-        agents.iter().map(|agent| describe_agent(agent).into()).collect()
+        agents
+            .iter()
+            .map(|agent| describe_agent(agent).into())
+            .collect()
     }
 
     /// Whether there is a GPU.
@@ -139,7 +142,9 @@ impl Gpus {
             let mut text = format!("process {pid}: {problem}");
             match self.told.len() {
                 MOST_TOLD.. => continue,
-                LAST_TOLD => text = "more code objects cannot be read; no more of them are named".to_owned(),
+                LAST_TOLD => {
+                    text = "more code objects cannot be read; no more of them are named".to_owned()
+                }
                 _ => {}
             }
             if self.told.insert(text.clone()) {

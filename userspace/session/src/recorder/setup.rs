@@ -126,7 +126,13 @@ pub fn record(request: &Request, say: Say<'_>) -> Result<Finished, SessionError>
         recorder.begin()?;
         let reason = recorder.wait(&mut stops).await?;
         recorder
-            .finish(reason, stops, &opened.directory, &opened.name, opened.capture)
+            .finish(
+                reason,
+                stops,
+                &opened.directory,
+                &opened.name,
+                opened.capture,
+            )
             .await
     })
 }
@@ -212,7 +218,12 @@ impl FoundGpus {
         self.clocks.is_none() && self.gpus.as_ref().is_some_and(Gpus::any)
     }
 
-    fn settings(&self, request: &Request, clocks: Option<GpuClocks>, live: bool) -> Option<GpuSettings> {
+    fn settings(
+        &self,
+        request: &Request,
+        clocks: Option<GpuClocks>,
+        live: bool,
+    ) -> Option<GpuSettings> {
         let gpus = self.gpus.as_ref()?;
         Some(GpuSettings {
             clocks,
@@ -249,7 +260,8 @@ impl Opened {
             action: "read the capture while it grows",
             cause,
         })?;
-        let mut writer = CaptureWriter::create(file, &system::recording(request, calls.backend(), main_pid))?;
+        let mut writer =
+            CaptureWriter::create(file, &system::recording(request, calls.backend(), main_pid))?;
         let formats = || request.output.formats.clone();
         let live = request
             .output
@@ -325,8 +337,9 @@ fn check_targets(request: &Request) -> Result<(), SessionError> {
                 match process::rocm_libraries(*pid) {
                     Err(ProcessError::NoRocmLibraries { .. }) if *wait => {}
                     // Told later if there is nothing else either.
-                    Err(ProcessError::NoRocmLibraries { .. } | ProcessError::StaticRuntime { .. })
-                        if !extra.is_empty() => {}
+                    Err(
+                        ProcessError::NoRocmLibraries { .. } | ProcessError::StaticRuntime { .. },
+                    ) if !extra.is_empty() => {}
                     Err(error) => return Err(error.into()),
                     Ok(_) => {}
                 }

@@ -20,8 +20,8 @@ use gputrace_files::kernel;
 use gputrace_kfd::{
     Paths,
     metrics::{
-        GpuPlace, PmuCounters, Reading, Readings, drm_readings, gpu_readings, pcie_readings, places,
-        process_readings,
+        GpuPlace, PmuCounters, Reading, Readings, drm_readings, gpu_readings, pcie_readings,
+        places, process_readings,
     },
     processes,
     topology::Topology,
@@ -52,7 +52,10 @@ const EXPECTED: [(&str, &str); 6] = [
 
 pub(super) fn source(wanted: &Wanted<'_>) -> Option<Box<dyn Source>> {
     let hertz = wanted.request.counter_rate?;
-    Some(Box::new(Counters { hertz, reader: None }))
+    Some(Box::new(Counters {
+        hertz,
+        reader: None,
+    }))
 }
 
 /// The counters of a recording.
@@ -142,7 +145,10 @@ impl Reader {
             book.last = HashMap::new();
             book.round(&paths, &whom, true, &mut give);
         };
-        match thread::Builder::new().name("counters".to_owned()).spawn(read) {
+        match thread::Builder::new()
+            .name("counters".to_owned())
+            .spawn(read)
+        {
             Ok(thread) => {
                 let reader = Self {
                     stop: Some(stop),
@@ -168,7 +174,8 @@ impl Drop for Reader {
 /// A thread for each GPU that has `pcie_bw`, which takes a second to be read. They end when nobody listens any more, and
 /// nobody waits for them.
 fn link_readers(paths: &Paths, gpus: &[GpuPlace]) -> Vec<mpsc::Receiver<(u32, Taken)>> {
-    let has_it = |gpu: &&GpuPlace| kernel::exists(paths.device(gpu.drm_render_minor).join("pcie_bw"));
+    let has_it =
+        |gpu: &&GpuPlace| kernel::exists(paths.device(gpu.drm_render_minor).join("pcie_bw"));
     let start = |gpu: &GpuPlace| {
         let (sender, receiver) = mpsc::sync_channel(1);
         let (paths, gpu) = (paths.clone(), gpu.clone());
@@ -179,7 +186,8 @@ fn link_readers(paths: &Paths, gpus: &[GpuPlace]) -> Vec<mpsc::Receiver<(u32, Ta
                 // It is about the second that is over.
                 taken.time = taken.end;
                 let readings = &taken.readings;
-                if readings.values.is_empty() && !readings.asleep || sender.send((gpu.gpu_id, taken)).is_err()
+                if readings.values.is_empty() && !readings.asleep
+                    || sender.send((gpu.gpu_id, taken)).is_err()
                 {
                     return;
                 }
@@ -187,7 +195,9 @@ fn link_readers(paths: &Paths, gpus: &[GpuPlace]) -> Vec<mpsc::Receiver<(u32, Ta
                 thread::sleep(DRM_PAUSE.saturating_sub(begin.elapsed()));
             }
         };
-        let started = thread::Builder::new().name("pcie_bw".to_owned()).spawn(read);
+        let started = thread::Builder::new()
+            .name("pcie_bw".to_owned())
+            .spawn(read);
         started.is_ok().then_some(receiver)
     };
     gpus.iter().filter(has_it).filter_map(start).collect()
@@ -244,7 +254,13 @@ impl Book {
     }
 
     /// Reads everything once.
-    fn round(&mut self, paths: &Paths, whom: &impl Whom, with_drm: bool, give: &mut impl FnMut(Meta)) {
+    fn round(
+        &mut self,
+        paths: &Paths,
+        whom: &impl Whom,
+        with_drm: bool,
+        give: &mut impl FnMut(Meta),
+    ) {
         let gpus = std::mem::take(&mut self.gpus);
         for gpu in &gpus {
             let taken = timed(|| gpu_readings(paths, gpu));
@@ -273,7 +289,13 @@ impl Book {
         self.gpus = gpus;
     }
 
-    fn take_of(&mut self, gpus: &[GpuPlace], group: Group, taken: Taken, give: &mut impl FnMut(Meta)) {
+    fn take_of(
+        &mut self,
+        gpus: &[GpuPlace],
+        group: Group,
+        taken: Taken,
+        give: &mut impl FnMut(Meta),
+    ) {
         let readings = taken.readings;
         for problem in readings.problems {
             self.tell(format!("a counter is not recorded: {problem}"), give);
@@ -363,10 +385,17 @@ impl Book {
     fn missing(&mut self, gpu: &GpuPlace, readings: &Readings, give: &mut impl FnMut(Meta)) {
         let id = gpu.gpu_id;
         if readings.asleep {
-            let text = format!("GPU {id} sleeps and is left asleep: its counters are read when it is awake");
+            let text = format!(
+                "GPU {id} sleeps and is left asleep: its counters are read when it is awake"
+            );
             return self.tell(text, give);
         }
-        let has = |start: &str| readings.values.iter().any(|one| one.name.starts_with(start));
+        let has = |start: &str| {
+            readings
+                .values
+                .iter()
+                .any(|one| one.name.starts_with(start))
+        };
         let missing: Vec<&str> = EXPECTED
             .iter()
             .filter(|(start, _)| !has(start))

@@ -55,7 +55,10 @@ impl Requests {
         match Ioctls::attach(calls, self.place, self.threads) {
             Ok(programs) => {
                 let place = programs.place();
-                let cost = place.cost().map(|cost| format!("; {cost}")).unwrap_or_default();
+                let cost = place
+                    .cost()
+                    .map(|cost| format!("; {cost}"))
+                    .unwrap_or_default();
                 self.programs = Some(programs);
                 Some(format!("tracing the ioctls of /dev/kfd by {place}{cost}"))
             }

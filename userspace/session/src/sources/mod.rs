@@ -86,13 +86,18 @@ impl Sources {
 
     /// See [`Source::tick`].
     pub(crate) fn tick(&mut self, calls: &Arc<Calls>) -> Vec<Meta> {
-        self.0.iter_mut().flat_map(|source| source.tick(calls)).collect()
+        self.0
+            .iter_mut()
+            .flat_map(|source| source.tick(calls))
+            .collect()
     }
 
     /// See [`Source::start`].
     pub(crate) fn start(&mut self, calls: &Arc<Calls>, sender: &CommandSender) -> Vec<Meta> {
         let sources = self.0.iter_mut();
-        sources.flat_map(|source| source.start(calls, sender)).collect()
+        sources
+            .flat_map(|source| source.start(calls, sender))
+            .collect()
     }
 
     /// See [`Source::missed`].

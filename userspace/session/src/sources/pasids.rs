@@ -40,7 +40,11 @@ impl Pasids {
                 now.extend(process.pasid.map(|pasid| (pid, pasid)));
             }
             let clients = processes::drm_clients(paths, pid).unwrap_or_default();
-            now.extend(clients.iter().filter_map(|client| Some((pid, client.pasid?))));
+            now.extend(
+                clients
+                    .iter()
+                    .filter_map(|client| Some((pid, client.pasid?))),
+            );
         }
         now.retain(|(_, pasid)| *pasid != 0);
         let news = now
@@ -84,14 +88,22 @@ mod tests {
             "drm-driver:\tamdgpu\ndrm-client-id:\t1\npasid:\t32771\n",
         );
         write(root, "sys/class/kfd/kfd/proc/48/pasid", "0\n");
-        write(root, "proc/48/fdinfo/5", "drm-driver:\tamdgpu\npasid:\tlots\n");
+        write(
+            root,
+            "proc/48/fdinfo/5",
+            "drm-driver:\tamdgpu\npasid:\tlots\n",
+        );
         let found = |pasid| Meta::from(Pasid { pid: 47, pasid });
         assert_eq!(pasids.look(&paths), [found(32_769), found(32_771)]);
         assert_eq!(pasids.look(&paths), []);
         // Given up, and given out again.
         fs::remove_file(root.join("proc/47/fdinfo/5")).unwrap();
         assert_eq!(pasids.look(&paths), []);
-        write(root, "proc/47/fdinfo/6", "drm-driver:\tamdgpu\npasid:\t32771\n");
+        write(
+            root,
+            "proc/47/fdinfo/6",
+            "drm-driver:\tamdgpu\npasid:\t32771\n",
+        );
         assert_eq!(pasids.look(&paths), [found(32_771)]);
     }
 }

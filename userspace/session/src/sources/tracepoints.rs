@@ -82,7 +82,9 @@ impl Source for Tracepoints {
             }
             for name in names {
                 if let Err(error) = self.attach_one(calls, &name, &mut news) {
-                    news.push(notice(format!("tracepoint {name} is not recorded: {error}")));
+                    news.push(notice(format!(
+                        "tracepoint {name} is not recorded: {error}"
+                    )));
                 }
             }
         }
@@ -107,7 +109,12 @@ impl Source for Tracepoints {
 }
 
 impl Tracepoints {
-    fn attach_one(&mut self, calls: &Calls, name: &str, news: &mut Vec<Meta>) -> Result<(), ProbeError> {
+    fn attach_one(
+        &mut self,
+        calls: &Calls,
+        name: &str,
+        news: &mut Vec<Meta>,
+    ) -> Result<(), ProbeError> {
         let Some((category, event)) = name.split_once(':') else {
             return Ok(());
         };

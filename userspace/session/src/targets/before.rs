@@ -11,9 +11,14 @@ const COMPUTE: u64 = 0;
 /// What a process has now, for people; `None` if the driver knows nothing of it.
 pub(crate) fn held(paths: &Paths, pid: u32) -> Option<String> {
     // Without the driver, or the right to look, there is nothing to say.
-    let process = processes::process(paths, pid, Detail::Cheap).ok().flatten()?;
+    let process = processes::process(paths, pid, Detail::Cheap)
+        .ok()
+        .flatten()?;
     let Process { queues, gpus, .. } = &process;
-    let of_kernels = queues.iter().filter(|queue| queue.kind == Some(COMPUTE)).count();
+    let of_kernels = queues
+        .iter()
+        .filter(|queue| queue.kind == Some(COMPUTE))
+        .count();
     let memory: Vec<String> = gpus
         .iter()
         .filter_map(|(gpu, held)| Some((gpu, held.vram_bytes.filter(|bytes| *bytes > 0)?)))

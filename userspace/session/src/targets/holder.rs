@@ -69,7 +69,9 @@ impl Holder {
             )?;
             // A helper that somebody has stopped does not answer, and must not stop gputrace.
             set_socket_timeout(&ends.0, Timeout::Recv, Some(ANSWER))?;
-            Helper::fork(c"gputrace-hold", ends, |end| serve(end, &holds, (index, cpu)))
+            Helper::fork(c"gputrace-hold", ends, |end| {
+                serve(end, &holds, (index, cpu))
+            })
         });
         let helpers = helpers.collect::<io::Result<_>>()?;
         Ok(Self { helpers, holds })
@@ -118,7 +120,8 @@ fn two_cpus() -> [usize; 2] {
 
 /// A helper's work. `place` is its index and its CPU.
 fn serve(end: RawFd, holds: &Holds, place: (u32, usize)) {
-    let [map, ring, helpers] = [holds.map(), holds.ring(), holds.helpers()].map(|fd| fd.as_raw_fd());
+    let [map, ring, helpers] =
+        [holds.map(), holds.ring(), holds.helpers()].map(|fd| fd.as_raw_fd());
     helper::close_all_but(&mut [end, map, ring, helpers]);
     let Ok(calls) = holds.listen() else { return };
     if hurry(place.1) {
@@ -179,7 +182,10 @@ fn serve(end: RawFd, holds: &Holds, place: (u32, usize)) {
 fn is_stopped(pid: Option<Pid>) -> bool {
     let Some(pid) = pid else { return false };
     let stat = kernel::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    let state = stat.iter().rposition(|byte| *byte == b')').map(|close| close + 2);
+    let state = stat
+        .iter()
+        .rposition(|byte| *byte == b')')
+        .map(|close| close + 2);
     state
         .and_then(|at| stat.get(at))
         .is_some_and(|state| b"Tt".contains(state))
@@ -193,7 +199,8 @@ fn hurry(cpu: usize) -> bool {
     // Before real-time threads too: the one to be held may be such a thread.
     let priority = libc::sched_param { sched_priority: 90 };
     // SAFETY: a system call on a local variable.
-    let is_first = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } == 0;
+    let is_first =
+        unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } == 0;
     sched_setaffinity(None, &cpus).is_ok() && is_first
 }
 
@@ -221,7 +228,11 @@ fn let_go(tid: u32) -> bool {
     if libc::WIFSTOPPED(status) {
         // A signal that came first is passed on; an event of ptrace is none.
         let event = status >> 16;
-        let signal = if event == 0 { libc::WSTOPSIG(status) } else { 0 };
+        let signal = if event == 0 {
+            libc::WSTOPSIG(status)
+        } else {
+            0
+        };
         // SAFETY: a request that takes no memory of this process.
         unsafe { libc::ptrace(libc::PTRACE_DETACH, tid, 0, signal) };
     }

@@ -109,7 +109,9 @@ impl Program {
             let _entered = runtime.enter();
             Command::from(command).spawn()
         };
-        let starter = std::thread::Builder::new().name("launch".to_owned()).spawn(spawn);
+        let starter = std::thread::Builder::new()
+            .name("launch".to_owned())
+            .spawn(spawn);
         let mut pid = [0; 4];
         let outcome = starter.and_then(|starter| match told.read_exact(&mut pid) {
             Ok(()) => Ok(starter),
@@ -127,7 +129,8 @@ impl Program {
 
     /// Has the process execute the program.
     pub(crate) fn execute(&mut self, command: &[OsString]) -> Result<(), SessionError> {
-        if let State::Prepared(starter, mut go) = std::mem::replace(&mut self.state, State::Failed) {
+        if let State::Prepared(starter, mut go) = std::mem::replace(&mut self.state, State::Failed)
+        {
             let outcome = go.write_all(&[1]).and_then(|()| {
                 starter
                     .join()
@@ -166,7 +169,9 @@ impl Drop for Program {
 }
 
 fn failed(command: &[OsString], cause: io::Error) -> SessionError {
-    let program = command.first().map(|name| name.to_string_lossy().into_owned());
+    let program = command
+        .first()
+        .map(|name| name.to_string_lossy().into_owned());
     SessionError::Launch {
         program: program.unwrap_or_default(),
         cause,
@@ -186,7 +191,12 @@ struct Pipes {
 impl Pipes {
     fn new() -> io::Result<Self> {
         let ((told, tell), (wait, go)) = (io::pipe()?, io::pipe()?);
-        Ok(Self { told, tell, wait, go })
+        Ok(Self {
+            told,
+            tell,
+            wait,
+            go,
+        })
     }
 }
 
@@ -211,7 +221,10 @@ fn wait_for(wait: &PipeReader, parents: RawFd) -> io::Result<()> {
 
 /// Sends a signal to a process; it is no error if it is gone.
 pub(crate) fn signal(pid: u32, signal: Signal) {
-    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else {
+    let Some(pid) = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+    else {
         return;
     };
     let _ = rustix::process::kill_process(pid, signal);

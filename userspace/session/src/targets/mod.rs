@@ -58,7 +58,8 @@ impl Traced {
             program,
             holder,
             // The program's process is there already, and stays as it is.
-            urgency: matches!(request.targets, Targets::Launch { hold: true, .. }).then(Urgency::begin),
+            urgency: matches!(request.targets, Targets::Launch { hold: true, .. })
+                .then(Urgency::begin),
             main_pid,
             linkers,
             scanner: None,

@@ -50,7 +50,9 @@ pub(crate) enum Interest {
 impl Interest {
     fn has(self, path: &Path) -> bool {
         let name = path.file_name().and_then(|name| name.to_str());
-        name.is_some_and(|name| !gputrace_catalog::library_domains(name).is_empty() || tools::is_tool(name))
+        name.is_some_and(|name| {
+            !gputrace_catalog::library_domains(name).is_empty() || tools::is_tool(name)
+        })
     }
 }
 
@@ -346,7 +348,9 @@ mod tests {
     fn nobody_here_uses_rocm() {
         let inbox = Inbox::default();
         let _scanner = Scanner::start(Interest::Rocm, inbox.post()).unwrap();
-        let pids = told(&inbox, |message| matches!(message, Message::Surveyed(FIRST)));
+        let pids = told(&inbox, |message| {
+            matches!(message, Message::Surveyed(FIRST))
+        });
         assert!(!pids.contains(&std::process::id()));
     }
 
@@ -355,10 +359,15 @@ mod tests {
         let inbox = Inbox::default();
         let scanner = Scanner::start(Interest::Rocm, inbox.post()).unwrap();
         if let Some(error) = scanner.blind() {
-            assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
+            assert!(
+                std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(),
+                "{error}"
+            );
             return gputrace_skip::skipped(&error.to_string());
         }
-        told(&inbox, |message| matches!(message, Message::Surveyed(FIRST)));
+        told(&inbox, |message| {
+            matches!(message, Message::Surveyed(FIRST))
+        });
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("libamdhip64.so.99");
         std::fs::copy("/bin/true", &program).unwrap();

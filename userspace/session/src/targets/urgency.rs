@@ -51,7 +51,9 @@ mod tests {
     #[test]
     fn threads_are_urgent_until_the_end() {
         let before = getpriority_process(None).unwrap();
-        if before != 0 || setpriority_process(None, before).is_err() || !rustix::process::geteuid().is_root()
+        if before != 0
+            || setpriority_process(None, before).is_err()
+            || !rustix::process::geteuid().is_root()
         {
             return gputrace_skip::skipped("neither root, nor a priority that may be changed");
         }

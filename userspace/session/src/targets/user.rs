@@ -53,8 +53,15 @@ impl User {
         let mut buffer = vec![0 as libc::c_char; 16 << 10];
         let mut found = std::ptr::null_mut();
         // SAFETY: the entry, the buffer with its length, and the result pointer are valid for the call.
-        let error =
-            unsafe { libc::getpwuid_r(uid, &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found) };
+        let error = unsafe {
+            libc::getpwuid_r(
+                uid,
+                &mut entry,
+                buffer.as_mut_ptr(),
+                buffer.len(),
+                &mut found,
+            )
+        };
         if error != 0 || found.is_null() {
             return bare;
         }
@@ -126,6 +133,9 @@ mod tests {
         assert_eq!(nobody.name, "nobody");
         assert!(nobody.groups.contains(&65534));
         let stranger = User::lookup(3_999_999_999, 7);
-        assert_eq!((stranger.gid, stranger.groups.as_slice()), (7, [7].as_slice()));
+        assert_eq!(
+            (stranger.gid, stranger.groups.as_slice()),
+            (7, [7].as_slice())
+        );
     }
 }

@@ -73,8 +73,9 @@ pub(crate) fn parts(raw: RawRecord<'_>) -> Option<Parts<'_>> {
         _ => return None,
     };
     let held = usize::from(ioctl.data);
-    let plausible =
-        usize::from(ioctl.header.domain) < DOMAINS && ioctl.header.cpu < MAX_CPUS && ioctl.correlation != 0;
+    let plausible = usize::from(ioctl.header.domain) < DOMAINS
+        && ioctl.header.cpu < MAX_CPUS
+        && ioctl.correlation != 0;
     plausible.then_some(Parts {
         ioctl,
         before: before.get(..held)?,
@@ -190,7 +191,12 @@ fn fields(request: u32, before: Option<&[u8]>, after: Option<&[u8]>, arguments: 
         let of = |state: &Option<ioctl::Request>| {
             state
                 .as_ref()
-                .and_then(|state| state.arguments.iter().find(|other| other.name == argument.name))
+                .and_then(|state| {
+                    state
+                        .arguments
+                        .iter()
+                        .find(|other| other.name == argument.name)
+                })
                 .map(|found| value(found.value))
         };
         let unreadable = |state: Option<ArgValue<'static>>| state.unwrap_or(ArgValue::Unreadable);
@@ -249,7 +255,12 @@ fn list(ioctl: &kfd::Ioctl, arguments: &mut Vec<Field>) {
         _ => return,
     };
     let kind = if is_gpu { Kind::Gpu } else { Kind::Number };
-    for (index, raw) in ioctl.list.iter().take(usize::from(ioctl.listed)).enumerate() {
+    for (index, raw) in ioctl
+        .list
+        .iter()
+        .take(usize::from(ioctl.listed))
+        .enumerate()
+    {
         arguments.push(Field {
             name: format!("{name}[{index}]").into(),
             value: value(Value {

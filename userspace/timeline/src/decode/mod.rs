@@ -58,8 +58,12 @@ pub(crate) fn decode(raw: RawRecord<'_>) -> Result<Record<'_>, Fault> {
         kind::TASK => Task::read_from_bytes(raw.bytes)
             .map(Record::Task)
             .map_err(|_| Fault::Malformed),
-        kind::IOCTL | kind::IOCTL_UNFINISHED => ioctl::parts(raw).map(Record::Ioctl).ok_or(Fault::Malformed),
-        kind::TRACE => tracepoint::parts(raw).map(Record::Trace).ok_or(Fault::Malformed),
+        kind::IOCTL | kind::IOCTL_UNFINISHED => {
+            ioctl::parts(raw).map(Record::Ioctl).ok_or(Fault::Malformed)
+        }
+        kind::TRACE => tracepoint::parts(raw)
+            .map(Record::Trace)
+            .ok_or(Fault::Malformed),
         kind::OFF_CPU | kind::OFF_CPU_OPEN => observation::read_off_cpu(raw)
             .map(Record::OffCpu)
             .ok_or(Fault::Malformed),
@@ -133,9 +137,12 @@ pub(crate) fn span(raw: RawRecord<'_>) -> Option<LongSpan> {
         _ => return None,
     };
     let Span {
-        header, correlation, ..
+        header,
+        correlation,
+        ..
     } = &long.span;
-    let plausible = usize::from(header.domain) < DOMAINS && header.cpu < MAX_CPUS && *correlation != 0;
+    let plausible =
+        usize::from(header.domain) < DOMAINS && header.cpu < MAX_CPUS && *correlation != 0;
     plausible.then_some(long)
 }
 
@@ -197,7 +204,10 @@ mod tests {
     #[test]
     fn sizes_and_kinds_are_checked() {
         let span = sample();
-        assert!(matches!(decode(first(span.as_bytes())), Ok(Record::Call(_))));
+        assert!(matches!(
+            decode(first(span.as_bytes())),
+            Ok(Record::Call(_))
+        ));
         let fault = |change: fn(&mut Span)| {
             let mut changed = span;
             change(&mut changed);
@@ -205,7 +215,10 @@ mod tests {
         };
         assert_eq!(fault(|span| span.header.kind = 77), Fault::Unknown);
         assert_eq!(fault(|span| span.header.size = 111), Fault::Malformed);
-        assert_eq!(fault(|span| span.header.domain = DOMAINS as u8), Fault::Malformed);
+        assert_eq!(
+            fault(|span| span.header.domain = DOMAINS as u8),
+            Fault::Malformed
+        );
         assert_eq!(fault(|span| span.header.cpu = MAX_CPUS), Fault::Malformed);
         assert_eq!(fault(|span| span.correlation = 0), Fault::Malformed);
         let mut task = span;
@@ -227,7 +240,10 @@ mod tests {
         let item = Item::Packet(packet);
         assert_eq!(
             decode(first(packet.as_bytes())),
-            Ok(Record::Work { item, counted: true })
+            Ok(Record::Work {
+                item,
+                counted: true
+            })
         );
         let fault = |change: fn(&mut gpu::Packet)| {
             let mut changed = packet;
@@ -262,7 +278,10 @@ mod tests {
             span: sample(),
             stack: [0; STACK_ARGS],
         });
-        assert_eq!((call.begin, call.end, call.how), (10, 10, CallEnd::Returned(100)));
+        assert_eq!(
+            (call.begin, call.end, call.how),
+            (10, 10, CallEnd::Returned(100))
+        );
     }
 
     #[test]

@@ -158,7 +158,9 @@ fn read(field: &TraceField, data: &[u8]) -> Option<FieldValue> {
     } else {
         ""
     };
-    Some(FieldValue::Text(format!("{}{more}", shown.join(" ")).into()))
+    Some(FieldValue::Text(
+        format!("{}{more}", shown.join(" ")).into(),
+    ))
 }
 
 /// Bytes of a C type by its name.
@@ -211,7 +213,14 @@ mod tests {
 
     use super::*;
 
-    fn field(name: &str, c_type: &str, offset: u32, size: u32, signed: bool, count: u32) -> TraceField {
+    fn field(
+        name: &str,
+        c_type: &str,
+        offset: u32,
+        size: u32,
+        signed: bool,
+        count: u32,
+    ) -> TraceField {
         TraceField {
             name: name.to_owned(),
             c_type: c_type.to_owned(),
@@ -246,7 +255,10 @@ mod tests {
             (field("comm", "char[4]", 32, 4, false, 4), "gfx"),
             (field("src_data", "u32[2]", 48, 8, false, 2), "5 6"),
             (field("beyond", "u64", 60, 8, false, 1), "(not recorded)"),
-            (field("empty", "struct nothing", 0, 0, false, 1), "(not recorded)"),
+            (
+                field("empty", "struct nothing", 0, 0, false, 1),
+                "(not recorded)",
+            ),
         ] {
             assert_eq!(value(&field, &data).to_string(), expected, "{field:?}");
         }

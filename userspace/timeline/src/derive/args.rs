@@ -28,7 +28,8 @@ const REGISTER: &str = "uint64_t";
 const BYTES: &str = "bytes";
 
 /// Names of arguments of functions that the catalogue does not know.
-const RAW_NAMES: [&str; gputrace_abi::REGISTER_ARGS] = ["arg0", "arg1", "arg2", "arg3", "arg4", "arg5"];
+const RAW_NAMES: [&str; gputrace_abi::REGISTER_ARGS] =
+    ["arg0", "arg1", "arg2", "arg3", "arg4", "arg5"];
 
 /// Names and values of a call's arguments, in order of declaration, then those of what the program has annotated it with; of
 /// RCCL's collectives then rank and size of the communicator (`rank`, `nranks`), as far as they are known.
@@ -37,7 +38,10 @@ const RAW_NAMES: [&str; gputrace_abi::REGISTER_ARGS] = ["arg0", "arg1", "arg2", 
 ///
 /// A string is shown as text, and a pointer through which the function has stored a value as that value. Fields of structures
 /// follow the pointer to them, and stand in place of a structure that is passed by value: `extent.width`.
-pub fn decoded<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = (&'a str, ArgValue<'a>)> {
+pub fn decoded<'a>(
+    info: &'a FunctionInfo,
+    call: &'a Call,
+) -> impl Iterator<Item = (&'a str, ArgValue<'a>)> {
     declared(info, call).chain(annotations(call))
 }
 
@@ -63,23 +67,27 @@ pub fn typed<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item =
         .parameters
         .as_ref()
         .map_or(RAW_NAMES.len(), Vec::len);
-    arguments(info, call).chain(annotations(call).enumerate().map(move |(index, (name, value))| {
-        let c_type = match value {
-            ArgValue::Text { .. } => "const char *",
-            ArgValue::Signed(_) => "int64_t",
-            ArgValue::Real(_) => "double",
-            ArgValue::Hex(_) => "void *",
-            _ => REGISTER,
-        };
-        let position = annotated + index;
-        Argument {
-            position,
-            slot: position,
-            c_type,
-            name,
-            value,
-        }
-    }))
+    arguments(info, call).chain(
+        annotations(call)
+            .enumerate()
+            .map(move |(index, (name, value))| {
+                let c_type = match value {
+                    ArgValue::Text { .. } => "const char *",
+                    ArgValue::Signed(_) => "int64_t",
+                    ArgValue::Real(_) => "double",
+                    ArgValue::Hex(_) => "void *",
+                    _ => REGISTER,
+                };
+                let position = annotated + index;
+                Argument {
+                    position,
+                    slot: position,
+                    c_type,
+                    name,
+                    value,
+                }
+            }),
+    )
 }
 
 /// What the program has annotated a region with, and what is known of a communicator, which differs from call to call.
@@ -102,12 +110,18 @@ pub fn annotations(call: &Call) -> impl Iterator<Item = (&str, ArgValue<'_>)> {
 
 /// As [`decoded`], without annotations and what is known of a communicator. Of RCCL's collectives the bytes that they are about stand
 /// at the end, if the type of the elements is known.
-pub fn declared<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = (&'a str, ArgValue<'a>)> {
+pub fn declared<'a>(
+    info: &'a FunctionInfo,
+    call: &'a Call,
+) -> impl Iterator<Item = (&'a str, ArgValue<'a>)> {
     arguments(info, call).map(|argument| (argument.name, argument.value))
 }
 
 /// As [`declared`], with the places of the names among the function's [`names`]. Not of requests to the driver.
-pub fn placed<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item = (usize, ArgValue<'a>)> {
+pub fn placed<'a>(
+    info: &'a FunctionInfo,
+    call: &'a Call,
+) -> impl Iterator<Item = (usize, ArgValue<'a>)> {
     arguments(info, call).map(|argument| (argument.slot, argument.value))
 }
 
@@ -133,8 +147,11 @@ fn arguments<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item =
         &[]
     };
     let fields = request.map_or(&[][..], |request| &request.arguments);
-    let fields = fields.iter().map(|field| (field.name.as_ref(), field.value));
-    let registers = iter::zip(registers, call.args).map(|(name, word)| (*name, ArgValue::Hex(word)));
+    let fields = fields
+        .iter()
+        .map(|field| (field.name.as_ref(), field.value));
+    let registers =
+        iter::zip(registers, call.args).map(|(name, word)| (*name, ArgValue::Hex(word)));
     let nameless = registers.chain(fields).enumerate();
     let nameless = nameless.map(|(position, (name, value))| Argument {
         position,
@@ -145,14 +162,20 @@ fn arguments<'a>(info: &'a FunctionInfo, call: &'a Call) -> impl Iterator<Item =
     });
     let known = parameters.unwrap_or_default();
     let mut slot = 0;
-    let declared = known.iter().enumerate().flat_map(move |(position, parameter)| {
-        let first = slot;
-        slot += 1 + parameter.fields.len();
-        shown(parameter, (position, first), call, succeeded)
-    });
+    let declared = known
+        .iter()
+        .enumerate()
+        .flat_map(move |(position, parameter)| {
+            let first = slot;
+            slot += 1 + parameter.fields.len();
+            shown(parameter, (position, first), call, succeeded)
+        });
     let bytes = collective::bytes(info, call).map(|bytes| Argument {
         position: known.len(),
-        slot: known.iter().map(|parameter| 1 + parameter.fields.len()).sum(),
+        slot: known
+            .iter()
+            .map(|parameter| 1 + parameter.fields.len())
+            .sum(),
         c_type: REGISTER,
         name: BYTES,
         value: ArgValue::Unsigned(bytes),
@@ -176,7 +199,9 @@ fn shown<'a>(
         name: &parameter.name,
         value: match argument(parameter, call, succeeded) {
             // What it points to is not known.
-            ArgValue::Hex(address) if address != 0 && !parameter.fields.is_empty() && structure.is_none() => {
+            ArgValue::Hex(address)
+                if address != 0 && !parameter.fields.is_empty() && structure.is_none() =>
+            {
                 ArgValue::Place(address)
             }
             value => value,
@@ -199,7 +224,9 @@ fn shown<'a>(
 #[must_use]
 pub fn returned<'a>(info: &FunctionInfo, call: &'a Call) -> Option<ArgValue<'a>> {
     match (call.how, info.function.returns) {
-        (CallEnd::Returned(result), _) if call.request.is_some() => Some(status::errno(result.cast_signed())),
+        (CallEnd::Returned(result), _) if call.request.is_some() => {
+            Some(status::errno(result.cast_signed()))
+        }
         (CallEnd::Returned(_), ValueKind::Void) => None,
         (CallEnd::Returned(word), ValueKind::CString) => {
             Some(text(call, RESULT_WORD).unwrap_or(ArgValue::Hex(word)))
@@ -207,7 +234,9 @@ pub fn returned<'a>(info: &FunctionInfo, call: &'a Call) -> Option<ArgValue<'a>>
         (CallEnd::Returned(word), kind) => Some(match value(kind, word, None) {
             number @ (ArgValue::Signed(_) | ArgValue::Unsigned(_)) => {
                 let signature = gputrace_catalog::signature(&info.function.name);
-                signature.map_or(number, |signature| named(signature.returns.spelling, number))
+                signature.map_or(number, |signature| {
+                    named(signature.returns.spelling, number)
+                })
             }
             other => other,
         }),
@@ -242,14 +271,23 @@ fn text(call: &Call, word: u8) -> Option<ArgValue<'_>> {
 }
 
 /// What the function has stored where its argument, the `address` in a word, points to.
-fn stored<'a>(parameter: &Parameter, kind: ValueKind, call: &'a Call, word: u8) -> Option<ArgValue<'a>> {
+fn stored<'a>(
+    parameter: &Parameter,
+    kind: ValueKind,
+    call: &'a Call,
+    word: u8,
+) -> Option<ArgValue<'a>> {
     if kind == ValueKind::CString {
         return text(call, word);
     }
     let PointeeData::Bytes(bytes) = &pointee(call, word)?.data else {
         return None;
     };
-    let pointed = parameter.c_type.strip_suffix('*').unwrap_or_default().trim_end();
+    let pointed = parameter
+        .c_type
+        .strip_suffix('*')
+        .unwrap_or_default()
+        .trim_end();
     Some(meant(&parameter.values, pointed, in_memory(kind, bytes)?))
 }
 
@@ -312,10 +350,16 @@ fn argument<'a>(parameter: &Parameter, call: &'a Call, succeeded: bool) -> ArgVa
     match (parameter.kind, parameter.stored) {
         (ValueKind::CString, _) => text(call, number).unwrap_or(ArgValue::Hex(first)),
         (_, Some(kind)) if first != 0 => {
-            let stored = succeeded.then(|| stored(parameter, kind, call, number)).flatten();
+            let stored = succeeded
+                .then(|| stored(parameter, kind, call, number))
+                .flatten();
             stored.unwrap_or(ArgValue::Place(first))
         }
-        (kind, _) => meant(&parameter.values, &parameter.c_type, value(kind, first, word(1))),
+        (kind, _) => meant(
+            &parameter.values,
+            &parameter.c_type,
+            value(kind, first, word(1)),
+        ),
     }
 }
 
@@ -324,9 +368,11 @@ fn value(kind: ValueKind, word: u64, next: Option<u64>) -> ArgValue<'static> {
     // The System V ABI leaves the upper bits of a register undefined for types shorter than it.
     let low = word as u32;
     match kind {
-        ValueKind::Void | ValueKind::Word | ValueKind::Pointer | ValueKind::CString | ValueKind::Struct => {
-            ArgValue::Hex(word)
-        }
+        ValueKind::Void
+        | ValueKind::Word
+        | ValueKind::Pointer
+        | ValueKind::CString
+        | ValueKind::Struct => ArgValue::Hex(word),
         ValueKind::Signed(bytes) => {
             let unused = unused_bits(bytes);
             ArgValue::Signed((word << unused) as i64 >> unused)

@@ -70,7 +70,10 @@ impl Before {
             Event::Copy(copy) => &copy.origin,
             _ => return,
         };
-        if let Some(handle) = origin.stream.filter(|handle| !NULL_STREAMS.contains(handle)) {
+        if let Some(handle) = origin
+            .stream
+            .filter(|handle| !NULL_STREAMS.contains(handle))
+        {
             let stream = (origin.pid, handle);
             if !self.made.contains(&stream) && self.old.len() < MOST_STREAMS {
                 self.old.insert(stream);

@@ -36,7 +36,9 @@ pub(crate) fn bytes(info: &FunctionInfo, call: &Call) -> Option<u64> {
         ArgSlot::Stack(_) | ArgSlot::Unrecorded => None,
     };
     let find = |is: &dyn Fn(&Parameter) -> bool| parameters.iter().find(|parameter| is(parameter));
-    let count = word(find(&|parameter| COUNTS.contains(&parameter.name.as_str()))?)?;
+    let count = word(find(&|parameter| {
+        COUNTS.contains(&parameter.name.as_str())
+    })?)?;
     let data_type = word(find(&|parameter| parameter.c_type == TYPE)?)?;
     count.checked_mul(size(data_type as u32)?)
 }

@@ -140,8 +140,14 @@ impl Process {
             _ => None,
         };
         match role {
-            Role::Make { stored, rank, ranks } if status.is_some_and(|status| MADE.contains(&status)) => {
-                let ranks = ranks.and_then(|at| word(call, at)).map(|ranks| ranks as u32);
+            Role::Make {
+                stored,
+                rank,
+                ranks,
+            } if status.is_some_and(|status| MADE.contains(&status)) => {
+                let ranks = ranks
+                    .and_then(|at| word(call, at))
+                    .map(|ranks| ranks as u32);
                 let several = match rank {
                     MadeRank::Each => usize::MAX,
                     _ => 1,
@@ -157,14 +163,21 @@ impl Process {
                     }
                 }
             }
-            Role::AskRank { communicator, stored } if status == Some(SUCCESS) => {
+            Role::AskRank {
+                communicator,
+                stored,
+            } if status == Some(SUCCESS) => {
                 self.ask(call, communicator, stored, |known| &mut known.rank);
             }
-            Role::AskSize { communicator, stored } if status == Some(SUCCESS) => {
+            Role::AskSize {
+                communicator,
+                stored,
+            } if status == Some(SUCCESS) => {
                 self.ask(call, communicator, stored, |known| &mut known.ranks);
             }
             Role::End { communicator } => {
-                let known = word(call, communicator).and_then(|address| self.communicators.get_mut(&address));
+                let known = word(call, communicator)
+                    .and_then(|address| self.communicators.get_mut(&address));
                 if let Some(known) = known.filter(|known| known.since <= call.begin) {
                     known.is_over = true;
                 }
@@ -179,8 +192,11 @@ impl Process {
                 }
             }
             Role::Collective { communicator } => {
-                let known = word(call, communicator).and_then(|address| self.communicators.get(&address));
-                if let Some(known) = known.filter(|known| !known.is_over && known.since <= call.begin) {
+                let known =
+                    word(call, communicator).and_then(|address| self.communicators.get(&address));
+                if let Some(known) =
+                    known.filter(|known| !known.is_over && known.since <= call.begin)
+                {
                     annotate(call, *known);
                 }
             }
@@ -206,7 +222,13 @@ impl Process {
     }
 
     /// Takes what a function has stored about a communicator.
-    fn ask(&mut self, call: &Call, communicator: u8, stored: u8, field: fn(&mut Known) -> &mut Option<u32>) {
+    fn ask(
+        &mut self,
+        call: &Call,
+        communicator: u8,
+        stored: u8,
+        field: fn(&mut Known) -> &mut Option<u32>,
+    ) {
         let (Some(address), Some(value)) = (word(call, communicator), call.stored(stored)) else {
             return;
         };
@@ -236,7 +258,9 @@ impl Process {
     }
 
     fn put(&mut self, address: u64, known: Known) {
-        if self.communicators.len() >= MAX_COMMUNICATORS && !self.communicators.contains_key(&address) {
+        if self.communicators.len() >= MAX_COMMUNICATORS
+            && !self.communicators.contains_key(&address)
+        {
             self.communicators.retain(|_, known| !known.is_over);
             self.forgot = true;
             if self.communicators.len() >= MAX_COMMUNICATORS {
@@ -312,7 +336,11 @@ fn role(info: &FunctionInfo) -> Option<Role> {
         "ncclGroupStart" => Some(Role::GroupStart),
         "ncclGroupEnd" => Some(Role::GroupEnd),
         _ => {
-            let has = |c_type: &str| parameters.iter().any(|parameter| parameter.c_type == c_type);
+            let has = |c_type: &str| {
+                parameters
+                    .iter()
+                    .any(|parameter| parameter.c_type == c_type)
+            };
             if !COLLECTIVE.into_iter().all(has) {
                 return None;
             }
@@ -365,8 +393,18 @@ mod tests {
             }
         }
 
-        fn make(&mut self, name: &str, args: [u64; 6], stored: Option<(u8, u64)>, status: u64) -> Call {
-            if !self.functions.iter().any(|known| known.function.name == name) {
+        fn make(
+            &mut self,
+            name: &str,
+            args: [u64; 6],
+            stored: Option<(u8, u64)>,
+            status: u64,
+        ) -> Call {
+            if !self
+                .functions
+                .iter()
+                .any(|known| known.function.name == name)
+            {
                 let number = self.functions.len() as u32;
                 let mut info = FunctionInfo::named(number, name, Some(Domain::Rccl));
                 info.function.parameters = Some(signature(name).unwrap().parameters());
@@ -440,7 +478,10 @@ mod tests {
         assert_eq!(program.of(0xa0), "?/?");
         program.init(0xa0, 1, 4);
         program.init(0xb0, 3, 8);
-        assert_eq!((program.of(0xa0), program.of(0xb0)), ("1/4".into(), "3/8".into()));
+        assert_eq!(
+            (program.of(0xa0), program.of(0xb0)),
+            ("1/4".into(), "3/8".into())
+        );
         // Its communicator is on the stack.
         let mut reduce = program.make("ncclReduce", [1, 2, 64, 7, 0, 2], None, 0);
         reduce.stack[0] = 0xb0;
@@ -476,7 +517,12 @@ mod tests {
         program.call("ncclCommCount", [0xa0, 0x5000, 0, 0, 0, 0], Some((1, 16)));
         assert_eq!(program.of(0xa0), "2/16");
         // Of several each has the rank of its place; what a split makes is not known.
-        let mut all = program.make("ncclCommInitAll", [0x5000, 4, 0, 0, 0, 0], Some((0, 0xb0)), 0);
+        let mut all = program.make(
+            "ncclCommInitAll",
+            [0x5000, 4, 0, 0, 0, 0],
+            Some((0, 0xb0)),
+            0,
+        );
         if let PointeeData::Bytes(bytes) = &mut all.pointees[0].data {
             bytes.extend([0xb1_u64, 0, 0xb3].map(u64::to_le_bytes).as_flattened());
         }
@@ -488,7 +534,12 @@ mod tests {
         program.call("ncclCommUserRank", [0xb0, 0x5000, 0, 0, 0, 0], Some((1, 1)));
         assert_eq!(program.of(0xb0), "1/?");
         // A call that failed says nothing; one that goes on in the background does.
-        let mut failed = program.make("ncclCommInitRank", [0x5000, 4, 1, 0, 0, 0], Some((0, 0xc0)), 3);
+        let mut failed = program.make(
+            "ncclCommInitRank",
+            [0x5000, 4, 1, 0, 0, 0],
+            Some((0, 0xc0)),
+            3,
+        );
         program.communicators.call(&mut failed);
         assert_eq!(program.of(0xc0), "?/?");
         let config = "ncclCommInitRankConfig";
@@ -512,7 +563,12 @@ mod tests {
 
         // Of two threads, the end of the old one and a question about it come after the new one.
         let destroy = program.make("ncclCommDestroy", [0xa0, 0, 0, 0, 0, 0], None, 0);
-        let rank = program.make("ncclCommUserRank", [0xa0, 0x5000, 0, 0, 0, 0], Some((1, 9)), 0);
+        let rank = program.make(
+            "ncclCommUserRank",
+            [0xa0, 0x5000, 0, 0, 0, 0],
+            Some((1, 9)),
+            0,
+        );
         let early = program.make("ncclAllReduce", [1, 2, 64, 7, 0, 0xa0], None, 0);
         program.init(0xa0, 2, 3);
         for mut late in [destroy, rank, early] {
@@ -531,7 +587,10 @@ mod tests {
         program.init(0xa0, 0, 2);
         program.init(0xb0, 1, 2);
         group(&mut program, "ncclGroupEnd");
-        assert_eq!((program.of(0xa0), program.of(0xb0)), ("0/2".into(), "1/2".into()));
+        assert_eq!(
+            (program.of(0xa0), program.of(0xb0)),
+            ("0/2".into(), "1/2".into())
+        );
         program.destroy(0xa0);
         program.destroy(0xb0);
         group(&mut program, "ncclGroupStart");

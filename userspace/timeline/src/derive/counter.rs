@@ -36,11 +36,13 @@ impl Counters {
         let mut wrong = 0;
         for (number, value) in &read.values {
             match self.known.get(number) {
-                Some(counter) if value.is_finite() => ready.push_back(Event::Counter(CounterSample {
-                    counter: Arc::clone(counter),
-                    time: read.time,
-                    value: *value,
-                })),
+                Some(counter) if value.is_finite() => {
+                    ready.push_back(Event::Counter(CounterSample {
+                        counter: Arc::clone(counter),
+                        time: read.time,
+                        value: *value,
+                    }))
+                }
                 _ => wrong += 1,
             }
         }

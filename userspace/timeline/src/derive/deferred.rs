@@ -280,7 +280,8 @@ impl Process {
     fn made(&mut self, made: Made) {
         match self.last.get(&made.creator) {
             Some((begin, end, stream)) if (*begin..=*end).contains(&made.time) => {
-                self.made_for.extend(stream.map(|stream| (made.tid, stream)));
+                self.made_for
+                    .extend(stream.map(|stream| (made.tid, stream)));
             }
             _ if self.made.len() < MOST_TRIED => self.made.push(made),
             _ => {}
@@ -389,7 +390,10 @@ impl Process {
 
     /// A thread of HIP's has submitted a kernel: the correlation id of the launch and its stream, if that is certain.
     fn submitted(&mut self, tid: u32, submitted: Submitted) -> Option<(u64, Handle)> {
-        let worker = self.workers.entry(tid).or_insert_with(|| Worker::New(Vec::new()));
+        let worker = self
+            .workers
+            .entry(tid)
+            .or_insert_with(|| Worker::New(Vec::new()));
         let index = match worker {
             Worker::Lost => return None,
             Worker::For(index) => *index,

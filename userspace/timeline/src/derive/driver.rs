@@ -28,7 +28,11 @@ impl DriverEvents {
 
     /// Takes a call of one of the driver's functions that report events; `None` if it is another tracepoint or function.
     /// `gpu_id` is the only GPU's, if there is only one.
-    pub(crate) fn called(&mut self, one: &Observation, gpu_id: Option<u32>) -> Option<Vec<Observation>> {
+    pub(crate) fn called(
+        &mut self,
+        one: &Observation,
+        gpu_id: Option<u32>,
+    ) -> Option<Vec<Observation>> {
         let (line, unknown) = line_of(one, gpu_id.unwrap_or(0))?;
         let node = match one.get("node") {
             Some(FieldValue::Hex(node)) => *node,
@@ -60,8 +64,11 @@ impl DriverEvents {
         };
         match event.part {
             Part::Begins(ends) => {
-                let mut known: Vec<Observation> =
-                    self.open.insert(key(ends), one.clone()).into_iter().collect();
+                let mut known: Vec<Observation> = self
+                    .open
+                    .insert(key(ends), one.clone())
+                    .into_iter()
+                    .collect();
                 if self.open.len() > MOST_OPEN {
                     known.extend(self.open.pop_first().map(|(_, oldest)| oldest));
                 }
@@ -87,12 +94,14 @@ impl DriverEvents {
 
     /// What is still open at the end, which is `time`.
     pub(crate) fn finish(&mut self, time: u64) -> impl Iterator<Item = Observation> {
-        std::mem::take(&mut self.open).into_values().map(move |mut one| {
-            one.end = time.max(one.begin);
-            one.is_open = true;
-            one.name = title(one.name.as_ref()).into();
-            one
-        })
+        std::mem::take(&mut self.open)
+            .into_values()
+            .map(move |mut one| {
+                one.end = time.max(one.begin);
+                one.is_open = true;
+                one.name = title(one.name.as_ref()).into();
+                one
+            })
     }
 }
 
@@ -109,7 +118,9 @@ fn line_of(one: &Observation, gpu: u32) -> Option<(String, &'static [&'static st
     };
     let is = |name| one.get(name) == Some(&FieldValue::Text("true".into()));
     let (time, address) = (one.begin, number("address"));
-    let pid = Some(number("pid")).filter(|pid| *pid <= MOST_PID).unwrap_or(0);
+    let pid = Some(number("pid"))
+        .filter(|pid| *pid <= MOST_PID)
+        .unwrap_or(0);
     let fault = |number, what| format!("{number} {time} -{pid} @{address:x}({gpu:x}) {what}");
     let whole: &[&str] = &[];
     Some(match function {
@@ -128,7 +139,10 @@ fn line_of(one: &Observation, gpu: u32) -> Option<(String, &'static [&'static st
                 whole,
             )
         }
-        "update_gpu_reset" => (format!("{} 0", if is("after") { 4 } else { 3 }), &["sequence"]),
+        "update_gpu_reset" => (
+            format!("{} 0", if is("after") { 4 } else { 3 }),
+            &["sequence"],
+        ),
         "update_thermal_throttling" => (format!("2 {:x}:0", number("mask")), &["count"]),
         _ => return None,
     })
@@ -258,7 +272,10 @@ mod tests {
             called("kfd_smi_event_queue_eviction", 100, &fields)
         };
         let restore = |node, time| {
-            let fields = [("node", FieldValue::Hex(node)), ("pid", FieldValue::Number(47))];
+            let fields = [
+                ("node", FieldValue::Hex(node)),
+                ("pid", FieldValue::Number(47)),
+            ];
             called("kfd_smi_event_queue_restore", time, &fields)
         };
         // Two GPUs, whose numbers are not known.

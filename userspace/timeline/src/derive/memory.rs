@@ -185,7 +185,10 @@ impl Memory {
             }
         };
         let total = self.totals.get(&node).map_or(0, |total| total.live);
-        let gpu = self.agents.iter().find(|(number, ..)| Some(*number) == node);
+        let gpu = self
+            .agents
+            .iter()
+            .find(|(number, ..)| Some(*number) == node);
         let mut fields = vec![
             ObservedField::new("bytes", FieldValue::Number(bytes)),
             ObservedField::new("address", FieldValue::Hex(address)),
@@ -288,7 +291,12 @@ impl Memory {
     /// A process has ended, or executed another program: what it had is free now, and was not freed by it.
     pub(crate) fn ended(&mut self, pid: u32) {
         if !self.live.is_empty() {
-            let places: Vec<(u32, u64)> = self.live.keys().filter(|(of, _)| *of == pid).copied().collect();
+            let places: Vec<(u32, u64)> = self
+                .live
+                .keys()
+                .filter(|(of, _)| *of == pid)
+                .copied()
+                .collect();
             for (pid, address) in places {
                 self.left(pid, address);
             }

@@ -98,7 +98,8 @@ impl Ranges {
     /// Learns a function.
     pub(crate) fn function(&mut self, info: &FunctionInfo) {
         if let Some(marker) = marker(&info.function.name) {
-            self.markers.insert(info.function.id, (marker, info.clone()));
+            self.markers
+                .insert(info.function.id, (marker, info.clone()));
         }
     }
 
@@ -136,7 +137,12 @@ impl Ranges {
         match marker {
             Marker::Mark { .. } | Marker::MarkAs(_) => {
                 let (function, said) = self.text(&call, RangeKind::Mark, ready);
-                if said && marker == (Marker::Mark { names_kernels: true }) {
+                if said
+                    && marker
+                        == (Marker::Mark {
+                            names_kernels: true,
+                        })
+                {
                     let known = self.threads.entry(thread).or_default();
                     known.open.mark(function);
                     known.innermost.add(call.begin, Some(function));
@@ -193,7 +199,9 @@ impl Ranges {
                 };
                 self.start(SECTION | id, function, call, ready);
             }
-            Marker::StopSection => self.stop(SECTION | u64::from(call.args[0] as u32), &call, ready),
+            Marker::StopSection => {
+                self.stop(SECTION | u64::from(call.args[0] as u32), &call, ready)
+            }
             Marker::Resume | Marker::Pause => {
                 let on = marker == Marker::Resume;
                 // `roctxProfilerPause(tid)`; the others have no argument.
@@ -250,7 +258,10 @@ impl Ranges {
     /// A program, or one thread of it, wants to be recorded from here on, or does not.
     fn switch(&mut self, call: &Call, tid: u32, on: bool) {
         let at = if on { call.end } else { call.begin };
-        self.switches.entry(call.pid).or_default().add(at, (tid, on));
+        self.switches
+            .entry(call.pid)
+            .or_default()
+            .add(at, (tid, on));
     }
 
     /// A range begins that may end in any thread.
@@ -308,7 +319,12 @@ impl Ranges {
     }
 
     /// The function that stands for the text of a marker, and whether there is a text.
-    fn text(&mut self, call: &Call, kind: RangeKind, ready: &mut impl Extend<Event>) -> (u32, bool) {
+    fn text(
+        &mut self,
+        call: &Call,
+        kind: RangeKind,
+        ready: &mut impl Extend<Event>,
+    ) -> (u32, bool) {
         let text = match self.markers.get(&call.function) {
             Some((Marker::MarkAs(text), _)) => Some((*text).to_owned()),
             Some((Marker::PushCopy, _)) => copy(call),
@@ -475,7 +491,13 @@ impl Ranges {
         self.close(over, time, CallEnd::RecordingStopped, ready);
     }
 
-    fn close(&mut self, mut over: Vec<Open>, time: u64, how: CallEnd, ready: &mut impl Extend<Event>) {
+    fn close(
+        &mut self,
+        mut over: Vec<Open>,
+        time: u64,
+        how: CallEnd,
+        ready: &mut impl Extend<Event>,
+    ) {
         self.endless += over.len() as u64;
         over.sort_by_key(|open| (open.call.begin, open.call.correlation));
         for open in over.into_iter().rev() {

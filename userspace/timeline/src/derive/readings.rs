@@ -89,7 +89,8 @@ impl Readings {
         if self.places.contains_key(&counter.number) {
             return;
         }
-        self.places.insert(counter.number, (number, group.tracks.len()));
+        self.places
+            .insert(counter.number, (number, group.tracks.len()));
         group.tracks.push(Track {
             counter: Arc::clone(counter),
             changes: VecDeque::new(),
@@ -102,7 +103,12 @@ impl Readings {
 
     /// Takes what was read.
     pub(crate) fn take(&mut self, values: &CounterValues) {
-        let Some(GroupRead { group, before, after }) = values.read else {
+        let Some(GroupRead {
+            group,
+            before,
+            after,
+        }) = values.read
+        else {
             return;
         };
         let Some(known) = self.groups.get_mut(&group) else {
@@ -113,7 +119,10 @@ impl Readings {
         // The last dispatches that ended before are known without it.
         self.late += u64::from(end <= self.looked);
         // They are made one after the other; what a damaged capture says must be in order, too.
-        let begin = known.reads.back().map_or(begin, |(_, last)| begin.max(*last));
+        let begin = known
+            .reads
+            .back()
+            .map_or(begin, |(_, last)| begin.max(*last));
         known.reads.push_back((begin, end.max(begin)));
         self.count += 1;
         let number = known.first + known.reads.len() as u64 - 1;
@@ -382,7 +391,8 @@ mod tests {
         assert_eq!(elsewhere.readings, []);
         let remarks = readings.remarks();
         assert!(
-            remarks.len() == 1 && remarks[0].starts_with("Of 9 dispatches with known times 5 were over"),
+            remarks.len() == 1
+                && remarks[0].starts_with("Of 9 dispatches with known times 5 were over"),
             "{remarks:?}"
         );
     }
@@ -416,7 +426,10 @@ mod tests {
             assert!(readings.count <= 101);
         }
         // What has not changed for long is known.
-        assert_eq!(of(&mut readings, 99_800, 99_950), [(0, 999.0, 1), (1, 2.0, 1)]);
+        assert_eq!(
+            of(&mut readings, 99_800, 99_950),
+            [(0, 999.0, 1), (1, 2.0, 1)]
+        );
         assert_eq!(of(&mut readings, 150, 99_950), []);
         // One that came too late.
         readings.looked = u64::MAX;

@@ -25,7 +25,9 @@ fn find(table: &[(u32, &'static str)], value: u32) -> Option<&'static str> {
     {
         return Some(name);
     }
-    let index = table.binary_search_by_key(&value, |(value, _)| *value).ok()?;
+    let index = table
+        .binary_search_by_key(&value, |(value, _)| *value)
+        .ok()?;
     table.get(index).map(|(_, name)| *name)
 }
 
@@ -160,7 +162,10 @@ const HSA_STATUSES: &[(u32, &str)] = &[
     (0x3000, "HSA_EXT_STATUS_ERROR_IMAGE_FORMAT_UNSUPPORTED"),
     (0x3001, "HSA_EXT_STATUS_ERROR_IMAGE_SIZE_UNSUPPORTED"),
     (0x3002, "HSA_EXT_STATUS_ERROR_IMAGE_PITCH_UNSUPPORTED"),
-    (0x3003, "HSA_EXT_STATUS_ERROR_SAMPLER_DESCRIPTOR_UNSUPPORTED"),
+    (
+        0x3003,
+        "HSA_EXT_STATUS_ERROR_SAMPLER_DESCRIPTOR_UNSUPPORTED",
+    ),
 ];
 
 /// The result of a system call or of a handler in the kernel: not negative, or an error number.
@@ -247,7 +252,10 @@ mod tests {
         assert_eq!(hip_error(100), Some("hipErrorNoDevice"));
         assert_eq!(hip_error(1_000_000), None);
         assert_eq!(hsa_status(0), Some("HSA_STATUS_SUCCESS"));
-        assert_eq!(hsa_status(0x1008), Some("HSA_STATUS_ERROR_OUT_OF_RESOURCES"));
+        assert_eq!(
+            hsa_status(0x1008),
+            Some("HSA_STATUS_ERROR_OUT_OF_RESOURCES")
+        );
         assert_eq!(hsa_status(43), Some("HSA_STATUS_ERROR_MEMORY_FAULT"));
     }
 }

@@ -222,7 +222,11 @@ impl Call {
     /// What stands directly around the call on its thread, be it a range or a call: its correlation id, 0 if nothing does.
     #[must_use]
     pub fn around(&self) -> u64 {
-        if self.range == 0 { self.parent } else { self.range }
+        if self.range == 0 {
+            self.parent
+        } else {
+            self.range
+        }
     }
 
     /// The bytes that the call has stored where an argument word points to; `None` if they were not read.

@@ -198,8 +198,14 @@ mod tests {
             ]
         );
         // Preempted: it could always run.
-        assert_eq!(shown(&off(0, 100)), [(RUNNABLE.to_owned(), 100, 200, false)]);
-        assert_eq!(shown(&off(0x100, 100)), [(RUNNABLE.to_owned(), 100, 200, false)]);
+        assert_eq!(
+            shown(&off(0, 100)),
+            [(RUNNABLE.to_owned(), 100, 200, false)]
+        );
+        assert_eq!(
+            shown(&off(0x100, 100)),
+            [(RUNNABLE.to_owned(), 100, 200, false)]
+        );
         // Nobody was seen to wake it.
         assert_eq!(
             shown(&off(2, 0)),

@@ -44,7 +44,9 @@ impl Tally {
     /// Calls, or records, of `domain` on `cpu`.
     #[must_use]
     pub fn calls(&self, domain: u8, cpu: u32) -> CallCount {
-        let row = usize::try_from(cpu).ok().and_then(|cpu| self.calls.get(cpu));
+        let row = usize::try_from(cpu)
+            .ok()
+            .and_then(|cpu| self.calls.get(cpu));
         row.and_then(|row| row.get(usize::from(domain)))
             .copied()
             .unwrap_or_default()
@@ -144,7 +146,10 @@ mod tests {
         };
         assert!(tally.agrees(&ledger));
         ledger.rows.pop();
-        assert!(!tally.agrees(&ledger), "a call that the account does not have");
+        assert!(
+            !tally.agrees(&ledger),
+            "a call that the account does not have"
+        );
         ledger.rows.push(row(2, 4, 1, 1));
         assert!(!tally.agrees(&ledger), "the right number on the wrong CPU");
         assert_eq!(

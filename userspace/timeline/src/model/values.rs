@@ -91,14 +91,17 @@ fn annotation(bytes: &[u8], flags: u8) -> Option<Annotation> {
     let (kind, rest) = words.split_first_chunk()?;
     let (number, name) = rest.split_first_chunk()?;
     let (kind, number) = (u64::from_le_bytes(*kind), u64::from_le_bytes(*number));
-    let signed = |bits: u32| AnnotationValue::Signed((number << (64 - bits)).cast_signed() >> (64 - bits));
+    let signed =
+        |bits: u32| AnnotationValue::Signed((number << (64 - bits)).cast_signed() >> (64 - bits));
     let value = match kind {
         _ if !readable => AnnotationValue::Unreadable,
         kind::STRING => AnnotationValue::Text {
             text: String::from_utf8_lossy(text).into_owned(),
             cut,
         },
-        kind::SIZE | kind::UINT64 | kind::UINT32 | kind::UINT16 => AnnotationValue::Unsigned(number),
+        kind::SIZE | kind::UINT64 | kind::UINT32 | kind::UINT16 => {
+            AnnotationValue::Unsigned(number)
+        }
         kind::INT64 => signed(64),
         kind::INT32 => signed(32),
         kind::INT16 => signed(16),
@@ -310,7 +313,12 @@ mod tests {
         let why = bytes(kind::STRING, 0, "strerror", "no such file");
         for (bytes, flags, name, value) in [
             (&why[..], 0, "strerror", text("no such file", false)),
-            (&why, value_flags::CUT, "strerror", text("no such file", true)),
+            (
+                &why,
+                value_flags::CUT,
+                "strerror",
+                text("no such file", true),
+            ),
             (
                 &why,
                 value_flags::UNREADABLE,
@@ -329,7 +337,12 @@ mod tests {
                 "annotation",
                 text("no such file", false),
             ),
-            (&[], value_flags::CUT, "annotations", text("more than 16", true)),
+            (
+                &[],
+                value_flags::CUT,
+                "annotations",
+                text("more than 16", true),
+            ),
         ] {
             assert_eq!(found(bytes, flags), Some((name.to_owned(), value)));
         }
@@ -345,7 +358,8 @@ mod tests {
             pointee.word = byte;
             waiting.add(correlation, pointee);
         }
-        let words = |values: Vec<Pointee>| values.iter().map(|value| value.word).collect::<Vec<_>>();
+        let words =
+            |values: Vec<Pointee>| values.iter().map(|value| value.word).collect::<Vec<_>>();
         assert_eq!(words(waiting.take(1)), [1, 3]);
         assert_eq!(words(waiting.take(1)), [0; 0]);
         assert_eq!(words(waiting.take(2)), [2]);

@@ -64,7 +64,13 @@ pub fn packet(index: u64, time: u64, signal: u64) -> Packet {
 
 /// A reading of `signal` with its stamps: begin and end in ticks.
 #[must_use]
-pub fn completion(signal: u64, time: u64, reason: u32, value: i64, ticks: (u64, u64)) -> Completion {
+pub fn completion(
+    signal: u64,
+    time: u64,
+    reason: u32,
+    value: i64,
+    ticks: (u64, u64),
+) -> Completion {
     let mut reading = Completion::new_zeroed();
     reading.header = header(COMPLETION_SIZE, kind::COMPLETION, Domain::Completion);
     (reading.pid, reading.reason, reading.time) = (PID, reason, time);
@@ -238,7 +244,13 @@ pub fn counted() -> Synthetic {
         capture.record(&packet(index as u64, 9 * MS, signal));
         if let Some((begin, end)) = times {
             let ticks = (begin * MS / 10, end * MS / 10);
-            capture.record(&completion(signal, 70 * MS, completion_reason::REARM, 0, ticks));
+            capture.record(&completion(
+                signal,
+                70 * MS,
+                completion_reason::REARM,
+                0,
+                ticks,
+            ));
         }
     }
     for time in [100, 300, 800] {

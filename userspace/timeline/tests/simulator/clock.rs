@@ -30,7 +30,10 @@ impl Clock {
     /// The count at a moment.
     pub(crate) fn tick(&self, time: u64) -> u64 {
         let counted = u128::from(time) * (1_000_000 + i128::from(self.drift)) as u128 / 10_000_000;
-        let jump = self.jump.filter(|jump| time >= jump.at).map_or(0, |jump| jump.by);
+        let jump = self
+            .jump
+            .filter(|jump| time >= jump.at)
+            .map_or(0, |jump| jump.by);
         (self.offset + counted as u64).wrapping_add_signed(jump)
     }
 
@@ -52,6 +55,7 @@ impl Clock {
 
     /// Whether a moment lies so near to a leap that the samples say less of it.
     pub(crate) fn is_near_jump(&self, time: u64) -> bool {
-        self.jump.is_some_and(|jump| time.abs_diff(jump.at) < 250_000_000)
+        self.jump
+            .is_some_and(|jump| time.abs_diff(jump.at) < 250_000_000)
     }
 }

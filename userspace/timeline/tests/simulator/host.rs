@@ -43,7 +43,10 @@ impl Signal {
         let Some((armed, value)) = self.armed.iter().rfind(|(armed, _)| *armed <= time) else {
             return 0;
         };
-        let done = self.ends.iter().filter(|(end, _)| end > armed && *end <= time);
+        let done = self
+            .ends
+            .iter()
+            .filter(|(end, _)| end > armed && *end <= time);
         value - done.count() as i64
     }
 
@@ -134,7 +137,11 @@ impl Host<'_> {
     fn read_signal(&mut self, signal: u64, read: u64, time: u64, reason: u32) {
         let memory = self.signals.entry(signal).or_default();
         let (value, stamps) = (memory.value(read), memory.stamps(read));
-        let stamps = if self.config.profiling { stamps } else { (0, 0) };
+        let stamps = if self.config.profiling {
+            stamps
+        } else {
+            (0, 0)
+        };
         let reading = gpu::completion(signal, time, reason, value, stamps);
         let after = if reason == completion_reason::POLL {
             ROUND
@@ -165,7 +172,11 @@ impl Host<'_> {
         self.read_signal(signal, self.now, self.now, completion_reason::REARM);
         self.pass(20, 100);
         let now = self.now;
-        self.signals.entry(signal).or_default().armed.push((now, uses));
+        self.signals
+            .entry(signal)
+            .or_default()
+            .armed
+            .push((now, uses));
         self.pass(20, 100);
         signal
     }
@@ -185,7 +196,8 @@ impl Host<'_> {
             let is_batch = self.random.chance(50);
             let drafts = self.drafts(next, count, is_batch);
             next += count;
-            let is_last = generation + 1 == self.config.generations && next >= first + self.config.packets;
+            let is_last =
+                generation + 1 == self.config.generations && next >= first + self.config.packets;
             self.process(
                 generation,
                 &drafts,
@@ -194,11 +206,20 @@ impl Host<'_> {
                 first,
             );
             self.doorbells(generation, &drafts);
-            let pause = if self.random.chance(5) { 3_000_000 } else { 30_000 };
+            let pause = if self.random.chance(5) {
+                3_000_000
+            } else {
+                30_000
+            };
             self.pass(100, pause);
         }
         if self.config.sampling != 0 {
-            self.sample(from, first, &processor, generation + 1 == self.config.generations);
+            self.sample(
+                from,
+                first,
+                &processor,
+                generation + 1 == self.config.generations,
+            );
         }
         if generation + 1 < self.config.generations {
             // The program waits for its work.
@@ -245,9 +266,19 @@ impl Host<'_> {
     }
 
     /// What the GPU does with them.
-    fn process(&mut self, queue_id: u64, drafts: &[Draft], gpu: &mut Processor, hangs: bool, first: u64) {
+    fn process(
+        &mut self,
+        queue_id: u64,
+        drafts: &[Draft],
+        gpu: &mut Processor,
+        hangs: bool,
+        first: u64,
+    ) {
         for (position, draft) in drafts.iter().enumerate() {
-            let announced = drafts[position..].iter().filter_map(|draft| draft.rings).min();
+            let announced = drafts[position..]
+                .iter()
+                .filter_map(|draft| draft.rings)
+                .min();
             let mut begin = announced.unwrap().max(draft.valid).max(gpu.launched);
             if draft.barrier {
                 begin = begin.max(gpu.ended);
@@ -256,7 +287,11 @@ impl Host<'_> {
                 begin += self.random.between(300, 5_000);
             }
             let never = hangs && position + 1 == drafts.len() || begin == u64::MAX;
-            let longest = if self.random.chance(10) { 2_000_000 } else { 20_000 };
+            let longest = if self.random.chance(10) {
+                2_000_000
+            } else {
+                20_000
+            };
             let end = if never {
                 u64::MAX
             } else {
@@ -289,7 +324,10 @@ impl Host<'_> {
 
     /// What the program on the doorbell writes.
     fn doorbells(&mut self, queue_id: u64, drafts: &[Draft]) {
-        let mut rings: Vec<&Draft> = drafts.iter().filter(|draft| draft.rings.is_some()).collect();
+        let mut rings: Vec<&Draft> = drafts
+            .iter()
+            .filter(|draft| draft.rings.is_some())
+            .collect();
         rings.sort_by_key(|draft| draft.rings);
         let mut next = drafts[0].index;
         for ringing in rings {
@@ -322,7 +360,16 @@ impl Host<'_> {
         }
         if !draft.is_kernel {
             // Barrier-AND on one signal.
-            packet.packet = [3 | packet.packet[0] & 1 << 8, 0x6000, 0, 0, 0, 0, 0, draft.signal];
+            packet.packet = [
+                3 | packet.packet[0] & 1 << 8,
+                0x6000,
+                0,
+                0,
+                0,
+                0,
+                0,
+                draft.signal,
+            ];
         }
         if !own {
             packet.flags |= packet_flags::BEFORE_DOORBELL;
@@ -364,7 +411,11 @@ impl Host<'_> {
         let drained = Some(processor.ended).filter(|ended| *ended != u64::MAX);
         let until = self.now.max(drained.unwrap_or(0)) + if is_last { 5_000_000 } else { 0 };
         while time < until {
-            let read = reports.iter().rfind(|(reported, _)| *reported <= time).unwrap().1;
+            let read = reports
+                .iter()
+                .rfind(|(reported, _)| *reported <= time)
+                .unwrap()
+                .1;
             if read != last {
                 last = read;
                 let made = time + self.random.between(0, 5_000);
@@ -434,7 +485,9 @@ impl Host<'_> {
                 }],
                 ..Ledger::default()
             });
-            capture.meta(Epoch { time: round * ROUND });
+            capture.meta(Epoch {
+                time: round * ROUND,
+            });
         }
         for sample in samples {
             capture.meta(sample);

@@ -26,7 +26,8 @@ pub(crate) fn estimates(all: &[Given]) -> [Tomograph; 2] {
                     if !queues.iter().any(|(number, ..)| number == queue) {
                         queues.push((*queue, 0, None));
                     }
-                    let Some((_, number, unseen)) = queues.iter_mut().find(|(number, ..)| number == queue)
+                    let Some((_, number, unseen)) =
+                        queues.iter_mut().find(|(number, ..)| number == queue)
                     else {
                         continue;
                     };
@@ -66,7 +67,11 @@ mod tests {
     fn doubt_is_what_chance_does_not_explain() {
         assert_eq!(doubt([(100.0, 3.0), (105.0, 4.0)]), 0.0);
         assert!((doubt([(100.0, 3.0), (140.0, 4.0)]) - (400.0 - 25.0)).abs() < 1e-9);
-        assert_eq!(doubt([(100.0, 60.0), (140.0, 4.0)]), 0.0, "one says nothing");
+        assert_eq!(
+            doubt([(100.0, 60.0), (140.0, 4.0)]),
+            0.0,
+            "one says nothing"
+        );
         assert_eq!(doubt([(0.0, 0.0), (0.0, 0.0)]), 0.0);
     }
 }

@@ -1,7 +1,10 @@
 //! A GPU that writes down the truth, and looks at it from outside.
 
 #![allow(unreachable_pub, dead_code, reason = "several tests share it")]
-#![allow(clippy::indexing_slicing, reason = "a simulator that goes wrong shall panic")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a simulator that goes wrong shall panic"
+)]
 
 use gputrace_tomography::{Exact, Look, Packet, Task, Told, Tomograph};
 
@@ -179,7 +182,11 @@ impl Outcome {
             _ => None,
         });
         let told: Vec<f64> = told.collect();
-        (told.iter().copied().fold(0.0, f64::max), told.len(), rows.len())
+        (
+            told.iter().copied().fold(0.0, f64::max),
+            told.len(),
+            rows.len(),
+        )
     }
 
     /// How many of the told means are within two errors of the truth, of how many.
@@ -200,7 +207,9 @@ impl Outcome {
             .rows
             .iter()
             .filter_map(|row| match row.told {
-                Told::Apart(mean) => Some((row.truth * row.count as f64, mean.value * row.count as f64)),
+                Told::Apart(mean) => {
+                    Some((row.truth * row.count as f64, mean.value * row.count as f64))
+                }
                 _ => None,
             })
             .collect();
@@ -365,7 +374,9 @@ fn seen(scenario: &Scenario, seed: u64) -> (Vec<(u64, Given)>, Truth) {
         let mut time = if length > 0.0 { 0.0 } else { stop };
         while time < stop {
             time += every * (0.5 + random.unit());
-            watched.extend((0..(length / within) as u32).map(|number| time + f64::from(number) * within));
+            watched.extend(
+                (0..(length / within) as u32).map(|number| time + f64::from(number) * within),
+            );
         }
         watched.sort_by(f64::total_cmp);
         let changes = |times: Vec<f64>| {
@@ -416,7 +427,10 @@ pub fn run(scenario: &Scenario, seed: u64) -> Outcome {
         one.give(&mut tomograph);
     }
     tomograph.finish();
-    let rows = truth.iter().enumerate().filter(|(_, (count, _))| *count > 0);
+    let rows = truth
+        .iter()
+        .enumerate()
+        .filter(|(_, (count, _))| *count > 0);
     Outcome {
         rows: rows
             .map(|(class, (count, sum))| Row {

@@ -49,7 +49,10 @@ impl<'data> Dynamic<'data> {
         info: &ElfInfo,
     ) -> Result<Option<Self>, ElfError> {
         let part = "dynamic segment";
-        let Some(header) = headers.iter().find(|header| header.p_type(LE) == elf::PT_DYNAMIC) else {
+        let Some(header) = headers
+            .iter()
+            .find(|header| header.p_type(LE) == elf::PT_DYNAMIC)
+        else {
             return Ok(None);
         };
         let (offset, size) = header.file_range(LE);
@@ -58,7 +61,10 @@ impl<'data> Dynamic<'data> {
 
         let mut dynamic = Self::default();
         let (mut strtab, mut strsz) = (0, 0);
-        for entry in entries.iter().take_while(|entry| entry.d_tag(LE) != elf::DT_NULL) {
+        for entry in entries
+            .iter()
+            .take_while(|entry| entry.d_tag(LE) != elf::DT_NULL)
+        {
             let value = entry.d_val(LE);
             match entry.d_tag(LE) {
                 elf::DT_NEEDED => dynamic.needed.push(value),
@@ -114,7 +120,10 @@ impl<'data> Dynamic<'data> {
         if count == 0 || self.symtab == 0 {
             return Ok(Vec::new());
         }
-        let at = |address| info.file_offset(address).ok_or_else(|| source.corrupt(part));
+        let at = |address| {
+            info.file_offset(address)
+                .ok_or_else(|| source.corrupt(part))
+        };
         let table = source.slice::<elf::Sym64<LE>>(at(self.symtab)?, count, part)?;
         let versions: &[U16<LE>] = match self.versym {
             0 => &[],
@@ -134,7 +143,10 @@ impl<'data> Dynamic<'data> {
             let exported = matches!(
                 symbol.st_bind(),
                 elf::STB_GLOBAL | elf::STB_WEAK | elf::STB_GNU_UNIQUE
-            ) && matches!(symbol.st_visibility(), elf::STV_DEFAULT | elf::STV_PROTECTED);
+            ) && matches!(
+                symbol.st_visibility(),
+                elf::STV_DEFAULT | elf::STV_PROTECTED
+            );
             // An absolute "symbol" (a version node) has no place in the file.
             if !exported || symbol.is_undefined(LE) || symbol.st_shndx(LE) == elf::SHN_ABS {
                 continue;
@@ -149,7 +161,11 @@ impl<'data> Dynamic<'data> {
             if name_bytes > MAX_NAMES {
                 return Err(source.corrupt("dynamic string table"));
             }
-            let version = elf::VersymIndex(versions.get(index).map_or(elf::VER_NDX_GLOBAL.0, |v| v.get(LE)));
+            let version = elf::VersymIndex(
+                versions
+                    .get(index)
+                    .map_or(elf::VER_NDX_GLOBAL.0, |v| v.get(LE)),
+            );
             let version_index = version.index().0;
             candidates.push(Candidate {
                 symbol: Symbol {

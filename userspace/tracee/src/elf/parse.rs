@@ -48,7 +48,12 @@ impl<'data, R: ReadRef<'data>> Source<'_, R> {
         }
     }
 
-    pub(super) fn bytes(&self, offset: u64, size: u64, part: &'static str) -> Result<&'data [u8], ElfError> {
+    pub(super) fn bytes(
+        &self,
+        offset: u64,
+        size: u64,
+        part: &'static str,
+    ) -> Result<&'data [u8], ElfError> {
         if size > MAX_TABLE {
             return Err(self.corrupt(part));
         }
@@ -186,7 +191,10 @@ fn interpreter<'data, R: ReadRef<'data>>(
     headers: ProgramHeaders<'_>,
 ) -> Result<Option<PathBuf>, ElfError> {
     let part = "interpreter path";
-    let Some(header) = headers.iter().find(|header| header.p_type(LE) == elf::PT_INTERP) else {
+    let Some(header) = headers
+        .iter()
+        .find(|header| header.p_type(LE) == elf::PT_INTERP)
+    else {
         return Ok(None);
     };
     let (offset, size) = header.file_range(LE);
@@ -202,7 +210,10 @@ fn interpreter<'data, R: ReadRef<'data>>(
 
 /// The GNU build id from the note segments. A file without one, or with notes that cannot be read, has
 /// none: a program can be traced without it.
-fn build_id<'data, R: ReadRef<'data>>(source: Source<'_, R>, headers: ProgramHeaders<'_>) -> Option<String> {
+fn build_id<'data, R: ReadRef<'data>>(
+    source: Source<'_, R>,
+    headers: ProgramHeaders<'_>,
+) -> Option<String> {
     headers
         .iter()
         .filter(|header| header.p_type(LE) == elf::PT_NOTE)
@@ -234,7 +245,12 @@ pub(super) fn build_id_in_notes(bytes: &[u8], align: u64) -> Option<String> {
             && note.n_type(LE) == elf::NT_GNU_BUILD_ID
             && !note.desc().is_empty()
         {
-            return Some(note.desc().iter().map(|byte| format!("{byte:02x}")).collect());
+            return Some(
+                note.desc()
+                    .iter()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect(),
+            );
         }
     }
     None
@@ -242,7 +258,10 @@ pub(super) fn build_id_in_notes(bytes: &[u8], align: u64) -> Option<String> {
 
 /// Whether the file itself defines a function whose name satisfies `wanted`, exported or not. Looks at
 /// the full symbol table (`.symtab`) of a file that is not stripped; finds nothing in one that is.
-pub(super) fn defines_function<'data, R: ReadRef<'data>>(data: R, wanted: impl Fn(&str) -> bool) -> bool {
+pub(super) fn defines_function<'data, R: ReadRef<'data>>(
+    data: R,
+    wanted: impl Fn(&str) -> bool,
+) -> bool {
     let Ok(header) = Header::parse(data) else {
         return false;
     };

@@ -55,7 +55,8 @@ impl Function {
     /// then the shortest, then by alphabet.
     #[must_use]
     pub fn preference(name: &str) -> (bool, usize, &str) {
-        let current = name.starts_with("hsa_") && (name.contains("_scacq") || name.contains("_screl"));
+        let current =
+            name.starts_with("hsa_") && (name.contains("_scacq") || name.contains("_screl"));
         (!current, name.len(), name)
     }
 }
@@ -112,7 +113,11 @@ pub(super) fn choose_versions(mut candidates: Vec<Candidate>) -> (Vec<Symbol>, V
         match symbols.last() {
             Some(chosen) if chosen.name == symbol.name => {
                 if chosen.address != symbol.address {
-                    superseded.push(format!("{}@{}", symbol.name, symbol.version.unwrap_or_default()));
+                    superseded.push(format!(
+                        "{}@{}",
+                        symbol.name,
+                        symbol.version.unwrap_or_default()
+                    ));
                 }
             }
             _ => symbols.push(symbol),

@@ -7,8 +7,8 @@ use std::{
 };
 
 use gimli::{
-    AttributeValue, DW_AT_abstract_origin, DW_AT_decl_file, DW_AT_decl_line, DW_AT_high_pc, DW_AT_inline,
-    DW_AT_linkage_name, DW_AT_low_pc, DW_AT_name, DW_AT_ranges, DW_AT_specification,
+    AttributeValue, DW_AT_abstract_origin, DW_AT_decl_file, DW_AT_decl_line, DW_AT_high_pc,
+    DW_AT_inline, DW_AT_linkage_name, DW_AT_low_pc, DW_AT_name, DW_AT_ranges, DW_AT_specification,
     DW_TAG_inlined_subroutine, DW_TAG_subprogram, DebuggingInformationEntry, Dwarf, DwarfSections,
     EndianSlice, LittleEndian, Unit, UnitOffset,
 };
@@ -90,7 +90,9 @@ pub(super) fn read(sections: &Sections<'_>, remarks: &mut Vec<String>) -> Inform
             .unit(header)
             .and_then(|unit| read_unit(&dwarf, &unit, &mut information));
         if let Err(error) = read {
-            remarks.push(format!("a part of its debug information cannot be read: {error}"));
+            remarks.push(format!(
+                "a part of its debug information cannot be read: {error}"
+            ));
         }
     }
     remarks.dedup();
@@ -164,7 +166,11 @@ fn place<'a>(
         let low = dwarf.attr_address(unit, value).ok().flatten()?;
         let size = match entry.attr_value(DW_AT_high_pc)? {
             AttributeValue::Udata(size) => size,
-            value => dwarf.attr_address(unit, value).ok().flatten()?.checked_sub(low)?,
+            value => dwarf
+                .attr_address(unit, value)
+                .ok()
+                .flatten()?
+                .checked_sub(low)?,
         };
         // Linkers set what they throw away to 0.
         return (low != 0).then_some((low, size));

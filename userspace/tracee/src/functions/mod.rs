@@ -112,9 +112,10 @@ pub fn list(library: &LibraryFile, debug_root: &Path) -> Functions {
     let own = Sections::of_file(library.file());
     let has_symbols = own.symbols(&mut |name, address, size| found.add(name, address, size));
     if own.bytes(".note.go.buildid").is_some() {
-        functions
-            .remarks
-            .push("it is a Go program: calls that move to another stack or thread count as lost".to_owned());
+        functions.remarks.push(
+            "it is a Go program: calls that move to another stack or thread count as lost"
+                .to_owned(),
+        );
     }
     let mut information = debug::read(&own, &mut functions.remarks);
     if !has_symbols || information.is_empty() {
@@ -150,7 +151,11 @@ pub fn list(library: &LibraryFile, debug_root: &Path) -> Functions {
         .into_iter()
         .filter_map(|subprogram| Some((subprogram.address, subprogram.source?)))
         .collect();
-    let out_of_line: BTreeSet<&String> = found.functions.values().flat_map(|(names, _)| names).collect();
+    let out_of_line: BTreeSet<&String> = found
+        .functions
+        .values()
+        .flat_map(|(names, _)| names)
+        .collect();
     functions.inlined = information
         .inlined
         .into_iter()
@@ -181,7 +186,11 @@ fn debug_files(library: &LibraryFile, sections: &Sections<'_>, root: &Path) -> V
     if let Some(id) = &library.elf().build_id
         && let Some((start, rest)) = id.split_at_checked(2)
     {
-        paths.push(root.join(".build-id").join(start).join(format!("{rest}.debug")));
+        paths.push(
+            root.join(".build-id")
+                .join(start)
+                .join(format!("{rest}.debug")),
+        );
     }
     let library = std::path::absolute(library.path()).ok();
     let directory = library.as_deref().and_then(Path::parent);

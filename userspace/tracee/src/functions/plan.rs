@@ -48,7 +48,9 @@ pub fn plan(
     };
     let mut plan = LibraryPlan::default();
     for function in &functions.list {
-        let Some(choice) = choose(function) else { continue };
+        let Some(choice) = choose(function) else {
+            continue;
+        };
         let Some(name) = function.names.first() else {
             continue;
         };
@@ -96,7 +98,10 @@ fn one(
         Err(reason) => return Ok(Err(reason)),
     };
     // Which of two programs at one instruction runs first is not defined.
-    if exits.iter().any(|exit| exit.file_offset == site.file_offset) {
+    if exits
+        .iter()
+        .any(|exit| exit.file_offset == site.file_offset)
+    {
         return Ok(Err(Unprobeable::OnlyReturn));
     }
     let mut names = function.names.clone();
@@ -181,7 +186,11 @@ impl Code for FileCode<'_> {
             let page = offset / PAGE * PAGE;
             let next = page.saturating_add(PAGE).min(end);
             let before = bytes.len();
-            self.append(page, (offset - page) as usize..(next - page) as usize, &mut bytes);
+            self.append(
+                page,
+                (offset - page) as usize..(next - page) as usize,
+                &mut bytes,
+            );
             if bytes.len() - before != (next - offset) as usize {
                 break;
             }
@@ -199,7 +208,10 @@ impl Code for FileCode<'_> {
     }
 
     fn cold_part(&self, address: u64) -> Option<Range<u64>> {
-        let after = self.functions.cold.partition_point(|part| part.start <= address);
+        let after = self
+            .functions
+            .cold
+            .partition_point(|part| part.start <= address);
         let part = self.functions.cold.get(after.checked_sub(1)?)?;
         part.contains(&address).then(|| part.clone())
     }

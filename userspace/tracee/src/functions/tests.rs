@@ -10,7 +10,13 @@ fn parts_of_functions() {
     for name in ["main.cold", "_Z3fibl.cold.1", "f.part.0.cold"] {
         assert!(is_cold(name), "{name}");
     }
-    for name in ["cold", "main", "f.part.0", "_Z3fibl.constprop.0", ".coldest"] {
+    for name in [
+        "cold",
+        "main",
+        "f.part.0",
+        "_Z3fibl.constprop.0",
+        ".coldest",
+    ] {
         assert!(!is_cold(name), "{name}");
     }
 }
@@ -72,14 +78,20 @@ fn ways_out() {
     // jmp to its own beginning: a loop, or a call in place of a call
     assert_eq!(find(&[0x90, 0xeb, 0xfd], 3), Err(Unprobeable::Loop));
     // jmp [rip+0] and jmp [rax+8]; jmp [rax*8] is a table's
-    assert_eq!(find(&[0x90, 0xff, 0x25, 0, 0, 0, 0], 7), Ok(vec![(1, TailCall)]));
+    assert_eq!(
+        find(&[0x90, 0xff, 0x25, 0, 0, 0, 0], 7),
+        Ok(vec![(1, TailCall)])
+    );
     assert_eq!(find(&[0x90, 0xff, 0x60, 8], 4), Ok(vec![(1, TailCall)]));
     assert_eq!(
         find(&[0x90, 0xff, 0x24, 0xc5, 0, 0, 0, 0], 8),
         Err(Unprobeable::NoReturn)
     );
     // mov rax, [rdi]; jmp rax
-    assert_eq!(find(&[0x48, 0x8b, 7, 0xff, 0xe0], 5), Ok(vec![(3, TailCall)]));
+    assert_eq!(
+        find(&[0x48, 0x8b, 7, 0xff, 0xe0], 5),
+        Ok(vec![(3, TailCall)])
+    );
     // movsxd rax, [rdx+rax*4]; add rax, rdx; jmp rax; ret: a table
     assert_eq!(
         find(&[0x48, 0x63, 4, 0x82, 0x48, 1, 0xd0, 0xff, 0xe0, 0xc3], 10),

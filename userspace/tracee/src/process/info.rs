@@ -58,7 +58,9 @@ pub fn pids() -> Result<Vec<u32>, ProcessError> {
 #[must_use]
 pub fn namespace_pid(pid: u32) -> Option<u32> {
     let status = kernel::read_text(format!("/proc/{pid}/status")).ok()?;
-    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    let ids = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?;
     // Outermost first, as far as we can see; one number if it is in our namespace.
     ids.split_ascii_whitespace().skip(1).last()?.parse().ok()
 }
@@ -242,11 +244,15 @@ mod tests {
         let pid = std::process::id();
         let me = describe(pid).unwrap();
         assert_eq!(me.parent, std::os::unix::process::parent_id());
-        assert_eq!(me.executable, std::env::current_exe().unwrap().to_string_lossy());
+        assert_eq!(
+            me.executable,
+            std::env::current_exe().unwrap().to_string_lossy()
+        );
         assert_eq!(me.command, std::env::args().collect::<Vec<_>>());
         assert!(me.threads.iter().any(|thread| thread.tid == pid));
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let now = u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap();
+        let now = u64::try_from(now.tv_sec).unwrap() * 1_000_000_000
+            + u64::try_from(now.tv_nsec).unwrap();
         assert!(
             me.start <= now && now - me.start < 3_600_000_000_000,
             "{} of {now}",

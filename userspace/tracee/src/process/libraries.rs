@@ -66,21 +66,29 @@ pub(crate) fn file_at(mappings: &[Mapping], address: u64) -> Option<MappedFile> 
         .iter()
         .find(|mapping| (mapping.start..mapping.end).contains(&address))?;
     let same = |mapping: &&Mapping| (mapping.device, mapping.inode) == (there.device, there.inode);
-    let code = mappings.iter().filter(same).find(|mapping| mapping.executable)?;
+    let code = mappings
+        .iter()
+        .filter(same)
+        .find(|mapping| mapping.executable)?;
     Some(MappedFile::new(code, code.path(), mappings))
 }
 
 impl MappedFile {
     fn new(code: &Mapping, path: PathBuf, mappings: &[Mapping]) -> Self {
-        let same = |mapping: &&Mapping| (mapping.device, mapping.inode) == (code.device, code.inode);
-        let header = mappings.iter().filter(same).find(|mapping| mapping.offset == 0);
+        let same =
+            |mapping: &&Mapping| (mapping.device, mapping.inode) == (code.device, code.inode);
+        let header = mappings
+            .iter()
+            .filter(same)
+            .find(|mapping| mapping.offset == 0);
         Self {
             path,
             device: code.device,
             inode: code.inode,
             deleted: code.deleted(),
             code: code.clone(),
-            header: header.map(|mapping| (mapping.start, mapping.end.saturating_sub(mapping.start))),
+            header: header
+                .map(|mapping| (mapping.start, mapping.end.saturating_sub(mapping.start))),
         }
     }
 
@@ -115,7 +123,10 @@ pub fn locate_mapped(pid: u32, mapped: &MappedFile) -> Result<Place, ProcessErro
     let mut denied = None;
     let mut note = |error: &OpenError| {
         if let OpenError::Open { path, source } = error
-            && matches!(Errno::from_io_error(source), Some(Errno::ACCESS | Errno::PERM))
+            && matches!(
+                Errno::from_io_error(source),
+                Some(Errno::ACCESS | Errno::PERM)
+            )
         {
             denied = Some(path.display().to_string());
         }
@@ -180,7 +191,10 @@ pub fn open_located(pid: u32, place: &Place) -> Result<LibraryFile, ProcessError
     let file = match place.open() {
         Ok(file) => file,
         Err(OpenError::Open { path, source })
-            if matches!(Errno::from_io_error(&source), Some(Errno::ACCESS | Errno::PERM)) =>
+            if matches!(
+                Errno::from_io_error(&source),
+                Some(Errno::ACCESS | Errno::PERM)
+            ) =>
         {
             let what = path.display().to_string();
             return Err(ProcessError::PermissionDenied { pid, what });

@@ -167,8 +167,10 @@ mod tests {
     #[test]
     fn lines_of_all_kinds() {
         let mapping = |line: &str| Mapping::parse(line.as_bytes());
-        let lib = mapping("7f63c0a00000-7f63c0a1e000 r-xp 0001e000 fe:10 1052   /usr/lib/libamdhip64.so.5")
-            .unwrap();
+        let lib = mapping(
+            "7f63c0a00000-7f63c0a1e000 r-xp 0001e000 fe:10 1052   /usr/lib/libamdhip64.so.5",
+        )
+        .unwrap();
         assert_eq!(
             (lib.start, lib.end, lib.offset),
             (0x7f63_c0a0_0000, 0x7f63_c0a1_e000, 0x1e000)
@@ -185,7 +187,9 @@ mod tests {
         assert!(gone.deleted() && !gone.executable && gone.writable && !lib.writable);
         assert_eq!(gone.path(), Path::new("/a dir/li\nb (1).so"));
         assert_eq!(
-            mapping("1000-2000 r--p 0 00:01 9 /back\\slash").unwrap().path(),
+            mapping("1000-2000 r--p 0 00:01 9 /back\\slash")
+                .unwrap()
+                .path(),
             Path::new("/back\\slash")
         );
 

@@ -176,8 +176,13 @@ pub(crate) fn mappings(pid: u32) -> Result<Vec<Mapping>, ProcessError> {
 
 /// What a failure to read a file of `/proc/PID` means.
 pub(crate) fn refused(pid: u32, path: String, source: io::Error) -> ProcessError {
-    match source.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-        Some(rustix::io::Errno::NOENT | rustix::io::Errno::SRCH) => ProcessError::NoSuchProcess { pid },
+    match source
+        .raw_os_error()
+        .map(rustix::io::Errno::from_raw_os_error)
+    {
+        Some(rustix::io::Errno::NOENT | rustix::io::Errno::SRCH) => {
+            ProcessError::NoSuchProcess { pid }
+        }
         Some(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
             ProcessError::PermissionDenied { pid, what: path }
         }
@@ -211,7 +216,9 @@ fn why_none(pid: u32, mappings: &[Mapping]) -> ProcessError {
         return match info::state(pid) {
             None => ProcessError::NoSuchProcess { pid },
             Some('Z' | 'X') => none("it has ended and only waits for its parent to notice"),
-            Some(_) => none("it has no files mapped at all, so it is a thread of the kernel or about to end"),
+            Some(_) => none(
+                "it has no files mapped at all, so it is a thread of the kernel or about to end",
+            ),
         };
     }
     let link = format!("/proc/{pid}/exe");
@@ -222,12 +229,18 @@ fn why_none(pid: u32, mappings: &[Mapping]) -> ProcessError {
         Err(error) => return ElfError::from(error).into(),
     };
     match ElfInfo::from_file(&file) {
-        Err(ElfError::WrongArchitecture { path, architecture }) => ProcessError::WrongArchitecture {
-            pid,
-            executable: path,
-            architecture,
-        },
-        Ok(elf) if RUNTIME_FUNCTIONS.iter().any(|name| elf.symbol(name).is_some()) => {
+        Err(ElfError::WrongArchitecture { path, architecture }) => {
+            ProcessError::WrongArchitecture {
+                pid,
+                executable: path,
+                architecture,
+            }
+        }
+        Ok(elf)
+            if RUNTIME_FUNCTIONS
+                .iter()
+                .any(|name| elf.symbol(name).is_some()) =>
+        {
             ProcessError::StaticRuntime {
                 pid,
                 executable: path,
@@ -243,7 +256,9 @@ fn why_none(pid: u32, mappings: &[Mapping]) -> ProcessError {
             "its program is statically linked and no ROCm function is among its symbols, so it does not use ROCm, \
              or its symbols were stripped; link the program dynamically",
         ),
-        Ok(_) => none("it may load them later: try again then, or let gputrace wait for them with --wait"),
+        Ok(_) => none(
+            "it may load them later: try again then, or let gputrace wait for them with --wait",
+        ),
         Err(error) => error.into(),
     }
 }
@@ -257,7 +272,10 @@ mod tests {
     fn refusals_name_the_next_step() {
         let refusal = |errno: Errno| refused(7, "/proc/7/maps".to_owned(), errno.into());
         for errno in [Errno::NOENT, Errno::SRCH] {
-            assert!(matches!(refusal(errno), ProcessError::NoSuchProcess { pid: 7 }));
+            assert!(matches!(
+                refusal(errno),
+                ProcessError::NoSuchProcess { pid: 7 }
+            ));
         }
         for errno in [Errno::ACCESS, Errno::PERM] {
             let message = refusal(errno).to_string();

@@ -208,7 +208,10 @@ mod tests {
         let mut news = match MappingNews::open() {
             Ok(news) => news,
             Err(error) => {
-                assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
+                assert!(
+                    std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(),
+                    "{error}"
+                );
                 return gputrace_skip::skipped(&error.to_string());
             }
         };
@@ -217,15 +220,28 @@ mod tests {
         child.wait().unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut names = Vec::new();
-        while !names.iter().any(|name: &String| name.starts_with("libc.so")) {
+        while !names
+            .iter()
+            .any(|name: &String| name.starts_with("libc.so"))
+        {
             assert!(Instant::now() < deadline, "{names:?}");
             news.look(|mapping| {
                 if mapping.pid == child.id() {
-                    names.push(mapping.path.file_name().unwrap().to_string_lossy().into_owned());
+                    names.push(
+                        mapping
+                            .path
+                            .file_name()
+                            .unwrap()
+                            .to_string_lossy()
+                            .into_owned(),
+                    );
                 }
             });
         }
-        assert!(names.iter().any(|name| name.starts_with("ld-linux")), "{names:?}");
+        assert!(
+            names.iter().any(|name| name.starts_with("ld-linux")),
+            "{names:?}"
+        );
     }
 
     proptest! {

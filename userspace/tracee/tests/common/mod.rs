@@ -40,7 +40,12 @@ pub(crate) fn tool(program: &str, arguments: &[&str], file: &Path) -> Option<Str
 }
 
 /// Compiles C source in a directory; `None` (and a printed reason) without a compiler.
-pub(crate) fn compile(directory: &Path, output: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
+pub(crate) fn compile(
+    directory: &Path,
+    output: &str,
+    source: &str,
+    flags: &[&str],
+) -> Option<PathBuf> {
     let file = directory.join(format!("{output}.c"));
     std::fs::write(&file, source).unwrap();
     let output = directory.join(output);
@@ -108,7 +113,8 @@ int main(int argc, char **argv) {
 "#;
 
 /// A stand-in for the HIP runtime.
-pub(crate) const FAKE_HIP: &str = "int hipMalloc(void **p, unsigned long n) { *p = 0; return n != 0; }\n";
+pub(crate) const FAKE_HIP: &str =
+    "int hipMalloc(void **p, unsigned long n) { *p = 0; return n != 0; }\n";
 
 /// A line of `readelf --dyn-syms -W`: name, version, default version, kind, address, size.
 type Line = (String, Option<String>, bool, SymbolKind, u64, u64);
@@ -116,7 +122,18 @@ type Line = (String, Option<String>, bool, SymbolKind, u64, u64);
 fn readelf_symbols(text: &str) -> Vec<Line> {
     let line = |line: &str| {
         let fields: Vec<_> = line.split_ascii_whitespace().collect();
-        let [number, address, size, kind, bind, visibility, index, name, ..] = fields[..] else {
+        let [
+            number,
+            address,
+            size,
+            kind,
+            bind,
+            visibility,
+            index,
+            name,
+            ..,
+        ] = fields[..]
+        else {
             return None;
         };
         if !number.ends_with(':') || number == "Num:" || index == "UND" || index == "ABS" {
@@ -129,7 +146,8 @@ fn readelf_symbols(text: &str) -> Vec<Line> {
             _ => return None,
         };
         assert!(
-            matches!(bind, "GLOBAL" | "WEAK" | "UNIQUE") && matches!(visibility, "DEFAULT" | "PROTECTED"),
+            matches!(bind, "GLOBAL" | "WEAK" | "UNIQUE")
+                && matches!(visibility, "DEFAULT" | "PROTECTED"),
             "{line}"
         );
         let (name, version, default) = match name.split_once("@@") {
@@ -191,7 +209,10 @@ pub(crate) fn check_against_readelf(library: &LibraryFile) {
             symbol.address,
             symbol.size,
         );
-        assert!(expected[symbol.name.as_str()].contains(&found), "{symbol:?}");
+        assert!(
+            expected[symbol.name.as_str()].contains(&found),
+            "{symbol:?}"
+        );
     }
     let functions: BTreeSet<_> = symbols
         .iter()

@@ -116,7 +116,12 @@ pub(super) fn rows(evidence: &Evidence<'_>) -> Vec<Row> {
         )
         .next(ISSUE)
     } else {
-        Row::new(name, Status::Ok, found, "bytes, directions and times are right")
+        Row::new(
+            name,
+            Status::Ok,
+            found,
+            "bytes, directions and times are right",
+        )
     };
     vec![
         row.figure("required", all as f64)

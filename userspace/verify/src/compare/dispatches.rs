@@ -26,7 +26,8 @@ fn first_calls(evidence: &Evidence<'_>) -> Row {
         .iter()
         .filter(|one| before(one.said.part))
         .count();
-    let found = format!("{seen} of the {all} that came as soon as the runtime was loaded are recorded");
+    let found =
+        format!("{seen} of the {all} that came as soon as the runtime was loaded are recorded");
     let row = match seen {
         0 if all == 0 => Row::new(
             NAME,
@@ -48,7 +49,8 @@ fn first_calls(evidence: &Evidence<'_>) -> Row {
         )
         .next("start programs whose begin matters by gputrace: gputrace -- PROGRAM"),
     };
-    row.figure("first", all as f64).figure("recorded", seen as f64)
+    row.figure("first", all as f64)
+        .figure("recorded", seen as f64)
 }
 
 fn count(evidence: &Evidence<'_>) -> Row {

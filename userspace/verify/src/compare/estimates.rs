@@ -120,7 +120,8 @@ pub(super) fn row(evidence: &Evidence<'_>) -> Row {
             "mean durations of kernels without stamps are not told, but nothing wrong is said of them",
         )
     };
-    row.figure("sampled", sampled as f64).figure("told", told as f64)
+    row.figure("sampled", sampled as f64)
+        .figure("told", told as f64)
 }
 
 fn compared(kernels: &BTreeMap<Kernel, Sums>) -> Row {
@@ -137,7 +138,9 @@ fn compared(kernels: &BTreeMap<Kernel, Sums>) -> Row {
             time(mean.really as i64)
         ));
         let [off, errors] = figures(*kernel);
-        row = row.figure(off, mean.off() * 100.0).figure(errors, mean.errors());
+        row = row
+            .figure(off, mean.off() * 100.0)
+            .figure(errors, mean.errors());
     }
     row.found = format!("mean durations: {}", texts.join(", "));
     row.meaning = match row.status {

@@ -58,7 +58,9 @@ impl<'a> Evidence<'a> {
         let mut by_place: HashMap<(u64, u64), (&Recorded, usize)> = HashMap::new();
         let mut twice = 0;
         for (queue, dispatch) in &recording.dispatches {
-            let entry = by_place.entry((*queue, dispatch.index)).or_insert((dispatch, 0));
+            let entry = by_place
+                .entry((*queue, dispatch.index))
+                .or_insert((dispatch, 0));
             entry.1 += 1;
             twice += usize::from(entry.1 == 2);
         }
@@ -103,13 +105,19 @@ impl<'a> Evidence<'a> {
                     .latest
                     .is_some_and(|latest| end.0.saturating_sub(end.1) <= latest)
         });
-        evidence.impossible = evidence.matched.iter().filter(|one| one.is_impossible()).count();
+        evidence.impossible = evidence
+            .matched
+            .iter()
+            .filter(|one| one.is_impossible())
+            .count();
         evidence.trusts_clock = encloses && evidence.impossible == 0;
         evidence
     }
 
     /// Dispatches with exact times that wrote down the clock.
-    pub(super) fn stamped_and_clocked(&self) -> impl Iterator<Item = (&Matched<'a>, [(u64, u64); 2])> {
+    pub(super) fn stamped_and_clocked(
+        &self,
+    ) -> impl Iterator<Item = (&Matched<'a>, [(u64, u64); 2])> {
         self.matched
             .iter()
             .filter(|one| one.recorded.time.quality == Quality::Exact)

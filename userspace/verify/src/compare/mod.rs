@@ -47,9 +47,9 @@ pub(crate) fn rows(mode: Mode, said: &[Said], recording: &Recording) -> Vec<Row>
 /// Whether the program did everything.
 pub(crate) fn program(said: &[Said]) -> Row {
     const NAME: &str = "program";
-    const ALONE: &str =
-        "this is not gputrace's doing unless it works without: `gputrace verify-work` runs the program alone";
-    let wrong = |found: String, meaning: &str| Row::new(NAME, Status::Wrong, found, meaning).next(ALONE);
+    const ALONE: &str = "this is not gputrace's doing unless it works without: `gputrace verify-work` runs the program alone";
+    let wrong =
+        |found: String, meaning: &str| Row::new(NAME, Status::Wrong, found, meaning).next(ALONE);
     let not_run = |found: String, next: &str| {
         Row::new(NAME, Status::Wrong, found, "there is nothing to verify")
             .next(next)
@@ -131,7 +131,10 @@ fn scratch(evidence: &Evidence<'_>) -> Row {
         )
         .next(ISSUE);
     }
-    row(Status::Ok, "it is seen when queues are given scratch memory")
+    row(
+        Status::Ok,
+        "it is seen when queues are given scratch memory",
+    )
 }
 
 /// Whether seen = written + unfinished + lost, and nothing was lost.

@@ -47,14 +47,23 @@ fn behaviour(evidence: &Evidence<'_>) -> Behaviour {
         .filter_map(|one| Some(((one.said.queue, one.said.index), one.clock?)))
         .collect();
     for said in evidence.said {
-        let Said::ReadIndex { queue, from, changes } = said else {
+        let Said::ReadIndex {
+            queue,
+            from,
+            changes,
+        } = said
+        else {
             continue;
         };
-        let packets = changes.last().map_or(0, |last| last.index.saturating_sub(*from));
+        let packets = changes
+            .last()
+            .map_or(0, |last| last.index.saturating_sub(*from));
         if packets < ENOUGH {
             continue;
         }
-        all.packets = all.packets.saturating_add(usize::try_from(packets).unwrap_or(0));
+        all.packets = all
+            .packets
+            .saturating_add(usize::try_from(packets).unwrap_or(0));
         let mut before = *from;
         for change in changes {
             let close = change.seen_ns.saturating_sub(change.before_ns) < CLOSE_NS;
@@ -66,12 +75,14 @@ fn behaviour(evidence: &Evidence<'_>) -> Behaviour {
                 let previous = index
                     .checked_sub(1)
                     .and_then(|previous| clocks.get(&(*queue, previous)));
-                let ran_on = previous
-                    .is_some_and(|[_, (end, uncertainty)]| end.saturating_sub(*uncertainty) > change.seen_ns);
+                let ran_on = previous.is_some_and(|[_, (end, uncertainty)]| {
+                    end.saturating_sub(*uncertainty) > change.seen_ns
+                });
                 all.ahead += usize::from(ran_on);
                 if let Some([(begin, uncertainty), _]) = clocks.get(&(*queue, index)) {
-                    all.late
-                        .push(difference(change.before_ns, begin.saturating_add(*uncertainty)).max(0));
+                    all.late.push(
+                        difference(change.before_ns, begin.saturating_add(*uncertainty)).max(0),
+                    );
                 }
             }
             before = change.index;

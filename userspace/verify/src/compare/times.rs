@@ -108,8 +108,9 @@ fn exact(evidence: &Evidence<'_>) -> Row {
         );
     }
     let figures = |row: Row, begins: &mut [i64], lengths: &mut [i64]| {
-        let number =
-            |values: &mut [i64], percent| percentile(values, percent).map_or(f64::NAN, |ns| ns as f64);
+        let number = |values: &mut [i64], percent| {
+            percentile(values, percent).map_or(f64::NAN, |ns| ns as f64)
+        };
         row.figure("stamped", all as f64)
             .figure("exact", exact as f64)
             .figure("begin_off_p50_ns", number(begins, 50))
@@ -181,7 +182,8 @@ fn kernel_clock(evidence: &Evidence<'_>) -> Row {
         before.push(difference(begin.0, one.recorded.time.begin));
         after.push(difference(one.recorded.time.end, end.0));
     }
-    let (Some(launch), Some(drain)) = (percentile(&mut before, 50), percentile(&mut after, 50)) else {
+    let (Some(launch), Some(drain)) = (percentile(&mut before, 50), percentile(&mut after, 50))
+    else {
         return Row::new(
             NAME,
             Status::Warning,
@@ -327,7 +329,9 @@ fn windows(evidence: &Evidence<'_>) -> Row {
         };
         let recorded = one.recorded.time;
         all += 1;
-        wrong += usize::from(violates(recorded.begin_window, &begin) || violates(recorded.end_window, &end));
+        wrong += usize::from(
+            violates(recorded.begin_window, &begin) || violates(recorded.end_window, &end),
+        );
         if let Some(count) = qualities.get_mut(recorded.quality as usize) {
             *count += 1;
         }

@@ -13,7 +13,10 @@ const BYTES: [usize; 4] = [4 << 10, 64 << 10, 1 << 20, 8 << 20];
 const TIMES: usize = 3;
 
 /// Does all of them, one after the other.
-pub(super) fn run(machine: &Machine<'_>, say: &mut dyn FnMut(&Said) -> Result<(), Stop>) -> Result<(), Stop> {
+pub(super) fn run(
+    machine: &Machine<'_>,
+    say: &mut dyn FnMut(&Said) -> Result<(), Stop>,
+) -> Result<(), Stop> {
     let most = BYTES.iter().copied().max().unwrap_or_default();
     let api = machine.api;
     let host = (machine.host(most)?, machine.cpu);

@@ -87,7 +87,14 @@ impl<'a> Dispatcher<'a> {
     /// The first dispatch: it shows that kernels run, and what the clock counts.
     pub(super) fn calibrate(&mut self, machine: &Machine<'_>) -> Result<Dispatch, Stop> {
         let signal = machine.api.signal()?;
-        let mut one = self.submit(machine, true, Part::Before, Kernel::Short, FIRST_TICKS, signal)?;
+        let mut one = self.submit(
+            machine,
+            true,
+            Part::Before,
+            Kernel::Short,
+            FIRST_TICKS,
+            signal,
+        )?;
         self.announce(true, std::slice::from_mut(&mut one));
         let seen = wait_for(machine.api, signal, || "the first dispatch".to_owned())?;
         self.complete(machine, &mut one, seen);
@@ -292,7 +299,11 @@ impl<'a> Dispatcher<'a> {
     ) -> Result<Submitted, Stop> {
         // A wave, or two.
         const ITEMS: u16 = 64;
-        let ring = if stamped { &self.stamped } else { &self.unstamped };
+        let ring = if stamped {
+            &self.stamped
+        } else {
+            &self.unstamped
+        };
         let index = ring.reserve(1)?;
         let slot = self.used % ROOM;
         self.used += 1;
@@ -343,7 +354,11 @@ impl<'a> Dispatcher<'a> {
 
     /// Tells the GPU of dispatches, by one doorbell.
     fn announce(&self, stamped: bool, dispatches: &mut [Submitted]) {
-        let ring = if stamped { &self.stamped } else { &self.unstamped };
+        let ring = if stamped {
+            &self.stamped
+        } else {
+            &self.unstamped
+        };
         let Some(last) = dispatches.last().map(|last| last.said.index) else {
             return;
         };
@@ -361,8 +376,11 @@ impl<'a> Dispatcher<'a> {
         let slot = unsafe { self.slots.add(one.slot) };
         // SAFETY: it was written by `submit`, and is not written again by this program before this function has returned.
         let slot = unsafe { &*slot };
-        let [begin, end] =
-            [0, 1].map(|at: usize| slot.clock.get(at).map_or(0, |tick| tick.load(Ordering::Acquire)));
+        let [begin, end] = [0, 1].map(|at: usize| {
+            slot.clock
+                .get(at)
+                .map_or(0, |tick| tick.load(Ordering::Acquire))
+        });
         if end != 0 {
             one.said.clock_ticks = Some([begin, end]);
             let at = |tick| machine.api.system_time(machine.gpu, tick).ok();

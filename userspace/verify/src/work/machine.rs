@@ -72,7 +72,9 @@ impl<'a> Machine<'a> {
         let first = |pools: &[(Pool, u32)], flag| {
             let mut pools = pools.iter().filter(|(_, flags)| flags & flag == flag);
             let found = pools.next().map(|(pool, _)| *pool);
-            found.ok_or_else(|| Stop::Failed("there is no memory pool of the kind that is needed".to_owned()))
+            found.ok_or_else(|| {
+                Stop::Failed("there is no memory pool of the kind that is needed".to_owned())
+            })
         };
         let device = first(&api.pools(gpu)?, 0)?;
         let executable = api.executable(gpu, object.bytes)?;

@@ -111,15 +111,16 @@ fn all(
         frequency_hz: machine.frequency_hz,
     })?;
     say(&Said::Dispatch(first))?;
-    let part =
-        |part: Part, dispatcher: &mut Dispatcher<'_>, say: &mut dyn FnMut(&Said) -> Result<(), Stop>| {
-            let outcome = dispatcher.run(&machine, part);
-            // What was done is said also if something went wrong in the end.
-            for said in dispatcher.take() {
-                say(&said)?;
-            }
-            outcome
-        };
+    let part = |part: Part,
+                dispatcher: &mut Dispatcher<'_>,
+                say: &mut dyn FnMut(&Said) -> Result<(), Stop>| {
+        let outcome = dispatcher.run(&machine, part);
+        // What was done is said also if something went wrong in the end.
+        for said in dispatcher.take() {
+            say(&said)?;
+        }
+        outcome
+    };
     if options.waits {
         part(Part::Before, &mut dispatcher, say)?;
         say(&Said::Ready)?;

@@ -43,7 +43,11 @@ unsafe extern "C" fn failed(status: u32, queue: *mut Queue, _: *mut c_void) {
 /// # Errors
 ///
 /// Why it cannot come any more, or has not come in time; `what` is said then.
-pub(super) fn wait_for(api: &Api, signal: Signal, what: impl FnOnce() -> String) -> Result<u64, Stop> {
+pub(super) fn wait_for(
+    api: &Api,
+    signal: Signal,
+    what: impl FnOnce() -> String,
+) -> Result<u64, Stop> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if api.wait(signal, SLICE_NS) {

@@ -148,7 +148,9 @@ pub fn write(gfx: &str, kernels: &[KernelSpec]) -> Vec<u8> {
     file.pad(symbols_at);
     file.pad(symbols_at + SYM);
     for (index, names) in (0..).zip(name_offsets.chunks_exact(2)) {
-        let &[function, descriptor] = names else { continue };
+        let &[function, descriptor] = names else {
+            continue;
+        };
         // Info: global function, global object; protected; sections 5 (.text) and 4 (.rodata).
         for (name, info, section, address, bytes) in [
             (function, 0x12_u8, 5, code_address + CODE_ALIGN * index, 4),
@@ -228,7 +230,14 @@ fn elf_header(gfx: &str, sections_at: u64, sections: u64) -> Vec<u8> {
     header.u64(&[0, EHDR, sections_at]);
     header.u32(&[machine_flags(gfx)]);
     let sections = u16::try_from(sections).unwrap_or(u16::MAX);
-    header.u16(&[EHDR as u16, PHDR as u16, 3, SHDR as u16, sections, sections - 1]);
+    header.u16(&[
+        EHDR as u16,
+        PHDR as u16,
+        3,
+        SHDR as u16,
+        sections,
+        sections - 1,
+    ]);
     header.0
 }
 
@@ -248,7 +257,12 @@ fn program_headers(file: &mut Bytes, read_only_end: u64, code: [u64; 3], note: [
 
 /// Writes the names of the sections and their headers; returns where the headers are.
 fn finish_sections(file: &mut Bytes, sections: &[Section]) -> u64 {
-    let (names, offsets) = strings(sections.iter().map(|section| section.name).chain([".shstrtab"]));
+    let (names, offsets) = strings(
+        sections
+            .iter()
+            .map(|section| section.name)
+            .chain([".shstrtab"]),
+    );
     let names_at = file.len();
     file.0.extend(&names);
     let table = file.len().next_multiple_of(8);
@@ -259,7 +273,12 @@ fn finish_sections(file: &mut Bytes, sections: &[Section]) -> u64 {
     };
     for (section, name) in sections.iter().chain([&own]).zip(offsets) {
         file.u32(&[name, section.kind]);
-        file.u64(&[section.flags, section.address, section.offset, section.bytes]);
+        file.u64(&[
+            section.flags,
+            section.address,
+            section.offset,
+            section.bytes,
+        ]);
         file.u32(&[section.link, section.info]);
         file.u64(&[1, section.entry]);
     }
@@ -269,7 +288,9 @@ fn finish_sections(file: &mut Bytes, sections: &[Section]) -> u64 {
 /// The note with the metadata.
 fn note(gfx: &str, kernels: &[KernelSpec]) -> Vec<u8> {
     let map = |pairs: Vec<(&str, Value)>| {
-        let pairs = pairs.into_iter().map(|(key, value)| (Value::from(key), value));
+        let pairs = pairs
+            .into_iter()
+            .map(|(key, value)| (Value::from(key), value));
         Value::Map(pairs.collect())
     };
     let kernel = |kernel: &KernelSpec| {
@@ -327,7 +348,11 @@ mod tests {
     fn what_is_written_is_read() {
         let bytes = write("gfx906", &blit::kernels());
         let read = CodeObject::read(&bytes).unwrap();
-        let names: Vec<&str> = read.symbols.iter().map(|symbol| symbol.name.as_str()).collect();
+        let names: Vec<&str> = read
+            .symbols
+            .iter()
+            .map(|symbol| symbol.name.as_str())
+            .collect();
         let copy = format!("{}.kd", blit::COPY);
         let fill = format!("{}.kd", blit::FILL);
         assert_eq!(names, [blit::COPY, &copy, blit::FILL, &fill]);
@@ -345,7 +370,9 @@ mod tests {
         assert_eq!(read.segments.len(), 2);
         let descriptor = &read.symbols[3];
         let loaded = &read.segments[0];
-        assert!(descriptor.address.is_multiple_of(64) && descriptor.address + 64 <= loaded.memory_bytes);
+        assert!(
+            descriptor.address.is_multiple_of(64) && descriptor.address + 64 <= loaded.memory_bytes
+        );
         let at = descriptor.address as usize;
         assert_eq!(bytes[at + 8..at + 12], 24_u32.to_le_bytes());
         let entry = i64::from_le_bytes(bytes[at + 16..at + 24].try_into().unwrap());

@@ -83,7 +83,11 @@ fn what_nobody_saw_of_older_queues_is_in_the_range() {
         }));
         for (id, begin) in [(1, 300), (2, 900)] {
             let time = exact(START + begin, START + begin + 50);
-            gpu.event(&Event::Dispatch(Box::new(dispatch(id, START + begin, time))));
+            gpu.event(&Event::Dispatch(Box::new(dispatch(
+                id,
+                START + begin,
+                time,
+            ))));
         }
         gpu.finish(START + 1000);
         gpu.agents[&Some(1)].range()
@@ -134,5 +138,8 @@ fn launches_find_their_call_before_and_after() {
         (gpu.since_call.calls, gpu.since_call.min, gpu.since_call.max),
         (2, 100, 100)
     );
-    assert_eq!((gpu.since_submission.calls, gpu.since_submission.max), (2, 90));
+    assert_eq!(
+        (gpu.since_submission.calls, gpu.since_submission.max),
+        (2, 90)
+    );
 }

@@ -138,7 +138,12 @@ struct Loss {
 }
 
 impl<'a> Page<'a> {
-    pub(super) fn new(title: &str, summary: &'a Summary, overview: &Overview, memory: &MemoryUse) -> Self {
+    pub(super) fn new(
+        title: &str,
+        summary: &'a Summary,
+        overview: &Overview,
+        memory: &MemoryUse,
+    ) -> Self {
         let gpu = &summary.gpu;
         let begin = summary.recording.clocks.boottime;
         let mut places: Vec<_> = overview.lanes.iter().collect();
@@ -156,7 +161,13 @@ impl<'a> Page<'a> {
                     .binary_search_by_key(&&span.lane, |(place, _)| place)
                     .ok()?;
                 let from = span.begin.saturating_sub(begin);
-                Some((lane, span.name, from, span.duration, u8::from(span.doubtful)))
+                Some((
+                    lane,
+                    span.name,
+                    from,
+                    span.duration,
+                    u8::from(span.doubtful),
+                ))
             })
             .collect();
         let lanes = places
@@ -295,7 +306,12 @@ fn unfinished(summary: &Summary) -> Vec<(String, u32, u32, u64)> {
         .iter()
         .map(|call| {
             let name = short(summary.functions.name(call.function));
-            (name, call.pid, call.tid, call.end.saturating_sub(call.begin))
+            (
+                name,
+                call.pid,
+                call.tid,
+                call.end.saturating_sub(call.begin),
+            )
         })
         .collect()
 }
@@ -331,7 +347,9 @@ fn facts(summary: &Summary) -> Vec<(&'static str, String)> {
         ("Domains", recording.domains.join(", ")),
         (
             "Recorded by",
-            format!("gputrace {}", recording.tool_version).trim().to_owned(),
+            format!("gputrace {}", recording.tool_version)
+                .trim()
+                .to_owned(),
         ),
         ("Began", began(recording.clocks.realtime)),
     ]
@@ -462,7 +480,8 @@ mod tests {
             memory.event(&event);
         }
         summary.finish();
-        let page = serde_json::to_value(Page::new("run.gtcap", &summary, &overview, &memory)).unwrap();
+        let page =
+            serde_json::to_value(Page::new("run.gtcap", &summary, &overview, &memory)).unwrap();
         assert_eq!(page["length"], 500_000);
         assert_eq!(page["facts"][0][1], "./train");
         let kernels = &page["tables"][0];
@@ -506,7 +525,8 @@ mod tests {
         }
         summary.finish();
         let (overview, memory) = (Overview::default(), MemoryUse::default());
-        let page = serde_json::to_value(Page::new("run.gtcap", &summary, &overview, &memory)).unwrap();
+        let page =
+            serde_json::to_value(Page::new("run.gtcap", &summary, &overview, &memory)).unwrap();
         let kernel = &page["tables"][0]["rows"][0];
         assert_eq!(
             (kernel["error"].as_f64(), kernel["estimated"].as_u64()),

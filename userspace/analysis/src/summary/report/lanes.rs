@@ -195,7 +195,10 @@ impl Overview {
             let mut busy: Vec<u64> = lane
                 .busy
                 .chunks(2)
-                .map(|pair| pair.iter().fold(0, |sum: u64, step| sum.saturating_add(*step)))
+                .map(|pair| {
+                    pair.iter()
+                        .fold(0, |sum: u64, step| sum.saturating_add(*step))
+                })
                 .collect();
             busy.resize(STEPS, 0);
             lane.busy = busy;
@@ -240,7 +243,10 @@ impl Overview {
             }
             Place::Thread(pid, tid) => {
                 let process = self.processes.get(&pid).map_or("process", String::as_str);
-                let thread = self.threads.get(&(pid, tid)).map_or("thread", String::as_str);
+                let thread = self
+                    .threads
+                    .get(&(pid, tid))
+                    .map_or("thread", String::as_str);
                 (format!("{process} {pid}"), format!("{thread} {tid}"))
             }
         }

@@ -54,7 +54,9 @@ impl MemoryUse {
 /// Node and bytes allocated there, if that is what is told.
 fn live(one: &Observation) -> Option<(u32, u64)> {
     match (one.get("node")?, one.get("live_bytes")?) {
-        (FieldValue::Number(node), FieldValue::Number(bytes)) => Some((u32::try_from(*node).ok()?, *bytes)),
+        (FieldValue::Number(node), FieldValue::Number(bytes)) => {
+            Some((u32::try_from(*node).ok()?, *bytes))
+        }
         _ => None,
     }
 }

@@ -112,7 +112,8 @@ fn map(name: &str, kind: MapKind) -> Check {
                 }
                 Some(libc::ENOSYS) => check("the kernel has no eBPF; nothing can be recorded")
                     .next("use a kernel with CONFIG_BPF_SYSCALL"),
-                _ => check("the kernel lacks this; nothing can be recorded").next("use Linux 6.1 or later"),
+                _ => check("the kernel lacks this; nothing can be recorded")
+                    .next("use Linux 6.1 or later"),
             }
         }
     }
@@ -129,7 +130,11 @@ fn btf() -> Check {
             Check::missing("BTF of the kernel", cause, "nothing can be recorded")
                 .next("use a kernel with CONFIG_DEBUG_INFO_BTF")
         }
-        Err(error) => Check::missing("BTF of the kernel", short(&error), "nothing can be recorded"),
+        Err(error) => Check::missing(
+            "BTF of the kernel",
+            short(&error),
+            "nothing can be recorded",
+        ),
     }
 }
 
@@ -141,7 +146,8 @@ fn tracing_file_system() -> Check {
             "layouts of tracepoints can be read",
         ),
         Err(error @ ProbeError::PermissionDenied { .. }) => {
-            Check::missing("tracefs", short(&error), "tracepoints cannot be used").next(more_rights("doctor"))
+            Check::missing("tracefs", short(&error), "tracepoints cannot be used")
+                .next(more_rights("doctor"))
         }
         Err(_) => Check::missing("tracefs", "not mounted", "tracepoints cannot be used")
             .next("sudo mount -t tracefs tracefs /sys/kernel/tracing"),
@@ -154,7 +160,12 @@ pub(super) fn short(error: &ProbeError) -> String {
         ProbeError::PermissionDenied { action } => format!("permission denied to {action}"),
         ProbeError::Unsupported { action, cause, .. } => format!("could not {action}: {cause}"),
         // What libbpf said besides is in the lines behind.
-        other => other.to_string().lines().next().unwrap_or_default().to_owned(),
+        other => other
+            .to_string()
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
     }
 }
 
@@ -208,7 +219,11 @@ impl Section {
             let check = match failure {
                 None => Check::ok(name, "present", gained),
                 Some((point, error)) => {
-                    let status = if needed { Status::Missing } else { Status::Warning };
+                    let status = if needed {
+                        Status::Missing
+                    } else {
+                        Status::Warning
+                    };
                     let check = |found| Check::new(name, status, found, lost);
                     match tracefs() {
                         Err(ProbeError::PermissionDenied { .. }) => {
@@ -244,7 +259,8 @@ impl Section {
             }
             Err(error) if has_host_pids => {
                 self.push(
-                    Check::missing(NAME, short(&error), "no process can be chosen").next("gputrace -a"),
+                    Check::missing(NAME, short(&error), "no process can be chosen")
+                        .next("gputrace -a"),
                 );
                 Verdict::KernelLacks
             }
@@ -255,7 +271,9 @@ impl Section {
                         "ids of this pid namespace mean nothing to the kernel's side",
                         "calls of a process named by -p, or started by gputrace, are not recorded",
                     )
-                    .next("run gputrace on the host, or in a container with --pid=host --privileged"),
+                    .next(
+                        "run gputrace on the host, or in a container with --pid=host --privileged",
+                    ),
                 );
                 Verdict::PidNamespace
             }
@@ -390,8 +408,14 @@ fn trial(backend: BackendChoice, target: Target) -> Result<(), ProbeError> {
         .sum::<u64>();
     match (seen, open) {
         (1, 0) => Ok(()),
-        (0, _) => Err(refused("see a call", "the probe is attached and did not run")),
-        _ => Err(refused("see the return of a call", "only its entry was seen")),
+        (0, _) => Err(refused(
+            "see a call",
+            "the probe is attached and did not run",
+        )),
+        _ => Err(refused(
+            "see the return of a call",
+            "only its entry was seen",
+        )),
     }
 }
 
@@ -415,7 +439,8 @@ fn lifetimes() -> Check {
             "names of processes and threads are recorded",
         ),
         Err(error @ ProbeError::PermissionDenied { .. }) => {
-            Check::missing(NAME, short(&error), "processes cannot be followed").next(more_rights("doctor"))
+            Check::missing(NAME, short(&error), "processes cannot be followed")
+                .next(more_rights("doctor"))
         }
         Err(error) => Check::missing(NAME, short(&error), "processes cannot be followed")
             .next("gputrace doctor --json, and report it together with the kernel's configuration"),
@@ -436,8 +461,14 @@ mod tests {
                     // Kernels before 6.6.
                     Err(ProbeError::Unsupported { .. } | ProbeError::Refused { .. })
                         if backend == BackendChoice::UprobeMulti => {}
-                    Err(error @ (ProbeError::PermissionDenied { .. } | ProbeError::NoTracefs { .. })) => {
-                        assert!(std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(), "{error}");
+                    Err(
+                        error
+                        @ (ProbeError::PermissionDenied { .. } | ProbeError::NoTracefs { .. }),
+                    ) => {
+                        assert!(
+                            std::env::var_os("GPUTRACE_REQUIRE_BPF").is_none(),
+                            "{error}"
+                        );
                         gputrace_skip::skipped(&error.to_string());
                         return;
                     }

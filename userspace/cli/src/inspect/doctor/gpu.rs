@@ -67,7 +67,11 @@ fn module(machine: &Machine) -> Check {
         return Check::ok(NAME, found, "the GPU has its driver");
     }
     match machine.amd_gpus().as_slice() {
-        [] => Check::warning(NAME, "not loaded, and no AMD GPU on the PCI bus", NOT_NEEDED),
+        [] => Check::warning(
+            NAME,
+            "not loaded, and no AMD GPU on the PCI bus",
+            NOT_NEEDED,
+        ),
         [gpu, ..] => Check::missing(
             NAME,
             format!("not loaded, but there is a GPU at {gpu}"),
@@ -90,7 +94,8 @@ fn agents(machine: &Machine, topology: &Topology) -> Check {
             Check::warning(NAME, "KFD has no topology", "there are no agents to show")
         }
         [] => Check::warning(NAME, "no GPU is among them", NOT_NEEDED).next("gputrace topology"),
-        gpus => Check::ok(NAME, gpus.join(", "), "GPUs have names in the outputs").next("gputrace topology"),
+        gpus => Check::ok(NAME, gpus.join(", "), "GPUs have names in the outputs")
+            .next("gputrace topology"),
     }
 }
 
@@ -103,7 +108,9 @@ fn clocks(machine: &Machine, topology: &Topology) -> Check {
         Err(error @ ClockError::Denied { .. }) => {
             return Check::missing(NAME, error.to_string(), WITHOUT).next(more_rights("doctor"));
         }
-        Err(error) => return Check::missing(NAME, error.to_string(), WITHOUT).next("gputrace topology"),
+        Err(error) => {
+            return Check::missing(NAME, error.to_string(), WITHOUT).next("gputrace topology");
+        }
     };
     let samples = sampler.sample_all();
     let read = samples.iter().flatten();
@@ -114,7 +121,9 @@ fn clocks(machine: &Machine, topology: &Topology) -> Check {
         .unwrap_or(0);
     match samples.iter().find_map(|sample| sample.as_ref().err()) {
         Some(error) => Check::missing(NAME, error.to_string(), WITHOUT).next("gputrace topology"),
-        None if samples.is_empty() => Check::warning(NAME, "opened, but there is no GPU", NOT_NEEDED),
+        None if samples.is_empty() => {
+            Check::warning(NAME, "opened, but there is no GPU", NOT_NEEDED)
+        }
         None => Check::ok(
             NAME,
             format!("{} clocks read, within {worst} ns", read.count()),
@@ -126,8 +135,8 @@ fn clocks(machine: &Machine, topology: &Topology) -> Check {
 /// Attaches the programs on requests to the driver, each place in turn.
 fn requests() -> Check {
     const NAME: &str = "ioctls of /dev/kfd";
-    let attached =
-        Calls::load(&options(BackendChoice::Auto)).and_then(|calls| Ioctls::attach(&calls, None, 16));
+    let attached = Calls::load(&options(BackendChoice::Auto))
+        .and_then(|calls| Ioctls::attach(&calls, None, 16));
     match attached {
         Ok(ioctls) => {
             let cost = ioctls.place().cost();
@@ -141,9 +150,8 @@ fn requests() -> Check {
                 Check::ok(NAME, found, meaning)
             }
         }
-        Err(error) => {
-            Check::warning(NAME, short(&error), "--kfd-trace cannot be used").next(more_rights("doctor"))
-        }
+        Err(error) => Check::warning(NAME, short(&error), "--kfd-trace cannot be used")
+            .next(more_rights("doctor")),
     }
 }
 
@@ -176,7 +184,9 @@ fn counters(machine: &Machine, gpu: &GpuPlace) -> Check {
             "the GPU sleeps, and was left asleep",
             "--counters reads it when it is awake",
         ),
-        Some(problem) => Check::warning(name, format!("{found}; {problem}"), "--counters lacks some"),
+        Some(problem) => {
+            Check::warning(name, format!("{found}; {problem}"), "--counters lacks some")
+        }
         None if read.values.is_empty() => {
             Check::warning(name, "none", "--counters has nothing to show of this GPU")
         }
@@ -294,7 +304,13 @@ fn library(file: &LibraryFile) -> Check {
         .to_string();
     let plan = match plan(file, Domain::ALL, &FunctionFilter::default()) {
         Ok(plan) => plan,
-        Err(error) => return Check::warning(name, format!("in {directory}, {error}"), "it cannot be probed"),
+        Err(error) => {
+            return Check::warning(
+                name,
+                format!("in {directory}, {error}"),
+                "it cannot be probed",
+            );
+        }
     };
     let mut costs: BTreeMap<&str, usize> = BTreeMap::new();
     for probe in &plan.probes {
@@ -345,7 +361,10 @@ mod tests {
         assert_eq!(missing.next.as_deref(), Some("sudo modprobe amdgpu"));
         let sections = driver(&machine, Verdict::NoPermission);
         assert!(
-            sections.checks.iter().all(|check| check.status != Status::Ok),
+            sections
+                .checks
+                .iter()
+                .all(|check| check.status != Status::Ok),
             "{sections:?}"
         );
 

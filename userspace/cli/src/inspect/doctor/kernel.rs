@@ -111,10 +111,14 @@ pub(super) fn settings(machine: &Machine, verdict: Verdict) -> Section {
         verdict,
     ));
     section.push(paranoid(
-        machine.line("proc/sys/kernel/perf_event_paranoid").as_deref(),
+        machine
+            .line("proc/sys/kernel/perf_event_paranoid")
+            .as_deref(),
         &open_perf_event(),
     ));
-    section.push(pointers(machine.line("proc/sys/kernel/kptr_restrict").as_deref()));
+    section.push(pointers(
+        machine.line("proc/sys/kernel/kptr_restrict").as_deref(),
+    ));
     section.push(ptrace(
         machine.line("proc/sys/kernel/yama/ptrace_scope").as_deref(),
     ));
@@ -128,7 +132,12 @@ pub(super) fn settings(machine: &Machine, verdict: Verdict) -> Section {
 
 fn lockdown(line: Option<&str>, verdict: Verdict) -> Check {
     // The kernel puts the mode in force into brackets: `none [integrity] confidentiality`.
-    let mode = line.and_then(|line| line.split_once('[')?.1.split_once(']').map(|(mode, _)| mode));
+    let mode = line.and_then(|line| {
+        line.split_once('[')?
+            .1
+            .split_once(']')
+            .map(|(mode, _)| mode)
+    });
     match mode {
         Some("confidentiality") if verdict == Verdict::Ready => Check::warning(
             "lockdown",
@@ -205,7 +214,10 @@ fn paranoid(line: Option<&str>, opened: &io::Result<()>) -> Check {
         ),
         Err(error) => Check::warning(
             NAME,
-            format!("{level}; an event of all processes was refused: {}", error.kind()),
+            format!(
+                "{level}; an event of all processes was refused: {}",
+                error.kind()
+            ),
             "kernels without uprobe_multi need perf events for probes, and tracepoints do on all",
         )
         .next(more_rights("doctor")),
@@ -219,7 +231,11 @@ fn pointers(line: Option<&str>) -> Check {
             level,
             "addresses of kernel symbols are not needed to trace calls",
         ),
-        None => Check::ok("kptr_restrict", "not to be seen", "not needed to trace calls"),
+        None => Check::ok(
+            "kptr_restrict",
+            "not to be seen",
+            "not needed to trace calls",
+        ),
     }
 }
 
@@ -261,7 +277,8 @@ fn sandboxed(machine: &Machine) -> Vec<u32> {
 /// 6.12.14, they let it pass. Where that could not be tried, the number has to do.
 fn seccomp(release: &str, outcome: Outcome, sandboxed: &[u32]) -> Check {
     const NAME: &str = "seccomp filters";
-    const FIXED: &str = "use Linux 6.12.14, 6.13.3 or later, or do not trace programs in containers";
+    const FIXED: &str =
+        "use Linux 6.12.14, 6.13.3 or later, or do not trace programs in containers";
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
         .map(|number| number.parse::<u32>().unwrap_or(0));
@@ -316,8 +333,12 @@ pub(super) fn output(directory: &Path) -> Section {
     let place = existing(directory);
     let shown = place.display();
     let check = match statvfs(&place) {
-        Err(error) => Check::missing(NAME, format!("{shown}: {error}"), "nothing can be written there")
-            .next("gputrace -d DIRECTORY"),
+        Err(error) => Check::missing(
+            NAME,
+            format!("{shown}: {error}"),
+            "nothing can be written there",
+        )
+        .next("gputrace -d DIRECTORY"),
         Ok(_) if access(&place, Access::WRITE_OK | Access::EXEC_OK).is_err() => Check::missing(
             NAME,
             format!("{shown} is not writable"),
@@ -377,7 +398,10 @@ mod tests {
             );
             // What was seen counts for more.
             assert_eq!(seccomp(release, Outcome::Unharmed, &[]).status, Status::Ok);
-            assert_eq!(seccomp(release, Outcome::Harmed, &[]).status, Status::Warning);
+            assert_eq!(
+                seccomp(release, Outcome::Harmed, &[]).status,
+                Status::Warning
+            );
         }
         let harmed = seccomp("6.11.0", Outcome::Harmed, &[7]);
         assert!(harmed.meaning.contains("e.g. 7"), "{harmed:?}");
@@ -394,7 +418,11 @@ mod tests {
             "integrity"
         );
         assert_eq!(
-            lockdown(Some("none integrity [confidentiality]"), Verdict::KernelLacks).status,
+            lockdown(
+                Some("none integrity [confidentiality]"),
+                Verdict::KernelLacks
+            )
+            .status,
             Status::Missing
         );
         assert_eq!(

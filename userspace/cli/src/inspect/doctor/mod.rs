@@ -169,11 +169,19 @@ impl Check {
         Self::new(name, Status::Ok, found, meaning)
     }
 
-    fn warning(name: impl Into<String>, found: impl Into<String>, meaning: impl Into<String>) -> Self {
+    fn warning(
+        name: impl Into<String>,
+        found: impl Into<String>,
+        meaning: impl Into<String>,
+    ) -> Self {
         Self::new(name, Status::Warning, found, meaning)
     }
 
-    fn missing(name: impl Into<String>, found: impl Into<String>, meaning: impl Into<String>) -> Self {
+    fn missing(
+        name: impl Into<String>,
+        found: impl Into<String>,
+        meaning: impl Into<String>,
+    ) -> Self {
         Self::new(name, Status::Missing, found, meaning)
     }
 
@@ -224,10 +232,15 @@ mod tests {
             sections: vec![section],
         };
         let text = report.text();
-        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= WIDTH),
+            "{text}"
+        );
         assert!(!text.contains('\x1b'), "{text}");
         assert!(
-            text.contains("  ok       bpf() system call       a map was created: programs can be loaded\n"),
+            text.contains(
+                "  ok       bpf() system call       a map was created: programs can be loaded\n"
+            ),
             "{text}"
         );
         assert!(text.contains("next: sudo mount -t tracefs"), "{text}");
@@ -235,7 +248,10 @@ mod tests {
         let heads = Status::ALL.map(Status::shown);
         terminal::write_coloured(&mut coloured, &text, &heads).unwrap();
         let coloured = String::from_utf8(coloured).unwrap();
-        assert!(coloured.contains("\x1b[32m  ok       \x1b[0mbpf()"), "{coloured}");
+        assert!(
+            coloured.contains("\x1b[32m  ok       \x1b[0mbpf()"),
+            "{coloured}"
+        );
         assert_eq!(coloured.matches("\x1b[").count(), 4, "{coloured}");
         assert_eq!(report.verdict.code(), 6);
     }

@@ -75,13 +75,20 @@ impl Instruments {
             let plan = read_plan(function);
             if plan != ReadPlan::default() && self.calls.set_plan(function.id, &plan).is_err() {
                 // Their calls are recorded all the same.
-                let text = format!("values behind pointers are read of the first {MAX_PLANS} functions only");
+                let text = format!(
+                    "values behind pointers are read of the first {MAX_PLANS} functions only"
+                );
                 self.tell_once(text, collector);
                 break;
             }
         }
-        if is_limited && functions.last().is_some_and(|last| last.id >= LIMITED_FUNCTIONS) {
-            let text = format!("--max-call-rate applies to the first {LIMITED_FUNCTIONS} functions only");
+        if is_limited
+            && functions
+                .last()
+                .is_some_and(|last| last.id >= LIMITED_FUNCTIONS)
+        {
+            let text =
+                format!("--max-call-rate applies to the first {LIMITED_FUNCTIONS} functions only");
             self.tell_once(text, collector);
         }
         self.next_function = functions.last().map_or(first, |last| last.id + 1);
@@ -100,7 +107,10 @@ impl Instruments {
             "library to be probed"
         );
         collector.append(library.into());
-        for text in untraced(&file, &plan, &self.domains).into_iter().chain(remarks) {
+        for text in untraced(&file, &plan, &self.domains)
+            .into_iter()
+            .chain(remarks)
+        {
             collector.send(Command::Meta(Box::new(notice(text))));
         }
         let own = self.limiter.take(&mut points, &mut entries, &mut exits);
@@ -163,17 +173,25 @@ impl Instruments {
     }
 
     /// Chooses functions of a file: ROCm's of the domains asked for, and others. With remarks.
-    fn choose(&mut self, file: &LibraryFile, role: Role) -> Result<(LibraryPlan, Vec<String>), SessionError> {
+    fn choose(
+        &mut self,
+        file: &LibraryFile,
+        role: Role,
+    ) -> Result<(LibraryPlan, Vec<String>), SessionError> {
         let rocm = plan(file, &self.domains, &self.functions);
         if !role.any() {
             return Ok((rocm.map_err(ProcessError::from)?, Vec::new()));
         }
         let (mut chosen, remarks) = match self.extra.plan(file, role, &self.functions) {
             Ok(chosen) => chosen,
-            Err(error @ (SessionError::NoFunction { .. } | SessionError::TooManyFunctions { .. })) => {
+            Err(
+                error @ (SessionError::NoFunction { .. } | SessionError::TooManyFunctions { .. }),
+            ) => {
                 let rocm = rocm.unwrap_or_default();
                 // Of ROCm's libraries the functions of their domains may be what was meant.
-                if role.library && !rocm.probes.is_empty() && matches!(error, SessionError::NoFunction { .. })
+                if role.library
+                    && !rocm.probes.is_empty()
+                    && matches!(error, SessionError::NoFunction { .. })
                 {
                     self.matched = true;
                 } else {

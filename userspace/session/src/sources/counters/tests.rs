@@ -37,7 +37,11 @@ fn node(root: &Path) -> Book {
     write(root, &format!("{process}/vram_51234"), "8192\n");
     write(root, &format!("{process}/sdma_51234"), "5\n");
     write(root, &format!("{process}/stats_51234/evicted_ms"), "7\n");
-    write(root, &format!("{process}/stats_51234/cu_occupancy"), "104\n");
+    write(
+        root,
+        &format!("{process}/stats_51234/cu_occupancy"),
+        "104\n",
+    );
     write(
         root,
         "proc/4711/fdinfo/9",
@@ -53,12 +57,17 @@ fn round(
     pids: Option<Vec<u32>>,
 ) -> (Vec<Counter>, Vec<(u32, f64)>, Vec<String>) {
     let (mut counters, mut values, mut notices) = (Vec::new(), Vec::new(), Vec::new());
-    book.round(&Paths::under(root), &These(pids), true, &mut |meta| match meta {
-        Meta::Counter(counter) => counters.push(*counter),
-        Meta::CounterValues(read) => values.extend(read.values),
-        Meta::Notice(notice) => notices.push(notice.text),
-        other => panic!("{other:?}"),
-    });
+    book.round(
+        &Paths::under(root),
+        &These(pids),
+        true,
+        &mut |meta| match meta {
+            Meta::Counter(counter) => counters.push(*counter),
+            Meta::CounterValues(read) => values.extend(read.values),
+            Meta::Notice(notice) => notices.push(notice.text),
+            other => panic!("{other:?}"),
+        },
+    );
     (counters, values, notices)
 }
 
@@ -126,11 +135,16 @@ fn each_reading_of_a_group_is_noted_with_what_is_missing() {
     let mut reads = || {
         let (mut counters, mut reads) = (Vec::new(), Vec::new());
         let before = clocks::now();
-        book.round(&Paths::under(root), &These(None), true, &mut |meta| match meta {
-            Meta::Counter(counter) => counters.push(*counter),
-            Meta::CounterValues(values) => reads.push(*values),
-            _ => {}
-        });
+        book.round(
+            &Paths::under(root),
+            &These(None),
+            true,
+            &mut |meta| match meta {
+                Meta::Counter(counter) => counters.push(*counter),
+                Meta::CounterValues(values) => reads.push(*values),
+                _ => {}
+            },
+        );
         let after = clocks::now();
         for values in &reads {
             let read = values.read.unwrap();
@@ -164,7 +178,10 @@ fn each_reading_of_a_group_is_noted_with_what_is_missing() {
     let used = root.join("sys/class/drm/renderD128/device/mem_info_vram_used");
     fs::remove_file(&used).unwrap();
     fs::remove_dir_all(root.join("proc/4711")).unwrap();
-    assert_eq!(reads().1, [(0, 0, vec![1]), (1, 0, vec![]), (2, 0, vec![7])]);
+    assert_eq!(
+        reads().1,
+        [(0, 0, vec![1]), (1, 0, vec![]), (2, 0, vec![7])]
+    );
     // It is back with the value that it had; what nothing is read of is not noted.
     fs::write(&used, "4096\n").unwrap();
     assert_eq!(reads().1, [(0, 1, vec![]), (1, 0, vec![])]);
@@ -182,7 +199,10 @@ fn only_the_processes_asked_for_are_read() {
     // A process that has gone is no problem.
     fs::remove_dir_all(root.join("sys/class/kfd/kfd/proc/4711")).unwrap();
     fs::remove_dir_all(root.join("proc/4711")).unwrap();
-    assert_eq!(round(&mut book, root, Some(vec![4711])), (vec![], vec![], vec![]));
+    assert_eq!(
+        round(&mut book, root, Some(vec![4711])),
+        (vec![], vec![], vec![])
+    );
 }
 
 #[test]
@@ -191,7 +211,11 @@ fn a_sleeping_gpu_is_left_asleep_and_an_unknown_table_told_once() {
     let root = directory.path();
     let mut book = node(root);
     let device = "sys/class/drm/renderD128/device";
-    write(root, &format!("{device}/power/runtime_status"), "suspended\n");
+    write(
+        root,
+        &format!("{device}/power/runtime_status"),
+        "suspended\n",
+    );
     let (counters, _, notices) = round(&mut book, root, Some(vec![]));
     assert!(
         counters.is_empty() && notices.len() == 1 && notices[0].contains("asleep"),

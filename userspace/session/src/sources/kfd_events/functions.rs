@@ -39,9 +39,18 @@ const FUNCTIONS: [(&str, &[Argument]); 7] = [
     ),
     (
         "kfd_smi_event_unmap_from_gpu",
-        &[NODE, PID, ADDRESS, ("last", "u64", 8), ("trigger", "u32", 4)],
+        &[
+            NODE,
+            PID,
+            ADDRESS,
+            ("last", "u64", 8),
+            ("trigger", "u32", 4),
+        ],
     ),
-    ("kfd_smi_event_update_gpu_reset", &[NODE, ("after", "bool", 1)]),
+    (
+        "kfd_smi_event_update_gpu_reset",
+        &[NODE, ("after", "bool", 1)],
+    ),
     (
         "kfd_smi_event_update_thermal_throttling",
         &[NODE, ("mask", "u64", 8)],

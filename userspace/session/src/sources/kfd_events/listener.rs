@@ -38,7 +38,9 @@ impl Listener {
         for gpu in gpus {
             match SmiReader::open(paths, gpu) {
                 Ok(reader) => readers.push(reader),
-                Err(error) => remarks.push(format!("events of GPU {gpu} are not recorded: {error}")),
+                Err(error) => {
+                    remarks.push(format!("events of GPU {gpu} are not recorded: {error}"))
+                }
             }
         }
         if readers.is_empty() {
@@ -54,7 +56,10 @@ impl Listener {
                 round(&mut readers, &commands);
             }
         };
-        match thread::Builder::new().name("kfd events".to_owned()).spawn(listen) {
+        match thread::Builder::new()
+            .name("kfd events".to_owned())
+            .spawn(listen)
+        {
             Ok(thread) => (
                 Some(Self {
                     stop,
@@ -62,7 +67,10 @@ impl Listener {
                 }),
                 remarks,
             ),
-            Err(error) => (None, vec![format!("events of KFD are not recorded: {error}")]),
+            Err(error) => (
+                None,
+                vec![format!("events of KFD are not recorded: {error}")],
+            ),
         }
     }
 }

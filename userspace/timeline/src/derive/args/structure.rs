@@ -19,7 +19,11 @@ pub(super) enum Structure<'a> {
 
 /// The structure that a parameter is or points to; `None` if it has no fields to show, or if its contents are not known: the pointer
 /// is null, nothing could be read there, or the function was to store it and has failed.
-pub(super) fn of<'a>(parameter: &Parameter, call: &'a Call, succeeded: bool) -> Option<Structure<'a>> {
+pub(super) fn of<'a>(
+    parameter: &Parameter,
+    call: &'a Call,
+    succeeded: bool,
+) -> Option<Structure<'a>> {
     if parameter.fields.is_empty() {
         return None;
     }
@@ -72,7 +76,9 @@ fn text(bytes: &[u8]) -> ArgValue<'_> {
     let given = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
     let mut chunks = given.utf8_chunks();
     let first = chunks.next();
-    let is_whole = first.as_ref().is_none_or(|chunk| chunk.invalid().is_empty());
+    let is_whole = first
+        .as_ref()
+        .is_none_or(|chunk| chunk.invalid().is_empty());
     ArgValue::Text {
         text: first.map_or("", |chunk| chunk.valid()),
         cut: end.is_none() || !is_whole,

@@ -152,8 +152,11 @@ fn pointers_are_followed_if_the_call_succeeded() {
         parameter("const char *", ValueKind::CString, Stack(1), None),
         parameter("const char *", ValueKind::CString, Stack(2), None),
     ]);
-    let shown =
-        |call: &Call| -> Vec<String> { decoded(&info, call).map(|(_, value)| value.to_string()).collect() };
+    let shown = |call: &Call| -> Vec<String> {
+        decoded(&info, call)
+            .map(|(_, value)| value.to_string())
+            .collect()
+    };
     assert_eq!(
         shown(&call),
         [
@@ -248,7 +251,10 @@ fn without_catalogue_entry_the_registers_are_shown() {
             "arg0=0x1", "arg1=0x2", "arg2=0x3", "arg3=0x4", "arg4=0x5", "arg5=0x6"
         ]
     );
-    assert_eq!(decoded(&info(Some(vec![]), ValueKind::Void), &call).count(), 0);
+    assert_eq!(
+        decoded(&info(Some(vec![]), ValueKind::Void), &call).count(),
+        0
+    );
     call.how = CallEnd::ThreadExited;
     assert_eq!(returned(&unknown, &call), None);
 }
@@ -304,7 +310,11 @@ fn structures_by_value_are_their_fields() {
     call.stack_readable = false;
     assert_eq!(
         lines(&info, &call),
-        ["pitchedDevPtr=(not readable)", "value=7", "extent=(not readable)"]
+        [
+            "pitchedDevPtr=(not readable)",
+            "value=7",
+            "extent=(not readable)"
+        ]
     );
 }
 
@@ -356,7 +366,12 @@ fn structures_behind_pointers_follow_them() {
 fn structures_that_functions_store_are_known_of_calls_that_succeeded() {
     let info = catalogued("hipPointerGetAttributes");
     let mut call = call([0x7000, 0x9000, 0, 0, 0, 0], [0; 8]);
-    let attributes = [[2, 0, 0, 0, 1, 0, 0, 0], [0, 0x90, 0, 0, 0, 0, 0, 0], [0; 8]].concat();
+    let attributes = [
+        [2, 0, 0, 0, 1, 0, 0, 0],
+        [0, 0x90, 0, 0, 0, 0, 0, 0],
+        [0; 8],
+    ]
+    .concat();
     call.pointees = vec![read(0, true, &[&attributes[..], &[1, 0, 0, 0]].concat())];
     call.how = CallEnd::Returned(0);
     assert_eq!(
@@ -372,7 +387,10 @@ fn structures_that_functions_store_are_known_of_calls_that_succeeded() {
         ]
     );
     call.how = CallEnd::Returned(1);
-    assert_eq!(lines(&info, &call), ["attributes=(at 0x7000)", "ptr=0x9000"]);
+    assert_eq!(
+        lines(&info, &call),
+        ["attributes=(at 0x7000)", "ptr=0x9000"]
+    );
 
     let info = catalogued("hipGetDevicePropertiesR0600");
     let name = |bytes: &[u8]| {
@@ -386,7 +404,10 @@ fn structures_that_functions_store_are_known_of_calls_that_succeeded() {
         "prop.name=AMD Instinct MI300X"
     );
     assert_eq!(name(b"AMD\xff\0"), "prop.name=AMD…");
-    assert_eq!(name(&[b'x'; 255]), format!("prop.name={}…", "x".repeat(255)));
+    assert_eq!(
+        name(&[b'x'; 255]),
+        format!("prop.name={}…", "x".repeat(255))
+    );
     assert_eq!(name(b""), "prop.name=…");
 }
 

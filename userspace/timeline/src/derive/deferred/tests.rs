@@ -96,7 +96,10 @@ fn the_only_stream_is_followed_in_its_order() {
         launched(&mut deferred, PID, correlation, 0xf, 0);
     }
     for correlation in 1..=3 {
-        assert_eq!(dispatched(&mut deferred, 70, 100, 0x40), (correlation, true));
+        assert_eq!(
+            dispatched(&mut deferred, 70, 100, 0x40),
+            (correlation, true)
+        );
     }
     // One more than was launched.
     assert_eq!(dispatched(&mut deferred, 70, 100, 0x40), (0, false));
@@ -127,7 +130,13 @@ fn a_thread_made_within_a_call_works_for_its_device() {
     let mut deferred = begun();
     // Two threads of the program's, each with a GPU.
     for (tid, device) in [(8, 0), (9, 1)] {
-        called(&mut deferred, 1, tid, u64::from(tid), [device, 0, 0, 0, 0, 0]);
+        called(
+            &mut deferred,
+            1,
+            tid,
+            u64::from(tid),
+            [device, 0, 0, 0, 0, 0],
+        );
         let made = u64::from(tid) * 100 + 2;
         let worker = tid * 10;
         lifetime(

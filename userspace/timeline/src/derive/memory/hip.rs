@@ -54,8 +54,14 @@ struct Done {
 
 #[derive(Clone, Copy, Debug)]
 enum What {
-    Allocated { kind: Kind, address: u64, bytes: u64 },
-    Freed { address: u64 },
+    Allocated {
+        kind: Kind,
+        address: u64,
+        bytes: u64,
+    },
+    Freed {
+        address: u64,
+    },
     Reset,
 }
 
@@ -120,7 +126,9 @@ impl HipMemory {
         for done in self.waiting.iter_mut().filter(|done| done.whose.0 == pid) {
             if let What::Allocated { kind, address, .. } = done.what
                 && kind != Kind::Registered
-                && address.checked_sub(begin).is_some_and(|offset| offset < bytes)
+                && address
+                    .checked_sub(begin)
+                    .is_some_and(|offset| offset < bytes)
             {
                 done.node = of;
             }
@@ -128,14 +136,27 @@ impl HipMemory {
     }
 
     /// Makes events of what waits. `gpu` finds KFD's number of an agent.
-    pub(super) fn settle(&mut self, gpu: impl Fn(u32) -> Option<u32>, ready: &mut impl Extend<Event>) {
+    pub(super) fn settle(
+        &mut self,
+        gpu: impl Fn(u32) -> Option<u32>,
+        ready: &mut impl Extend<Event>,
+    ) {
         let mut waiting = std::mem::take(&mut self.waiting);
         // What begins at the end of another call comes behind it.
-        waiting.sort_by_key(|done| (done.time, matches!(done.what, What::Freed { .. } | What::Reset)));
+        waiting.sort_by_key(|done| {
+            (
+                done.time,
+                matches!(done.what, What::Freed { .. } | What::Reset),
+            )
+        });
         for done in waiting {
             let pid = done.whose.0;
             let (kind, address, bytes, of) = match done.what {
-                What::Allocated { kind, address, bytes } => {
+                What::Allocated {
+                    kind,
+                    address,
+                    bytes,
+                } => {
                     let node = done.node;
                     // Memory whose end was not seen, if there was some.
                     self.take((pid, address));
@@ -187,12 +208,18 @@ impl HipMemory {
                 ObservedField::new("correlation_id", FieldValue::Number(done.correlation)),
             ];
             if let Some(kind) = kind {
-                fields.push(ObservedField::new("memory", FieldValue::Text(kind.name().into())));
+                fields.push(ObservedField::new(
+                    "memory",
+                    FieldValue::Text(kind.name().into()),
+                ));
             }
             if let Some(node) = of {
                 let live = self.nodes.get(&node).copied().unwrap_or(0);
                 fields.push(ObservedField::new("node", FieldValue::Number(node.into())));
-                fields.push(ObservedField::new("live_hip_bytes", FieldValue::Number(live)));
+                fields.push(ObservedField::new(
+                    "live_hip_bytes",
+                    FieldValue::Number(live),
+                ));
             }
             ready.extend([Event::Observation(Box::new(Observation {
                 domain: Domain::HipMemory.id(),
@@ -295,7 +322,11 @@ fn done(call: &Call, allocation: HipAllocation) -> Option<What> {
             let is_known = call.stack_readable;
             (
                 call.stored(0)?,
-                if is_known { pitch.saturating_mul(rows) } else { 0 },
+                if is_known {
+                    pitch.saturating_mul(rows)
+                } else {
+                    0
+                },
             )
         }
         HipAllocation::AllocateArray => {
@@ -303,7 +334,9 @@ fn done(call: &Call, allocation: HipAllocation) -> Option<What> {
             (call.stored(0)?, elements.saturating_mul(element(call)))
         }
         HipAllocation::AllocateArray3D => {
-            let elements = width.saturating_mul(height.max(1)).saturating_mul(depth.max(1));
+            let elements = width
+                .saturating_mul(height.max(1))
+                .saturating_mul(depth.max(1));
             let bytes = elements.saturating_mul(element(call));
             (call.stored(0)?, if call.stack_readable { bytes } else { 0 })
         }
@@ -317,7 +350,11 @@ fn done(call: &Call, allocation: HipAllocation) -> Option<What> {
     };
     // Of nothing there is nothing.
     let kind = allocation.kind().filter(|_| address != 0)?;
-    Some(What::Allocated { kind, address, bytes })
+    Some(What::Allocated {
+        kind,
+        address,
+        bytes,
+    })
 }
 
 /// The bytes that were read at the return of what an argument points to.

@@ -13,7 +13,8 @@ const NAMES: [&str; 4] = [
 ];
 
 fn memory() -> Memory {
-    let domains = [Domain::MemoryAllocation, Domain::HipRuntime].map(|domain| domain.name().to_owned());
+    let domains =
+        [Domain::MemoryAllocation, Domain::HipRuntime].map(|domain| domain.name().to_owned());
     let mut memory = Memory::new(&domains);
     for (id, name) in (0..).zip(NAMES) {
         memory.function(&FunctionInfo::named(id, name, None));

@@ -25,7 +25,9 @@ impl<T> History<T> {
     pub(super) fn add(&mut self, time: u64, value: T) {
         // Nearly always the last place: threads switch for their whole process, and are not in order among each other.
         let place = match self.changes.back() {
-            Some((last, _)) if *last > time => self.changes.partition_point(|(then, _)| *then <= time),
+            Some((last, _)) if *last > time => {
+                self.changes.partition_point(|(then, _)| *then <= time)
+            }
             _ => self.changes.len(),
         };
         self.changes.insert(place, (time, value));
@@ -42,7 +44,9 @@ impl<T> History<T> {
     /// The latest value, of those that are wanted, that was set by `time`.
     pub(super) fn latest(&self, time: u64, wanted: impl Fn(&T) -> bool) -> Option<&T> {
         let until = match self.changes.back() {
-            Some((last, _)) if *last > time => self.changes.partition_point(|(then, _)| *then <= time),
+            Some((last, _)) if *last > time => {
+                self.changes.partition_point(|(then, _)| *then <= time)
+            }
             _ => self.changes.len(),
         };
         let values = self.changes.range(..until).map(|(_, value)| value);

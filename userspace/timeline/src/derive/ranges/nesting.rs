@@ -115,7 +115,10 @@ impl Nesting {
 
 /// Which of these ranges, outermost first, is directly around a call.
 fn around(open: &[Open], call: &Call) -> u64 {
-    let candidates = open.iter().rev().take_while(|open| open.call.depth >= call.depth);
+    let candidates = open
+        .iter()
+        .rev()
+        .take_while(|open| open.call.depth >= call.depth);
     candidates
         .filter(|open| open.call.begin <= call.begin && open.call.parent == call.parent)
         .map(|open| open.call.correlation)

@@ -106,7 +106,11 @@ fn shown(events: &[Event]) -> Vec<(String, u64, u64)> {
 /// What is known of work that the thread of the calls submits at a time.
 fn submitted(ranges: &mut Ranges, time: u64) -> Origin {
     let mut dispatch = Dispatch::default();
-    (dispatch.origin.pid, dispatch.origin.tid, dispatch.origin.time) = (1, 2, time);
+    (
+        dispatch.origin.pid,
+        dispatch.origin.tid,
+        dispatch.origin.time,
+    ) = (1, 2, time);
     let mut event = Event::Dispatch(Box::new(dispatch));
     assert!(ranges.annotate(&mut event));
     match event {
@@ -198,7 +202,9 @@ fn ranges_nest_and_marks_are_moments() {
         span("outer", 10, 71),
     ];
     assert_eq!(shown(&events), expected);
-    let functions = events.iter().filter(|event| matches!(event, Event::Function(_)));
+    let functions = events
+        .iter()
+        .filter(|event| matches!(event, Event::Function(_)));
     assert_eq!(functions.count(), 3, "a text is described once");
     assert_eq!(ranges.remarks().count(), 1, "one end without a beginning");
 }
@@ -217,7 +223,8 @@ fn lost_ends_do_not_shift_others() {
         shown(&events),
         [span("its end is lost", 20, 40), span("outer", 10, 41)]
     );
-    let Some(Event::Call(skipped)) = events.iter().find(|event| matches!(event, Event::Call(_))) else {
+    let Some(Event::Call(skipped)) = events.iter().find(|event| matches!(event, Event::Call(_)))
+    else {
         panic!("no call");
     };
     assert_eq!(skipped.how, CallEnd::RecordingStopped);
@@ -241,7 +248,10 @@ fn free_ranges_end_in_any_thread_and_order() {
     }
     ranges.ended((1, 2), 40, CallEnd::ThreadExited, &mut events);
     ranges.finish(50, &mut events);
-    assert_eq!(shown(&events), [span("first", 10, 31), span("second", 20, 50)]);
+    assert_eq!(
+        shown(&events),
+        [span("first", 10, 31), span("second", 20, 50)]
+    );
 }
 
 #[test]
@@ -317,7 +327,10 @@ fn kernels_after_a_mark_are_called_after_it_until_its_range_ends() {
 fn too_many_texts_are_arguments_and_counted() {
     let (mut ranges, mut events) = (ranges(), Vec::new());
     for number in 0..=MOST_TEXTS + 1 {
-        let mark = text(call("roctxMarkA", 10 + number as u64, 0), &number.to_string());
+        let mark = text(
+            call("roctxMarkA", 10 + number as u64, 0),
+            &number.to_string(),
+        );
         ranges.call(mark, &mut events);
     }
     let last = shown(&events).pop().unwrap();
@@ -335,7 +348,9 @@ fn too_many_texts_are_arguments_and_counted() {
         "it is a moment as well"
     );
     let said = &last.pointees.first().unwrap().data;
-    assert!(matches!(said, PointeeData::Text { text, .. } if *text == (MOST_TEXTS + 1).to_string()));
+    assert!(
+        matches!(said, PointeeData::Text { text, .. } if *text == (MOST_TEXTS + 1).to_string())
+    );
     let remarks: Vec<String> = ranges.remarks().collect();
     assert_eq!(remarks.len(), 1);
     assert!(
@@ -378,8 +393,9 @@ fn told(calls: impl IntoIterator<Item = Call>) -> (Ranges, Vec<Event>) {
 
 #[test]
 fn calls_are_in_the_ranges_around_them() {
-    let malloc =
-        |begin, correlation, parent, depth| within(call("hipMalloc", begin, 0), correlation, parent, depth);
+    let malloc = |begin, correlation, parent, depth| {
+        within(call("hipMalloc", begin, 0), correlation, parent, depth)
+    };
     let push = |begin, correlation, parent, depth, level| {
         within(
             text(call("roctxRangePushA", begin, level), "range"),
@@ -389,7 +405,12 @@ fn calls_are_in_the_ranges_around_them() {
         )
     };
     let pop = |begin, parent, depth, level| {
-        within(call("roctxRangePop", begin, level), 1000 + begin, parent, depth)
+        within(
+            call("roctxRangePop", begin, level),
+            1000 + begin,
+            parent,
+            depth,
+        )
     };
     let (_, events) = told([
         malloc(5, 1, 0, 0),
@@ -543,17 +564,26 @@ fn it_is_said_if_nothing_was_selected() {
     };
     let said = of(&["hipMalloc", "hipMalloc"]);
     assert_eq!(said.len(), 1);
-    assert!(said[0].starts_with("Nothing was selected, 2 calls"), "{said:?}");
+    assert!(
+        said[0].starts_with("Nothing was selected, 2 calls"),
+        "{said:?}"
+    );
     assert!(said[0].contains("no call of such a function"), "{said:?}");
     let said = of(&["hipMalloc", "roctxProfilerResume"]);
     assert!(said[0].contains("nothing was recorded between"), "{said:?}");
-    assert_eq!(of(&["roctxProfilerResume", "hipMalloc"]), Vec::<String>::new());
+    assert_eq!(
+        of(&["roctxProfilerResume", "hipMalloc"]),
+        Vec::<String>::new()
+    );
 }
 
 #[test]
 fn threads_are_called_what_they_say() {
     let (mut ranges, mut events) = (ranges(), Vec::new());
-    ranges.call(text(call("roctxNameOsThread", 10, 0), "solver"), &mut events);
+    ranges.call(
+        text(call("roctxNameOsThread", 10, 0), "solver"),
+        &mut events,
+    );
     let named = |tid, name: &str| {
         Event::Thread(ThreadInfo {
             pid: 1,

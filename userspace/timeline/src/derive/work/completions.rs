@@ -126,6 +126,9 @@ impl Work {
         };
         let later = index.max(with);
         let slot = self.queues.get(queue as usize)?.slot(later)?;
-        (queue == same && slot.barrier).then_some(User::Packet { queue, index: later })
+        (queue == same && slot.barrier).then_some(User::Packet {
+            queue,
+            index: later,
+        })
     }
 }

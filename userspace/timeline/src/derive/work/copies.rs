@@ -88,7 +88,13 @@ impl Work {
             return;
         }
         self.copies.insert(id, copy);
-        self.use_signal(record.pid, record.signal, User::Copy(id), record.time, events);
+        self.use_signal(
+            record.pid,
+            record.signal,
+            User::Copy(id),
+            record.time,
+            events,
+        );
     }
 }
 
@@ -156,7 +162,11 @@ mod tests {
     #[test]
     fn routes_follow_the_agents() {
         let mut collected = Collected::default();
-        for (node_id, kind) in [(0, AgentKind::Cpu), (1, AgentKind::Gpu), (2, AgentKind::Gpu)] {
+        for (node_id, kind) in [
+            (0, AgentKind::Cpu),
+            (1, AgentKind::Gpu),
+            (2, AgentKind::Gpu),
+        ] {
             collected.take(Meta::Agent(Box::new(Agent {
                 node_id,
                 kind,

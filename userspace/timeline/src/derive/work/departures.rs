@@ -29,16 +29,27 @@ impl Work {
         let times = self.times(&info, &settled, events);
         for (settled, (kernel, time)) in settled.into_iter().zip(times) {
             let Settled {
-                index, silent, slot, ..
+                index,
+                silent,
+                slot,
+                ..
             } = settled;
             let signal = slot.aql.signal();
             if slot.open {
-                self.forget_use(slot.origin.pid, signal, User::Packet { queue: number, index });
+                self.forget_use(
+                    slot.origin.pid,
+                    signal,
+                    User::Packet {
+                        queue: number,
+                        index,
+                    },
+                );
             }
             if slot.dispatch == 0 {
                 continue;
             }
-            let lost = silent.is_some_and(|(from, to)| self.knowledge.losses(from, to) > Losses::None);
+            let lost =
+                silent.is_some_and(|(from, to)| self.knowledge.losses(from, to) > Losses::None);
             let dispatch = self.dispatch(&info, index, &slot, lost, (kernel, time));
             events.push_back(Event::Dispatch(dispatch));
             if let Some(queue) = self.queue_mut(number) {
@@ -122,9 +133,13 @@ impl Work {
             classes.push(self.means.packet(queue, one, key));
         }
         if self.placed.len() <= queue.number as usize {
-            self.placed.resize(queue.number as usize + 1, Placed::default());
+            self.placed
+                .resize(queue.number as usize + 1, Placed::default());
         }
-        let known: Vec<_> = classes.iter().map(|class| self.means.known((*class)?)).collect();
+        let known: Vec<_> = classes
+            .iter()
+            .map(|class| self.means.known((*class)?))
+            .collect();
         let pace = self.means.pace(queue);
         let Some(placed) = self.placed.get_mut(queue.number as usize) else {
             return Vec::new();

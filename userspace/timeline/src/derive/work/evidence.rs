@@ -39,12 +39,18 @@ pub(crate) struct Bound {
 impl Bound {
     /// By an exact time or a completed signal.
     pub(crate) fn told(time: u64) -> Self {
-        Self { time, sampled: false }
+        Self {
+            time,
+            sampled: false,
+        }
     }
 
     /// By a read index.
     pub(crate) fn sampled(time: u64) -> Self {
-        Self { time, sampled: true }
+        Self {
+            time,
+            sampled: true,
+        }
     }
 
     /// The earlier of two, which is what both prove.
@@ -80,7 +86,10 @@ impl Evidence {
     /// The earliest proof that it had ended, given when something that waits for its end had `followed`.
     pub(crate) fn ended(&self, followed: Option<Bound>) -> Option<Bound> {
         let exact = self.exact.map(|exact| Bound::told(exact.end.high()));
-        Bound::earlier(exact, Bound::earlier(self.ended_by.map(Bound::told), followed))
+        Bound::earlier(
+            exact,
+            Bound::earlier(self.ended_by.map(Bound::told), followed),
+        )
     }
 
     /// The earliest proof that it had begun. `is_kernel` says whether its begin stamp is that of its work: for
@@ -95,7 +104,8 @@ impl Evidence {
 
     /// The earliest that it can have ended if it did not begin before `earliest`.
     pub(crate) fn ends_after(&self, earliest: u64) -> u64 {
-        self.exact.map_or(earliest, |exact| exact.end.low().max(earliest))
+        self.exact
+            .map_or(earliest, |exact| exact.end.low().max(earliest))
     }
 
     /// Its times, if it did not begin before `earliest` and something that waits for its end had `followed`.
@@ -129,7 +139,10 @@ impl Evidence {
         };
         let ended = self.ended(followed).map(not_before);
         let begun = Bound::earlier(ended, self.consumed.map(Bound::sampled)).map(not_before);
-        let is_sampled = [ended, begun].into_iter().flatten().any(|bound| bound.sampled);
+        let is_sampled = [ended, begun]
+            .into_iter()
+            .flatten()
+            .any(|bound| bound.sampled);
         GpuTime {
             quality: match ended {
                 None => Quality::Submitted,
@@ -189,7 +202,10 @@ mod tests {
     #[test]
     fn exact_times_carry_the_clock_s_uncertainty() {
         let time = exact(1000, 2000, 10).time(500, None);
-        assert_eq!((time.quality, time.begin, time.end), (Quality::Exact, 1000, 2000));
+        assert_eq!(
+            (time.quality, time.begin, time.end),
+            (Quality::Exact, 1000, 2000)
+        );
         assert_eq!(
             (time.begin_window.earliest, time.begin_window.latest),
             (990, Some(1010))
@@ -249,9 +265,16 @@ mod tests {
             (Some(150), None)
         );
         let time = consumed.time(120, Some(Bound::told(200)));
-        assert_eq!((time.quality, time.begin, time.end), (Quality::Sampled, 120, 200));
+        assert_eq!(
+            (time.quality, time.begin, time.end),
+            (Quality::Sampled, 120, 200)
+        );
         let time = consumed.time(120, Some(Bound::told(140)));
-        assert_eq!(time.quality, Quality::Bounded, "the sample says nothing more");
+        assert_eq!(
+            time.quality,
+            Quality::Bounded,
+            "the sample says nothing more"
+        );
         assert_eq!(time.begin_window.latest, Some(140));
     }
 

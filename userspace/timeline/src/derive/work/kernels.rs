@@ -53,7 +53,10 @@ impl Kernels {
                     id: None,
                 });
             }
-            events.push_back(Event::CodeObject(Box::new(CodeObjectInfo { id, code_object })));
+            events.push_back(Event::CodeObject(Box::new(CodeObjectInfo {
+                id,
+                code_object,
+            })));
         }
     }
 
@@ -72,7 +75,8 @@ impl Kernels {
         if known.id.is_none() {
             self.numbered += 1;
             known.id = Some(self.numbered);
-            let demangled = demangle(&known.kernel.name).unwrap_or_else(|| known.kernel.name.clone());
+            let demangled =
+                demangle(&known.kernel.name).unwrap_or_else(|| known.kernel.name.clone());
             events.push_back(Event::Kernel(Box::new(KernelInfo {
                 id: self.numbered,
                 code_object: known.code_object,

@@ -71,7 +71,10 @@ impl Collected {
             }
             Meta::Queue(queue) => {
                 let queues = &mut self.knowledge.queues;
-                queues.entry((queue.pid, queue.address)).or_default().push(queue);
+                queues
+                    .entry((queue.pid, queue.address))
+                    .or_default()
+                    .push(queue);
             }
             Meta::AgentHandle(handle) => {
                 let handles = &mut self.knowledge.handles;
@@ -145,7 +148,11 @@ fn numbered(mut agents: Vec<Agent>) -> Vec<AgentInfo> {
     let mut counts = [0; 2];
     let numbered = agents.into_iter().zip(0..).map(|(agent, absolute_index)| {
         let [cpus, gpus] = &mut counts;
-        let count = if agent.kind == AgentKind::Gpu { gpus } else { cpus };
+        let count = if agent.kind == AgentKind::Gpu {
+            gpus
+        } else {
+            cpus
+        };
         *count += 1;
         AgentInfo {
             agent,
@@ -166,7 +173,10 @@ const LIVE_LOSSES: usize = 1024;
 impl Collected {
     /// Moves what has come since the last time to what is known of a recording that goes on; with the agent and the code
     /// objects that are new.
-    pub(crate) fn hand_over(&mut self, known: &mut Knowledge) -> (Option<AgentInfo>, Vec<CodeObject>) {
+    pub(crate) fn hand_over(
+        &mut self,
+        known: &mut Knowledge,
+    ) -> (Option<AgentInfo>, Vec<CodeObject>) {
         for (gpu_id, samples) in &mut self.samples {
             samples.keep_newest(LIVE_SAMPLES);
             let newest = samples.as_slice().last().map(|sample| sample.boottime_ns);
@@ -192,7 +202,8 @@ impl Collected {
         let mut agents: Vec<Agent> = known.agents.drain(..).map(|info| info.agent).collect();
         agents.append(&mut self.agents);
         known.agents = numbered(agents);
-        let agent = newest.and_then(|node| known.agents.iter().find(|info| info.agent.node_id == node));
+        let agent =
+            newest.and_then(|node| known.agents.iter().find(|info| info.agent.node_id == node));
         (agent.cloned(), std::mem::take(&mut self.code_objects))
     }
 }
@@ -318,7 +329,13 @@ mod tests {
         let seen: Vec<_> = known
             .agents()
             .iter()
-            .map(|info| (info.agent.name.as_str(), info.absolute_index, info.type_index))
+            .map(|info| {
+                (
+                    info.agent.name.as_str(),
+                    info.absolute_index,
+                    info.type_index,
+                )
+            })
             .collect();
         assert_eq!(seen, [("cpu", 0, 0), ("first", 1, 0), ("second", 2, 1)]);
         assert_eq!(known.kind_of(1), Some(AgentKind::Gpu));
@@ -406,7 +423,11 @@ mod tests {
             queue(150, 2, 13),
             Meta::AgentHandle(handle),
         ]);
-        let node = |id, time| known.queue(7, 0x1000, id, time).and_then(|queue| queue.node_id);
+        let node = |id, time| {
+            known
+                .queue(7, 0x1000, id, time)
+                .and_then(|queue| queue.node_id)
+        };
         assert_eq!(
             [
                 node(1, 50),
@@ -418,6 +439,9 @@ mod tests {
             ],
             [Some(11), Some(11), Some(11), Some(12), Some(13), None]
         );
-        assert_eq!((known.node_of(7, 0xa), known.node_of(8, 0xa)), (Some(3), None));
+        assert_eq!(
+            (known.node_of(7, 0xa), known.node_of(8, 0xa)),
+            (Some(3), None)
+        );
     }
 }

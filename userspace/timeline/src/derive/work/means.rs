@@ -104,7 +104,12 @@ impl Means {
     }
 
     /// Takes note of a packet of which all is known that ever will be; its class, if it is a dispatch.
-    pub(crate) fn packet(&mut self, queue: &QueueInfo, settled: &Settled, key: Option<Key>) -> Option<u32> {
+    pub(crate) fn packet(
+        &mut self,
+        queue: &QueueInfo,
+        settled: &Settled,
+        key: Option<Key>,
+    ) -> Option<u32> {
         let class = key.and_then(|key| self.number(key));
         if self.is_complete {
             return class;
@@ -114,7 +119,9 @@ impl Means {
         if let Some(known) = class.and_then(|class| self.classes.get_mut(class as usize)) {
             known.count += 1;
             let (begin, end) = (settled.time.begin_window, settled.time.end_window);
-            let within = end.latest.map(|latest| latest.saturating_sub(begin.earliest));
+            let within = end
+                .latest
+                .map(|latest| latest.saturating_sub(begin.earliest));
             known.shortest = known.shortest.into_iter().chain(within).min();
             self.has_inexact |= evidence.exact.is_none();
         }

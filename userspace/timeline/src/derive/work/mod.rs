@@ -243,7 +243,10 @@ impl Work {
         for user in unfinished {
             match user {
                 User::Packet { queue, index } => {
-                    if let Some(slot) = self.queue_mut(queue).and_then(|queue| queue.slot_mut(index)) {
+                    if let Some(slot) = self
+                        .queue_mut(queue)
+                        .and_then(|queue| queue.slot_mut(index))
+                    {
                         slot.evidence.unfinished = true;
                     }
                 }
@@ -260,7 +263,8 @@ impl Work {
         for copy in std::mem::take(&mut self.copies).into_values() {
             events.push_back(copy.event());
         }
-        self.means.finish(self.queues.iter().map(|queue| &queue.info));
+        self.means
+            .finish(self.queues.iter().map(|queue| &queue.info));
         let classes = self.means.classes();
         events.extend(classes.map(|class| Event::KernelClass(Box::new(class))));
     }
@@ -320,7 +324,14 @@ impl Work {
         self.queues.get_mut(number as usize)
     }
 
-    fn use_signal(&mut self, pid: u32, address: u64, user: User, time: u64, events: &mut VecDeque<Event>) {
+    fn use_signal(
+        &mut self,
+        pid: u32,
+        address: u64,
+        user: User,
+        time: u64,
+        events: &mut VecDeque<Event>,
+    ) {
         let process = self.processes.entry(pid).or_default();
         if process.signals.len() >= MAX_SIGNALS {
             process.signals.retain(|_, signal| !signal.uses.is_empty());
@@ -400,7 +411,9 @@ impl Work {
         match user {
             User::Packet { queue, index } => {
                 self.changed.insert(queue);
-                let slot = self.queue_mut(queue).and_then(|queue| queue.slot_mut(index));
+                let slot = self
+                    .queue_mut(queue)
+                    .and_then(|queue| queue.slot_mut(index));
                 slot.map(|slot| &mut slot.evidence)
             }
             User::Copy(id) => self.copies.get_mut(&id).map(|copy| &mut copy.evidence),
@@ -424,7 +437,10 @@ impl Work {
         match user {
             User::Packet { queue, index } => {
                 self.changed.insert(queue);
-                if let Some(slot) = self.queue_mut(queue).and_then(|queue| queue.slot_mut(index)) {
+                if let Some(slot) = self
+                    .queue_mut(queue)
+                    .and_then(|queue| queue.slot_mut(index))
+                {
                     slot.open = false;
                 }
             }
@@ -452,7 +468,10 @@ impl Work {
     }
 
     fn forget_use(&mut self, pid: u32, signal: u64, user: User) {
-        let signals = self.processes.get_mut(&pid).map(|process| &mut process.signals);
+        let signals = self
+            .processes
+            .get_mut(&pid)
+            .map(|process| &mut process.signals);
         if let Some(signal) = signals.and_then(|signals| signals.get_mut(&signal)) {
             signal.uses.retain(|used| used.user != user);
         }

@@ -97,7 +97,11 @@ impl Aql {
     }
 
     fn looks_executable(&self) -> bool {
-        let size: u64 = self.workgroup().iter().map(|size| u64::from(*size)).product();
+        let size: u64 = self
+            .workgroup()
+            .iter()
+            .map(|size| u64::from(*size))
+            .product();
         (1..=MAX_WORKGROUP).contains(&size)
             && self.kernel_object() != 0
             && self.kernel_object().is_multiple_of(64)
@@ -131,7 +135,9 @@ impl Aql {
             (y, self.field(16, 2) as u32, self.field(21, 1)),
             (z, self.field(18, 2) as u32, self.field(22, 1)),
         ];
-        clusters.map(|(workgroup, count, size)| workgroup.saturating_mul(count).saturating_mul(size as u32))
+        clusters.map(|(workgroup, count, size)| {
+            workgroup.saturating_mul(count).saturating_mul(size as u32)
+        })
     }
 
     /// Bytes of private memory of a work-item.
@@ -234,7 +240,16 @@ mod tests {
             [1, 0x7000, 0x8000, 0, 0, 0, 0, 0x9000],
             [1 | 1 << 16, 0x7000, 1, 1, 0x40, 1, 0, 0x9000],
             [1 | 2 << 16, 0x7000, 1, u64::MAX, 3, 0, 0, 0x9000],
-            [1 | 1 << 16 | 0xc002_3f00 << 32, 0x1000, 0x40, 10, 0, 0, 0, 0x9000],
+            [
+                1 | 1 << 16 | 0xc002_3f00 << 32,
+                0x1000,
+                0x40,
+                10,
+                0,
+                0,
+                0,
+                0x9000,
+            ],
         ] {
             assert_eq!(Aql(words).kind(), Kind::Other, "{words:x?}");
         }

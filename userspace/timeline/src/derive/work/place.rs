@@ -20,7 +20,12 @@ pub(crate) struct Placed {
 
 impl Placed {
     /// The time of the first of `settled`, of whose classes `known` tells, as far as they are known.
-    pub(crate) fn place(&mut self, settled: &[Settled], known: &[Option<Known>], pace: Pace) -> GpuTime {
+    pub(crate) fn place(
+        &mut self,
+        settled: &[Settled],
+        known: &[Option<Known>],
+        pace: Pace,
+    ) -> GpuTime {
         let (Some(first), class) = (settled.first(), known.first().copied().flatten()) else {
             return GpuTime::default();
         };
@@ -148,7 +153,9 @@ fn too_late(begin: u64, settled: &[Settled], known: &[Option<Known>], pace: Pace
         let Some(mean) = known.and_then(|known| known.mean) else {
             break;
         };
-        at = at.saturating_add(mean.value as u64).saturating_add(pace.gap);
+        at = at
+            .saturating_add(mean.value as u64)
+            .saturating_add(pace.gap);
         let evidence = &next.slot.evidence;
         if next.index != one.index.wrapping_add(1) || !next.slot.barrier || evidence.earliest > at {
             break;
@@ -225,7 +232,10 @@ mod tests {
 
     #[test]
     fn one_follows_the_other_by_their_means() {
-        let settled = settled(&[1000, 1001, 1002, 1003], &[(1, 1100, 900), (4, 1400, 1050)]);
+        let settled = settled(
+            &[1000, 1001, 1002, 1003],
+            &[(1, 1100, 900), (4, 1400, 1050)],
+        );
         let known = [
             known(Some(80), None),
             known(Some(60), None),
@@ -257,14 +267,20 @@ mod tests {
         let known = [known(Some(500), None), known(Some(500), None), None];
         for (time, begin, end) in placed(&settled, &known).into_iter().take(2) {
             let latest = time.end_window.latest.unwrap();
-            assert!(begin >= 1000 && time.end <= latest && end >= begin, "{time:?}");
+            assert!(
+                begin >= 1000 && time.end <= latest && end >= begin,
+                "{time:?}"
+            );
         }
     }
 
     #[test]
     fn those_behind_say_how_late_the_first_began() {
         // The third had begun at 1200 us, so the first one's 100 and the second one's 50 us began early enough.
-        let settled = settled(&[1000, 1001, 1002, 1003], &[(3, 1165, 900), (4, 1300, 1200)]);
+        let settled = settled(
+            &[1000, 1001, 1002, 1003],
+            &[(3, 1165, 900), (4, 1300, 1200)],
+        );
         let known = [
             known(Some(100), None),
             known(Some(50), None),

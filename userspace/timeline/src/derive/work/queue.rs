@@ -207,7 +207,8 @@ impl Queue {
     /// taken, or a later packet's of which none is missing.
     fn is_announced(&self, index: u64, slot: &Slot) -> bool {
         let above = index.saturating_add(1);
-        let all_above = || self.seen.after(index).is_none() && self.slots.from(above).next().is_some();
+        let all_above =
+            || self.seen.after(index).is_none() && self.slots.from(above).next().is_some();
         slot.untaken.is_some() || !slot.losses && all_above()
     }
 
@@ -413,8 +414,8 @@ impl Queue {
                 earliest = earliest.max(self.floor);
             }
             if let Settle::All(_) = how {
-                let stuck =
-                    stuck_from.is_some_and(|(from, until)| index >= from && slot.origin.time <= until);
+                let stuck = stuck_from
+                    .is_some_and(|(from, until)| index >= from && slot.origin.time <= until);
                 slot.evidence.unfinished |= stuck || waits && slot.barrier;
             }
             let next = self.slots.first().filter(|(_, next)| next.barrier);
@@ -555,7 +556,10 @@ mod tests {
         let [(2, third)] = settled[..] else {
             unreachable!("{settled:?}")
         };
-        assert_eq!((third.quality, third.begin), (Quality::Submitted, 5 * MS - 10));
+        assert_eq!(
+            (third.quality, third.begin),
+            (Quality::Submitted, 5 * MS - 10)
+        );
         assert_eq!(third.begin_window.latest, Some(10 * MS));
     }
 
@@ -613,13 +617,19 @@ mod tests {
         insert(&mut queue, &packet(0, MS, 8));
         insert(&mut queue, &packet(1, 2 * MS, 0));
         assert!(queue.can_be(0, &exact(3 * MS, 4 * MS), false));
-        assert!(!queue.can_be(0, &exact(3 * MS, 4 * MS), true), "maybe packet 2's");
+        assert!(
+            !queue.can_be(0, &exact(3 * MS, 4 * MS), true),
+            "maybe packet 2's"
+        );
         insert(&mut queue, &packet(3, 5 * MS, 8));
         assert!(
             !queue.can_be(0, &exact(3 * MS, 4 * MS), false),
             "packet 2's record is missing"
         );
-        assert!(queue.can_be(0, &exact(MS, 4 * MS), false), "packet 2 came later");
+        assert!(
+            queue.can_be(0, &exact(MS, 4 * MS), false),
+            "packet 2 came later"
+        );
         queue.sample(1, 6 * MS, 0);
         assert!(
             !queue.can_be(0, &exact(7 * MS, 8 * MS), false),

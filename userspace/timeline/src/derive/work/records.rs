@@ -93,7 +93,9 @@ impl Records {
         let rest = order.get(count..).unwrap_or_default();
         let is_part = !rest.is_empty();
         if is_part {
-            let rest = rest.iter().filter_map(|(_, place)| items.get(*place as usize));
+            let rest = rest
+                .iter()
+                .filter_map(|(_, place)| items.get(*place as usize));
             // They are in order, so what comes into the slice later stands behind.
             let mut left = self.spare.pop().unwrap_or_default();
             left.extend(rest.copied());

@@ -29,7 +29,12 @@ impl Scout {
         let (knowledge, code_objects) = collected.finish();
         let mut events = VecDeque::new();
         Self {
-            work: Work::with(knowledge, code_objects.clone(), Means::default(), &mut events),
+            work: Work::with(
+                knowledge,
+                code_objects.clone(),
+                Means::default(),
+                &mut events,
+            ),
             code_objects,
             events,
         }
@@ -59,7 +64,9 @@ impl Scout {
     /// What is to go through the capture again, and give out. Agents and code objects go to `events`.
     pub(crate) fn finish(mut self, events: &mut VecDeque<Event>) -> Work {
         self.work.finish(&mut self.events);
-        let Work { knowledge, means, .. } = self.work;
+        let Work {
+            knowledge, means, ..
+        } = self.work;
         Work::with(knowledge, self.code_objects, means, events)
     }
 

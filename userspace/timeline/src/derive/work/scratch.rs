@@ -65,7 +65,11 @@ impl Scratch {
         events: &mut VecDeque<Event>,
     ) {
         let is_first = state.looked == 0;
-        let begin = if is_first { followed.since } else { state.looked };
+        let begin = if is_first {
+            followed.since
+        } else {
+            state.looked
+        };
         let times = (begin.min(state.time), state.time);
         if let Some(held) = self.held.remove(&info.number) {
             self.freed(&held, times, events);
@@ -140,13 +144,19 @@ fn event(name: &'static str, held: &Held, live: u64, (begin, end): (u64, u64)) -
         ObservedField::new("address", FieldValue::Hex(held.address)),
         ObservedField::new("queue", FieldValue::Number(held.info.number.into())),
         ObservedField::new("hsa_queue_id", FieldValue::Number(held.info.id)),
-        ObservedField::new("bytes_per_work_item", FieldValue::Number(held.lane_bytes.into())),
+        ObservedField::new(
+            "bytes_per_work_item",
+            FieldValue::Number(held.lane_bytes.into()),
+        ),
         ObservedField::new("flags", FieldValue::Number(flags)),
         ObservedField::new("quality", FieldValue::Text("sampled".into())),
     ];
     if let Some(node) = held.info.node_id {
         fields.push(ObservedField::new("node", FieldValue::Number(node.into())));
-        fields.push(ObservedField::new("live_scratch_bytes", FieldValue::Number(live)));
+        fields.push(ObservedField::new(
+            "live_scratch_bytes",
+            FieldValue::Number(live),
+        ));
     }
     Event::Observation(Box::new(Observation {
         domain: Domain::ScratchMemory.id(),
@@ -202,7 +212,13 @@ mod tests {
             assert_eq!((one.whose.pid, one.whose.gpu_id), (7, 9));
             assert_eq!((number("flags"), number("node")), (1, 1));
             let live = number("live_scratch_bytes");
-            (one.name.to_string(), one.begin, one.end, number("bytes"), live)
+            (
+                one.name.to_string(),
+                one.begin,
+                one.end,
+                number("bytes"),
+                live,
+            )
         };
         events.drain(..).map(one).collect()
     }
@@ -217,8 +233,20 @@ mod tests {
         let (mut scratch, mut events) = (Scratch::default(), VecDeque::new());
         // For a packet before the first look.
         scratch.changed(&state(0, 100, 0x1000, 4096), &queue(0), 9, NEW, &mut events);
-        scratch.changed(&state(100, 200, 0x9000, 8192), &queue(0), 9, NEW, &mut events);
-        scratch.changed(&state(150, 210, 0x5000, 100), &queue(1), 9, NEW, &mut events);
+        scratch.changed(
+            &state(100, 200, 0x9000, 8192),
+            &queue(0),
+            9,
+            NEW,
+            &mut events,
+        );
+        scratch.changed(
+            &state(150, 210, 0x5000, 100),
+            &queue(1),
+            9,
+            NEW,
+            &mut events,
+        );
         scratch.changed(&state(250, 300, 0, 0), &queue(0), 9, NEW, &mut events);
         scratch.queue_ended(1, 400, &mut events);
         scratch.queue_ended(1, 500, &mut events);
@@ -252,7 +280,13 @@ mod tests {
             "{remark}"
         );
         // What happens to it since, and to others, is.
-        scratch.changed(&state(110, 190, 0x5000, 100), &queue(1), 9, old, &mut events);
+        scratch.changed(
+            &state(110, 190, 0x5000, 100),
+            &queue(1),
+            9,
+            old,
+            &mut events,
+        );
         scratch.changed(&state(100, 200, 0, 0), &queue(0), 9, old, &mut events);
         let one = |name: &str, begin, end, bytes, live| (name.to_owned(), begin, end, bytes, live);
         assert_eq!(
@@ -270,7 +304,10 @@ mod tests {
         scratch.changed(&state(10, 20, 0x1000, 4096), &queue(0), 9, NEW, &mut events);
         scratch.forget(0);
         scratch.changed(&state(30, 40, 0x1000, 10), &queue(1), 9, NEW, &mut events);
-        let live: Vec<u64> = told(&mut events).into_iter().map(|(.., live)| live).collect();
+        let live: Vec<u64> = told(&mut events)
+            .into_iter()
+            .map(|(.., live)| live)
+            .collect();
         assert_eq!(live, [4096, 10]);
     }
 }

@@ -74,7 +74,10 @@ impl Signal {
             prepared: self.prepared,
             before: last.map(Readings::of).unwrap_or_default(),
             doubtful: last.is_some_and(|last| {
-                let looked = matches!(last.reason, completion_reason::POLL | completion_reason::EXIT);
+                let looked = matches!(
+                    last.reason,
+                    completion_reason::POLL | completion_reason::EXIT
+                );
                 looked && last.value <= 0
             }),
             ended: false,
@@ -142,12 +145,24 @@ pub(crate) fn fit(used: &Use, reading: &Completion, clock: &ClockModel, earliest
         found = align(now.sdma, used.before.sdma, clock, earliest, reading.time);
     }
     if found == Fit::Stale {
-        found = align(now.kernel, used.before.kernel, clock, earliest, reading.time);
+        found = align(
+            now.kernel,
+            used.before.kernel,
+            clock,
+            earliest,
+            reading.time,
+        );
     }
     found
 }
 
-fn align(stamps: (u64, u64), before: (u64, u64), clock: &ClockModel, earliest: u64, latest: u64) -> Fit {
+fn align(
+    stamps: (u64, u64),
+    before: (u64, u64),
+    clock: &ClockModel,
+    earliest: u64,
+    latest: u64,
+) -> Fit {
     let (begin, end) = stamps;
     if begin == 0 || end == 0 || stamps == before {
         return Fit::Stale;
@@ -169,7 +184,9 @@ fn align(stamps: (u64, u64), before: (u64, u64), clock: &ClockModel, earliest: u
     match converted {
         // A count that fits two moments fits none for certain; the difference of two runs of a counter means
         // nothing.
-        Ok((from, to)) if from.ambiguous || to.ambiguous || from.segment != to.segment => Fit::Stale,
+        Ok((from, to)) if from.ambiguous || to.ambiguous || from.segment != to.segment => {
+            Fit::Stale
+        }
         Ok((from, to)) if to.boottime_ns < from.boottime_ns => Fit::Stale,
         Ok((from, to)) => Fit::Own(Exact {
             begin: Stamp {
@@ -205,7 +222,13 @@ mod tests {
         ClockModel::new(1, (0..10).map(sample))
     }
 
-    fn reading(time: u64, reason: u32, value: i64, kernel: (u64, u64), sdma: (u64, u64)) -> Completion {
+    fn reading(
+        time: u64,
+        reason: u32,
+        value: i64,
+        kernel: (u64, u64),
+        sdma: (u64, u64),
+    ) -> Completion {
         let mut reading = Completion::new_zeroed();
         (reading.time, reading.reason, reading.value) = (time, reason, value);
         (reading.start, reading.end) = kernel;
@@ -232,11 +255,22 @@ mod tests {
     #[test]
     fn stamps_before_the_submission_are_stale() {
         let (_, used) = one_use(User::Copy(1));
-        let fit = |kernel, sdma| fit(&used, &reading(60 * MS, 1, 0, kernel, sdma), &clock(), 50 * MS);
+        let fit = |kernel, sdma| {
+            fit(
+                &used,
+                &reading(60 * MS, 1, 0, kernel, sdma),
+                &clock(),
+                50 * MS,
+            )
+        };
         assert_eq!(begin(fit((5_000_000, 5_000_100), (0, 0))), Some(51 * MS));
         assert_eq!(fit((4_000_000, 4_000_100), (0, 0)), Fit::Stale);
         assert_eq!(fit((0, 0), (0, 0)), Fit::Stale);
-        assert_eq!(fit((5_000_000, 4_000_000), (0, 0)), Fit::Stale, "half written");
+        assert_eq!(
+            fit((5_000_000, 4_000_000), (0, 0)),
+            Fit::Stale,
+            "half written"
+        );
         assert_eq!(
             fit((9_000_000, 9_000_100), (0, 0)),
             Fit::Stale,
@@ -269,7 +303,10 @@ mod tests {
         assert_eq!(
             fit(
                 &signal.uses[0],
-                &Completion { time: 60 * MS, ..old },
+                &Completion {
+                    time: 60 * MS,
+                    ..old
+                },
                 &clock(),
                 50 * MS
             ),
@@ -292,7 +329,10 @@ mod tests {
         let ended = |first: Option<(u32, i64)>, then: &[(u64, u32, i64)]| {
             let mut signal = Signal::default();
             if let Some((reason, value)) = first {
-                signal.read(&reading(10 * MS, reason, value, (0, 0), (0, 0)), &mut Vec::new());
+                signal.read(
+                    &reading(10 * MS, reason, value, (0, 0), (0, 0)),
+                    &mut Vec::new(),
+                );
             }
             signal.add(User::Copy(1), 50 * MS);
             let mut proven = false;
@@ -322,7 +362,10 @@ mod tests {
             !ended(Some((POLL, 0)), &[(60 * MS, POLL, 0)]),
             "maybe never prepared"
         );
-        assert!(ended(Some((POLL, 0)), &[(60 * MS, POLL, 1), (70 * MS, POLL, 0)]));
+        assert!(ended(
+            Some((POLL, 0)),
+            &[(60 * MS, POLL, 1), (70 * MS, POLL, 0)]
+        ));
         assert!(!ended(None, &[(60 * MS, POLL, -1)]), "counts on below 0");
     }
 

@@ -36,7 +36,14 @@ impl<T> Slots<T> {
         let from_last = usize::try_from(last - index).ok();
         let guess = from_last.and_then(|distance| (self.slots.len() - 1).checked_sub(distance));
         match guess {
-            Some(guess) if self.slots.get(guess).is_some_and(|(found, _)| *found == index) => Ok(guess),
+            Some(guess)
+                if self
+                    .slots
+                    .get(guess)
+                    .is_some_and(|(found, _)| *found == index) =>
+            {
+                Ok(guess)
+            }
             _ => self.slots.binary_search_by_key(&index, |(found, _)| *found),
         }
     }
@@ -93,7 +100,9 @@ impl<T> Slots<T> {
     /// Those from this index on.
     #[inline]
     pub(super) fn from(&self, index: u64) -> impl Iterator<Item = &T> {
-        self.slots.range(self.below(index)..).map(|(_, slot)| &**slot)
+        self.slots
+            .range(self.below(index)..)
+            .map(|(_, slot)| &**slot)
     }
 
     /// Those below this index, the nearest first, with their indices.
@@ -107,11 +116,18 @@ impl<T> Slots<T> {
     #[inline]
     pub(super) fn before_mut(&mut self, index: u64) -> impl Iterator<Item = &mut T> {
         let below = self.below(index);
-        self.slots.range_mut(..below).rev().map(|(_, slot)| &mut **slot)
+        self.slots
+            .range_mut(..below)
+            .rev()
+            .map(|(_, slot)| &mut **slot)
     }
 
     /// Those from one index to before another that is not lower, with their indices.
-    pub(super) fn between_mut(&mut self, from: u64, to: u64) -> impl Iterator<Item = (u64, &mut T)> {
+    pub(super) fn between_mut(
+        &mut self,
+        from: u64,
+        to: u64,
+    ) -> impl Iterator<Item = (u64, &mut T)> {
         let (from, to) = (self.below(from), self.below(to));
         let slots = self.slots.range_mut(from.min(to)..to);
         slots.map(|(index, slot)| (*index, &mut **slot))

@@ -61,7 +61,10 @@ fn settle(memory: &mut HipMemory) -> Vec<Observation> {
 
 fn shown(observations: &[Observation]) -> Vec<String> {
     let one = |one: &Observation| {
-        let fields = one.fields.iter().filter(|field| field.name != "correlation_id");
+        let fields = one
+            .fields
+            .iter()
+            .filter(|field| field.name != "correlation_id");
         let fields: Vec<String> = fields
             .map(|field| format!("{}={}", field.name, field.value))
             .collect();
@@ -90,10 +93,18 @@ fn every_way_of_allocating_has_its_size() {
         0,
         &[0x2000],
     );
-    let mut failed = storing(call("hipMalloc", (70, 71), [0, 9, 0, 0, 0, 0]), 0, &[0x7000]);
+    let mut failed = storing(
+        call("hipMalloc", (70, 71), [0, 9, 0, 0, 0, 0]),
+        0,
+        &[0x7000],
+    );
     failed.how = CallEnd::Returned(2);
     for call in [
-        storing(call("hipMalloc", (10, 11), [0, 100, 0, 0, 0, 0]), 0, &[0x1000]),
+        storing(
+            call("hipMalloc", (10, 11), [0, 100, 0, 0, 0, 0]),
+            0,
+            &[0x1000],
+        ),
         storing(pitched, 1, &[128]),
         extent,
         array,
@@ -139,7 +150,13 @@ fn every_way_of_allocating_has_its_size() {
 #[test]
 fn an_address_that_another_thread_gets_again_is_not_freed_for_it() {
     let mut memory = memory();
-    let allocate = |times| storing(call("hipMallocAsync", times, [0, 64, 0, 0, 0, 0]), 0, &[0x1000]);
+    let allocate = |times| {
+        storing(
+            call("hipMallocAsync", times, [0, 64, 0, 0, 0, 0]),
+            0,
+            &[0x1000],
+        )
+    };
     let free = |times| call("hipFree", times, [0x1000, 0, 0, 0, 0, 0]);
     // The second allocation began before what freed the first, and got its address.
     for call in [allocate((10, 20)), allocate((25, 40)), free((30, 45))] {
@@ -160,7 +177,11 @@ fn a_reset_frees_all_of_the_only_gpu() {
     let mut memory = memory();
     take(
         &mut memory,
-        &storing(call("hipMalloc", (10, 11), [0, 100, 0, 0, 0, 0]), 0, &[0x1000]),
+        &storing(
+            call("hipMalloc", (10, 11), [0, 100, 0, 0, 0, 0]),
+            0,
+            &[0x1000],
+        ),
     );
     take(
         &mut memory,
@@ -176,7 +197,8 @@ fn a_reset_frees_all_of_the_only_gpu() {
 #[test]
 fn memory_belongs_to_the_agent_of_which_hsa_gets_it_within_the_call() {
     let mut memory = memory();
-    let far = |times, address| storing(call("hipMalloc", times, [0, 64, 0, 0, 0, 0]), 0, &[address]);
+    let far =
+        |times, address| storing(call("hipMalloc", times, [0, 64, 0, 0, 0, 0]), 0, &[address]);
     let other = crate::synthetic::call(1, 1, 1).pid + 1;
     take(&mut memory, &far((10, 20), 1 << 30));
     take(&mut memory, &far((30, 40), (1 << 30) + 4096));
