@@ -1,5 +1,5 @@
-//! apt for one Debian suite, with sources, lists and cache of its own: nothing on this machine is changed or asked for
-//! but the network, its proxies and the archive's keys.
+//! Runs apt for one Debian suite, with its own sources, lists and cache. Nothing on this machine is
+//! changed, and only the network, its proxies and the archive's keys are used.
 
 use std::fs;
 use std::io;
@@ -10,10 +10,10 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::exec;
 
-/// Debian's keys where Debian and its derivatives have them; elsewhere apt's own trusted keys must do.
+/// Debian's keys on Debian and its derivatives; elsewhere apt's own trusted keys are used.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// apt-get and dpkg-deb on one suite.
+/// apt-get and dpkg-deb for one suite.
 pub(crate) struct Apt {
     directory: PathBuf,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Apt {
 pub(crate) struct Sources<'a> {
     /// A Debian suite.
     pub(crate) suite: &'a str,
-    /// What stands below it, if it is no whole distribution, as Debian's experimental.
+    /// The suite below it, if `suite` is no complete distribution, such as Debian's experimental.
     pub(crate) base: Option<Base<'a>>,
 }
 
@@ -31,12 +31,13 @@ pub(crate) struct Sources<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Base<'a> {
     pub(crate) suite: &'a str,
-    /// Packages of this upstream version go before the base's, wherever they are.
+    /// Packages of this upstream version take precedence over the base's, in whatever suite they
+    /// are.
     pub(crate) but_version: &'a str,
 }
 
 impl<'a> Sources<'a> {
-    /// All of it from one suite.
+    /// All packages from one suite.
     pub(crate) fn suite(suite: &'a str) -> Self {
         Self { suite, base: None }
     }
@@ -45,7 +46,8 @@ impl<'a> Sources<'a> {
         std::iter::once(self.suite).chain(self.base.map(|base| base.suite))
     }
 
-    /// apt_preferences(5), whose pins by version know no `*`, but expressions. Without a base there are none: the machine's own are not for this.
+    /// Content of apt_preferences(5), whose pins by version support no `*`, but regular
+    /// expressions. Without a base it is empty, so that the machine's own preferences do not apply.
     fn preferences(&self) -> String {
         self.base.map_or_else(String::new, |base| {
             format!(
@@ -56,7 +58,7 @@ impl<'a> Sources<'a> {
     }
 }
 
-/// A package that an installation would consist of.
+/// A package that an installation would contain.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -65,11 +67,12 @@ pub(crate) struct Package {
 }
 
 impl Apt {
-    /// Prepares `directory` for `sources` of the archive at `mirror`. What an interrupted run downloaded there is used.
+    /// Prepares `directory` for `sources` of the archive at `mirror`. Downloads of an interrupted
+    /// run are reused.
     ///
     /// # Errors
     ///
-    /// When a program that is needed is missing, or `directory` cannot be written.
+    /// When a required program is missing, or `directory` cannot be written.
     pub(crate) fn new(directory: PathBuf, sources: &Sources<'_>, mirror: &str) -> Result<Self> {
         require_programs(&["apt-get", "dpkg-deb", "tar"])?;
         for sub in ["lists/partial", "archives/partial"] {
@@ -82,7 +85,7 @@ impl Apt {
             ("apt.conf", settings(&directory)),
             ("sources.list", list.collect()),
             ("preferences", sources.preferences()),
-            // Nothing is installed: every dependency is to be fetched.
+            // Nothing counts as installed, so every dependency is fetched.
             ("status", String::new()),
         ] {
             let path = directory.join(name);
@@ -91,7 +94,7 @@ impl Apt {
         Ok(Self { directory })
     }
 
-    /// `apt-get` with these settings.
+    /// An `apt-get` command with these settings.
     fn get(&self) -> Command {
         let mut command = Command::new("apt-get");
         command
@@ -105,16 +108,16 @@ impl Apt {
     ///
     /// # Errors
     ///
-    /// With apt's own words when it cannot be had or its signature is not good.
+    /// With apt's message when the list cannot be fetched or its signature is invalid.
     pub(crate) fn update(&self) -> Result<()> {
         exec::capture(self.get().arg("update")).map(drop)
     }
 
-    /// What an installation of `packages` on an empty system would consist of.
+    /// The packages that an installation of `packages` on an empty system would contain.
     ///
     /// # Errors
     ///
-    /// Names the packages that the suite does not have; else with apt's own words.
+    /// Names the packages that the suite does not have; otherwise contains apt's message.
     pub(crate) fn plan(&self, packages: &[String]) -> Result<Vec<Package>> {
         let simulation =
             exec::capture(self.install(packages).arg("--simulate")).map_err(|error| {
@@ -129,22 +132,23 @@ impl Apt {
         Ok(simulation.lines().filter_map(Package::parse).collect())
     }
 
-    /// Downloads what [`Apt::plan`] says, with apt's progress on standard error.
+    /// Downloads the packages of [`Apt::plan`], with apt's progress on standard error.
     ///
     /// # Errors
     ///
-    /// When a package could not be had: apt has said which. What it has downloaded is kept.
+    /// When a package could not be downloaded; apt has printed which one. Completed downloads are
+    /// kept.
     pub(crate) fn download(&self, packages: &[String]) -> Result<()> {
         let mut command = self.install(packages);
         // Standard output belongs to the program that may be run next.
         exec::stream(command.arg("--download-only").stdout(io::stderr()))
     }
 
-    /// Downloads one package, without what it depends on, into `directory`.
+    /// Downloads one package without its dependencies into `directory`.
     ///
     /// # Errors
     ///
-    /// When the suite does not have it or it could not be had.
+    /// When the suite does not have it, or the download fails.
     pub(crate) fn download_alone(&self, package: &str, directory: &Path) -> Result<()> {
         let mut command = self.get();
         command.args(["download", package]).current_dir(directory);
@@ -159,14 +163,14 @@ impl Apt {
         command
     }
 
-    /// Unpacks `package`, which was downloaded, over `root`.
+    /// Unpacks the downloaded `package` over `root`.
     ///
     /// # Errors
     ///
     /// When dpkg-deb or tar fails: the package is damaged or the disk full.
     pub(crate) fn unpack(&self, package: &Package, root: &Path) -> Result<()> {
         let archive = self.directory.join("archives").join(package.file_name());
-        // `dpkg-deb --extract` would put a directory in the place of the link /lib -> usr/lib.
+        // `dpkg-deb --extract` would replace the link /lib -> usr/lib by a directory.
         let script = r#"set -o pipefail; dpkg-deb --fsys-tarfile "$1" | tar -x --keep-directory-symlink -C "$2""#;
         let mut command = Command::new("bash");
         command
@@ -180,7 +184,8 @@ impl Apt {
 }
 
 impl Package {
-    /// Reads a line of `apt-get install --simulate`: `Inst libc6 (2.36-9 Debian:12.15/oldstable [amd64])`.
+    /// Parses a line of `apt-get install --simulate`: `Inst libc6 (2.36-9 Debian:12.15/oldstable
+    /// [amd64])`.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (name, rest) = line.strip_prefix("Inst ")?.split_once(' ')?;
         let (details, _) = rest.strip_prefix('(')?.split_once(')')?;
@@ -193,13 +198,13 @@ impl Package {
         })
     }
 
-    /// What apt calls the package's file in its cache: the epoch's colon is escaped.
+    /// Name of the package's file in apt's cache, where the epoch's colon is escaped.
     fn file_name(&self) -> String {
         let version = self.version.replace(':', "%3a");
         format!("{}_{version}_{}.deb", self.name, self.architecture)
     }
 
-    /// The version without the epoch and what Debian added: `1:6.4.3+dfsg-5` is 6.4.3.
+    /// The version without the epoch and Debian's suffix: `1:6.4.3+dfsg-5` is 6.4.3.
     pub(crate) fn upstream_version(&self) -> &str {
         let version = self
             .version
@@ -214,10 +219,11 @@ impl Package {
 ///
 /// # Errors
 ///
-/// When apt knows none, as on another distribution or before the first `apt-get update`.
+/// When apt has none, as on another distribution or before the first `apt-get update`.
 pub(crate) fn configured_mirror() -> Result<String> {
     require_programs(&["apt-get"])?;
-    // apt reads all formats of its sources, and knows from the signed release files who made an archive.
+    // apt parses all formats of its sources, and knows the origin of an archive from the signed
+    // release files.
     let format = "--format=$(LABEL) $(COMPONENT) $(REPO_URI)";
     let targets = exec::capture(Command::new("apt-get").args(["indextargets", format]))?;
     match debian_archive(&targets) {
@@ -228,7 +234,7 @@ pub(crate) fn configured_mirror() -> Result<String> {
     }
 }
 
-/// Reads `apt-get indextargets` with the format `LABEL COMPONENT URI`.
+/// Parses `apt-get indextargets` with the format `LABEL COMPONENT URI`.
 fn debian_archive(targets: &str) -> Option<&str> {
     targets
         .lines()
@@ -237,7 +243,7 @@ fn debian_archive(targets: &str) -> Option<&str> {
 
 /// # Errors
 ///
-/// Names those of `programs` that are not there.
+/// Names the missing ones of `programs`.
 fn require_programs(programs: &[&str]) -> Result<()> {
     let missing: Vec<&str> = programs
         .iter()
@@ -254,7 +260,7 @@ fn require_programs(programs: &[&str]) -> Result<()> {
     )
 }
 
-/// apt.conf(5): read after this machine's own settings, such as its proxies.
+/// Content of apt.conf(5), read after this machine's own settings, such as its proxies.
 fn settings(directory: &Path) -> String {
     let place = |sub: &str| directory.join(sub).display().to_string();
     let (lists, status, archives) = (place("lists"), place("status"), place("archives"));
@@ -279,15 +285,15 @@ APT::Architectures "amd64";
 APT::Sandbox::User "root";
 // A list that cannot be had is a failure, not a warning.
 APT::Update::Error-Mode "any";
-// A snapshot of the archive has lists whose week is over. Their signatures are checked all the same, and the versions
-// of what is wanted are known.
+// A snapshot of the archive has lists whose week is over. Their signatures are checked all the
+// same, and the versions of what is wanted are known.
 Acquire::Check-Valid-Until "false";
 Acquire::Retries "3";
 "#
     )
 }
 
-/// A line of sources.list(5), for the package list alone.
+/// A line of sources.list(5) for binary packages only.
 fn source(suite: &str, mirror: &str, keyring: Option<&str>) -> String {
     let keyring = keyring
         .map(|path| format!(" signed-by={path}"))
@@ -295,7 +301,7 @@ fn source(suite: &str, mirror: &str, keyring: Option<&str>) -> String {
     format!("deb [arch=amd64 target=Packages{keyring}] {mirror} {suite} main\n")
 }
 
-/// The packages that apt-get says it cannot find.
+/// The packages that apt-get reports as not found.
 fn unknown_packages(printed: &str) -> Vec<&str> {
     printed
         .lines()

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds everything as it is shipped and prints the figures.
+//! `cargo xtask bench`: makes release builds of everything and prints the benchmark figures.
 
 use std::process::Command;
 
@@ -15,18 +15,18 @@ use crate::{ebpf, exec};
 pub(crate) struct Args {
     /// Which figures: calls, attach, throughput, memory, node, export, looks [default: all]
     figures: Vec<String>,
-    /// A quick look: fewer rounds and shorter floods, so wider spread
+    /// Use fewer rounds and shorter floods: quicker, with a wider spread
     #[arg(long)]
     quick: bool,
 }
 
-/// The program that measures.
+/// The package of the benchmark program.
 const PACKAGE: &str = "gputrace-bench";
 
 impl Args {
     pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
         setup::prepare(workspace, Purpose::Run).require(Purpose::Run)?;
-        // The tool too: some figures are those of the whole program.
+        // The tool too, because some figures measure the whole program.
         build::build(workspace, Profile::Release)?;
         let programs = ebpf::build_bench(workspace)?;
         let mut cargo = workspace.cargo();

@@ -32,14 +32,14 @@ impl Args {
 /// The cargo profile of the tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// `target/debug`. Dependencies are optimised all the same, see the root `Cargo.toml`.
+    /// `target/debug`. Dependencies are optimised even so, see the root `Cargo.toml`.
     Debug,
     /// `target/release`.
     Release,
 }
 
 impl Profile {
-    /// Its directory below cargo's target directory.
+    /// The profile's directory below cargo's target directory.
     fn directory(self) -> &'static str {
         match self {
             Self::Debug => "debug",
@@ -52,7 +52,7 @@ impl Profile {
 ///
 /// # Errors
 ///
-/// When either does not compile.
+/// When either fails to compile.
 pub(crate) fn build(workspace: &Workspace, profile: Profile) -> Result<()> {
     ebpf::build(workspace)?;
     let mut cargo = workspace.cargo();

@@ -1,4 +1,4 @@
-//! What the caches of releases and kernels have in common.
+//! Code shared by the caches of releases and kernels.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow};
 
 use crate::progress;
 
-/// Keeps other runs from filling the same directory until it is dropped.
+/// Locks the directory, so that no other run fills it, until the result is dropped.
 ///
 /// # Errors
 ///
@@ -27,12 +27,12 @@ pub(crate) fn lock(directory: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Adds to an error what could not be done in front, and what to do next behind.
+/// Adds to an error what could not be done, and the next step.
 pub(crate) fn remedied<T>(result: Result<T>, what: &str, remedy: &str) -> Result<T> {
     result.map_err(|error| anyhow!("{what}: {error:#}\n-> {remedy}"))
 }
 
-/// Removes a directory, if it is there, with all that is in it.
+/// Removes a directory with its contents, if it exists.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! `cargo xtask chaos`: hostile programs in an order that follows from a seed, as long as one
-//! likes.
+//! `cargo xtask chaos`: runs hostile programs in a random order that a seed determines, for any
+//! length of time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,13 +15,13 @@ use crate::workspace::Workspace;
 /// Arguments of `cargo xtask chaos`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How long; the round under way then is finished
+    /// How long to run; the last round is completed
     #[arg(long, default_value_t = 30)]
     minutes: u64,
-    /// Seed of the first round; the next ones follow [default: another one each time]
+    /// Seed of the first round; later rounds use the next numbers [default: different each time]
     #[arg(long)]
     seed: Option<u64>,
-    /// At most so many rounds
+    /// Maximum number of rounds
     #[arg(long)]
     rounds: Option<u64>,
     /// Show each round before it begins
@@ -64,7 +64,7 @@ impl Args {
     }
 }
 
-/// A seed that nobody chose. Small enough to be typed.
+/// A seed from the clock, small enough to be typed.
 fn by_the_clock() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)

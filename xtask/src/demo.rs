@@ -1,9 +1,11 @@
-//! `cargo xtask demo`: from a clean clone to a first trace that one can open, with work of a GPU in it.
+//! `cargo xtask demo`: from a clean clone to a first trace that can be opened, including GPU work.
 //!
-//! It takes the best that the machine has: ROCm's own libraries on a GPU of the machine; else ROCm's libraries on
-//! the software GPU of `tests/softgpu`, which `tests/mockkfd` shows to them as a real one, of the newest release that
-//! can be fetched (`cargo xtask rocm`), since older ones do not let every kernel be timed; and where ROCm cannot be
-//! had at all, the stand-ins of `tests/simrocm`. It says which.
+//! It uses the best that the machine offers: ROCm's own libraries on a GPU of the machine;
+//! otherwise ROCm's libraries on the software GPU of `tests/softgpu`, which `tests/mockkfd`
+//! presents to them as a real one; and where ROCm cannot be installed at all, the stand-ins of
+//! `tests/simrocm`. On the software GPU it uses the newest release that can be fetched (`cargo
+//! xtask rocm`), because older ones do not allow every kernel to be timed. It prints which of these
+//! it uses.
 
 mod gpu;
 mod program;
@@ -36,7 +38,8 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
         let (libraries, gpu) = self.libraries(workspace)?;
-        // Not --release: dependencies are optimised anyway, and link-time optimisation would add minutes to a first run.
+        // Not --release: dependencies are optimised anyway, and link-time optimisation would add
+        // minutes to a first run.
         build::build(workspace, Profile::Debug)?;
         let preload = match gpu {
             Gpu::Real(_) => None,
@@ -51,7 +54,7 @@ impl Args {
         show(workspace, &output)
     }
 
-    /// Makes the machine ready, and finds out what the program can run on.
+    /// Prepares the machine, and determines what the program can run on.
     fn libraries(&self, workspace: &Workspace) -> Result<(Libraries, Gpu)> {
         if self.simrocm {
             setup::prepare(workspace, Purpose::Trace).require(Purpose::Trace)?;
@@ -59,7 +62,7 @@ impl Args {
         }
         let report = setup::prepare(workspace, Purpose::Run);
         report.require(Purpose::Trace)?;
-        // Without a compiler for kernels, other libraries are of no use either.
+        // Without a compiler for kernels, other libraries are useless, too.
         if let Some(gap) = report.rocm_gap() {
             progress::note(format_args!(
                 "ROCm cannot be had here: {gap}\nThe demo goes on with stand-ins for its libraries."
@@ -68,14 +71,14 @@ impl Args {
         }
         let gpu = Gpu::find(Path::new(TOPOLOGY));
         Ok(match gpu {
-            // The installed libraries are those that fit the machine's driver.
+            // The installed libraries fit the machine's driver.
             Gpu::Real(_) => (Libraries::Installed, gpu),
             Gpu::Software => (Libraries::newest(rocm::newest(workspace)), gpu),
         })
     }
 }
 
-/// Builds the library by which programs see the software GPU.
+/// Builds the library that presents the software GPU to programs.
 fn build_software_gpu(workspace: &Workspace) -> Result<PathBuf> {
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--package", "gputrace-mockkfd", "--lib"]);
@@ -87,14 +90,14 @@ fn build_software_gpu(workspace: &Workspace) -> Result<PathBuf> {
     Ok(workspace.target.join("debug/libgputrace_mockkfd.so"))
 }
 
-/// Runs gputrace on the program, with its outputs in `output`.
+/// Runs gputrace on the program, with outputs in `output`.
 fn record(
     workspace: &Workspace,
     program: &Program,
     preload: Option<&Path>,
     output: &Path,
 ) -> Result<()> {
-    // What is left of an earlier demo must not be taken for this one's.
+    // Leftovers of an earlier demo must not be mistaken for this one's.
     match fs::remove_dir_all(output) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => fs::create_dir(output),
@@ -104,7 +107,8 @@ fn record(
     let mut gputrace = Command::new(workspace.gputrace("debug"));
     gputrace.current_dir(&workspace.root);
     if let Some(library) = preload {
-        // Into both: gputrace reads the clocks and the list of GPUs from the same driver as the program.
+        // Preloaded into both: gputrace reads the clocks and the list of GPUs from the same driver
+        // as the program.
         gputrace.env("LD_PRELOAD", library).env(
             "SOFTGPU_CONFIG",
             workspace.root.join("tests/workloads/demo/softgpu.toml"),
@@ -125,7 +129,8 @@ fn record(
         "--",
     ]);
     if let Some(libraries) = &program.libraries {
-        // What the release's libraries open themselves is looked for there only, and not by gputrace.
+        // Only the program must search this directory for libraries that the release's libraries
+        // open by themselves, not gputrace.
         let mut variable = OsString::from("LD_LIBRARY_PATH=");
         variable.push(libraries);
         gputrace.arg("env").arg(variable);
@@ -137,7 +142,7 @@ fn record(
     long_step("trace", &typed, || exec::stream(&mut gputrace))
 }
 
-/// Says what to open where.
+/// Prints what to open, and where.
 fn show(workspace: &Workspace, output: &Path) -> Result<()> {
     let trace = output.join("demo_results.pftrace");
     if !trace.is_file() {

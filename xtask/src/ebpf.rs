@@ -1,4 +1,5 @@
-//! `cargo xtask build-ebpf`: compiles `ebpf/probes` and `ebpf/kernel` into the objects that the tool embeds.
+//! `cargo xtask build-ebpf`: compiles `ebpf/probes` and `ebpf/kernel` into the objects that the
+//! tool embeds.
 
 use std::env;
 use std::fs;
@@ -15,7 +16,7 @@ use crate::toolchain::Toolchain;
 use crate::toolchain::compiler::Kind;
 use crate::workspace::Workspace;
 
-/// The packages that the tool consists of; each has one object file of the same name.
+/// The eBPF packages of the tool; each has one object file of the same name.
 const PACKAGES: [&str; 2] = ["gputrace-probes", "gputrace-kernel"];
 
 /// The package that only `cargo xtask bench` loads.
@@ -38,17 +39,18 @@ impl Args {
     }
 }
 
-/// Compiles the programs and puts the finished objects where `userspace/loader/build.rs` looks for them. An object
-/// whose content is the same as before is not touched, so that cargo sees nothing to do.
+/// Compiles the programs and puts the finished objects where `userspace/loader/build.rs` looks for
+/// them. An object with unchanged content is not touched, so that cargo does not rebuild anything.
 ///
 /// # Errors
 ///
-/// When the toolchain is incomplete, a program does not compile, or an object came out without type information.
+/// When the toolchain is incomplete, a program does not compile, or an object has no type
+/// information.
 pub(crate) fn build(workspace: &Workspace) -> Result<()> {
     build_packages(workspace, &PACKAGES)
 }
 
-/// Compiles the programs of the benchmarks; returns the object's path.
+/// Compiles the programs of the benchmarks; returns the path of the object.
 ///
 /// # Errors
 ///
@@ -90,10 +92,11 @@ fn build_packages(workspace: &Workspace, packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Runs cargo with the BPF target; returns the directory of the linked objects.
+/// Runs cargo for the BPF target; returns the directory of the linked objects.
 fn compile(workspace: &Workspace, toolchain: &Toolchain, packages: &[&str]) -> Result<PathBuf> {
     let compiler = &toolchain.compiler;
-    // Its own directory: another compiler, and `target/bpf` would collide with the profile's name.
+    // A separate directory, because this is another compiler. (`target/bpf` would collide with the
+    // name of the profile.)
     let target_dir = workspace.target.join("bpf-build");
     let mut command = workspace.cargo_of(&compiler.cargo);
     command.args([
@@ -118,24 +121,25 @@ fn compile(workspace: &Workspace, toolchain: &Toolchain, packages: &[&str]) -> R
     if compiler.kind == Kind::System {
         command.env("RUSTC_BOOTSTRAP", "1");
     }
-    // `cargo run` puts the libraries of its own rustc there; this is another one.
+    // `cargo run` puts the libraries of its own rustc there; this is another rustc.
     command.env_remove("LD_LIBRARY_PATH");
     exec::stream(&mut command)?;
     Ok(target_dir.join(TARGET).join(PROFILE))
 }
 
-/// Flags for all crates of the BPF build, `core` included.
+/// Flags for all crates of the BPF build, including `core`.
 fn rustc_flags(root: &Path) -> Vec<String> {
     let mut flags = vec![
-        // Tells aya-ebpf whose registers `ProbeContext` holds.
+        // Tells aya-ebpf the architecture of the registers in `ProbeContext`.
         format!("--cfg=bpf_target_arch=\"{}\"", env::consts::ARCH),
-        // bpf-linker makes BTF from the debug information, and only when asked.
+        // bpf-linker generates BTF from the debug information, but only on request.
         "-Cdebuginfo=2".into(),
         "-Clink-arg=--btf".into(),
-        // Atomic operations that return the old value; in every kernel since 5.12.
+        // Allows atomic operations that return the old value; all kernels since 5.12 support them.
         "-Ctarget-cpu=v3".into(),
     ];
-    // The verifier's log quotes source lines with their paths. The objects are shipped: no directories of the builder.
+    // The verifier's log quotes source lines with their paths. The objects are shipped, so they
+    // must not contain directories of the build machine.
     flags.push(format!("--remap-path-prefix={}=.", root.display()));
     let cargo_home = env::var_os("CARGO_HOME")
         .or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cargo").into()));
@@ -148,7 +152,8 @@ fn rustc_flags(root: &Path) -> Vec<String> {
     flags
 }
 
-/// Writes `compiled` to `finished` without DWARF, and checks that what the loaders need is still there.
+/// Writes `compiled` to `finished` without DWARF, and checks that the data needed by the loaders is
+/// still there.
 fn finish(toolchain: &Toolchain, compiled: &Path, finished: &Path) -> Result<()> {
     let mut strip = Command::new(toolchain.llvm.tool("llvm-strip"));
     exec::capture(
@@ -163,7 +168,7 @@ fn finish(toolchain: &Toolchain, compiled: &Path, finished: &Path) -> Result<()>
     check_sections(&sections).with_context(|| format!("{} is not usable", compiled.display()))
 }
 
-/// Judges the section names in `llvm-readelf --sections --wide`.
+/// Checks the section names in the output of `llvm-readelf --sections --wide`.
 fn check_sections(listing: &str) -> Result<()> {
     // `  [ 8] .BTF  PROGBITS …`: the name follows the bracket.
     let names: Vec<&str> = listing
@@ -183,8 +188,8 @@ fn check_sections(listing: &str) -> Result<()> {
     Ok(())
 }
 
-/// Moves `new` over `old` unless they are equal; says whether it did. By rename, so that a build that runs at the same
-/// time sees the old or the new object and never half of one.
+/// Moves `new` over `old` unless they are equal; returns whether it did. It renames the file, so
+/// that a simultaneous build sees either the old or the new object and never a partial one.
 fn replace_if_different(new: &Path, old: &Path) -> Result<bool> {
     let before = match fs::read(old) {
         Ok(bytes) => Some(bytes),

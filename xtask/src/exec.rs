@@ -1,6 +1,7 @@
-//! Running other programs: quietly with their output kept for the error message, or with their output shown.
+//! Runs other programs, either quietly with their output kept for the error message, or with their
+//! output shown.
 //!
-//! Nothing that xtask starts reads standard input: a question nobody sees would hang CI for ever.
+//! No program that xtask starts can read standard input: a hidden question would hang CI forever.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,14 +12,16 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// How much of a failed program's output an error shows: the cause is nearly always in the last lines.
+/// Maximum number of lines of a failed program's output in an error: the cause is nearly always in
+/// the last lines.
 const SHOWN_LINES: usize = 60;
 
 /// Runs `command` and returns its standard output.
 ///
 /// # Errors
 ///
-/// When it cannot be started or fails; the message then holds the command and the end of what it printed.
+/// When it cannot be started or fails; the message then contains the command and the end of its
+/// output.
 pub(crate) fn capture(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
@@ -36,11 +39,12 @@ pub(crate) fn capture(command: &mut Command) -> Result<String> {
     )
 }
 
-/// Runs `command` with its output going to the user's terminal: for cargo, whose own progress is worth seeing.
+/// Runs `command` with its output on the user's terminal: for cargo, whose own progress is worth
+/// seeing.
 ///
 /// # Errors
 ///
-/// When it cannot be started or fails. What it printed is on the screen already.
+/// When it cannot be started or fails. Its output is already on the screen.
 pub(crate) fn stream(command: &mut Command) -> Result<()> {
     let status = command
         .stdin(Stdio::null())
@@ -53,11 +57,13 @@ pub(crate) fn stream(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Runs `command`, copies its standard output to `screen` as it comes, and also gives each line to `line`.
+/// Runs `command`, copies its standard output to `screen` as it comes, and also gives each line to
+/// `line`.
 ///
 /// # Errors
 ///
-/// When it cannot be started or its output cannot be passed on. How it ended is for the caller to judge.
+/// When it cannot be started or its output cannot be passed on. The caller must check the exit
+/// status.
 pub(crate) fn tee(
     command: &mut Command,
     screen: &mut impl Write,
@@ -81,21 +87,21 @@ pub(crate) fn tee(
     Ok(child.wait()?)
 }
 
-/// `command` failed with `status`, in words.
+/// A message that `command` failed with `status`.
 pub(crate) fn failure(command: &Command, status: ExitStatus) -> String {
     format!("`{}` failed ({status})", describe(command))
 }
 
-/// The command as one would type it, without the environment that xtask adds.
+/// The command as a user would type it, without the environment that xtask adds.
 pub(crate) fn describe(command: &Command) -> String {
     let program = Path::new(command.get_program());
-    // `cargo`, not the twenty directories in front of it.
+    // `cargo`, without its directory path.
     let mut words = vec![program.file_name().unwrap_or(program.as_os_str())];
     words.extend(command.get_args());
     words.into_iter().map(quote).collect::<Vec<_>>().join(" ")
 }
 
-/// `word` in single quotes when a shell would split or interpret it.
+/// Puts `word` in single quotes if a shell would split or interpret it.
 fn quote(word: &OsStr) -> String {
     let word = word.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:+,@%~".contains(c);
@@ -106,7 +112,7 @@ fn quote(word: &OsStr) -> String {
     }
 }
 
-/// The last `count` lines of `text`, with a mark when something was cut.
+/// The last `count` lines of `text`, with a mark if something was cut.
 fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let cut = lines.len().saturating_sub(count);

@@ -1,4 +1,4 @@
-//! `cargo xtask fidelity`: holds recordings of GPU work against what the software GPU really did.
+//! `cargo xtask fidelity`: compares recordings of GPU work with what the software GPU really did.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,17 +14,21 @@ use crate::workspace::Workspace;
 /// Arguments of `cargo xtask fidelity`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only this release of `cargo xtask rocm`, or `simrocm`; without it, all that are there
+    /// Only this release of `cargo xtask rocm`, or `simrocm` [default: all available ones]
     #[arg(long, value_name = "RELEASE")]
     release: Vec<String>,
-    /// Each workload, clock and so on a few times, not all combinations, and of ROCm only the oldest and the newest release:
-    /// minutes in place of an hour
+    /// Run each workload, clock and so on a few times instead of all combinations, and only the
+    /// oldest and the newest ROCm release: minutes instead of an hour
     #[arg(long)]
     quick: bool,
+    /// Only the programs whose estimated mean durations are compared with the truth; with `--write`,
+    /// only this section of docs/fidelity.md is replaced
+    #[arg(long)]
+    means: bool,
     /// Only runs whose description contains this, e.g. `graph, attach`
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Keep the report in docs/fidelity.md
+    /// Write the report to docs/fidelity.md
     #[arg(long)]
     write: bool,
 }
@@ -38,7 +42,7 @@ const STAND_INS: &str = "gputrace-simrocm";
 impl Args {
     pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
         setup::prepare(workspace, Purpose::Run).require(Purpose::Run)?;
-        // As it is shipped: CPU time is among the figures.
+        // A release build as it is shipped, because CPU time is among the figures.
         build::build(workspace, Profile::Release)?;
         let mut cargo = workspace.cargo();
         cargo.args([
@@ -67,8 +71,10 @@ impl Args {
         if let Some(only) = &self.only {
             compare.arg("--only").arg(only);
         }
-        if self.quick {
-            compare.arg("--quick");
+        for (is_asked, option) in [(self.quick, "--quick"), (self.means, "--means")] {
+            if is_asked {
+                compare.arg(option);
+            }
         }
         if self.write {
             compare
@@ -83,7 +89,8 @@ impl Args {
     }
 }
 
-/// Stages the stand-ins; `None`, and says so, when that does not work: the report is then without them.
+/// Stages the stand-ins. If that fails, prints so and returns `None`; the report then does not
+/// include them.
 fn stage(workspace: &Workspace) -> Option<PathBuf> {
     let directory = workspace.target.join("tmp/fidelity-simrocm");
     let mut cargo = workspace.cargo();

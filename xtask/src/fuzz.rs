@@ -1,8 +1,8 @@
-//! `cargo xtask fuzz`: runs all fuzz targets of tests/fuzz by the clock.
+//! `cargo xtask fuzz`: runs all fuzz targets of tests/fuzz, each for a fixed time.
 //!
-//! No cargo-fuzz and no nightly compiler: what libFuzzer needs of the compiler are options of
-//! LLVM's that every one takes (`tests/fuzz/rustc.sh`), and an address sanitizer has little to find
-//! in code without `unsafe`.
+//! It needs neither cargo-fuzz nor a nightly compiler: the compiler support for libFuzzer consists
+//! of LLVM options that every compiler accepts (`tests/fuzz/rustc.sh`), and an address sanitizer
+//! would find little in code without `unsafe`.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -26,35 +26,35 @@ pub(crate) struct Args {
     /// How long each target runs
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Seed of libFuzzer's random numbers; the same inputs are tried again as far as the machine is
-    /// as fast
+    /// Seed of libFuzzer's random numbers; the same seed tries the same inputs, as far as the
+    /// machine's speed allows
     #[arg(long, default_value_t = 1)]
     seed: u32,
-    /// Targets that run at once [default: one for each processor]
+    /// Number of targets that run at once [default: one per CPU]
     #[arg(long)]
     jobs: Option<usize>,
 }
 
-/// Code for which the targets are built. Named, so that cargo tells the compiler what becomes part
-/// of them.
+/// The platform for which the targets are built. It is named explicitly, so that cargo tells the
+/// compiler which code becomes part of the targets.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
-/// No input takes so long, s; libFuzzer calls it a hang.
+/// Time in s after which libFuzzer reports an input as a hang; no input takes that long.
 const SLOWEST: u32 = 10;
 
-/// Memory of a target, MB. Decoders are bounded far below that.
+/// Memory limit of a target, MB. Decoders are bounded far below that.
 const MEMORY: u32 = 2048;
 
-/// Longest input, bytes.
+/// Maximum length of an input in bytes.
 const LONGEST: u32 = 1 << 16;
 
-/// How long a target may take beyond its time: for the input under way, and to read its corpus.
+/// Extra time of a target beyond its limit, for the current input, and to read its corpus.
 const GRACE: Duration = Duration::from_secs(120);
 
-/// Inputs of each target that are kept in the repository: those that fuzzing begins with.
+/// Inputs of each target that are kept in the repository; fuzzing begins with them.
 const CORPUS: &str = "tests/fuzz-replay/corpus";
 
-/// A target under way.
+/// A running target.
 struct Run {
     name: String,
     child: Child,
@@ -117,7 +117,7 @@ impl Args {
             for mut run in running {
                 let late = run.begin.elapsed() > Duration::from_secs(self.seconds) + GRACE;
                 if late {
-                    // It is a child of ours that has not been waited for.
+                    // It is our child and has not been waited for.
                     run.child.kill().context("cannot end a fuzz target")?;
                 }
                 match run
@@ -143,8 +143,8 @@ impl Args {
         }
     }
 
-    /// Starts a target. What it finds out goes into `directory`: the corpus, which the next run
-    /// begins with, and inputs that break it.
+    /// Starts a target. Its findings go into `directory`: the corpus, with which the next run
+    /// begins, and inputs that break it.
     fn start(
         &self,
         workspace: &Workspace,
@@ -169,7 +169,7 @@ impl Args {
         command.arg(format!("-max_len={LONGEST}"));
         command.arg("-print_final_stats=1");
         command.arg(format!("-artifact_prefix={}/", findings.display()));
-        // The first directory is that into which libFuzzer writes.
+        // libFuzzer writes into the first directory.
         command.arg(&corpus);
         // Read only: what was found before, and is replayed by each run of the tests.
         command.arg(workspace.root.join(CORPUS).join(&name));
@@ -189,13 +189,12 @@ impl Args {
     }
 }
 
-/// Says what became of a target; whether all is well.
+/// Reports the result of a target; returns whether it passed.
 fn report(workspace: &Workspace, run: &Run, success: bool) -> Result<bool> {
     let log = fs::read(&run.log).with_context(|| format!("cannot read {}", run.log.display()))?;
     let log = String::from_utf8_lossy(&log);
     let executions = executions(&log);
-    // Of no use are targets that did nothing, too: the check of the clock alone would let them
-    // pass.
+    // Targets that did nothing fail, too: the check of the time alone would let them pass.
     let well = success && executions.is_some_and(|number| number > 0);
     let state = if well { "passed" } else { "FAILED" };
     let number = executions.map_or("no".to_owned(), |number| number.to_string());
@@ -246,7 +245,7 @@ fn known_targets(workspace: &Workspace) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// `stat::number_of_executed_units: 12345` of libFuzzer's last words.
+/// Number of executions from libFuzzer's final statistics: `stat::number_of_executed_units: 12345`.
 fn executions(log: &str) -> Option<u64> {
     let number = log
         .lines()
@@ -255,13 +254,13 @@ fn executions(log: &str) -> Option<u64> {
     number.trim().parse().ok()
 }
 
-/// Where a finding of a target joins the committed corpus, by its path.
+/// The path under which a finding of a target joins the committed corpus.
 fn joined(name: &str, input: &str) -> Option<String> {
     let file = Path::new(input).file_name()?.to_str()?;
     Some(format!("{CORPUS}/{name}/{file}"))
 }
 
-/// `Test unit written to PATH`.
+/// Path in libFuzzer's message `Test unit written to PATH`.
 fn reproducer(log: &str) -> Option<&str> {
     log.lines()
         .find_map(|line| Some(line.split_once("Test unit written to ")?.1))

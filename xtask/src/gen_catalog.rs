@@ -1,13 +1,14 @@
-//! `cargo xtask gen-catalog`: makes the data of `gputrace-catalog` from ROCm's public headers.
+//! `cargo xtask gen-catalog`: generates the data of `gputrace-catalog` from ROCm's public headers.
 //!
-//! Debian ships several ROCm releases, one per suite. Their header packages are fetched by apt into a
-//! cache directory of their own (nothing is installed, the machine's apt settings are not touched) and
-//! parsed by libclang, which knows what `hipStream_t` or `hsa_agent_t` is. Each declared function of a
-//! traced domain becomes one line per signature in `userspace/catalog/data`.
+//! Debian ships several ROCm releases, one per suite. apt fetches their header packages into a
+//! separate cache directory (nothing is installed, and the machine's apt settings are not touched).
+//! libclang, which knows what `hipStream_t` or `hsa_agent_t` is, parses them. Each declared
+//! function of a traced domain becomes one line per signature in `userspace/catalog/data`.
 //!
-//! Releases that a suite no longer carries stay in the data: what is read is merged into the committed
-//! file, not put in its place; only structures are those of the releases that are read. The cached packages are used again; newer versions of libclang may spell
-//! types differently, so look at the diff before committing it.
+//! Releases that a suite no longer carries stay in the data: new data is merged into the committed
+//! file instead of replacing it; only structures always come from the releases that are read.
+//! Cached packages are reused. Newer versions of libclang may spell types differently, so review
+//! the diff before committing it.
 
 mod declarations;
 mod headers;
@@ -31,21 +32,22 @@ use self::headers::Headers;
 use crate::progress;
 use crate::workspace::Workspace;
 
-/// One data file and the headers it is made from.
+/// A data file and the headers from which it is generated.
 struct Library {
-    /// File in `userspace/catalog/data`.
+    /// Name of the file in `userspace/catalog/data`.
     file: &'static str,
-    /// First line of that file.
+    /// First line of the file.
     title: &'static str,
     /// Debian package of the headers; its version is the release.
     package: &'static str,
-    /// Debian's suites that have it.
+    /// Debian suites that carry the package.
     suites: &'static [&'static str],
-    /// Package whose headers they include.
+    /// Package of headers that these headers include.
     includes: Option<&'static str>,
-    /// Headers to read, relative to `usr/include`; those that a release does not have are skipped.
+    /// Headers to read, relative to `usr/include`; headers that a release does not have are
+    /// skipped.
     headers: &'static [&'static str],
-    /// Which functions belong in the file.
+    /// Domains whose functions belong in the file.
     domains: &'static [Domain],
 }
 
@@ -63,7 +65,8 @@ const LIBRARIES: &[Library] = &[
             "hip/hip_deprecated.h",
             "hip/amd_detail/amd_hip_gl_interop.h",
             "hip/amd_detail/hip_runtime_prof.h",
-            // Types of every entry of HIP's dispatch tables: the only header with all of `__hip…`.
+            // Types of all entries of HIP's dispatch tables: the only header with all `__hip…`
+            // functions.
             "hip/amd_detail/hip_api_trace.hpp",
         ],
         domains: &[Domain::HipRuntime, Domain::HipCompiler],
@@ -108,7 +111,7 @@ impl Args {
     ///
     /// # Errors
     ///
-    /// apt, libclang or a header that cannot be dealt with; nothing is written for that library.
+    /// If apt or libclang fails, or a header cannot be parsed; nothing is written for that library.
     pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
         let cache = headers(workspace);
         let clang = Clang::new().map_err(|error| {
@@ -183,11 +186,11 @@ impl Args {
     }
 }
 
-/// Fetches all headers that the catalogue is made from, for tests that compare the two.
+/// Fetches all headers from which the catalogue is generated, for tests that compare the two.
 ///
 /// # Errors
 ///
-/// The first package that cannot be had, and why.
+/// Names the first package that cannot be fetched, and the reason.
 pub(crate) fn fetch_headers(workspace: &Workspace) -> Result<()> {
     let cache = headers(workspace);
     for library in LIBRARIES {
@@ -204,7 +207,7 @@ pub(crate) fn fetch_headers(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Where header packages are kept.
+/// Directory of the header packages.
 fn headers(workspace: &Workspace) -> PathBuf {
     workspace.tools.join("rocm-headers")
 }
@@ -212,7 +215,8 @@ fn headers(workspace: &Workspace) -> PathBuf {
 /// Enumerations of several releases.
 #[derive(Default)]
 struct Enumerations {
-    /// `None`: not the same in all releases, so no name is better than one that may be wrong.
+    /// `None` if the name differs between releases, because no name is better than one that may be
+    /// wrong.
     types: BTreeMap<String, BTreeMap<i64, Option<String>>>,
 }
 
@@ -229,7 +233,7 @@ impl Enumerations {
         }
     }
 
-    /// Everything read, and of `committed` the types that no header has any more.
+    /// Everything that was read, plus the types in `committed` that no header has any more.
     fn with(self, committed: Enums) -> Enums {
         let mut enums = committed;
         for (name, values) in self.types {
@@ -242,7 +246,7 @@ impl Enumerations {
     }
 }
 
-/// What the committed file says about enumerations.
+/// Parses the enumerations in the committed file.
 fn committed_enums(file: &Path) -> Result<Enums> {
     let text = match fs::read_to_string(file) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -273,7 +277,7 @@ fn write_enums(file: &Path, title: &str, enums: &Enums) -> Result<()> {
     fs::write(file, text).with_context(|| format!("writing {}", file.display()))
 }
 
-/// What the committed file says about each release it was made from.
+/// Parses the functions of each release in the committed file.
 fn committed(file: &Path) -> Result<BTreeMap<Release, Functions>> {
     let text = match fs::read_to_string(file) {
         Ok(text) if text.is_empty() => return Ok(BTreeMap::new()),
@@ -303,7 +307,8 @@ fn committed(file: &Path) -> Result<BTreeMap<Release, Functions>> {
         .collect())
 }
 
-/// The data file: for each function the releases joined that declare it with the same types.
+/// Generates the data file. For each function, releases that declare it with the same types share a
+/// line.
 fn render(library: &Library, releases: &BTreeMap<Release, Functions>) -> String {
     let newest = releases.keys().next_back().copied();
     let names: BTreeSet<&String> = releases.values().flat_map(BTreeMap::keys).collect();
@@ -315,7 +320,7 @@ fn render(library: &Library, releases: &BTreeMap<Release, Functions>) -> String 
         let mut runs: Vec<(Release, Release, &Declaration)> = Vec::new();
         for (release, declaration) in declared {
             match runs.last_mut() {
-                // Parameter names are the newest release's.
+                // Parameter names come from the newest release.
                 Some((_, last, previous)) if previous.same_types(declaration) => {
                     (*last, *previous) = (release, declaration);
                 }
@@ -347,7 +352,7 @@ fn render(library: &Library, releases: &BTreeMap<Release, Functions>) -> String 
 mod tests {
     use super::*;
 
-    /// What `render` makes of each release's own lines.
+    /// The result of `render` for these lines of each release.
     fn merged(releases: &[(&str, &str)]) -> String {
         let functions = |release: &str, lines: &str| -> Functions {
             let text = format!("releases | {release}\n{lines}");

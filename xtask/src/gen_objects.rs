@@ -1,7 +1,8 @@
 //! `cargo xtask gen-objects`: assembles the kernels of `gputrace verify` for each instruction set.
 //!
-//! The code objects are checked in beside their source (`userspace/verify/objects`), because a build must not depend on an LLVM
-//! that knows the newest GPUs. Who changes the source runs this; a test does it again and compares, where that LLVM is there.
+//! The code objects are committed beside their source (`userspace/verify/objects`), because a build
+//! must not depend on an LLVM that knows the newest GPUs. Run this after changing the source; a
+//! test does the same and compares, if that LLVM is installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,13 +14,14 @@ use crate::toolchain::llvm;
 use crate::workspace::Workspace;
 use crate::{exec, progress};
 
-/// LLVM that made the objects: the one that setup installs for the eBPF programs. It knows all targets.
+/// Version of the LLVM that makes the objects: the one that setup installs for the eBPF programs.
+/// It supports all targets.
 const LLVM: u32 = 22;
 
-/// Where source and objects are.
+/// Directory of source and objects.
 const DIRECTORY: &str = "userspace/verify/objects";
 
-/// Kernels of the source, with the bytes of private memory that each declares.
+/// Kernels of the source, with the bytes of private memory that each one declares.
 const KERNELS: [(&str, u32); 4] = [
     ("gputrace_spin_short", 0),
     ("gputrace_spin_medium", 0),
@@ -66,7 +68,7 @@ struct Tools {
 impl Tools {
     /// # Errors
     ///
-    /// When one is missing; says how to get it.
+    /// When a program is missing; the message tells how to get it.
     fn find() -> Result<Self> {
         let llvm = llvm::find(LLVM).with_context(|| {
             format!("there is no LLVM {LLVM} with llvm-config; `cargo xtask setup` installs it")
@@ -92,7 +94,7 @@ impl Tools {
         fs::write(&text, substituted(source, gfx))?;
         let outcome = self.run(gfx, &text, &object, &linked);
         for temporary in [text, object] {
-            // It may not have come so far.
+            // It may not have been created.
             let _ = fs::remove_file(temporary);
         }
         outcome.with_context(|| gfx.to_owned())
@@ -111,7 +113,7 @@ impl Tools {
                 .args(["-flavor", "gnu", "-shared", "--no-undefined", "-o"])
                 .args([linked, object]),
         )?;
-        // Names the linker's version, which differs from one Rust to the next.
+        // This section names the linker's version, which differs between versions of Rust.
         exec::capture(
             Command::new(&self.objcopy)
                 .args(["--remove-section", ".comment"])
@@ -121,10 +123,12 @@ impl Tools {
     }
 }
 
-/// The source for a target. Directives of a kernel descriptor cannot be conditional in LLVM's assembler, so they are put in here.
+/// The source for a target. Directives of a kernel descriptor cannot be conditional in LLVM's
+/// assembler, so they are substituted here.
 fn substituted(source: &str, gfx: &str) -> String {
     let is = |set: &[&str]| set.iter().any(|prefix| gfx.starts_with(prefix));
-    // By LLVM's AMDGPUUsage: targets with architected flat scratch, wave32 by default, and accumulation registers in one file.
+    // From LLVM's AMDGPUUsage: targets with architected flat scratch, with wave32 by default, and
+    // with accumulation registers in the same file.
     let private = if is(&["gfx94", "gfx95", "gfx11", "gfx12"]) {
         "enable_private_segment"
     } else {

@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: what a change must pass before anyone looks at it. Every warning is an error.
+//! `cargo xtask lint`: the checks that a change must pass before review. Every warning is an error.
 
 use std::process::Command;
 
@@ -12,12 +12,12 @@ use crate::{ebpf, exec};
 /// Arguments of `cargo xtask lint`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only what every change must pass: not the documentation, nor what other tools check
+    /// Run only what every change must pass: neither the documentation nor the checks by other tools
     #[arg(long)]
     gate: bool,
 }
 
-/// One check: what, why, the program with its arguments, and its environment.
+/// One check: its name, its purpose, the program with its arguments, and its environment.
 struct Check {
     what: &'static str,
     why: &'static str,
@@ -28,20 +28,53 @@ struct Check {
     gate: bool,
 }
 
-/// What makes a check.
+/// The program that runs a check.
 #[derive(Clone, Copy)]
 enum Tool {
-    /// Cargo, and what comes with it.
+    /// Cargo, and the tools that come with it.
     Cargo,
-    /// Cargo with a command that is not worth minutes of compiling to everybody: the program, which may be missing.
+    /// Cargo with a subcommand whose program may be missing, because compiling it takes minutes
+    /// that not everybody should have to spend.
     Extra(&'static str),
+    /// The same, if it needs a repository that may be out of reach: the program, and the repository.
+    Fetching(&'static str, &'static str),
     /// Another program, which may be missing.
     Other(&'static str),
 }
 
-/// Quickest first. Clippy and rustdoc share the dependencies that one of them has checked. The fuzz targets are a
-/// workspace of their own, for which all dependencies would be checked once more: `cargo xtask fuzz` compiles them.
-const CHECKS: [Check; 6] = [
+impl Tool {
+    /// Why it cannot be used here, if it cannot.
+    fn lacks(self) -> Option<String> {
+        let (Self::Extra(program) | Self::Fetching(program, _) | Self::Other(program)) = self
+        else {
+            return None;
+        };
+        if exec::find_program(program).is_none() {
+            return Some(format!(
+                "{program} is not installed; `cargo install --locked {program}` does that"
+            ));
+        }
+        if let Self::Fetching(_, repository) = self {
+            let mut asked = Command::new("git");
+            asked
+                .args(["ls-remote", "--quiet", "--exit-code", repository, "HEAD"])
+                // Nobody is there to type a password.
+                .env("GIT_TERMINAL_PROMPT", "0");
+            if let Err(error) = exec::capture(&mut asked) {
+                return Some(format!("{repository} cannot be reached: {error:#}"));
+            }
+        }
+        None
+    }
+}
+
+/// RustSec's database, from which cargo-deny has the holes that are known.
+const ADVISORIES: &str = "https://github.com/RustSec/advisory-db";
+
+/// Quickest first. Clippy and rustdoc share the checked dependencies. The fuzz targets are a
+/// separate workspace, for which all dependencies would be checked again; `cargo xtask fuzz`
+/// compiles them.
+const CHECKS: [Check; 7] = [
     Check {
         what: "rustfmt",
         why: "one layout for all code",
@@ -58,9 +91,10 @@ const CHECKS: [Check; 6] = [
         environment: &[],
         gate: true,
     },
-    // The compiler that builds for BPF comes without clippy, and clippy's own has no `core` for BPF. So the programs
-    // are checked for the host, where aya-ebpf compiles too; nothing is linked. `core` for the host is compiled for
-    // unwinding, which a program without std must not do: hence the panic strategy.
+    // The compiler that builds for BPF comes without clippy, and clippy's own compiler has no
+    // `core` for BPF. So the programs are checked for the host, where aya-ebpf compiles too;
+    // nothing is linked. The host's `core` is compiled for unwinding, which a program without std
+    // must not use: hence the panic strategy.
     Check {
         what: "clippy for eBPF",
         why: "the same lints for the programs that run in the kernel",
@@ -88,13 +122,21 @@ const CHECKS: [Check; 6] = [
     },
     Check {
         what: "cargo deny",
-        why: "licences, known holes and duplicates of dependencies, by deny.toml",
+        why: "licences, sources and duplicates of dependencies, by deny.toml",
         tool: Tool::Extra("cargo-deny"),
-        arguments: &["deny", "check"],
+        arguments: &["deny", "check", "bans", "licenses", "sources"],
         environment: &[],
         gate: false,
     },
-    // A test of gputrace's checks commands and links without it.
+    Check {
+        what: "cargo deny advisories",
+        why: "known holes in dependencies",
+        tool: Tool::Fetching("cargo-deny", ADVISORIES),
+        arguments: &["deny", "check", "advisories"],
+        environment: &[],
+        gate: false,
+    },
+    // A test of gputrace checks commands and links without it.
     Check {
         what: "mdbook",
         why: "the user guide as a book",
@@ -108,21 +150,16 @@ const CHECKS: [Check; 6] = [
 impl Args {
     pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
         setup::prepare(workspace, Purpose::Build).require(Purpose::Build)?;
-        // userspace/loader does not compile without the objects.
+        // userspace/loader does not compile without the eBPF objects.
         ebpf::build(workspace)?;
         let (mut made, mut failed) = (0, Vec::new());
         for check in CHECKS.iter().filter(|check| check.gate || !self.gate) {
-            if let Tool::Extra(program) | Tool::Other(program) = check.tool
-                && exec::find_program(program).is_none()
-            {
-                progress::note(format_args!(
-                    "SKIPPED: {}: {program} is not installed; `cargo install --locked {program}` does that",
-                    check.why
-                ));
+            if let Some(reason) = check.tool.lacks() {
+                progress::note(format_args!("SKIPPED: {}: {reason}", check.why));
                 continue;
             }
             let mut command = match check.tool {
-                Tool::Cargo | Tool::Extra(_) => workspace.cargo(),
+                Tool::Cargo | Tool::Extra(_) | Tool::Fetching(..) => workspace.cargo(),
                 Tool::Other(program) => Command::new(program),
             };
             command
@@ -130,7 +167,7 @@ impl Args {
                 .envs(check.environment.iter().copied())
                 .current_dir(&workspace.root);
             made += 1;
-            // All of them, so that one run shows everything that is to be mended.
+            // All checks run, so that one run shows all problems.
             if long_step(check.what, check.why, || exec::stream(&mut command)).is_err() {
                 failed.push(check.what);
             }

@@ -1,7 +1,7 @@
-//! `cargo xtask`: every job of this repository that is more than one cargo command.
+//! `cargo xtask`: all jobs of this repository that take more than one cargo command.
 //!
-//! The two that a newcomer needs are `cargo xtask demo` and `cargo xtask test`. Both begin with `cargo xtask
-//! setup`, which makes the machine ready and is quick when it already is:
+//! A newcomer needs two of them: `cargo xtask demo` and `cargo xtask test`. Both begin with `cargo
+//! xtask setup`, which prepares the machine and is quick if it is already prepared:
 //!
 //! ```text
 //! setup ──> build-ebpf ──> cargo build -p gputrace ──> demo
@@ -10,8 +10,8 @@
 //!   └─ packages, eBPF compiler, bpf-linker, ROCm, mounts, Python readers
 //! ```
 //!
-//! A new command is a module with a `pub(crate) struct Args` that has `fn run(self, &Workspace) -> Result<()>`, and
-//! one line in `commands!` below.
+//! A new command is a module with a `pub(crate) struct Args` that has `fn run(self, &Workspace) ->
+//! Result<()>`, and one line in `commands!` below.
 
 mod apt;
 mod bench;
@@ -43,7 +43,8 @@ use clap::{Parser, Subcommand};
 
 use crate::workspace::Workspace;
 
-/// Makes the command enum and its dispatch from one table: `/// help`, then `Variant => module`.
+/// Generates the command enum and its dispatch from one table: `/// help`, then `Variant =>
+/// module`.
 macro_rules! commands {
     ($($(#[$attribute:meta])* $variant:ident => $module:ident,)*) => {
         #[derive(Subcommand)]
@@ -62,11 +63,12 @@ macro_rules! commands {
 }
 
 commands! {
-    /// Make this machine ready: packages, eBPF compiler, ROCm, mounts, Python readers
+    /// Prepare this machine: packages, eBPF compiler, ROCm, mounts, Python readers
     Setup => setup,
     /// Compile the eBPF programs into target/bpf
     BuildEbpf => ebpf,
-    /// Build everything, eBPF included; the tool is then target/debug/gputrace, or target/release/gputrace
+    /// Build everything, eBPF included; the tool is then target/debug/gputrace, or
+    /// target/release/gputrace
     Build => build,
     /// Prepare the machine and run the tests that every change must pass; with --full, all there are
     Test => test,
@@ -76,23 +78,25 @@ commands! {
     Measure => measure,
     /// Formatting, clippy, rustdoc and more, each with warnings as errors
     Lint => lint,
-    /// Trace a bundled GPU program, on a software GPU if there is no other, and say where to look at the result
+    /// Trace a bundled GPU program, on a software GPU if there is no other, and say where to look
+    /// at the result
     Demo => demo,
     /// Print the figures: cost per call, attaching, throughput, memory, export
     Bench => bench,
-    /// Hold recordings of GPU work against what the software GPU really did
+    /// Compare recordings of GPU work with what the software GPU really did
     Fidelity => fidelity,
-    /// Hostile programs in an order that follows from a seed, while gputrace comes and goes
+    /// Run hostile programs in random order, while gputrace attaches and detaches
     Chaos => chaos,
-    /// Run the fuzz targets of all decoders of outside bytes, by the clock
+    /// Run the fuzz targets of all decoders of outside data, for a fixed time
     Fuzz => fuzz,
-    /// Make what people install: tarball, .deb, .rpm, and the root of a container, from a release build
+    /// Make the packages that people install: tarball, .deb, .rpm, and the root of a container,
+    /// from a release build
     Package => package,
     /// Fetch real ROCm releases and run programs on them, without installing any
     Rocm => rocm,
     /// Run programs and tests on other kernels, in virtual machines
     Vm => vm,
-    /// Make userspace/catalog/data from the public headers of several ROCm releases
+    /// Generate userspace/catalog/data from the public headers of several ROCm releases
     GenCatalog => gen_catalog,
     /// Assemble the kernels of `gputrace verify` into userspace/verify/objects
     GenObjects => gen_objects,
@@ -115,7 +119,7 @@ fn main() -> ExitCode {
     match Workspace::locate().and_then(|workspace| cli.command.run(&workspace)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The causes, and no backtrace: what fails here is nearly always outside this program.
+            // The causes without a backtrace: failures are nearly always outside this program.
             eprintln!("\nerror: {error:#}");
             ExitCode::FAILURE
         }

@@ -1,4 +1,4 @@
-//! `cargo xtask package`: what people install, from one release build.
+//! `cargo xtask package`: makes the packages that people install, from one release build.
 //!
 //! ```text
 //! target/package/
@@ -8,14 +8,19 @@
 //!   gputrace-VERSION-1.x86_64.rpm          where rpmbuild is installed
 //!   gputrace-VERSION-image.tar             root/ and the libraries that the program loads: `docker import`
 //!   gputrace.debug                         debug information, found by the program's build id
+//!   check/                                 new Debian systems, while `--check` tries the packages there
 //! ```
 //!
-//! The program is linked dynamically: `verify` and OTF2 archives load libraries at run time, which a static program
-//! cannot do. So it needs the C library of the machine where it was built, or a newer one; how new is read from its
-//! symbols, printed, and written into the packages.
+//! The program is linked dynamically: `verify` and OTF2 archives load libraries at run time, which
+//! a static program cannot do. So it needs the C library of the machine where it was built, or a
+//! newer one; how new is read from its symbols, printed, and written into the packages. With
+//! `--portable` it is compiled for an old C library and has its other libraries inside
+//! ([`portable`]).
 
 mod archives;
+mod check;
 mod licences;
+mod portable;
 mod symbols;
 
 use std::fs;
@@ -24,36 +29,66 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use clap::builder::PossibleValuesParser;
 
+use self::check::SUITES;
 use crate::build::{self, Profile};
 use crate::cache::remove;
 use crate::exec;
 use crate::progress::{self, Bytes};
-use crate::setup::{self, Purpose};
+use crate::setup::{self, Purpose, packaging};
 use crate::workspace::Workspace;
 
 /// The version of all packages.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The unit of systemd.
+/// The systemd unit.
 const SERVICE: &str = include_str!("package/gputrace.service");
 
 /// Arguments of `cargo xtask package`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Package this program in place of building one
+    /// Package this program instead of building one
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
+
+    /// Build for every x86-64 Linux with glibc 2.28 or newer, with libelf and zlib inside
+    #[arg(long)]
+    portable: bool,
+
+    /// Install, run and remove the packages on new Debian systems; needs root
+    #[arg(long)]
+    check: bool,
+
+    /// Debian suites to check on [default: all]
+    #[arg(
+        long,
+        value_name = "SUITE",
+        requires = "check",
+        value_delimiter = ',',
+        value_parser = PossibleValuesParser::new(SUITES.iter().map(|suite| suite.name))
+    )]
+    on: Vec<String>,
 }
 
 impl Args {
     pub(crate) fn run(self, workspace: &Workspace) -> Result<()> {
-        let binary = match self.binary {
-            Some(binary) => binary,
+        packaging::packagers(workspace);
+        if self.check {
+            // Before a build of minutes.
+            check::require_root()?;
+            packaging::checkers(workspace)?;
+        }
+        let binary = match &self.binary {
+            Some(binary) => binary.clone(),
             None => {
                 setup::prepare(workspace, Purpose::Build).require(Purpose::Build)?;
-                build::build(workspace, Profile::Release)?;
-                workspace.gputrace("release")
+                if self.portable {
+                    portable::build(workspace)?
+                } else {
+                    build::build(workspace, Profile::Release)?;
+                    workspace.gputrace("release")
+                }
             }
         };
         let directory = workspace.target.join("package");
@@ -68,6 +103,9 @@ impl Args {
             needs.glibc,
             needs.libraries.join(", ")
         ));
+        if self.portable {
+            needs.require_portable()?;
+        }
         install_documents(workspace, &program, &root)?;
         for made in archives::all(&directory, &root, &needs)? {
             let size = fs::metadata(&made).map_or(0, |data| data.len());
@@ -77,11 +115,18 @@ impl Args {
                 Bytes(size)
             ));
         }
-        Ok(())
+        if !self.check {
+            return Ok(());
+        }
+        let chosen = |suite: &&check::Suite| {
+            self.on.is_empty() || self.on.iter().any(|name| name == suite.name)
+        };
+        let suites: Vec<&check::Suite> = SUITES.iter().filter(chosen).collect();
+        check::run(workspace, &directory, &suites)
     }
 }
 
-/// Copies the program at `from` without debug information to `to`, and that to `debug`.
+/// Copies the program at `from` to `to` without debug information, which goes to `debug`.
 fn split(from: &Path, to: &Path, debug: &Path) -> Result<()> {
     exec::capture(
         Command::new("objcopy")
@@ -96,7 +141,7 @@ fn split(from: &Path, to: &Path, debug: &Path) -> Result<()> {
             .arg(to)
             .arg(from),
     )?;
-    // Where debuggers look if they do not go by the build id.
+    // For debuggers that do not use the build id.
     let mut link = Command::new("objcopy");
     link.arg(format!("--add-gnu-debuglink={}", debug.display()))
         .arg(to);
@@ -105,16 +150,16 @@ fn split(from: &Path, to: &Path, debug: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Manual pages, completions, licences, and the unit of systemd.
+/// Installs manual pages, completions, licences, and the systemd unit.
 fn install_documents(workspace: &Workspace, program: &Path, root: &Path) -> Result<()> {
     let pages = root.join("usr/share/man/man1");
     create(&pages)?;
     exec::capture(Command::new(program).arg("man").arg(&pages))?;
     for entry in fs::read_dir(&pages).context("cannot read the manual pages")? {
-        // Its time and name would make every build another one.
+        // Without the time and name, so that builds are reproducible.
         let page = entry?.path();
         exec::capture(Command::new("gzip").args(["-9", "-n"]).arg(&page))?;
-        // gputrace's outputs are for their owner alone.
+        // gputrace creates files that only their owner may read.
         let page = page.with_added_extension("gz");
         fs::set_permissions(&page, fs::Permissions::from_mode(0o644))?;
     }
@@ -140,12 +185,12 @@ fn install_documents(workspace: &Workspace, program: &Path, root: &Path) -> Resu
     write(&documents.join("copyright"), &licences::texts(workspace)?)
 }
 
-/// Makes a directory and those above it.
+/// Creates a directory and its parents.
 fn create(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))
 }
 
-/// Writes a file that everybody may read, and makes the directories above it.
+/// Writes a file that everybody may read, and creates its parent directories.
 fn write(path: &Path, text: &str) -> Result<()> {
     if let Some(directory) = path.parent() {
         create(directory)?;

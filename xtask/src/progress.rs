@@ -1,6 +1,6 @@
-//! What the user sees: one line per step, with what it found or did and how long it took.
+//! Progress messages: one line per step, with the result and the time it took.
 //!
-//! All of it goes to standard error; standard output belongs to the programs that xtask runs.
+//! All of them go to standard error; standard output belongs to the programs that xtask runs.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -13,17 +13,18 @@ pub(crate) fn heading(text: fmt::Arguments<'_>) {
     eprint!("{}", heading_text(text));
 }
 
-/// A remark between steps, such as what is about to take long. Further lines are indented like the first.
+/// A remark between steps, for example that the next one takes long. Further lines are indented
+/// like the first.
 pub(crate) fn note(text: fmt::Arguments<'_>) {
     eprint!("{}", note_text(text));
 }
 
-/// One finished line: `state`, what it is about, time taken.
+/// The line of a finished step: `state`, the step, and the time taken.
 pub(crate) fn line(state: &str, text: fmt::Arguments<'_>, took: Duration) {
     eprint!("{}", line_text(state, text, took));
 }
 
-/// What the command was asked for: on standard output.
+/// Prints the result that the command was run for, on standard output.
 ///
 /// # Errors
 ///
@@ -32,12 +33,12 @@ pub(crate) fn result(text: fmt::Arguments<'_>) -> Result<()> {
     writeln!(io::stdout(), "{text}").context("cannot print the result")
 }
 
-/// What [`heading`] prints.
+/// The text that [`heading`] prints.
 pub(crate) fn heading_text(text: fmt::Arguments<'_>) -> String {
     format!("\n== {text}\n")
 }
 
-/// What [`note`] prints.
+/// The text that [`note`] prints.
 pub(crate) fn note_text(text: fmt::Arguments<'_>) -> String {
     let mut lines = String::new();
     for line in text.to_string().lines() {
@@ -48,12 +49,13 @@ pub(crate) fn note_text(text: fmt::Arguments<'_>) -> String {
     lines
 }
 
-/// What [`line()`] prints.
+/// The text that [`line()`] prints.
 pub(crate) fn line_text(state: &str, text: fmt::Arguments<'_>, took: Duration) -> String {
     format!("  {state:<8}  {text}  [{}]\n", Seconds(took))
 }
 
-/// Runs a step whose output is shown while it runs: announces it with the reason, then says how long it took.
+/// Runs a step whose output is shown while it runs: prints its name and reason before, and the time
+/// taken afterwards.
 ///
 /// # Errors
 ///
@@ -88,7 +90,7 @@ pub(crate) struct Bytes(pub(crate) u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // In tenths, by whole numbers: no float to round a size wrongly.
+        // In tenths with integers, so that no float rounds a size wrongly.
         let tenths = |unit: u64| self.0.saturating_mul(10) / unit;
         match self.0 {
             0..1024 => write!(f, "{} B", self.0),

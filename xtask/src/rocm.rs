@@ -1,19 +1,21 @@
-//! `cargo xtask rocm`: real ROCm libraries of four generations, each beside the others and none installed.
+//! `cargo xtask rocm`: real ROCm libraries of four generations, side by side, without installing
+//! any.
 //!
-//! gputrace must understand every ROCm in use, and a machine has one at most. So each release of [`RELEASES`]
-//! is fetched from the Debian suite that carries it, with all that it depends on down to glibc, into a root directory
-//! of its own in the user's cache:
+//! gputrace must support every ROCm in use, and a machine has at most one. So each release of
+//! [`RELEASES`] is fetched from the Debian suite that carries it, with all its dependencies down to
+//! glibc, into a root directory of its own in the user's cache:
 //!
 //! ```text
 //! ~/.cache/gputrace/rocm/6.4.3/root/           usr, etc, var ... of that release; whole as soon as it exists
 //! ~/.cache/gputrace/rocm/6.4.3/root/PACKAGES   what was asked for, and each package in it with its version
 //! ```
 //!
-//! `-- PROGRAM` runs a program there: in a mount namespace in which `/usr`, `/etc` and their like are the release's and
-//! everything else is this machine's, under the paths it always has ([`enter`]). What a program of that distribution
-//! would load is loaded, while the program, its data and the current directory may lie anywhere in this machine's home
-//! or working directories. To xtask the root is also a container's file system without the container: `chroot` works
-//! on it, and so does its `ld.so` called by path.
+//! `-- PROGRAM` runs a program on a release: in a mount namespace in which `/usr`, `/etc` and
+//! similar directories are the release's, and everything else is this machine's, under the usual
+//! paths ([`enter`]). The program, its data and the current directory may be anywhere in this
+//! machine's home or working directories, while the libraries are those that a program of that
+//! distribution would load. The root is also the file system of a container without the container:
+//! `chroot` works on it, and so does calling its `ld.so` by path.
 
 mod enter;
 mod fetch;
@@ -29,7 +31,7 @@ use self::fetch::Wanted;
 use crate::progress;
 use crate::workspace::Workspace;
 
-/// What people type, below the help.
+/// Typical commands, shown below the help.
 const EXAMPLES: &str = "\
 Examples:
   cargo xtask rocm                                      list the releases and what is there
@@ -42,11 +44,11 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Which release; without it, all of them
+    /// Release to fetch or run on [default: all of them]
     #[arg(long, value_name = "RELEASE", value_parser = PossibleValuesParser::new(RELEASES.iter().map(|r| r.name)))]
     release: Option<String>,
 
-    /// Fetch what is not there yet, into the user's cache
+    /// Fetch missing releases into the user's cache
     #[arg(long)]
     fetch: bool,
 
@@ -111,13 +113,13 @@ impl Args {
 
 /// A release for tests.
 pub(crate) struct ForTests {
-    /// What it is called, such as `6.4.3`.
+    /// Its name, such as `6.4.3`.
     pub(crate) name: &'static str,
-    /// Its root directory, or why it cannot be had.
+    /// Its root directory, or why it could not be fetched.
     pub(crate) root: Result<PathBuf>,
 }
 
-/// Fetches the releases with these names, or all of them, for tests.
+/// Fetches the missing releases of those with these names, or of all, for tests.
 pub(crate) fn for_tests(workspace: &Workspace, names: Option<&[String]>) -> Vec<ForTests> {
     let cache = Cache::of(workspace);
     let wanted = Wanted {
@@ -137,7 +139,8 @@ pub(crate) fn for_tests(workspace: &Workspace, names: Option<&[String]>) -> Vec<
     releases.collect()
 }
 
-/// The newest release that can be had, with its root directory; `None` where there is none. Says why newer ones cannot.
+/// The newest release that can be fetched, with its root directory; `None` if there is none. Prints
+/// why newer ones cannot be fetched.
 pub(crate) fn newest(workspace: &Workspace) -> Option<(&'static str, PathBuf)> {
     let cache = Cache::of(workspace);
     let wanted = Wanted {
@@ -156,28 +159,28 @@ pub(crate) fn newest(workspace: &Workspace) -> Option<(&'static str, PathBuf)> {
     })
 }
 
-/// Where a root directory has its libraries.
+/// Library directory within a root directory.
 pub(crate) const LIBRARIES: &str = gputrace_releases::LIBRARY_DIRECTORY;
 
-/// Where releases are kept.
+/// The directory of all releases.
 struct Cache {
     directory: PathBuf,
 }
 
 impl Cache {
-    /// Beside the tools that setup keeps: outside the checkout, shared by all of them.
+    /// Beside the tools that setup keeps: outside the checkout, shared by all checkouts.
     fn of(workspace: &Workspace) -> Self {
         Self {
             directory: workspace.tools.with_file_name("rocm"),
         }
     }
 
-    /// The directory of all that belongs to `release`.
+    /// The directory for everything that belongs to `release`.
     fn of_release(&self, release: &Release) -> PathBuf {
         self.directory.join(release.name)
     }
 
-    /// The root directory of `release`, which is there only when it is whole.
+    /// The root directory of `release`, which exists only when it is complete.
     fn root(&self, release: &Release) -> PathBuf {
         self.of_release(release).join("root")
     }
@@ -186,7 +189,7 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// When it was not fetched; says what it consists of and how to get it.
+    /// When it has not been fetched; the message says what it consists of and how to fetch it.
     fn require(&self, release: &Release) -> Result<PathBuf> {
         let root = self.root(release);
         if fetch::Record::read(&root).is_some() {
@@ -268,7 +271,7 @@ mod tests {
         };
         let wanted = Wanted {
             more: &["librocblas0".to_owned()],
-            // As without a network, but at once.
+            // Fails like a missing network, but at once.
             mirror: Some("file:///nonexistent/debian"),
         };
         let release = &RELEASES[1];

@@ -1,9 +1,10 @@
-//! `cargo xtask setup`: makes the machine ready, and says what it cannot do itself.
+//! `cargo xtask setup`: prepares the machine, and reports what it cannot do itself.
 //!
-//! Setup is a table of parts ([`PARTS`]). Each looks first whether what it provides is there, by using it rather than
-//! by asking a package manager; then gets it if it can: packages by apt-get as root, compilers by rustup, tools by
-//! cargo and pip into a cache outside the checkout. What it cannot get is reported with the command that would, and
-//! the other parts go on, so that one run shows all that is missing.
+//! Setup is a table of parts ([`PARTS`]). Each part first checks whether what it provides is there,
+//! by using it instead of asking a package manager. If not, it tries to get it: packages by apt-get
+//! as root, compilers by rustup, tools by cargo and pip into a cache outside the checkout. What it
+//! cannot get is reported with the command that would get it, and the other parts go on, so that
+//! one run shows everything that is missing.
 
 mod apt;
 mod bpf;
@@ -11,6 +12,7 @@ mod ebpf_tools;
 mod machine;
 mod mounts;
 mod packages;
+pub(crate) mod packaging;
 pub(crate) mod python;
 
 use std::time::Instant;
@@ -21,7 +23,7 @@ use self::machine::Machine;
 use crate::progress;
 use crate::workspace::Workspace;
 
-/// What the machine is to be made ready for. Each includes those before it.
+/// What the machine is prepared for. Each purpose includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Purpose {
     /// Building the tool
@@ -37,7 +39,7 @@ pub(crate) enum Purpose {
 /// Arguments of `cargo xtask setup`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to make the machine ready for; each includes those before it
+    /// What to prepare the machine for; each purpose includes those before it
     #[arg(
         long = "for",
         value_enum,
@@ -53,29 +55,29 @@ impl Args {
     }
 }
 
-/// How a part found or left things.
+/// The result of a part.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// Nothing to do; says what is there.
+    /// Nothing had to be done; describes what is there.
     Ready(String),
-    /// It was provided now; says what.
+    /// It was provided by this run; describes what.
     Done(String),
-    /// It is missing and this run could not get it.
+    /// It is missing, and this run could not get it.
     Missing {
-        /// What, and why it could not be had when that is not obvious.
+        /// What is missing, and why it could not be provided if that is not obvious.
         what: String,
-        /// The command or the act that gets it.
+        /// The command or the action that provides it.
         remedy: String,
     },
 }
 
-/// What a part may look at.
+/// The data available to a part.
 struct Context<'a> {
     workspace: &'a Workspace,
     machine: Machine,
 }
 
-/// One thing that the machine needs.
+/// One requirement of the machine.
 struct Part {
     name: &'static str,
     /// What needs it.
@@ -85,10 +87,10 @@ struct Part {
     run: fn(&Context<'_>) -> Result<State>,
 }
 
-/// The name of the part that tests can do without, see [`Report::lacks_rocm`].
+/// Name of the part that tests can do without, see [`Report::lacks_rocm`].
 const ROCM: &str = "ROCm";
 
-/// All parts; later ones may use what earlier ones provide.
+/// All parts; later parts may use what earlier ones provide.
 const PARTS: [Part; 8] = [
     Part {
         name: "build packages",
@@ -136,7 +138,7 @@ const PARTS: [Part; 8] = [
         name: "Python readers",
         why: "tests read the traces back with Perfetto's own decoder",
         since: Purpose::Test,
-        run: |context| python::ensure(context.workspace, &context.machine),
+        run: |context| python::READERS.ensure(context.workspace, &context.machine),
     },
 ];
 
@@ -158,7 +160,7 @@ struct Gap {
 impl Report {
     /// # Errors
     ///
-    /// When something is missing that `purpose` needs; names all of it, with the commands.
+    /// When something that `purpose` needs is missing; names everything missing, with the commands.
     pub(crate) fn require(&self, purpose: Purpose) -> Result<()> {
         let needed: Vec<String> = self
             .missing
@@ -183,28 +185,38 @@ impl Report {
         self.rocm_gap().is_some()
     }
 
-    /// What is missing of ROCm, and how to get it, if something is.
+    /// What is missing of ROCm, if anything, and how to get it.
     pub(crate) fn rocm_gap(&self) -> Option<String> {
         let gap = self.missing.iter().find(|gap| gap.part == ROCM)?;
         Some(format!("{}\n-> {}", gap.what, gap.remedy))
     }
 }
 
-/// Runs the parts that `purpose` needs and shows each.
+/// Runs the parts that `purpose` needs and shows the results.
 pub(crate) fn prepare(workspace: &Workspace, purpose: Purpose) -> Report {
-    let context = Context {
-        workspace,
-        machine: Machine::look(),
-    };
     let verb = match purpose {
         Purpose::Build => "build",
         Purpose::Trace => "build and trace",
         Purpose::Run => "build and run",
         Purpose::Test => "build, run and test",
     };
+    let parts = PARTS.iter().filter(|part| part.since <= purpose);
+    provide(workspace, verb, parts)
+}
+
+/// Runs `parts` and shows each.
+fn provide<'a>(
+    workspace: &Workspace,
+    verb: &str,
+    parts: impl IntoIterator<Item = &'a Part>,
+) -> Report {
+    let context = Context {
+        workspace,
+        machine: Machine::look(),
+    };
     progress::heading(format_args!("make ready to {verb}: {}", context.machine));
     let mut report = Report::default();
-    for part in PARTS.iter().filter(|part| part.since <= purpose) {
+    for part in parts {
         let start = Instant::now();
         let state = (part.run)(&context).unwrap_or_else(|error| State::Missing {
             what: format!("{error:#}"),
@@ -213,13 +225,13 @@ pub(crate) fn prepare(workspace: &Workspace, purpose: Purpose) -> Report {
         let Part { name, why, .. } = part;
         match state {
             State::Ready(what) => {
-                progress::line("ready", format_args!("{name}: {what}"), start.elapsed())
+                progress::line("ready", format_args!("{name}: {what}"), start.elapsed());
             }
             State::Done(what) => {
-                progress::line("done", format_args!("{name}: {what}"), start.elapsed())
+                progress::line("done", format_args!("{name}: {what}"), start.elapsed());
             }
             State::Missing { what, remedy } => {
-                // What and how to get it: at the end, all together, see [`Report::require`].
+                // Details and remedies are shown together at the end, see [`Report::require`].
                 progress::line("MISSING", format_args!("{name} ({why})"), start.elapsed());
                 report.missing.push(Gap {
                     part: name,

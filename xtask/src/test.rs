@@ -1,9 +1,9 @@
 //! `cargo xtask test`: prepares the machine and runs the tests, from unit tests to traces of real
 //! programs.
 //!
-//! Which tests, and which of them share the machine, is in `tests/tiers.toml` ([`tiers`]). Each test
-//! is a process of its own ([`run`](mod@run)), so that one that hangs or dies takes no other along.
-//! What failed, and what was skipped, is on the last page ([`page`]), also kept in `target/ci`.
+//! `tests/tiers.toml` ([`tiers`]) says which tests run, and which of them share the machine. Each test
+//! is a separate process ([`run`](mod@run)), so a test that hangs or dies does not end others. The
+//! last page ([`page`]), also kept in `target/ci`, says what failed and what was skipped.
 
 pub(crate) mod evidence;
 mod page;
@@ -163,8 +163,17 @@ fn full_settings() -> Vec<(String, OsString)> {
 const BEYOND_TESTS: [(&str, &[&str]); 4] = [
     ("lints, and the documentation", &["lint"]),
     (
-        "packages of the program that was tested",
-        &["package", "--binary", "target/debug/gputrace"],
+        // Those of a release, on all distributions: `cargo xtask package --portable --check`, which
+        // compiles everything once more.
+        "packages of the program that was tested, on one distribution",
+        &[
+            "package",
+            "--binary",
+            "target/debug/gputrace",
+            "--check",
+            "--on",
+            "trixie",
+        ],
     ),
     ("new inputs for all decoders", &["fuzz", "--seconds", "300"]),
     (
@@ -196,7 +205,7 @@ pub(crate) struct Prepared {
     pub(crate) programs: Vec<Program>,
     /// Whether everything is promised to be there, as in CI: then a skipped test is a failed one.
     pub(crate) promised: bool,
-    /// What could not be had, and why.
+    /// What could not be provided, and why.
     lacking: Vec<String>,
 }
 
@@ -209,8 +218,8 @@ impl Prepared {
     /// When something does not compile, or is missing where everything is promised.
     pub(crate) fn new(workspace: &Workspace, gate: Option<&Tiers>) -> Result<Self> {
         let report = setup::prepare(workspace, Purpose::Test);
-        // Without root or ROCm there is still much to test; those tests say themselves why they are
-        // skipped.
+        // Without root or ROCm there is still much to test; tests that are skipped say why. CI
+        // promises to have everything, because there nobody would notice a skipped test.
         let promised = env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1");
         report.require(if promised {
             Purpose::Test
@@ -265,7 +274,7 @@ impl Prepared {
     }
 }
 
-/// Compiles the programs that tests trace. Returns what could not be had.
+/// Compiles the programs that tests trace. Returns what could not be provided.
 fn prepare_programs(
     workspace: &Workspace,
     report: &Report,
@@ -292,7 +301,7 @@ fn examples(workspace: &Workspace, promised: bool) -> Result<bool> {
     Ok(long_step("examples", "those in the documentation", step)?.success())
 }
 
-/// What tests find in their environment.
+/// The environment that tests expect.
 fn environment(workspace: &Workspace, promised: bool) -> Vec<(String, OsString)> {
     let archives = workspace.target.join("debug");
     let mut environment: Vec<(String, OsString)> = vec![
@@ -302,11 +311,11 @@ fn environment(workspace: &Workspace, promised: bool) -> Vec<(String, OsString)>
             "GPUTRACE_BIN".to_owned(),
             workspace.gputrace("debug").into(),
         ),
-        // Made by `build_tests`. Tests of the stand-ins for ROCm would build them by a cargo of
-        // their own.
+        // Made by `build_tests`. Otherwise, tests of the stand-ins for ROCm would build them with
+        // another cargo.
         ("GPUTRACE_SIMROCM_ARCHIVES".to_owned(), archives.into()),
     ];
-    let python = python::interpreter(workspace);
+    let python = python::READERS.interpreter(workspace);
     if python.is_file() {
         environment.push(("GPUTRACE_TEST_PYTHON".to_owned(), python.into()));
     }
@@ -318,22 +327,22 @@ fn environment(workspace: &Workspace, promised: bool) -> Vec<(String, OsString)>
     environment
 }
 
-/// Cargo with what tests find in their environment.
+/// A cargo command with the environment that tests expect.
 pub(crate) fn cargo_for_tests(workspace: &Workspace, promised: bool) -> Command {
     let mut cargo = workspace.cargo();
     cargo.envs(environment(workspace, promised));
     cargo
 }
 
-/// Compiles all tests and the tool in one go. Cargo chooses the features of common dependencies for all packages that
-/// it is given: compiling the tool by itself first would compile many of them twice.
+/// Compiles all tests and the tool in one go. Cargo chooses the features of common dependencies for
+/// all packages of a build: compiling the tool separately first would compile many of them twice.
 ///
 /// # Errors
 ///
 /// When something does not compile.
 pub(crate) fn build_tests(workspace: &Workspace) -> Result<()> {
     let mut cargo = cargo_for_tests(workspace, false);
-    // Libraries too: some are linked or preloaded as files.
+    // Libraries too, because some are linked or preloaded as files.
     cargo.args(["build", "--lib", "--bins", "--tests"]);
     long_step(
         "build the tool and its tests",
@@ -360,20 +369,15 @@ pub(crate) fn build_workloads(workspace: &Workspace) -> Result<()> {
     )
 }
 
-/// Fetches the ROCm releases that tests run on (of those with the given names, or all) and their
-/// headers, and compiles the programs that use a GPU for each, and for the ROCm of this machine.
-/// Returns what could not be had, and why.
+/// Fetches the ROCm releases that tests run on (those with the given names, or all) and their
+/// headers, and compiles the programs that use a GPU for each of them, and for this machine's ROCm.
+/// Returns what could not be provided, and why.
 fn prepare_releases(workspace: &Workspace, names: Option<&[String]>) -> Vec<String> {
     progress::heading(format_args!(
         "ROCm releases: what tests run on the software GPU"
     ));
     let mut lacking = Vec::new();
-    // The stand-ins for ROCm have programs of their own, which name no libraries of a root.
-    let stand_ins = Some(("simrocm", Path::new("")));
-    let mut programs = vec![
-        gpu_workloads(workspace, None),
-        gpu_workloads(workspace, stand_ins),
-    ];
+    let mut programs = vec![gpu_workloads(workspace, None)];
     for release in rocm::for_tests(workspace, names) {
         match release.root {
             Ok(root) => programs.push(gpu_workloads(workspace, Some((release.name, &root)))),
@@ -396,10 +400,10 @@ fn prepare_releases(workspace: &Workspace, names: Option<&[String]>) -> Vec<Stri
     lacking
 }
 
-/// The command that compiles the programs that use a GPU, for a release in a root directory or for this machine's, to
-/// where tests look for them. They share what does not depend on the release.
+/// The command that compiles the GPU programs, for a release in a root directory or for this
+/// machine's, to where tests look for them. Files that do not depend on the release are shared.
 fn gpu_workloads(workspace: &Workspace, release: Option<(&str, &Path)>) -> Command {
-    // Cargo's `CARGO_TARGET_TMPDIR` of tests.
+    // The same directory as `CARGO_TARGET_TMPDIR` of tests.
     let directory = workspace.target.join("tmp/gpu-workloads");
     let mut build = Command::new(workspace.root.join("tests/workloads/gpu/build.sh"));
     build.current_dir(&workspace.root);

@@ -1,13 +1,14 @@
 //! The compilers and tools that turn `ebpf/*` into BPF objects.
 //!
-//! Rust's stable toolchains carry no `core` for `bpfel-unknown-none`, so it is built from source (`-Z build-std=core`),
-//! which needs three things of matching versions:
+//! Rust's stable toolchains have no `core` for `bpfel-unknown-none`, so it is built from source
+//! (`-Z build-std=core`), which needs three things with matching versions:
 //!
-//! 1. a rustc with its library source that may use unstable features ([`compiler`]): a rustup nightly with the
-//!    `rust-src` component, or the distribution's rustc with its source (Debian 12: `rustc-web` and `rust-web-src`),
+//! 1. a rustc with its library source that may use unstable features ([`compiler`]): a rustup
+//!    nightly with the `rust-src` component, or the distribution's rustc with its source (Debian
+//!    12: `rustc-web` and `rust-web-src`),
 //! 2. the LLVM of that rustc's major version, with headers and tools ([`llvm`]),
-//! 3. `bpf-linker` built with that LLVM ([`linker`]): it reads the bitcode that rustc writes, and bitcode of another
-//!    major version is refused or, worse, misread.
+//! 3. `bpf-linker` built with that LLVM ([`linker`]): it reads the bitcode that rustc writes, and
+//!    bitcode of another major version is rejected or, worse, misread.
 
 pub(crate) mod compiler;
 pub(crate) mod linker;
@@ -21,21 +22,21 @@ use self::compiler::Compiler;
 use self::llvm::Llvm;
 use crate::workspace::Workspace;
 
-/// Everything that an eBPF build needs, found on this machine and of matching versions.
+/// The tools of an eBPF build, found on this machine, with matching versions.
 #[derive(Debug)]
 pub(crate) struct Toolchain {
     pub(crate) compiler: Compiler,
     pub(crate) llvm: Llvm,
-    /// The directory that holds `bpf-linker`.
+    /// The directory that contains `bpf-linker`.
     pub(crate) linker: PathBuf,
 }
 
 impl Toolchain {
-    /// Finds the parts without installing anything.
+    /// Finds the tools without installing anything.
     ///
     /// # Errors
     ///
-    /// Names the first part that is not there, and the command that gets it.
+    /// Names the first tool that is missing, and the command that provides it.
     pub(crate) fn find(workspace: &Workspace) -> Result<Self> {
         const NEXT: &str = "run `cargo xtask setup --for build`";
         let compiler = match compiler::choose(compiler::candidates()) {

@@ -1,20 +1,22 @@
-//! `cargo xtask vm`: the programs of this checkout on other kernels than this machine's.
+//! `cargo xtask vm`: runs the programs of this checkout on other kernels than this machine's.
 //!
-//! gputrace must work on any kernel that people run, and a machine runs one. So the kernels of three Debian releases are
-//! fetched ([`kernels`]) and booted in a virtual machine whose root file system is this machine's own, read-only
-//! ([`guest`]): programs, libraries and the checkout are there under their own paths, `/tmp` is empty and writable, and
-//! amdgpu is loaded, so that there is a real `/dev/kfd`, although no GPU.
+//! gputrace must work on any kernel that people use, and a machine runs only one. So the kernels of
+//! three Debian releases are fetched ([`kernels`]) and booted in a virtual machine whose root file
+//! system is this machine's own, read-only ([`guest`]). Programs, libraries and the checkout are
+//! there under their own paths, and `/tmp` is empty and writable. amdgpu is loaded, so that there
+//! is a real `/dev/kfd`, but no GPU.
 //!
 //! ```text
 //! ~/.cache/gputrace/vm/6.12/   vmlinuz, modules/*.ko, busybox, PACKAGES; whole as soon as PACKAGES exists
 //! target/vm/                   test programs without debug information, and one directory per running guest
 //! ```
 //!
-//! The processor is emulated (QEMU's TCG), not virtualised: that works on every machine, also inside another virtual
-//! machine, and a guest boots in ten seconds. What runs in it runs ten to twenty times slower.
+//! The CPU is emulated (QEMU's TCG), not virtualised: that works on every machine, even inside
+//! another virtual machine, and a guest boots in ten seconds. Programs in it run ten to twenty
+//! times slower.
 //!
-//! `--suite` runs what must work on every kernel ([`suite`]), and holds the verifier's figures against those that are kept
-//! in `tests/vm/verifier.txt` ([`verifier`]).
+//! `--suite` runs what must work on every kernel ([`suite`]), and compares the verifier's figures
+//! with those recorded in `tests/vm/verifier.txt` ([`verifier`]).
 
 mod archive;
 mod guest;
@@ -36,7 +38,7 @@ use self::kernels::{KERNELS, Kernel};
 use crate::progress;
 use crate::workspace::Workspace;
 
-/// What people type, below the help.
+/// Typical commands, shown below the help.
 const EXAMPLES: &str = "\
 Examples:
   cargo xtask vm --kernel 6.1 -- uname -a                       run a program on Linux 6.1
@@ -50,7 +52,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, group = clap::ArgGroup::new("what").required(true).args(["suite", "program"]))]
 pub(crate) struct Args {
-    /// Which kernel, more than once for several; without it, all of them
+    /// Kernel to use; repeat for several [default: all of them]
     #[arg(long, value_name = "KERNEL", value_parser = PossibleValuesParser::new(KERNELS.iter().map(|k| k.name)))]
     kernel: Vec<String>,
 
@@ -58,19 +60,19 @@ pub(crate) struct Args {
     #[arg(long)]
     suite: bool,
 
-    /// Only those steps of the suite whose name contains this
+    /// Run only steps of the suite whose name contains this
     #[arg(long, value_name = "TEXT", requires = "suite")]
     only: Option<String>,
 
-    /// Only what the gate runs: the verifier, one launch of each kind, and the driver's requests
+    /// Run only what the gate runs: the verifier, one launch of each kind, the driver's requests
     #[arg(long, requires = "suite")]
     quick: bool,
 
-    /// Keep the verifier's figures in tests/vm/verifier.txt in place of comparing them
+    /// Write the verifier's figures to tests/vm/verifier.txt instead of comparing them
     #[arg(long, requires = "suite")]
     update: bool,
 
-    /// Guests that run the suite at once; each takes a processor, at times two, and up to 3 GiB
+    /// Number of guests that run the suite at once; each takes one or two CPUs and up to 3 GiB
     #[arg(long, value_name = "GUESTS", requires = "suite", default_value_t = 1)]
     jobs: usize,
 
@@ -78,7 +80,7 @@ pub(crate) struct Args {
     #[arg(long, requires = "suite")]
     no_build: bool,
 
-    /// Processors of the guest in which the program runs
+    /// Number of CPUs of the guest in which the program runs
     #[arg(long, value_name = "NUMBER", requires = "program", default_value_t = guest::CPUS)]
     cpus: u32,
 
@@ -125,7 +127,7 @@ impl Args {
             let code = guest.run(&self.program, timeout)?;
             if code != 0 {
                 progress::note(format_args!("it ended with exit status {code}"));
-                // As the program itself would have ended.
+                // With the exit status of the program.
                 drop(guest);
                 std::process::exit(code);
             }

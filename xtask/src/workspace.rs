@@ -1,4 +1,4 @@
-//! Where things are: the checkout, cargo's target directory, the cache of tools.
+//! The directories in use: the checkout, cargo's target directory, the cache of tools.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -16,17 +16,17 @@ pub(crate) struct Workspace {
     pub(crate) target: PathBuf,
     /// The compiled eBPF objects. `userspace/loader/build.rs` finds them by the same rule.
     pub(crate) bpf: PathBuf,
-    /// Tools that setup builds or downloads, one directory per version. Outside the checkout, so that a clean clone,
-    /// a second checkout and CI can reuse them.
+    /// Tools that setup builds or downloads, one directory per version. Outside the checkout, so
+    /// that a clean clone, a second checkout and CI can reuse them.
     pub(crate) tools: PathBuf,
 }
 
 impl Workspace {
-    /// Finds the directories from the environment that `cargo run` gives.
+    /// Determines the directories from the environment that `cargo run` sets.
     ///
     /// # Errors
     ///
-    /// When neither `XDG_CACHE_HOME` nor `HOME` says where the user's cache is.
+    /// When neither `XDG_CACHE_HOME` nor `HOME` gives the user's cache directory.
     pub(crate) fn locate() -> Result<Self> {
         let manifest =
             env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
@@ -44,16 +44,16 @@ impl Workspace {
         })
     }
 
-    /// A cargo of the toolchain that runs xtask, in the checkout.
+    /// A cargo command of the toolchain that runs xtask, in the checkout.
     pub(crate) fn cargo(&self) -> Command {
         self.cargo_of(&cargo_binary())
     }
 
-    /// The cargo at `program`, in the checkout.
+    /// A command of the cargo at `program`, in the checkout.
     pub(crate) fn cargo_of(&self, program: &OsStr) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.root);
-        // Describe xtask, not what this command builds.
+        // These variables describe xtask, not what this command builds.
         for (name, _) in env::vars_os() {
             let name_text = name.to_string_lossy();
             if name_text.starts_with("CARGO_PKG_") || name_text.starts_with("CARGO_MANIFEST_") {
@@ -63,29 +63,29 @@ impl Workspace {
         command
     }
 
-    /// `path` as seen from the checkout when it lies inside, for messages.
+    /// `path` relative to the checkout if it is inside, for messages.
     pub(crate) fn relative<'a>(&self, path: &'a Path) -> &'a Path {
         path.strip_prefix(&self.root).unwrap_or(path)
     }
 
-    /// The tool as built with cargo profile directory `profile` (`debug` or `release`).
+    /// The tool as built into the profile directory `profile` (`debug` or `release`).
     pub(crate) fn gputrace(&self, profile: &str) -> PathBuf {
         self.target.join(profile).join("gputrace")
     }
 
-    /// Where the traced programs of the tests and of the demo are compiled to.
+    /// Directory of the compiled programs that tests and the demo trace.
     pub(crate) fn workloads(&self) -> PathBuf {
         self.target.join("workloads")
     }
 }
 
-/// The real cargo: cargo tells its path to what it runs. Not the rustup shim, which would insist on choosing the
-/// compiler itself.
+/// The real cargo, whose path cargo passes to the programs that it runs. Not the rustup shim, which
+/// would choose the compiler itself.
 pub(crate) fn cargo_binary() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
-/// XDG base directory rule: a relative `XDG_CACHE_HOME` is to be ignored.
+/// XDG base directory rule: a relative `XDG_CACHE_HOME` is ignored.
 fn tools_directory(xdg_cache_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let cache = xdg_cache_home
         .map(PathBuf::from)

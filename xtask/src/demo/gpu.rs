@@ -1,26 +1,26 @@
-//! Which GPU the demo runs on: a real one where there is one, else the software GPU.
+//! Determines the GPU of the demo: a real one if there is one, otherwise the software GPU.
 
 use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// Where the kernel's amdgpu driver describes the GPUs that programs can use (`kfd_topology.c`).
+/// Where the kernel's amdgpu driver describes the available GPUs (`kfd_topology.c`).
 pub(super) const TOPOLOGY: &str = "/sys/class/kfd/kfd/topology";
 
 /// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Gpu {
-    /// Of this machine; its instruction set, such as `gfx90a`.
+    /// A GPU of this machine, with its instruction set, such as `gfx90a`.
     Real(String),
-    /// The software GPU, made visible to a program by a library that is loaded into it.
+    /// The software GPU, presented to a program by a library that is loaded into it.
     Software,
 }
 
-/// The instruction set of the software GPU unless it is told otherwise.
+/// The software GPU's default instruction set.
 const SOFTWARE: &str = "gfx906";
 
 impl Gpu {
-    /// The first GPU of the topology in `topology`; the software GPU if there is none.
+    /// The first GPU of the topology below `topology`; the software GPU if there is none.
     pub(super) fn find(topology: &Path) -> Self {
         let mut nodes: Vec<_> = fs::read_dir(topology.join("nodes"))
             .into_iter()
@@ -56,10 +56,10 @@ impl fmt::Display for Gpu {
     }
 }
 
-/// The instruction set of a node by its `properties`; none for a CPU, whose version is 0.
+/// The instruction set of a node, from its `properties`; `None` for a CPU, whose version is 0.
 ///
-/// `gfx_target_version` is major × 10000 + minor × 100 + stepping, in decimal; names write the last two as
-/// hexadecimal digits: 90010 is gfx90a.
+/// `gfx_target_version` is major × 10000 + minor × 100 + stepping, in decimal. Names write the last
+/// two as hexadecimal digits: 90010 is gfx90a.
 fn instruction_set(properties: &str) -> Option<String> {
     let version: u32 = properties
         .lines()

@@ -1,4 +1,5 @@
-//! The program that the demo records, from `tests/workloads/demo`, built for the libraries that are there.
+//! The program that the demo records, from `tests/workloads/demo`, built for the available
+//! libraries.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -14,12 +15,12 @@ use crate::progress::long_step;
 use crate::rocm;
 use crate::workspace::Workspace;
 
-/// Whose libraries the program runs on.
+/// The libraries that the program runs on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Libraries {
-    /// A release that `cargo xtask rocm` keeps.
+    /// A release in the cache of `cargo xtask rocm`.
     Fetched {
-        /// Its number.
+        /// Version of the release.
         name: &'static str,
         /// Its root directory.
         root: PathBuf,
@@ -31,12 +32,12 @@ pub(super) enum Libraries {
 }
 
 impl Libraries {
-    /// The newest release, where one was fetched; else this machine's ROCm.
+    /// The newest fetched release if there is one, otherwise this machine's ROCm.
     pub(super) fn newest(fetched: Option<(&'static str, PathBuf)>) -> Self {
         fetched.map_or(Self::Installed, |(name, root)| Self::Fetched { name, root })
     }
 
-    /// What the program for them is kept under.
+    /// Name of the directory for the program that is built for them.
     fn directory(&self) -> String {
         match self {
             Self::Fetched { name, .. } => format!("rocm-{name}"),
@@ -60,24 +61,25 @@ impl fmt::Display for Libraries {
     }
 }
 
-/// Where ROCm is when no distribution has put it among its own libraries.
+/// Directory of ROCm unless a distribution has put it among its own libraries.
 const OPT: &str = "/opt/rocm";
 
-/// The kernels of `kernels.hip` with the sizes of their arguments, for where no compiler can make them.
+/// The kernels of `kernels.hip` with the sizes of their arguments, used where no compiler can build
+/// them.
 const KERNELS: [&str; 3] = ["blur:8,8,4,4", "sharpen:8,8,8,4", "histogram:8,8,4"];
 
-/// What is to be run.
+/// The program to run.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) file: PathBuf,
-    /// Its kernels.
+    /// Its kernels as a code object.
     pub(super) code_object: PathBuf,
-    /// Where the libraries of a release that was fetched are.
+    /// Library directory of a fetched release.
     pub(super) libraries: Option<PathBuf>,
 }
 
 impl Program {
-    /// Builds the program and its kernels, and the stand-ins if it is to run on those.
+    /// Builds the program and its kernels, and the stand-ins if it runs on those.
     ///
     /// # Errors
     ///
@@ -123,11 +125,11 @@ impl Program {
         Ok(program)
     }
 
-    /// hipcc for the kernels.
+    /// The hipcc command for the kernels.
     fn compile_kernels(&self, source: &Path, gpu: &Gpu) -> Command {
         let hipcc = exec::find_program("hipcc").unwrap_or_else(|| Path::new(OPT).join("bin/hipcc"));
         let mut command = Command::new(hipcc);
-        // The variable keeps it from looking for a GPU.
+        // The variable keeps hipcc from looking for a GPU.
         command.env("HCC_AMDGPU_TARGET", gpu.instruction_set());
         command
             .arg(format!("--offload-arch={}", gpu.instruction_set()))
@@ -138,8 +140,9 @@ impl Program {
         command
     }
 
-    /// The C compiler for the program, without what it is linked to. It finds the libraries that it is linked to, and those that they need, by
-    /// itself: gputrace runs it, and shall not use them.
+    /// The C compiler command for the program, without the libraries to link. The program finds
+    /// these libraries and their dependencies by its run path, because gputrace, which runs it,
+    /// must not use them.
     fn compile(&self, source: &Path, libraries: &Path) -> Command {
         let run_path = |option: &str| {
             let mut argument = OsString::from(option);
@@ -157,7 +160,7 @@ impl Program {
         command
     }
 
-    /// Lays out the stand-ins in `directory`/lib and writes the code object.
+    /// Puts the stand-ins into `directory`/lib and writes the code object.
     fn build_stand_ins(&self, workspace: &Workspace, directory: &Path, gpu: &Gpu) -> Result<()> {
         let tool = |name: &str| {
             let mut cargo = workspace.cargo();
@@ -188,15 +191,15 @@ impl Program {
     }
 }
 
-/// Adds to the C compiler's command what links a program to the HIP of a release in `root`, under that release's loader:
-/// its libraries need a newer glibc than this machine's.
+/// Adds to the C compiler's command what links a program with the HIP of a release in `root`, under
+/// that release's loader: its libraries need a newer glibc than this machine's.
 ///
 /// # Errors
 ///
 /// When there is no HIP in `root`.
 fn elsewhere<'a>(compile: &'a mut Command, root: &Path) -> Result<&'a mut Command> {
     let libraries = root.join(rocm::LIBRARIES);
-    // By soname: a root has no development links.
+    // By soname, because a release's root has no development links.
     let hip = fs::read_dir(&libraries)
         .with_context(|| format!("cannot read {}", libraries.display()))?
         .flatten()

@@ -1,4 +1,4 @@
-//! Function declarations of C++ headers, read by libclang.
+//! Reads function declarations of C++ headers with libclang.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use gputrace_catalog::signature::{Argument, CType, Signature};
 
 use super::headers::Headers;
 
-/// A function as one release declares it.
+/// A function as declared in one release.
 #[derive(Clone)]
 pub(super) struct Declaration {
     returns: OwnedType,
@@ -25,10 +25,10 @@ struct OwnedType {
     stored: Option<Class>,
 }
 
-/// What the headers of one release declare, by name.
+/// Declarations in the headers of one release, by name.
 pub(super) type Functions = BTreeMap<String, Declaration>;
 
-/// Enumerators by the type's name, then by value; of several with one value the first.
+/// Enumerators by name of the type, then by value; if several have the same value, the first one.
 pub(super) type Enums = BTreeMap<String, BTreeMap<i64, String>>;
 
 impl From<&Signature<'_>> for Declaration {
@@ -48,14 +48,14 @@ impl From<&Signature<'_>> for Declaration {
 }
 
 impl Declaration {
-    /// Whether two releases declare the function alike, but for the names of its parameters.
+    /// Whether two releases declare the function with the same types; parameter names may differ.
     pub(super) fn same_types(&self, other: &Self) -> bool {
         let mine = self.arguments.iter().map(|(_, c_type)| c_type);
         let theirs = other.arguments.iter().map(|(_, c_type)| c_type);
         self.returns == other.returns && mine.eq(theirs)
     }
 
-    /// The line of the data file.
+    /// The function's line in the data file.
     pub(super) fn signature<'a>(&'a self, name: &'a str, releases: Releases) -> Signature<'a> {
         let arguments = self.arguments.iter();
         Signature {
@@ -82,12 +82,13 @@ impl OwnedType {
     }
 }
 
-/// Every function of the library's domains that its headers declare, with the enumerations of their types.
+/// Reads all functions of the library's domains that its headers declare, and the enumerations
+/// among their types.
 ///
 /// # Errors
 ///
-/// Headers that do not compile, or a type that this program does not know how to pass: better no data
-/// than wrong places of arguments.
+/// If headers do not compile, or if it is unknown how a type is passed: no data is better than
+/// wrong positions of arguments.
 pub(super) fn declarations(headers: &Headers<'_>) -> Result<(Functions, Enums)> {
     headers.read("", |unit| {
         let mut reader = Reader {
@@ -111,8 +112,8 @@ pub(super) fn declarations(headers: &Headers<'_>) -> Result<(Functions, Enums)> 
     })
 }
 
-/// Parameters that point to what the caller gives, although their types would let functions store there: lists of
-/// kernels' arguments and of options.
+/// Parameters that point to input, although their types would allow functions to store there: lists
+/// of kernel arguments and of options.
 const INPUTS: &[&str] = &[
     "args",
     "extra",
@@ -126,9 +127,9 @@ const INPUTS: &[&str] = &[
 
 struct Reader<'a> {
     headers: &'a Headers<'a>,
-    /// From function declarations.
+    /// Functions from declarations.
     functions: Functions,
-    /// From the types of dispatch-table entries, `t_NAME`.
+    /// Functions from the types of dispatch-table entries, `t_NAME`.
     table_types: Functions,
     enums: Enums,
 }
@@ -165,7 +166,7 @@ impl Reader<'_> {
         Ok(EntityVisitResult::Continue)
     }
 
-    /// Whether a name belongs to the library's domains and comes from these headers.
+    /// Whether a function belongs to the library's domains and is declared in these headers.
     fn wants(&self, entity: &Entity<'_>, name: &str) -> bool {
         gputrace_catalog::classify(name)
             .is_some_and(|domain| self.headers.library.domains.contains(&domain))
@@ -180,12 +181,13 @@ impl Reader<'_> {
     }
 }
 
-/// Whether an enumerator only marks a range of others, and shares its value with the first of them.
+/// Whether an enumerator only marks the begin of a range and shares its value with the first one in
+/// it.
 pub(super) fn marks_range(name: &str) -> bool {
     name.ends_with("Begin") || name == "HSA_AMD_FIRST_EXTENSION"
 }
 
-/// Learns the enumerators of types.
+/// Collects the enumerators of types.
 pub(super) fn learn<'t>(enums: &mut Enums, types: impl Iterator<Item = Type<'t>>) {
     for c_type in types {
         let c_type = stored_type(c_type).unwrap_or(c_type);
@@ -273,18 +275,19 @@ fn owned_type(c_type: Type<'_>) -> Result<OwnedType> {
     })
 }
 
-/// What a parameter of this type lets a function store: the type that it points to, unless that is constant.
+/// The type that a function may store through a parameter of this type: the type that it points to,
+/// unless that is constant.
 fn stored_type(c_type: Type<'_>) -> Option<Type<'_>> {
     let pointer = c_type.get_canonical_type();
-    // The type as it is written, for the names of enumerations; not every spelling has one.
+    // The type as written, for names of enumerations; not every spelling has one.
     let written = c_type
         .get_pointee_type()
         .or_else(|| pointer.get_pointee_type())?;
     (pointer.get_kind() == TypeKind::Pointer && !written.is_const_qualified()).then_some(written)
 }
 
-/// The class of what is stored, if it is a value by itself: what pointers to bytes and to structs point to may be
-/// anything, in any number.
+/// The class of a stored value, if it is a single value: pointers to bytes and to structs may point
+/// to anything, in any number.
 fn stored_class(c_type: Type<'_>) -> Option<Class> {
     let canonical = c_type.get_canonical_type();
     match canonical.get_kind() {
@@ -406,8 +409,8 @@ fn record_class(record: Type<'_>, size: usize) -> Result<Class> {
         .with_context(|| format!("is a struct of {size} bytes"))
 }
 
-/// Merges the class of every scalar in a type at byte `offset` into the eightbyte it lies in: INTEGER
-/// wins over SSE.
+/// Merges the class of every scalar in a type at byte `offset` into the eightbyte that contains it:
+/// INTEGER takes precedence over SSE.
 fn eightbytes(c_type: Type<'_>, offset: usize, found: &mut [Option<Eightbyte>; 2]) -> Result<()> {
     let canonical = c_type.get_canonical_type();
     match canonical.get_kind() {
@@ -490,7 +493,7 @@ hipStructs | 1.0.0- | signed_enum = int:4 | a: agent = handle | m: mixed = struc
 | e: extent = memory:24 | grid: dim3 = dim3
 ";
 
-    /// What a header declares, as lines of the data file.
+    /// The lines of the data file for a header's declarations.
     fn lines(clang: &Clang, header: &str) -> Result<String> {
         let include = tempfile::tempdir()?;
         std::fs::write(include.path().join("api.h"), header)?;

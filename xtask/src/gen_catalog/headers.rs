@@ -1,4 +1,4 @@
-//! A library's headers of one release, as libclang reads them.
+//! Headers of one library and release, parsed by libclang.
 
 use std::path::Path;
 
@@ -11,18 +11,18 @@ use super::Library;
 pub(super) struct Headers<'a> {
     pub(super) clang: &'a Clang,
     pub(super) library: &'a Library,
-    /// The directory that has them.
+    /// Directory of the headers.
     pub(super) include: &'a Path,
-    /// A directory with headers that they include.
+    /// Directory of headers that they include.
     pub(super) more: Option<&'a Path>,
 }
 
 impl Headers<'_> {
-    /// Reads all of them, and then the lines of `extra`, as one C++ file.
+    /// Parses all of them, followed by the lines of `extra`, as one C++ file.
     ///
     /// # Errors
     ///
-    /// Headers that do not compile, or what `look` says.
+    /// If the headers do not compile, or the error of `look`.
     pub(super) fn read<T>(
         &self,
         extra: &str,
@@ -59,7 +59,8 @@ impl Headers<'_> {
         look(unit.get_entity())
     }
 
-    /// Whether something is declared in these headers, not in others that they include or that are installed on this machine.
+    /// Whether something is declared in these headers, and not in other headers that they include
+    /// or that are installed on this machine.
     pub(super) fn have(&self, entity: &Entity<'_>) -> bool {
         let location = entity.get_location();
         let file = location.and_then(|location| location.get_file_location().file);

@@ -1,4 +1,4 @@
-//! Where structures have the fields that `userspace/catalog/data/layouts.txt` asks for.
+//! Finds the offsets of the structure fields that `userspace/catalog/data/layouts.txt` lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use gputrace_catalog::structs::{Field, Layout, parse};
 use super::declarations::{Enums, class_of, learn};
 use super::headers::Headers;
 
-/// Fields that are wanted, by structure.
+/// Wanted fields, by structure.
 pub(super) type Wanted = BTreeMap<String, Vec<String>>;
 
-/// A field of one release's headers.
+/// A field in the headers of one release.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct OwnedField {
     name: String,
@@ -24,10 +24,10 @@ pub(super) struct OwnedField {
     bytes: u16,
 }
 
-/// The structures that headers have, by name.
+/// Structures in the headers, by name.
 pub(super) type Structures = BTreeMap<String, Vec<OwnedField>>;
 
-/// Reads `layouts.txt`.
+/// Parses `layouts.txt`.
 pub(super) fn wanted(text: &str) -> Result<Wanted> {
     let lines = text
         .lines()
@@ -44,12 +44,12 @@ pub(super) fn wanted(text: &str) -> Result<Wanted> {
     lines.map(structure).collect()
 }
 
-/// Of the structures that are wanted and that these headers have, the fields that they have; and the enumerations among the
-/// types of these.
+/// The wanted fields of the wanted structures, as far as these headers have them, and the
+/// enumerations among their types.
 ///
 /// # Errors
 ///
-/// Headers that do not compile, or a field of a kind that cannot be shown.
+/// If headers do not compile, or a field has a type that cannot be shown.
 pub(super) fn structures(headers: &Headers<'_>, wanted: &Wanted) -> Result<(Structures, Enums)> {
     headers.read("", |unit| {
         let (mut structures, mut enums) = (Structures::new(), Enums::new());
@@ -88,7 +88,8 @@ pub(super) fn structures(headers: &Headers<'_>, wanted: &Wanted) -> Result<(Stru
     })
 }
 
-/// The member of a structure with this name, also of unions without a name in it, and the bits before it.
+/// The member of a structure with this name, including members of anonymous unions, and its offset
+/// in bits.
 fn member<'t>(structure: Type<'t>, name: &str) -> Result<Option<(Entity<'t>, usize)>> {
     for field in structure
         .get_canonical_type()
@@ -117,7 +118,7 @@ fn member<'t>(structure: Type<'t>, name: &str) -> Result<Option<(Entity<'t>, usi
     Ok(None)
 }
 
-/// The field at a path in a structure; `None` if there is none.
+/// The field at a path in a structure; `None` if it does not exist.
 fn field(structure: Type<'_>, path: &str, enums: &mut Enums) -> Result<Option<OwnedField>> {
     let (mut c_type, mut bits) = (structure, 0);
     for part in path.split('.') {
@@ -137,7 +138,7 @@ fn field(structure: Type<'_>, path: &str, enums: &mut Enums) -> Result<Option<Ow
             .is_some_and(|element| element.get_kind() == TypeKind::CharS);
     let class = match class_of(c_type).with_context(|| path.to_owned())? {
         _ if is_text => Class::CString,
-        // A string elsewhere, of which only the address is in the structure.
+        // The string is elsewhere; only its address is in the structure.
         Class::CString => Class::Pointer,
         class => class,
     };
@@ -163,7 +164,7 @@ fn field(structure: Type<'_>, path: &str, enums: &mut Enums) -> Result<Option<Ow
 pub(super) struct Library(pub(super) BTreeMap<Release, Structures>);
 
 impl Library {
-    /// Lines of the data file: for each structure the releases joined that lay it out alike.
+    /// Lines of the data file. For each structure, releases with the same layout share a line.
     fn lines(&self) -> Vec<(String, Release, String)> {
         let newest = self.0.keys().next_back().copied();
         let names: BTreeSet<&String> = self.0.values().flat_map(BTreeMap::keys).collect();
@@ -212,11 +213,11 @@ impl OwnedField {
     }
 }
 
-/// The data file.
+/// Generates the data file.
 ///
 /// # Errors
 ///
-/// A structure or field that no header has.
+/// If no header has a structure or field.
 pub(super) fn render(libraries: &[Library], wanted: &Wanted) -> Result<String> {
     let mut lines: Vec<_> = libraries.iter().flat_map(Library::lines).collect();
     lines.sort();

@@ -1,4 +1,4 @@
-//! Header packages of several Debian releases, fetched and unpacked beside each other.
+//! Fetches header packages of several Debian releases, and unpacks them side by side.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,14 @@ use crate::{
 /// Debian suites with different ROCm releases.
 pub(super) const SUITES: &[&str] = &["bookworm", "trixie", "forky"];
 
-/// Downloads and unpacks a package, unless that was done before; gives its release and include directory.
+/// Downloads and unpacks a package, unless that was done before; returns its release and include
+/// directory.
 ///
-/// What is in the cache is used as it is: to have a suite's newest package, delete the cache.
+/// Cached packages are used as they are: to get a suite's newest package, delete the cache.
 ///
 /// # Errors
 ///
-/// Without apt and dpkg-deb, or when they fail; their own words are in the message.
+/// If apt or dpkg-deb is missing or fails; their message is included.
 pub(super) fn fetch(cache: &Path, suite: &str, package: &str) -> Result<(Release, PathBuf)> {
     let dir = cache.join(suite).join(package);
     if !dir.join("usr").is_dir() {
@@ -49,7 +50,7 @@ pub(super) fn fetch(cache: &Path, suite: &str, package: &str) -> Result<(Release
     Ok((release_of(&name)?, dir.join("usr/include")))
 }
 
-/// The one package file in a directory.
+/// The only package file in a directory.
 fn archive(dir: &Path) -> Result<PathBuf> {
     let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -64,7 +65,8 @@ fn archive(dir: &Path) -> Result<PathBuf> {
         })
 }
 
-/// The upstream release in a package's file name: `libhsa-runtime-dev_6.4.3+dfsg-5_amd64.deb` is 6.4.3.
+/// The upstream release in a package's file name: `libhsa-runtime-dev_6.4.3+dfsg-5_amd64.deb` is
+/// 6.4.3.
 fn release_of(archive: &Path) -> Result<Release> {
     let name = archive.file_name().unwrap_or_default().to_string_lossy();
     let version = name.split('_').nth(1).unwrap_or_default();

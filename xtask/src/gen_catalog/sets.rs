@@ -1,5 +1,6 @@
-//! Values that have names, but not by the C types of the parameters that take them: macros, enumerators of other types,
-//! extensions of enumerations. Which belong together is in `userspace/catalog/data/sets.txt`; what they are is in the headers.
+//! Named values whose names do not follow from the C types of parameters: macros, enumerators of
+//! other types, extensions of enumerations. `userspace/catalog/data/sets.txt` says which names
+//! belong together; their values come from the headers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +12,22 @@ use super::{
     headers::Headers,
 };
 
-/// What a set consists of.
+/// The parts of a set.
 #[derive(Debug, PartialEq)]
 pub(super) struct Recipe {
     /// Name of the set.
     pub(super) name: String,
     /// Whether its values are bits that can be combined.
     pub(super) is_mask: bool,
-    /// Enumerations, macros and enumerators by name; what ends in `*` stands for all macros and enumerators that begin so.
+    /// Names of enumerations, macros and enumerators; a name ending in `*` stands for all macros
+    /// and enumerators with that prefix.
     parts: Vec<String>,
 }
 
-/// The sets as one release has them: values by name.
+/// The sets in one release: values by name.
 pub(super) type Sets = BTreeMap<String, BTreeMap<String, i64>>;
 
-/// Reads `sets.txt`.
+/// Parses `sets.txt`.
 pub(super) fn recipes(text: &str) -> Result<Vec<Recipe>> {
     let recipe = |line: &str| -> Result<Recipe> {
         let (head, parts) = line.split_once(" | ").context("no ` | `")?;
@@ -49,13 +51,13 @@ pub(super) fn recipes(text: &str) -> Result<Vec<Recipe>> {
         .collect()
 }
 
-/// Named constants of a library's headers, without those of headers that they include.
+/// Named constants of a library's headers, without those of included headers.
 #[derive(Default)]
 struct Constants {
-    /// Enumerators of each enumeration that has a name, in order of declaration.
+    /// Enumerators of each named enumeration, in order of declaration.
     types: BTreeMap<String, Vec<(String, i64)>>,
     enumerators: Vec<(String, i64)>,
-    /// Names of macros; what they stand for is not known yet.
+    /// Names of macros, whose values are not known yet.
     macros: BTreeSet<String>,
 }
 
@@ -92,7 +94,7 @@ impl Constants {
         EntityVisitResult::Continue
     }
 
-    /// Names of macros that a part of a recipe means.
+    /// Names of macros that a part of a recipe refers to.
     fn macros_of<'a>(&'a self, part: &'a str) -> impl Iterator<Item = &'a str> {
         let prefix = part.strip_suffix('*');
         let is_meant =
@@ -100,11 +102,11 @@ impl Constants {
         self.macros.iter().map(String::as_str).filter(is_meant)
     }
 
-    /// What a part of a recipe means besides macros.
+    /// Constants other than macros that a part of a recipe refers to.
     fn values_of(&self, part: &str) -> Vec<(String, i64)> {
         if let Some(values) = self.types.get(part) {
             let mut seen = BTreeSet::new();
-            // Of several with one value the first; the others mark ranges.
+            // If several have the same value, the first one; the others mark ranges.
             let first = values.iter().filter(|(_, value)| seen.insert(*value));
             return first.cloned().collect();
         }
@@ -123,11 +125,11 @@ fn enumerators(entity: &Entity<'_>) -> Vec<(String, i64)> {
         .collect()
 }
 
-/// The sets as these headers have them, without those of which they have nothing.
+/// The sets in these headers, without those of which they define nothing.
 ///
 /// # Errors
 ///
-/// Headers that do not compile.
+/// If headers do not compile.
 pub(super) fn sets(headers: &Headers<'_>, recipes: &[Recipe]) -> Result<Sets> {
     let constants = headers.read("", |unit| {
         let mut constants = Constants::default();
@@ -153,10 +155,10 @@ pub(super) fn sets(headers: &Headers<'_>, recipes: &[Recipe]) -> Result<Sets> {
     Ok(sets)
 }
 
-/// Before the name of a macro: an enumerator with its value.
+/// Prefix of a macro's name: an enumerator with the macro's value.
 const PREFIX: &str = "value_of_";
 
-/// What macros stand for, as the compiler says.
+/// The values of macros, determined by the compiler.
 fn macro_values(headers: &Headers<'_>, macros: &BTreeSet<&str>) -> Result<BTreeMap<String, i64>> {
     if macros.is_empty() {
         return Ok(BTreeMap::new());
@@ -175,24 +177,24 @@ fn macro_values(headers: &Headers<'_>, macros: &BTreeSet<&str>) -> Result<BTreeM
     })
 }
 
-/// The sets of several releases, given oldest first.
+/// The sets of several releases, which must be added oldest first.
 #[derive(Default)]
 pub(super) struct Merged(Sets);
 
 impl Merged {
-    /// Adds a release. A name that has another value there than before has the newer one.
+    /// Adds a release. If a name's value has changed, the newer value counts.
     pub(super) fn add(&mut self, release: Sets) {
         for (name, values) in release {
             self.0.entry(name).or_default().extend(values);
         }
     }
 
-    /// Names by value of the recipes that are masks, and of those that are not. A value with two names has none: which is meant
-    /// cannot be told.
+    /// Names by value, of the recipes that are masks, and of the others. A value with two names
+    /// gets none, because it is unknown which one is meant.
     ///
     /// # Errors
     ///
-    /// A set of which no header has anything.
+    /// If no header defines anything of a set.
     pub(super) fn by_value(&self, recipes: &[Recipe]) -> Result<(Enums, Enums)> {
         let (mut masks, mut others) = (Enums::new(), Enums::new());
         for recipe in recipes {

@@ -1,4 +1,5 @@
-//! Archives and packages of one directory, made by the tools that distributions make theirs with.
+//! Makes archives and packages from one directory, with the tools that distributions use for
+//! theirs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,21 +8,21 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::symbols::Needs;
+use super::symbols::{Needs, of_glibc};
 use super::{VERSION, create, write};
 use crate::exec;
 use crate::progress;
 
-/// One line of what it is.
+/// One-line description.
 const SUMMARY: &str = "Trace AMD GPU work on a running Linux system, from outside the process";
 
-/// The release of the packages of one version.
+/// Release number of the packages within a version.
 const RELEASE: &str = "1";
 
-/// Who is to be written to.
+/// Contact of the packages.
 const MAINTAINER: &str = "The gputrace developers <https://github.com/gputrace/gputrace>";
 
-/// Options of tar by which the same files make the same archive.
+/// Options of tar that make archives reproducible.
 const REPRODUCIBLE: [&str; 5] = [
     "--sort=name",
     "--mtime=@0",
@@ -30,11 +31,11 @@ const REPRODUCIBLE: [&str; 5] = [
     "--numeric-owner",
 ];
 
-/// Makes all that can be made here; returns their paths.
+/// Makes all archives that can be made on this machine; returns their paths.
 ///
 /// # Errors
 ///
-/// When a tool fails. One that is not installed is told of, and its package left out.
+/// When a tool fails. If a tool is not installed, that is reported and its package left out.
 pub(super) fn all(directory: &Path, root: &Path, needs: &Needs) -> Result<Vec<PathBuf>> {
     let mut made = vec![tarball(directory, root)?];
     if installed("dpkg-deb", "the .deb") {
@@ -61,7 +62,7 @@ fn tarball(directory: &Path, root: &Path) -> Result<PathBuf> {
     tar.args(REPRODUCIBLE)
         .args(["--use-compress-program", "gzip -9 -n"]);
     tar.arg("-cf").arg(&path);
-    // A directory of its own, as everybody expects.
+    // With a top-level directory, as everybody expects.
     tar.arg(format!("--transform=s,^\\.,gputrace-{VERSION},"));
     tar.arg("-C").arg(root).arg(".");
     exec::capture(&mut tar)?;
@@ -86,7 +87,7 @@ fn deb(directory: &Path, root: &Path, needs: &Needs) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// `DEBIAN/control`. Newer releases of Debian call a library by another package.
+/// Content of `DEBIAN/control`. Newer releases of Debian have one library in another package.
 fn control(needs: &Needs, kib: u64) -> Result<String> {
     let mut depends = vec![format!("libc6 (>= {})", needs.glibc)];
     for library in &needs.libraries {
@@ -108,20 +109,6 @@ fn control(needs: &Needs, kib: u64) -> Result<String> {
     ))
 }
 
-/// Libraries that are part of the C library's package.
-fn of_glibc(name: &str) -> bool {
-    [
-        "libc.so.",
-        "libm.so.",
-        "libdl.so.",
-        "libpthread.so.",
-        "librt.so.",
-        "ld-linux",
-    ]
-    .iter()
-    .any(|prefix| name.starts_with(prefix))
-}
-
 fn size_in_kib(root: &Path) -> Result<u64> {
     let printed = exec::capture(Command::new("du").args(["-sk"]).arg(root))?;
     let size = printed.split_whitespace().next().unwrap_or_default();
@@ -136,13 +123,19 @@ fn rpm(directory: &Path, root: &Path, needs: &Needs) -> Result<PathBuf> {
     write(&spec, &spec_text(root, &files(root)?, needs))?;
     let mut build = Command::new("rpmbuild");
     build.args(["-bb", "--quiet", "--target", "x86_64-linux"]);
-    build
-        .arg("--define")
-        .arg(format!("_topdir {}", tree.display()));
-    build
-        .arg("--define")
-        .arg(format!("_rpmdir {}", tree.display()));
-    build.arg(&spec);
+    for definition in [
+        format!("_topdir {}", tree.display()),
+        format!("_rpmdir {}", tree.display()),
+        // Read by every rpm that is in use.
+        "_binary_payload w9.gzdio".to_owned(),
+        // The same files make the same package.
+        "_buildhost gputrace".to_owned(),
+        "use_source_date_epoch_as_buildtime 1".to_owned(),
+        "clamp_mtime_to_source_date_epoch 1".to_owned(),
+    ] {
+        build.arg("--define").arg(definition);
+    }
+    build.arg(&spec).env("SOURCE_DATE_EPOCH", "0");
     exec::capture(&mut build)?;
     let name = format!("gputrace-{VERSION}-{RELEASE}.x86_64.rpm");
     let path = directory.join(&name);
@@ -152,8 +145,8 @@ fn rpm(directory: &Path, root: &Path, needs: &Needs) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// What rpmbuild is told. The program is finished: nothing is to be stripped or compressed again. What it needs of
-/// shared libraries rpmbuild finds out itself.
+/// The spec file for rpmbuild. The program is finished, so nothing must be stripped or compressed
+/// again. rpmbuild determines the required shared libraries by itself.
 fn spec_text(root: &Path, files: &[String], needs: &Needs) -> String {
     format!(
         "%global debug_package %{{nil}}\n%global __os_install_post %{{nil}}\n%global _build_id_links none\n\
@@ -164,11 +157,34 @@ fn spec_text(root: &Path, files: &[String], needs: &Needs) -> String {
          %install\nmkdir -p %{{buildroot}}\ncp -a '{}'/. %{{buildroot}}/\n\n%files\n{}\n",
         needs.glibc,
         root.display(),
-        files.join("\n")
+        listed(files)
     )
 }
 
-/// Paths of all files below `root`, as they will be called, in order.
+/// Directories that a system may lack. They belong to every package that puts something there, so
+/// that the last one takes them away.
+const SHARED: [&str; 4] = [
+    "/usr/share/bash-completion",
+    "/usr/share/doc/gputrace",
+    "/usr/share/fish",
+    "/usr/share/zsh",
+];
+
+/// The lines of `%files`: directories, then files.
+fn listed(files: &[String]) -> String {
+    let directories: BTreeSet<&Path> = files
+        .iter()
+        .flat_map(|file| Path::new(file).ancestors().skip(1))
+        .filter(|directory| SHARED.iter().any(|shared| directory.starts_with(shared)))
+        .collect();
+    let directories = directories
+        .iter()
+        .map(|directory| format!("%dir {}", directory.display()));
+    let lines: Vec<String> = directories.chain(files.iter().cloned()).collect();
+    lines.join("\n")
+}
+
+/// Sorted paths of all files below `root`, as installed.
 fn files(root: &Path) -> Result<Vec<String>> {
     let printed = exec::capture(
         Command::new("find")
@@ -180,8 +196,8 @@ fn files(root: &Path) -> Result<Vec<String>> {
     Ok(files)
 }
 
-/// The root directory of a container: the packages' files, and the libraries that the program loads, where it looks
-/// for them. `docker import` and `podman import` make an image of it.
+/// Makes the root directory of a container: the packages' files, and the libraries that the program
+/// loads, where it looks for them. `docker import` and `podman import` turn it into an image.
 fn image(directory: &Path, root: &Path) -> Result<PathBuf> {
     let tree = directory.join("image");
     exec::capture(Command::new("cp").arg("-a").arg(root).arg(&tree))?;
@@ -189,7 +205,7 @@ fn image(directory: &Path, root: &Path) -> Result<PathBuf> {
     for library in loaded(&linked) {
         let to = tree.join(library.trim_start_matches('/'));
         create(to.parent().unwrap_or(&tree))?;
-        // The files themselves: links may lead out of the image.
+        // Copies the files themselves, because links may lead out of the image.
         fs::copy(&library, &to).with_context(|| format!("cannot copy {library}"))?;
     }
     create(&tree.join("tmp"))?;
@@ -206,7 +222,8 @@ fn image(directory: &Path, root: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Paths in what ldd prints: `libz.so.1 => /lib/libz.so.1 (0x…)`, `/lib64/ld-linux-x86-64.so.2 (0x…)`.
+/// Paths in the output of ldd: `libz.so.1 => /lib/libz.so.1 (0x…)`, `/lib64/ld-linux-x86-64.so.2
+/// (0x…)`.
 fn loaded(linked: &str) -> BTreeSet<String> {
     let words = linked.lines().filter_map(|line| {
         let path = line.split_once("=>").map_or(line, |(_, path)| path);
@@ -233,6 +250,16 @@ mod tests {
                 "/lib/x86_64-linux-gnu/libz.so.1",
                 "/lib64/ld-linux-x86-64.so.2"
             ]
+        );
+    }
+
+    #[test]
+    fn a_package_has_the_directories_that_others_may_lack() {
+        let files = ["/usr/bin/gputrace", "/usr/share/zsh/functions/_gputrace"];
+        assert_eq!(
+            listed(&files.map(str::to_owned)),
+            "%dir /usr/share/zsh\n%dir /usr/share/zsh/functions\n/usr/bin/gputrace\n\
+             /usr/share/zsh/functions/_gputrace"
         );
     }
 

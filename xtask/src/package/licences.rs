@@ -1,4 +1,4 @@
-//! Texts of the licences of everything that is in the program.
+//! Collects the licences of all code in the program.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -10,14 +10,14 @@ use anyhow::{Context as _, Result};
 use crate::exec;
 use crate::workspace::Workspace;
 
-/// How such files are called, in capitals.
+/// Prefixes of the names of licence files, in capitals.
 const NAMES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE"];
 
-/// The copyright file: own licence, then crate by crate.
+/// The copyright file: gputrace's own licence, then those of all crates.
 ///
 /// # Errors
 ///
-/// When cargo cannot list the crates, or the source of one is not where cargo keeps it.
+/// When cargo cannot list the crates, or the source of a crate is not in cargo's directory.
 pub(super) fn texts(workspace: &Workspace) -> Result<String> {
     let mut cargo = workspace.cargo();
     cargo.args([
@@ -33,7 +33,9 @@ pub(super) fn texts(workspace: &Workspace) -> Result<String> {
     let sources = sources()?;
     let mut text = String::from(
         "gputrace may be used under the terms of either the MIT licence (LICENSE-MIT) or the Apache License, Version 2.0\n\
-         (LICENSE-APACHE), as you prefer. The program contains the following crates.\n",
+         (LICENSE-APACHE), as you prefer. The program contains the following crates. Portable programs also contain libelf\n\
+         of elfutils (LGPL-3.0-or-later or GPL-2.0-or-later), whose source is part of the crate libbpf-sys: with gputrace's\n\
+         own source, `cargo xtask package --portable` links them again.\n",
     );
     for (name, licence) in crates {
         let directory = sources
@@ -56,8 +58,8 @@ pub(super) fn texts(workspace: &Workspace) -> Result<String> {
     Ok(text)
 }
 
-/// Directory names and licences of the crates that do not belong to the workspace, from lines
-/// `memchr v2.8.3|MIT`; those of the workspace have their path behind.
+/// Directory names and licences of the crates outside the workspace, from lines such as `memchr
+/// v2.8.3|MIT`; lines of workspace crates also contain a path.
 fn crates(tree: &str) -> BTreeSet<(String, String)> {
     let lines = tree.lines().filter_map(|line| line.split_once('|'));
     lines
@@ -65,14 +67,14 @@ fn crates(tree: &str) -> BTreeSet<(String, String)> {
         .filter_map(|(package, licence)| {
             let mut words = package.split_whitespace();
             let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
-            // A crate that was listed before ends with ` (*)`.
+            // A crate that was already listed ends with ` (*)`.
             let licence = licence.trim_end_matches(" (*)");
             Some((format!("{name}-{version}"), licence.to_owned()))
         })
         .collect()
 }
 
-/// Where cargo keeps sources: one directory for each registry.
+/// Cargo's source directories, one per registry.
 fn sources() -> Result<Vec<PathBuf>> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cargo")));
@@ -94,7 +96,7 @@ fn shown(directories: &[PathBuf]) -> String {
     shown.join(", ")
 }
 
-/// Licence files of a crate, and of C libraries one directory below, in order.
+/// Sorted licence files of a crate, and of C libraries one directory below.
 fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut directories = Vec::new();

@@ -1,4 +1,4 @@
-//! Running a program on a release: its own `/usr`, this machine's everything else.
+//! Runs a program on a release: with the release's `/usr`, and everything else of this machine.
 //!
 //! ```text
 //! /  (tmpfs, in a mount namespace of the program's own)
@@ -6,10 +6,11 @@
 //! └─ dev home proc root sys tmp ...  this machine's, with all that is mounted there
 //! ```
 //!
-//! So a path means the same inside and outside, except below the release's own directories. The process that the
-//! user started becomes the program by `execve`: its process id, exit status and signals are the program's. Seen from
-//! outside the program is one in a container is: `/proc/PID/root` is another root, and `/proc/PID/maps` names library
-//! files that are not the ones this machine has under these names.
+//! So a path means the same inside and outside, except below the release's own directories. The
+//! process that the user started becomes the program by `execve`, so its process id, exit status
+//! and signals are the program's. Seen from outside, the program looks like one in a container:
+//! `/proc/PID/root` is another root, and `/proc/PID/maps` names library files that are not those of
+//! the same names on this machine.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -29,17 +30,17 @@ use rustix::thread::UnshareFlags;
 
 use crate::workspace::Workspace;
 
-/// The top directories that are the release's.
+/// The top-level directories that come from the release.
 const OWN: [&str; 11] = [
     "bin", "etc", "lib", "lib32", "lib64", "libo32", "libx32", "opt", "sbin", "usr", "var",
 ];
 
-/// Where this machine's root is for as long as the new one is being put together. No name that a machine has there.
+/// Path of this machine's root while the new one is being assembled. No machine uses this name.
 const HOST: &str = "/.gputrace-host";
 
 /// A program to run.
 pub(super) struct Program<'a> {
-    /// A path, or a name to look for in `PATH` there.
+    /// A path, or a name to look up in the release's `PATH`.
     pub(super) program: &'a OsStr,
     pub(super) arguments: &'a [OsString],
     /// A library to load before all others.
@@ -47,12 +48,12 @@ pub(super) struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// Becomes the program, on `release` in `root`; returns only when that fails.
+    /// Replaces this process by the program, on `release` in `root`; returns only on failure.
     ///
     /// # Errors
     ///
-    /// When the program, the preloaded library or the current directory is not to be seen from there, when the kernel
-    /// does not allow the namespace, or when the program cannot be started.
+    /// When the program, the preloaded library or the current directory is not visible there, when
+    /// the kernel does not allow the namespace, or when the program cannot be started.
     pub(super) fn run(&self, workspace: &Workspace, release: &Release, root: &Path) -> Result<()> {
         let directory = env::current_dir().context("the current directory cannot be found")?;
         require_visible(&directory, root, release)?;
@@ -96,14 +97,14 @@ impl Program<'_> {
 
 /// # Errors
 ///
-/// When `path`, which is absolute, is not there on the release.
+/// When the absolute `path` does not exist on the release.
 fn require_visible(path: &Path, root: &Path, release: &Release) -> Result<()> {
     let own = own_directory(path);
     let place = match own {
         Some(_) => root.join(path.strip_prefix("/").unwrap_or(path)),
         None => path.to_owned(),
     };
-    // A link counts as there: it may lead to where only the release has something.
+    // A link counts as existing: its target may exist only on the release.
     if place.symlink_metadata().is_ok() {
         return Ok(());
     }
@@ -117,7 +118,7 @@ fn require_visible(path: &Path, root: &Path, release: &Release) -> Result<()> {
     }
 }
 
-/// The top directory of `path` if it is the release's.
+/// The top-level directory of `path` if it comes from the release.
 fn own_directory(path: &Path) -> Option<&'static str> {
     let first = path.components().find_map(|component| match component {
         Component::Normal(name) => Some(name),
@@ -128,7 +129,8 @@ fn own_directory(path: &Path) -> Option<&'static str> {
 
 /// `LD_PRELOAD` with `library` in front.
 fn with_preload(library: &Path, old: Option<OsString>) -> Result<OsString> {
-    // ld.so(8): "The items of the list can be separated by spaces or colons, and there is no support for escaping".
+    // ld.so(8): "The items of the list can be separated by spaces or colons, and there is no
+    // support for escaping".
     if library
         .as_os_str()
         .as_bytes()
@@ -148,8 +150,9 @@ fn with_preload(library: &Path, old: Option<OsString>) -> Result<OsString> {
     Ok(list)
 }
 
-/// `LD_LIBRARY_PATH` without what cargo adds for the programs that it runs: the toolchain's libraries, and those that
-/// were built in `target`, among which are stand-ins for ROCm's. None when nothing is left.
+/// `LD_LIBRARY_PATH` without the entries that cargo adds for programs that it runs: the toolchain's
+/// libraries, and those built in `target`, which include stand-ins for ROCm's. `None` if nothing is
+/// left.
 fn without_cargos(path: &OsStr, target: &Path) -> Option<OsString> {
     let kept: Vec<PathBuf> = env::split_paths(path)
         .filter(|entry| !entry.starts_with(target))
@@ -159,13 +162,14 @@ fn without_cargos(path: &OsStr, target: &Path) -> Option<OsString> {
         })
         .filter(|entry| !entry.as_os_str().is_empty())
         .collect();
-    // They come from such a list, so that none contains a colon.
+    // They come from such a list, so none contains a colon.
     (!kept.is_empty())
         .then(|| env::join_paths(kept).ok())
         .flatten()
 }
 
-/// Gives this process a mount namespace of its own; without root, in a user namespace in which it may mount.
+/// Puts this process into a mount namespace of its own; without root, into a user namespace in
+/// which it may mount.
 fn separate() -> Result<()> {
     let (user, group) = (geteuid(), getegid());
     let flags = if user.is_root() {
@@ -173,13 +177,14 @@ fn separate() -> Result<()> {
     } else {
         UnshareFlags::NEWNS | UnshareFlags::NEWUSER
     };
-    // SAFETY: the file descriptor table stays shared, and there is only this one thread.
+    // SAFETY: the file descriptor table stays shared, and this is the only thread.
     unsafe { rustix::thread::unshare_unsafe(flags) }.context(
         "a program on another release runs in a mount namespace, which this process may not make: run as root, in a \
          container with CAP_SYS_ADMIN, or allow user namespaces",
     )?;
     if !user.is_root() {
-        // user_namespaces(7): a user may map only itself, and its group only after giving up setgroups(2).
+        // user_namespaces(7): a user may map only itself, and its group only after giving up
+        // setgroups(2).
         let maps = [
             ("setgroups", "deny".to_owned()),
             ("uid_map", format!("{user} {user} 1")),
@@ -190,7 +195,8 @@ fn separate() -> Result<()> {
                 .with_context(|| format!("/proc/self/{file} cannot be written"))?;
         }
     }
-    // What is mounted here must not appear on the machine; what is unmounted there should vanish here.
+    // Mounts made here must not appear on the machine, but unmounts on the machine should take
+    // effect here.
     rustix::mount::mount_change(
         "/",
         MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC,
@@ -198,9 +204,9 @@ fn separate() -> Result<()> {
     .context("the mounts of this namespace cannot be separated from the machine's")
 }
 
-/// Makes the new root directory this process's, in its own mount namespace.
+/// Makes the new root directory the root of this process, in its own mount namespace.
 fn assemble(root: &Path) -> Result<()> {
-    // Any directory will do: it is covered in this namespace only, and only until the next step.
+    // Any directory will do: it is covered only in this namespace, and only until the next step.
     let stage = env::temp_dir();
     let host = Path::new(HOST);
     rustix::mount::mount("tmpfs", &stage, "tmpfs", MountFlags::empty(), c"mode=755")
@@ -227,8 +233,8 @@ fn assemble(root: &Path) -> Result<()> {
     fs::remove_dir(host).context("the machine's root cannot be put away")
 }
 
-/// Shows `source` at `place`: a directory with all that is mounted below it, or a copy of a link. Files in a root
-/// directory are left out, and so is what does not exist.
+/// Makes `source` visible at `place`: a directory with all mounts below it, or a copy of a link.
+/// Files in a root directory are left out, and so is what does not exist.
 fn mirror(source: &Path, place: &Path) -> Result<()> {
     let Ok(metadata) = source.symlink_metadata() else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Getting a release: plan, download, unpack, check, and only then give it its name.
+//! Fetches a release: plans, downloads, unpacks, checks, and only then gives it its name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use crate::cache::{lock, remedied, remove};
 use crate::exec;
 use crate::progress::{self, long_step};
 
-/// Where a release's packages are.
+/// The package sources of a release.
 fn sources(release: &Release) -> Sources<'static> {
     Sources {
         suite: release.suite,
@@ -27,11 +27,11 @@ fn sources(release: &Release) -> Sources<'static> {
     }
 }
 
-/// What the user asked for beyond the release itself.
+/// What the user asked for in addition to the release itself.
 pub(super) struct Wanted<'a> {
     /// Further packages of the suite.
     pub(super) more: &'a [String],
-    /// The archive to fetch from, if not the machine's.
+    /// The archive to fetch from; `None` for that of the machine.
     pub(super) mirror: Option<&'a str>,
 }
 
@@ -52,7 +52,7 @@ impl Wanted<'_> {
     }
 }
 
-/// The file in a root that makes it whole: what was asked for, and what it consists of.
+/// The file in a root that marks it as complete: what was asked for, and what it consists of.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) asked: BTreeSet<String>,
@@ -60,17 +60,19 @@ pub(super) struct Record {
     pub(super) have: BTreeMap<String, String>,
 }
 
-/// Directories that are links into `/usr` since Debian 12. Its packages still contain files below the old names.
+/// Directories that are links into `/usr` since Debian 12. Debian's packages still contain files
+/// under the old names.
 const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
 
-/// Fetches `release` unless all that is wanted is there.
+/// Fetches `release` unless everything that is wanted is there.
 ///
-/// A root gets its name when nothing more is to be done to it, so that an interrupted run leaves none; what was
-/// downloaded by then is used by the next. There is never a moment in which a root is half old, half new.
+/// A root gets its name only when it is finished, so an interrupted run leaves no root; the next
+/// run reuses what was downloaded. A root is never half old and half new.
 ///
 /// # Errors
 ///
-/// When a package cannot be had, the suite has another version by now, or the disk is full; with the next command.
+/// When a package cannot be fetched, the suite has another version by now, or the disk is full; the
+/// message contains the next command.
 pub(super) fn ensure(cache: &Cache, release: &Release, wanted: &Wanted<'_>) -> Result<()> {
     let start = Instant::now();
     let directory = cache.of_release(release);
@@ -145,13 +147,13 @@ fn fetch_from(
             check_libraries(release, &new)?;
             Record::new(asked.clone(), &plan).write(&new)?;
             replace(&cache.root(release), &new)?;
-            // Tens to hundreds of megabytes that nothing needs any more.
+            // Tens to hundreds of megabytes that are no longer needed.
             remove(&directory.join("apt"))
         },
     )
 }
 
-/// What a root must have: the release, what is asked for now, and what it was asked to have before.
+/// What a root must contain: the release, what is asked for now, and what was asked for before.
 fn asked(release: &Release, more: &[String], before: Option<&Record>) -> BTreeSet<String> {
     let earlier = before.into_iter().flat_map(|record| &record.asked).cloned();
     release
@@ -180,7 +182,7 @@ fn check_versions(release: &Release, plan: &[Package]) -> Result<()> {
     Ok(())
 }
 
-/// What to do when a suite does not have a package, or no longer has it in the version that is wanted.
+/// What to do when a suite does not have a package, or no longer has it in the wanted version.
 fn elsewhere(release: &Release, wanted: &Wanted<'_>) -> String {
     let snapshot = Wanted {
         mirror: Some("URL"),
@@ -193,7 +195,7 @@ fn elsewhere(release: &Release, wanted: &Wanted<'_>) -> String {
     )
 }
 
-/// Makes a new root at `root` from the packages of `plan`.
+/// Creates a new root at `root` from the packages of `plan`.
 fn unpack_all(apt: &Apt, plan: &[Package], root: &Path) -> Result<()> {
     let start = Instant::now();
     // An interrupted run may have left one.
@@ -214,11 +216,11 @@ fn unpack_all(apt: &Apt, plan: &[Package], root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Loads each traced library with the root's own `ld.so`, which names what it cannot find.
+/// Loads each traced library with the root's own `ld.so`, which reports missing dependencies.
 ///
 /// # Errors
 ///
-/// When a library or something that it needs is not in the root.
+/// When a library or one of its dependencies is not in the root.
 fn check_libraries(release: &Release, root: &Path) -> Result<()> {
     for library in &release.libraries {
         let Some(file) = library.file(root) else {
@@ -244,7 +246,7 @@ fn check_libraries(release: &Release, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The lines of `ld.so --list` about libraries that are missing or not in `root`.
+/// The lines of `ld.so --list` for libraries that are missing or not in `root`.
 fn dependencies_elsewhere<'a>(listed: &'a str, root: &Path) -> Vec<&'a str> {
     listed
         .lines()
@@ -256,9 +258,10 @@ fn dependencies_elsewhere<'a>(listed: &'a str, root: &Path) -> Vec<&'a str> {
         .collect()
 }
 
-/// Gives the new root the name of the old one. Programs that run in the old one keep their open files.
+/// Gives the new root the name of the old one. Programs that run in the old one keep their open
+/// files.
 fn replace(root: &Path, new: &Path) -> Result<()> {
-    // First: if this is interrupted, what is left of the old root must not count as whole.
+    // First, because a partially removed old root must not count as complete.
     if let Err(error) = fs::remove_file(root.join(Record::FILE))
         && error.kind() != ErrorKind::NotFound
     {
@@ -270,7 +273,7 @@ fn replace(root: &Path, new: &Path) -> Result<()> {
 }
 
 impl Record {
-    /// Name of the file, in a root.
+    /// Name of the file in a root.
     const FILE: &'static str = "PACKAGES";
 
     fn new(asked: BTreeSet<String>, plan: &[Package]) -> Self {
@@ -281,7 +284,7 @@ impl Record {
         Self { asked, have }
     }
 
-    /// The record of `root`; none when there is no root or it is not whole.
+    /// The record of `root`; `None` if there is no root or it is incomplete.
     pub(super) fn read(root: &Path) -> Option<Self> {
         Some(Self::parse(
             &fs::read_to_string(root.join(Self::FILE)).ok()?,
@@ -324,7 +327,7 @@ impl Record {
         packages.iter().all(|name| self.have.contains_key(name))
     }
 
-    /// What was asked for beyond the release itself.
+    /// Packages that were asked for in addition to the release itself.
     pub(super) fn asked_beyond(&self, release: &Release) -> impl Iterator<Item = &str> {
         self.asked
             .iter()

@@ -1,4 +1,4 @@
-//! Installing Debian packages.
+//! Installs Debian packages.
 
 use std::process::Command;
 use std::sync::OnceLock;
@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result};
 
 use crate::{exec, progress};
 
-/// `apt-get` so that it never asks, waits for another apt to finish, and retries a failed download.
+/// An `apt-get` command that never asks, waits for another apt to finish, and retries failed
+/// downloads.
 fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
     command
@@ -23,8 +24,9 @@ fn apt_get() -> Command {
     command
 }
 
-/// Refreshes the package lists, once per run. A failure is only noted: one broken third-party source must not stop an
-/// installation from the others, and if the packages cannot be had the installation says so.
+/// Refreshes the package lists, once per run. A failure is only noted: one broken third-party
+/// source must not prevent an installation from the others, and if the packages cannot be
+/// installed, the installation reports that.
 fn update() {
     static UPDATED: OnceLock<()> = OnceLock::new();
     UPDATED.get_or_init(|| {
@@ -35,11 +37,11 @@ fn update() {
     });
 }
 
-/// Installs `packages`; never removes one that conflicts, which would be the user's loss.
+/// Installs `packages`. Never removes a conflicting package, which the user may need.
 ///
 /// # Errors
 ///
-/// With apt-get's own words when it fails.
+/// With apt-get's message when it fails.
 pub(super) fn install(packages: &[&str]) -> Result<()> {
     update();
     progress::note(format_args!("apt-get install {} ...", packages.join(" ")));
@@ -58,7 +60,7 @@ pub(super) fn offers(package: &str) -> bool {
         .is_ok_and(|policy| has_candidate(&policy))
 }
 
-/// Reads `apt-cache policy PACKAGE`, which prints nothing for a name it does not know.
+/// Parses `apt-cache policy PACKAGE`, which prints nothing for an unknown name.
 fn has_candidate(policy: &str) -> bool {
     policy
         .lines()

@@ -1,4 +1,5 @@
-//! Whether this process may trace on this kernel: found out by making the two things that every recording needs.
+//! Checks whether this process may trace on this kernel, by creating the two objects that every
+//! recording needs.
 
 use std::fs;
 use std::io;
@@ -14,13 +15,14 @@ const BPF_PROG_LOAD: libc::c_long = 5;
 const BPF_MAP_TYPE_RINGBUF: u32 = 27;
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
 
-/// The beginning of `union bpf_attr` for `BPF_MAP_CREATE`; what is left out counts as zero.
+/// The beginning of `union bpf_attr` for `BPF_MAP_CREATE`; omitted members count as zero.
 #[repr(C)]
 struct MapCreate {
     map_type: u32,
     key_size: u32,
     value_size: u32,
-    /// For a ring its size in bytes: a power of two and a multiple of the page size, here of any page size.
+    /// For a ring buffer its size in bytes: a power of two and a multiple of the page size,
+    /// whichever that is.
     max_entries: u32,
 }
 
@@ -33,13 +35,13 @@ struct ProgLoad {
     license: u64,
 }
 
-/// `r0 = 0; exit`.
+/// The program `r0 = 0; exit`.
 const RETURN_ZERO: [u64; 2] = [0x00b7, 0x0095];
 
 /// bpf(2) for the commands that return a file descriptor.
 fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes of `attributes`, which are there for the whole call, and
-    // addresses inside it point to statics.
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of `attributes`, which are alive during the
+    // call, and addresses inside it point to statics.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -49,7 +51,7 @@ fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
         )
     };
     match i32::try_from(result) {
-        // SAFETY: the kernel has just made this descriptor for us; nobody else knows it.
+        // SAFETY: the kernel has just created this descriptor, and nothing else owns it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
@@ -77,7 +79,7 @@ fn load_program() -> io::Result<OwnedFd> {
     bpf(BPF_PROG_LOAD, &program)
 }
 
-/// Makes a ring buffer and loads a probe program, and explains a refusal.
+/// Creates a ring buffer and loads a probe program, and explains a refusal.
 pub(super) fn check(machine: &Machine) -> State {
     let tried = [
         ("a ring buffer", make_ring().err()),
@@ -92,7 +94,7 @@ pub(super) fn check(machine: &Machine) -> State {
     State::Ready(format!("usable, kernel {}", kernel.trim()))
 }
 
-/// Why the kernel said no, as far as errno and the process's own state tell.
+/// Explains why the kernel refused, from errno and the process's own state.
 fn explain(machine: &Machine, what: &str, error: &io::Error) -> State {
     let refused = format!("the kernel refuses {what}: {error}");
     let lacking = machine.process.lacking_capabilities();

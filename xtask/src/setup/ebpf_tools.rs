@@ -1,4 +1,5 @@
-//! Getting the eBPF toolchain: compiler, LLVM, linker. What is needed and why: [`crate::toolchain`].
+//! Provides the eBPF toolchain: compiler, LLVM, linker. [`crate::toolchain`] explains what is
+//! needed and why.
 
 use std::process::Command;
 
@@ -12,10 +13,11 @@ use crate::toolchain::llvm::{self, Llvm};
 use crate::workspace::Workspace;
 use crate::{exec, progress};
 
-/// Debian's rustc for building browsers, which is kept current in its stable releases, with the library source.
+/// Debian's rustc for building browsers, which is kept up to date in stable releases, with the
+/// library source.
 const DEBIAN_COMPILER: [&str; 3] = ["rustc-web", "rust-web-src", "libstd-rust-web-dev"];
 
-/// Finds a compiler, or gets one: from Debian when it has one, else by rustup.
+/// Finds a compiler, or installs one: from Debian if possible, otherwise by rustup.
 pub(super) fn compiler(machine: &Machine) -> Result<State> {
     let refusals = match compiler::choose(compiler::candidates()) {
         Ok(compiler) => return Ok(State::Ready(compiler.to_string())),
@@ -54,7 +56,8 @@ pub(super) fn compiler(machine: &Machine) -> Result<State> {
     })
 }
 
-/// Finds bpf-linker for the chosen compiler in the cache, or builds it there, getting LLVM first when needed.
+/// Finds bpf-linker for the chosen compiler in the cache, or builds it there, after installing LLVM
+/// if necessary.
 pub(super) fn linker(workspace: &Workspace, machine: &Machine) -> Result<State> {
     let Ok(compiler) = compiler::choose(compiler::candidates()) else {
         return Ok(State::Missing {
@@ -66,7 +69,7 @@ pub(super) fn linker(workspace: &Workspace, machine: &Machine) -> Result<State> 
     let found = llvm::find(major);
     let name = format!("{} for LLVM {major}", linker::VERSION);
     let directory = linker::directory(workspace, major);
-    // The LLVM tools finish every object, so the linker alone does not do.
+    // The LLVM tools finish every object, so the linker alone is not enough.
     if found.is_some() && linker::works(workspace, major) {
         return Ok(State::Ready(format!("{name}, {}", directory.display())));
     }
@@ -92,9 +95,9 @@ pub(super) fn linker(workspace: &Workspace, machine: &Machine) -> Result<State> 
     )))
 }
 
-/// Installs LLVM `major` by apt-get, or says in the inner error how it can be had.
+/// Installs LLVM `major` by apt-get; the inner error says how it can be installed otherwise.
 fn install_llvm(machine: &Machine, major: u32) -> Result<Result<Llvm, String>> {
-    // Polly and zstd are what `llvm-config` asks bpf-linker to link to besides LLVM.
+    // Polly and zstd are libraries that `llvm-config` tells bpf-linker to link with LLVM.
     let packages = [
         format!("llvm-{major}-dev"),
         format!("libpolly-{major}-dev"),

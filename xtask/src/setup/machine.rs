@@ -1,20 +1,21 @@
-//! What kind of machine this is: distribution, package manager, user.
+//! Describes the machine: distribution, package manager, user.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 
-/// The facts that decide what setup can do itself.
+/// The facts that determine what setup can do itself.
 #[derive(Debug)]
 pub(super) struct Machine {
-    /// The distribution's name for people.
+    /// The distribution's name.
     name: String,
     pub(super) packages: PackageManager,
     pub(super) process: Process,
 }
 
 impl Machine {
-    /// Reads the facts. What cannot be read counts as unknown or absent: setup then does less and says so.
+    /// Reads the facts. What cannot be read counts as unknown or absent: setup then does less and
+    /// reports that.
     pub(super) fn look() -> Self {
         let release = fs::read_to_string("/etc/os-release")
             .or_else(|_| fs::read_to_string("/usr/lib/os-release"))
@@ -35,7 +36,7 @@ impl Machine {
         self.process.effective_uid == Some(0)
     }
 
-    /// `command` as the user must type it: root needs no sudo.
+    /// `command` as the user must type it; root needs no sudo.
     pub(super) fn as_root(&self, command: &str) -> String {
         if self.is_root() {
             format!("`{command}`")
@@ -60,10 +61,10 @@ impl fmt::Display for Machine {
     }
 }
 
-/// Which tool installs packages, so which names they have.
+/// The tool that installs packages, which determines their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PackageManager {
-    /// Debian, Ubuntu: the one that setup uses itself.
+    /// Debian and Ubuntu; the only one that setup itself uses.
     Apt,
     Dnf,
     Pacman,
@@ -72,7 +73,7 @@ pub(super) enum PackageManager {
 }
 
 impl PackageManager {
-    /// From `ID`, and else from the distributions that `ID_LIKE` names.
+    /// Determined from `ID`, otherwise from the distributions in `ID_LIKE`.
     fn of(release: &HashMap<String, String>) -> Self {
         let words = |key: &str| {
             release
@@ -93,7 +94,7 @@ impl PackageManager {
             .unwrap_or(Self::Unknown)
     }
 
-    /// The command that installs packages, without their names.
+    /// The command that installs packages, without package names.
     pub(super) fn install_command(self) -> &'static str {
         match self {
             Self::Apt => "apt-get install --no-install-recommends",
@@ -105,7 +106,7 @@ impl PackageManager {
     }
 }
 
-/// Reads os-release(5): `KEY=value` lines, values optionally in quotes, `#` comments.
+/// Parses os-release(5): `KEY=value` lines, values optionally in quotes, `#` comments.
 fn parse_os_release(text: &str) -> HashMap<String, String> {
     text.lines()
         .filter(|line| !line.trim_start().starts_with('#'))
@@ -114,16 +115,17 @@ fn parse_os_release(text: &str) -> HashMap<String, String> {
         .collect()
 }
 
-/// What this process may do, from proc_pid_status(5).
+/// The rights of this process, from proc_pid_status(5).
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Process {
     pub(super) effective_uid: Option<u32>,
     effective_capabilities: u64,
-    /// A seccomp filter is on, as in most containers.
+    /// Whether a seccomp filter is active, as in most containers.
     pub(super) seccomp: bool,
 }
 
-/// Capabilities that tracing needs, by their number in `linux/capability.h`. `CAP_SYS_ADMIN` includes the others.
+/// Capabilities that tracing needs, numbered as in `linux/capability.h`. `CAP_SYS_ADMIN` includes
+/// the others.
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
@@ -142,7 +144,7 @@ impl Process {
         }
     }
 
-    /// The capabilities for tracing that this process lacks, by name.
+    /// Names of the tracing capabilities that this process lacks.
     pub(super) fn lacking_capabilities(&self) -> Vec<&'static str> {
         let has = |capability: u32| self.effective_capabilities >> capability & 1 == 1;
         if has(CAP_SYS_ADMIN) {

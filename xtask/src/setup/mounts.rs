@@ -1,4 +1,5 @@
-//! File systems of the kernel that tracing uses. Mounting one that is mounted already is avoided: mounts stack.
+//! Kernel file systems that tracing uses. A mounted file system is not mounted again, because
+//! mounts stack.
 
 use std::fs;
 use std::path::Path;
@@ -10,13 +11,13 @@ use super::State;
 use super::machine::Machine;
 use crate::exec;
 
-/// A kernel file system and the place where everyone expects it.
+/// A kernel file system and its usual mount point.
 pub(super) struct Mount {
     kind: &'static str,
     place: &'static str,
 }
 
-/// Tracing files. Older systems mount it below debugfs only.
+/// The tracing files. Older systems mount them only below debugfs.
 pub(super) const TRACEFS: Mount = Mount {
     kind: "tracefs",
     place: "/sys/kernel/tracing",
@@ -29,7 +30,7 @@ pub(super) const BPFFS: Mount = Mount {
 };
 
 impl Mount {
-    /// Mounts it when it is not, and when root may.
+    /// Mounts the file system if it is not mounted, and if root may do so.
     ///
     /// # Errors
     ///
@@ -65,7 +66,8 @@ impl Mount {
         }
     }
 
-    /// Whether `mounts`, in the format of /proc/PID/mounts, has this file system at its place.
+    /// Whether `mounts`, in the format of /proc/PID/mounts, has this file system at its mount
+    /// point.
     fn is_in(&self, mounts: &str) -> bool {
         mounts.lines().any(|line| {
             let mut fields = line.split(' ').skip(1);

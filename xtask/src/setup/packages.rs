@@ -1,4 +1,4 @@
-//! Groups of the distribution's packages, and how to see that a group is there.
+//! Groups of the distribution's packages, and checks whether a group is installed.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,33 +12,27 @@ use crate::exec;
 
 /// Packages that belong together.
 pub(super) struct Group {
-    /// What the group provides, for the line that says it is there.
+    /// What the group provides, for the message that it is there.
     provides: &'static str,
-    /// Names what does not work yet.
+    /// Returns what does not work yet.
     lacking: fn() -> Vec<String>,
     apt: &'static str,
     dnf: &'static str,
     pacman: &'static str,
     zypper: &'static str,
-    /// Where to look when the distribution has no such packages.
+    /// What to do if the distribution has no such packages.
     elsewhere: &'static str,
 }
 
-/// What the tool is compiled with, and what bpf-linker and `protoc` link to.
+/// Tools for compiling gputrace, and libraries that bpf-linker and `protoc` link with.
 pub(super) const BUILD: Group = Group {
     provides: "cc, c++, make, pkg-config, libelf, zlib",
     lacking: || {
-        let programs = ["cc", "c++", "make", "pkg-config"];
-        let missing_programs = programs
-            .into_iter()
-            .filter(|name| exec::find_program(name).is_none());
-        let missing_libraries = ["libelf", "zlib"]
-            .into_iter()
-            .filter(|name| !pkg_config_knows(name));
-        missing_programs
-            .chain(missing_libraries)
-            .map(str::to_owned)
-            .collect()
+        let mut lacking = programs_lacking(&["cc", "c++", "make", "pkg-config"]);
+        let libraries = ["libelf", "zlib"].into_iter();
+        let missing = libraries.filter(|name| !pkg_config_knows(name));
+        lacking.extend(missing.map(str::to_owned));
+        lacking
     },
     apt: "gcc g++ libc6-dev make pkg-config libelf-dev zlib1g-dev",
     dnf: "gcc gcc-c++ make pkgconf-pkg-config elfutils-libelf-devel zlib-devel",
@@ -47,7 +41,7 @@ pub(super) const BUILD: Group = Group {
     elsewhere: "install a C and C++ compiler, make, pkg-config, and libelf and zlib with their headers",
 };
 
-/// The libraries that are traced, with what compiles programs against them.
+/// The traced libraries, and the compiler for programs that use them.
 pub(super) const ROCM: Group = Group {
     provides: "hipcc, libamdhip64, libhsa-runtime64",
     lacking: || {
@@ -67,7 +61,8 @@ pub(super) const ROCM: Group = Group {
             "/opt/rocm/lib",
         ];
         let headers = ["/usr/include", "/opt/rocm/include"];
-        // By the names that the linker uses: they come with the development packages, which bring the libraries.
+        // By the names that the linker uses: these come with the development packages, which depend
+        // on the libraries.
         lacking.extend(
             ["libamdhip64.so", "libhsa-runtime64.so"]
                 .iter()
@@ -87,8 +82,59 @@ pub(super) const ROCM: Group = Group {
     elsewhere: "install ROCm's HIP development files: https://rocm.docs.amd.com/projects/install-on-linux",
 };
 
+/// What makes packages of a program.
+pub(super) const PACKAGERS: Group = Group {
+    provides: "objcopy, strip, gzip, dpkg-deb, rpmbuild",
+    lacking: || programs_lacking(&["objcopy", "strip", "gzip", "dpkg-deb", "rpmbuild"]),
+    apt: "binutils gzip dpkg rpm",
+    dnf: "binutils gzip dpkg rpm-build",
+    pacman: "binutils gzip dpkg rpm-tools",
+    zypper: "binutils gzip dpkg rpm-build",
+    elsewhere: "install binutils, gzip, dpkg and rpm's build tools",
+};
+
+/// What elfutils makes its build files with.
+pub(super) const ELFUTILS: Group = Group {
+    provides: "autoreconf, automake, autopoint, flex, bison, gawk",
+    lacking: || {
+        programs_lacking(&[
+            "autoreconf",
+            "automake",
+            "autopoint",
+            "flex",
+            "bison",
+            "gawk",
+        ])
+    },
+    apt: "autoconf automake autopoint flex bison gawk",
+    dnf: "autoconf automake gettext-devel flex bison gawk",
+    pacman: "base-devel gettext",
+    zypper: "autoconf automake gettext-tools flex bison gawk",
+    elsewhere: "install autoconf, automake, gettext, flex, bison and gawk",
+};
+
+/// What makes the systems that packages are tried on, and reads packages.
+pub(super) const CHECKERS: Group = Group {
+    provides: "debootstrap, rpm, dpkg-deb, tar, unshare",
+    lacking: || programs_lacking(&["debootstrap", "rpm", "dpkg-deb", "tar", "unshare"]),
+    apt: "debootstrap rpm dpkg tar util-linux",
+    dnf: "debootstrap rpm dpkg tar util-linux",
+    pacman: "debootstrap rpm-tools dpkg tar util-linux",
+    zypper: "debootstrap rpm dpkg tar util-linux",
+    elsewhere: "install debootstrap, rpm, dpkg, tar and util-linux",
+};
+
+/// Those of `programs` that are not in `PATH`.
+fn programs_lacking(programs: &[&str]) -> Vec<String> {
+    programs
+        .iter()
+        .filter(|name| exec::find_program(name).is_none())
+        .map(|name| (*name).to_owned())
+        .collect()
+}
+
 impl Group {
-    /// Installs the group when something is lacking and apt-get can be used.
+    /// Installs the group if something is missing and apt-get can be used.
     ///
     /// # Errors
     ///

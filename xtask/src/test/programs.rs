@@ -14,7 +14,7 @@ use crate::workspace::Workspace;
 /// A test program.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// As nextest calls it: `PACKAGE` for a library's unit tests, `PACKAGE::TEST` for a file in
+    /// `PACKAGE` for a library's unit tests, `PACKAGE::TEST` for a file in
     /// `tests`, `PACKAGE::bin/NAME` for a program's unit tests.
     pub(crate) id: String,
     /// The file to run.

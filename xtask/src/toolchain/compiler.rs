@@ -1,4 +1,4 @@
-//! Which Rust compiler builds the eBPF programs.
+//! Chooses the Rust compiler that builds the eBPF programs.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,8 +11,8 @@ use super::{linker, llvm};
 use crate::exec;
 use crate::workspace::cargo_binary;
 
-/// The nightly that setup installs where no other compiler can be had. Pinned, because a newer one may carry an LLVM
-/// that the pinned bpf-linker does not know; this one is Rust 1.97 with LLVM 22.
+/// The nightly that setup installs if there is no other compiler. It is pinned, because a newer one
+/// may use an LLVM that the pinned bpf-linker does not support; this one is Rust 1.97 with LLVM 22.
 pub(crate) const PINNED_NIGHTLY: &str = "nightly-2026-05-20";
 
 /// The distribution's compiler.
@@ -23,7 +23,7 @@ const SYSTEM_RUSTC: &str = "/usr/bin/rustc";
 pub(crate) struct Compiler {
     pub(crate) kind: Kind,
     pub(crate) rustc: PathBuf,
-    /// The cargo that drives it.
+    /// The cargo that is used with it.
     pub(crate) cargo: OsString,
     pub(crate) version: Version,
 }
@@ -38,12 +38,12 @@ impl fmt::Display for Compiler {
     }
 }
 
-/// Where a compiler comes from.
+/// The origin of a compiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A rustup toolchain of that name. Nightlies may use unstable features.
+    /// A rustup toolchain of this name. Nightlies may use unstable features.
     Nightly(String),
-    /// The distribution's, a stable one: it needs `RUSTC_BOOTSTRAP=1`.
+    /// The distribution's stable compiler, which needs `RUSTC_BOOTSTRAP=1`.
     System,
 }
 
@@ -56,10 +56,10 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What `rustc -vV` says.
+/// The output of `rustc -vV`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
-    /// Such as `1.96.0` or `1.97.0-nightly`.
+    /// E.g. `1.96.0` or `1.97.0-nightly`.
     pub(crate) release: String,
     /// Major and minor, for comparisons.
     pub(crate) number: (u32, u32),
@@ -68,7 +68,7 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// Reads the output of `rustc -vV`.
+    /// Parses the output of `rustc -vV`.
     fn parse(text: &str) -> Option<Self> {
         let field = |name: &str| {
             text.lines()
@@ -91,21 +91,21 @@ fn major_minor(version: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// A compiler that was found, good or not.
+/// A compiler that was found, usable or not.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     kind: Kind,
     rustc: PathBuf,
     cargo: OsString,
     version: Version,
-    /// The standard library's source lies in its sysroot.
+    /// Whether the standard library's source is in its sysroot.
     has_source: bool,
-    /// The LLVM to build bpf-linker with is installed.
+    /// Whether the LLVM for building bpf-linker is installed.
     has_llvm: bool,
 }
 
 impl Candidate {
-    /// Asks the compiler at `rustc` about itself. `None` when it does not answer as a rustc does.
+    /// Queries the compiler at `rustc`. `None` if it does not answer like a rustc.
     fn probe(kind: Kind, rustc: PathBuf, cargo: OsString) -> Option<Self> {
         let version = Version::parse(&exec::capture(Command::new(&rustc).arg("-vV")).ok()?)?;
         let sysroot = exec::capture(Command::new(&rustc).args(["--print", "sysroot"])).ok()?;
@@ -121,7 +121,7 @@ impl Candidate {
         })
     }
 
-    /// Why it cannot build eBPF, and what would change that; `None` when it can.
+    /// Why it cannot build eBPF, and what would change that; `None` if it can.
     fn refusal(&self) -> Option<String> {
         let Version {
             release,
@@ -164,7 +164,7 @@ impl Candidate {
 /// The compilers of this machine, rustup's nightlies first.
 pub(crate) fn candidates() -> Vec<Candidate> {
     let mut found = Vec::new();
-    // No rustup, no nightlies; that is not an error.
+    // Without rustup there are no nightlies; that is not an error.
     let toolchains =
         exec::capture(Command::new("rustup").args(["toolchain", "list"])).unwrap_or_default();
     for name in nightlies(&toolchains) {
@@ -184,7 +184,8 @@ pub(crate) fn candidates() -> Vec<Candidate> {
     found
 }
 
-/// The nightlies in the output of `rustup toolchain list`: one name per line, remarks in parentheses behind it.
+/// The nightlies in the output of `rustup toolchain list`: one name per line, followed by remarks
+/// in parentheses.
 fn nightlies(list: &str) -> impl Iterator<Item = &str> {
     list.lines()
         .filter_map(|line| line.split_whitespace().next())
@@ -198,11 +199,12 @@ fn rustup_which(toolchain: &str, tool: &str) -> Result<PathBuf> {
     Ok(path.trim().into())
 }
 
-/// The first candidate that can build eBPF, one whose LLVM is installed before one that needs it first.
+/// The first candidate that can build eBPF. One whose LLVM is installed is preferred to one whose
+/// LLVM is missing.
 ///
 /// # Errors
 ///
-/// One line for each candidate that says why it cannot be used.
+/// One line per candidate that says why it cannot be used.
 pub(crate) fn choose(candidates: Vec<Candidate>) -> Result<Compiler, String> {
     let mut refusals = vec![];
     let mut usable = vec![];

@@ -1,4 +1,4 @@
-//! `bpf-linker`: links the bitcode of all crates into one BPF object and writes its BTF.
+//! `bpf-linker`, which links the bitcode of all crates into one BPF object and writes its BTF.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -13,22 +13,23 @@ use crate::workspace::{Workspace, cargo_binary};
 /// The version that setup installs.
 pub(crate) const VERSION: &str = "0.13.0";
 
-/// The LLVM versions it can be built with: its `llvm-NN` features.
+/// The LLVM versions with which it can be built: its `llvm-NN` features.
 pub(crate) const LLVM_VERSIONS: RangeInclusive<u32> = 21..=23;
 
-/// The cached installation for LLVM `major`, a `cargo install` root.
+/// The cached installation for LLVM `major`, which is a `cargo install` root.
 fn root(workspace: &Workspace, major: u32) -> PathBuf {
     workspace
         .tools
         .join(format!("bpf-linker-{VERSION}-llvm{major}"))
 }
 
-/// The directory of the executable, to be put into `PATH`: rustc finds its BPF linker there by name.
+/// The directory of the executable, for `PATH`: rustc finds its BPF linker there by name.
 pub(crate) fn directory(workspace: &Workspace, major: u32) -> PathBuf {
     root(workspace, major).join("bin")
 }
 
-/// Whether the cached one is there and runs: it links to LLVM's shared library, which may have gone since.
+/// Whether the cached one exists and runs. It is linked with LLVM's shared library, which may have
+/// been removed since.
 pub(crate) fn works(workspace: &Workspace, major: u32) -> bool {
     exec::capture(Command::new(directory(workspace, major).join("bpf-linker")).arg("--version"))
         .is_ok_and(|version| version.trim() == format!("bpf-linker {VERSION}"))
@@ -42,7 +43,7 @@ pub(crate) fn works(workspace: &Workspace, major: u32) -> bool {
 pub(crate) fn install(workspace: &Workspace, llvm: &Llvm, major: u32) -> Result<()> {
     let mut command = Command::new(cargo_binary());
     command
-        // Not in the checkout, whose cargo configuration is not meant for it.
+        // Outside the checkout, whose cargo configuration does not apply to it.
         .current_dir("/")
         .args([
             "install",

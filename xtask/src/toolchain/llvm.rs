@@ -1,14 +1,15 @@
-//! The LLVM installation of one major version: bpf-linker is built with it, its tools finish the objects.
+//! The LLVM installation of one major version. bpf-linker is built with it, and its tools finish
+//! the objects.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::exec;
 
-/// An LLVM installation with `llvm-config`, so also with headers.
+/// An LLVM installation with `llvm-config`, and therefore with headers.
 #[derive(Debug)]
 pub(crate) struct Llvm {
-    /// Directory of `llvm-config`, `llvm-strip` and `llvm-readelf`, by these names.
+    /// Directory of `llvm-config`, `llvm-strip` and `llvm-readelf`, under these names.
     pub(crate) bin: PathBuf,
 }
 
@@ -19,7 +20,7 @@ impl Llvm {
     }
 }
 
-/// Finds LLVM `major` where distributions put it, and where `PATH` says.
+/// Finds LLVM `major` in the usual directories of distributions, and in `PATH`.
 pub(crate) fn find(major: u32) -> Option<Llvm> {
     let fixed = [
         format!("/usr/lib/llvm-{major}/bin/llvm-config"), // Debian, Ubuntu, apt.llvm.org
@@ -35,7 +36,8 @@ pub(crate) fn find(major: u32) -> Option<Llvm> {
         .find_map(|config| probe(&config, major))
 }
 
-/// Asks `config` for its version and its directory; `None` when it is another version or lacks the tools.
+/// Queries `config` for its version and its directory; `None` if it is another version or lacks the
+/// tools.
 fn probe(config: &Path, major: u32) -> Option<Llvm> {
     let ask = |question: &str| exec::capture(Command::new(config).arg(question)).ok();
     if major_of(&ask("--version")?) != Some(major) {

@@ -1,7 +1,7 @@
-//! An initramfs: a cpio archive in the one format that Linux reads (`newc`, see the kernel's
-//! `Documentation/driver-api/early-userspace/buffer-format.rst`).
+//! Writes an initramfs: a cpio archive in the only format that Linux reads (`newc`, see the
+//! kernel's `Documentation/driver-api/early-userspace/buffer-format.rst`).
 
-/// An archive that is being made.
+/// An archive under construction.
 #[derive(Debug, Default)]
 pub(super) struct Archive {
     bytes: Vec<u8>,
@@ -34,9 +34,10 @@ impl Archive {
 
     fn entry(&mut self, name: &str, mode: u32, content: &[u8]) {
         self.inode += 1;
-        // Contents are a few MB at most, names a few bytes.
+        // Contents have a few MB at most, names a few bytes.
         let (size, name_size) = (content.len() as u32, name.len() as u32 + 1);
-        // Magic; then inode, mode, owner, group, links, time, size, device and its kind (4), length of the name, checksum.
+        // Magic; then inode, mode, owner, group, links, time, size, device and special device (4
+        // fields), length of the name, checksum.
         let fields = [self.inode, mode, 0, 0, 1, 0, size, 0, 0, 0, 0, name_size, 0];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
@@ -67,13 +68,13 @@ mod tests {
         let bytes = archive.finish();
         assert_eq!(bytes.len() % 4, 0);
         let text = String::from_utf8(bytes).unwrap();
-        // 110 bytes of header, then the name with its zero, to a multiple of 4.
+        // 110 bytes of header, then the name with its NUL, padded to a multiple of 4.
         assert!(text.starts_with("07070100000001000041ED"), "{text}");
         assert_eq!(text.get(94..102), Some("00000004"));
         assert_eq!(text.get(110..116), Some("bin\0\0\0"));
         let program = text.get(116..).unwrap();
         assert!(program.starts_with("07070100000002000081ED"));
-        // 110 and 6 bytes; then five, to a multiple of 4.
+        // 110 and 6 bytes; then five bytes, padded to a multiple of 4.
         assert_eq!(
             program.get(110..124),
             Some(concat!("bin/a\0", "12345", "\0\0\0"))

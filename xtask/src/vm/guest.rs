@@ -36,11 +36,11 @@ use crate::workspace::Workspace;
 
 const QEMU: &str = "qemu-system-x86_64";
 
-/// Lines of the console that are shown when a guest fails.
+/// Number of console lines that are shown when a guest fails.
 const CONSOLE_LINES: usize = 40;
 
-/// Variables of this machine's environment that a program in the guest gets, too; and all that begin with one of
-/// [`PASSED_PREFIXES`].
+/// Environment variables of this machine that a program in the guest gets, too, in addition to
+/// those that begin with one of [`PASSED_PREFIXES`].
 const PASSED: [&str; 4] = ["PATH", "HOME", "LANG", "CARGO_TARGET_DIR"];
 const PASSED_PREFIXES: [&str; 3] = ["GPUTRACE_", "RUST_", "XDG_"];
 
@@ -50,7 +50,7 @@ const JOB: &str = include_str!("../../../tests/vm/job.sh");
 
 /// # Errors
 ///
-/// When there is no QEMU; says which package has it.
+/// When there is no QEMU; the message names its package.
 pub(super) fn require_qemu() -> Result<()> {
     if exec::find_program(QEMU).is_some() {
         return Ok(());
@@ -70,7 +70,7 @@ pub(super) enum Driver {
     OnDemand,
 }
 
-/// Processors of a guest, unless another number is asked for.
+/// Default number of CPUs of a guest.
 pub(super) const CPUS: u32 = 2;
 
 /// A guest that can be started. Its directory is removed when this is dropped.
@@ -80,13 +80,13 @@ pub(super) struct Guest<'a> {
     kernel: &'a Kernel,
     files: &'a Files,
     directory: PathBuf,
-    /// Processors.
+    /// Number of CPUs.
     cpus: u32,
 }
 
 impl Drop for Guest<'_> {
     fn drop(&mut self) {
-        // What cannot be removed is found by the next `rm -r target`.
+        // If this fails, the next `rm -r target` removes it.
         let _ = remove(&self.directory);
     }
 }
@@ -118,7 +118,7 @@ impl<'a> Guest<'a> {
         Ok(guest)
     }
 
-    /// The same with another number of processors.
+    /// Sets another number of CPUs.
     pub(super) fn with_cpus(mut self, cpus: u32) -> Self {
         self.cpus = cpus;
         self
@@ -139,7 +139,8 @@ impl<'a> Guest<'a> {
         }
         archive.program("init", INIT.as_bytes());
         let busybox = read(self.files.busybox())?;
-        // Busybox is the program by whose name it is called. Kept twice, since links would save little.
+        // Busybox acts as the program by whose name it is called. It is stored twice, because links
+        // would save little.
         archive.program("bin/sh", &busybox);
         archive.program("bin/busybox", &busybox);
         for name in ["cat", "insmod", "mkdir", "mount", "switch_root", "umount"] {
@@ -157,7 +158,8 @@ impl<'a> Guest<'a> {
         Ok(archive.finish())
     }
 
-    /// Boots the guest, runs `program` in it, with its output going where xtask's goes, and returns its exit status.
+    /// Boots the guest, runs `program` in it with xtask's own outputs, and returns the program's
+    /// exit status.
     ///
     /// # Errors
     ///
@@ -172,7 +174,7 @@ impl<'a> Guest<'a> {
         )
     }
 
-    /// The same with a script for a shell, whose standard output goes to `output`.
+    /// As [`Guest::run`], with a shell script whose standard output goes to `output`.
     ///
     /// # Errors
     ///
@@ -206,12 +208,12 @@ impl<'a> Guest<'a> {
             scope.spawn(move || copy(err, &mut io::stderr()));
             let status = scope.spawn(move || {
                 let (mut said, mut status) = (String::new(), status);
-                // Cut short, it is no number.
+                // If it was cut short, it is not a number.
                 let _ = status.read_to_string(&mut said);
                 said
             });
             let ended = running.wait(timeout);
-            // Its end, by itself or by force, has ended the streams.
+            // The end of QEMU, by itself or by force, has ended the streams.
             (ended, status.join().unwrap_or_default())
         });
         let Ok(true) = ended else {
@@ -232,7 +234,7 @@ impl<'a> Guest<'a> {
         })
     }
 
-    /// What the guest runs when its files are there.
+    /// The job that the guest runs when its files are available.
     fn job(&self, script: &[u8], driver: Driver) -> Result<Vec<u8>> {
         let mut job = Vec::new();
         for (name, value) in [
@@ -268,7 +270,7 @@ impl<'a> Guest<'a> {
         Ok(job)
     }
 
-    /// Directories that must be the host's even if they lie in one that is the guest's own.
+    /// Directories that must be the host's even if they are in a directory of the guest's own.
     fn kept(&self) -> Result<Vec<u8>> {
         let current = env::current_dir()?;
         let mut kept = Vec::new();
@@ -286,10 +288,11 @@ impl<'a> Guest<'a> {
         Ok(kept)
     }
 
-    /// QEMU with a virtio port for each stream.
+    /// The QEMU command, with a virtio port for each stream.
     fn qemu(&self, ports: &[(&str, &UnixStream)]) -> Result<Command> {
         for directory in [&self.directory, self.files.directory()] as [&Path; 2] {
-            // QEMU separates options by commas, the kernel by spaces, and the first script reads lines.
+            // QEMU separates options by commas, the kernel by spaces, and the first script by
+            // lines.
             if directory
                 .as_os_str()
                 .as_bytes()
@@ -303,9 +306,11 @@ impl<'a> Guest<'a> {
             }
         }
         let command_line = format!(
-            // The test of old BIOS calls would cost a second. A guest that panics ends. QEMU's time stamp counter is the
-            // host's; Linux, which cannot know that, would give it up for a clock that costs a switch to QEMU at each
-            // reading. Grace periods of RCU, of which perf events need hundreds, are long on a slow processor.
+            // Skips the query of old BIOS calls, which takes a second. A guest that panics ends.
+            // QEMU's time stamp counter is the host's; Linux cannot know that and would replace it
+            // by a clock that costs a switch to QEMU per reading. Grace periods of RCU are
+            // expedited, because perf events need hundreds of them, and they are long on a slow
+            // CPU.
             "console=ttyS0 loglevel=4 edd=off panic=-1 tsc=reliable rcupdate.rcu_expedited=1 gputrace.run={} gputrace.files={}",
             self.directory.display(),
             self.files.directory().display()
@@ -318,7 +323,7 @@ impl<'a> Guest<'a> {
             "-display",
             "none",
         ])
-        // Emulation: virtualisation inside of another virtual machine hangs or is not to be had.
+        // Emulated, because nested virtualisation hangs or is not available.
         .args([
             "-accel",
             "tcg,thread=multi",
@@ -344,7 +349,7 @@ impl<'a> Guest<'a> {
         ])
         .args(["-device", "virtio-serial-pci"]);
         for (number, (name, stream)) in ports.iter().enumerate() {
-            // QEMU is to inherit it.
+            // So that QEMU inherits it.
             fcntl_setfd(stream, FdFlags::empty()).context("cannot hand a socket to QEMU")?;
             qemu.arg("-chardev")
                 .arg(format!("socket,id=c{number},fd={}", stream.as_raw_fd()))
@@ -360,12 +365,12 @@ impl<'a> Guest<'a> {
         Ok(qemu)
     }
 
-    /// The end of what the guest's kernel and first program said.
+    /// The end of the output of the guest's kernel and first program.
     fn console(&self) -> String {
         let log = fs::read(self.directory.join("console.log")).unwrap_or_default();
         let text = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = text.lines().collect();
-        // Where the kernel has died, what it says first is the cause.
+        // If the kernel has died, its first message shows the cause.
         let died = lines.iter().position(|line| line.contains("[#1]"));
         let first = died.unwrap_or(lines.len().saturating_sub(CONSOLE_LINES));
         let shown = lines.iter().skip(first).take(CONSOLE_LINES);
@@ -376,19 +381,19 @@ impl<'a> Guest<'a> {
     }
 }
 
-/// QEMU as it runs; killed when dropped.
+/// A running QEMU; killed when dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Harmless if it has ended.
+        // Harmless if it has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 impl Running {
-    /// Whether it ends by itself within `timeout`; else it is killed.
+    /// Whether it ends by itself within `timeout`; otherwise it is killed.
     fn wait(&mut self, timeout: Duration) -> Result<bool> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -405,19 +410,19 @@ impl Running {
     }
 }
 
-/// Copies what comes out of the guest as it comes.
+/// Copies the guest's output as it comes.
 fn copy(mut from: UnixStream, to: &mut dyn Write) {
     let mut buffer = [0; 1 << 16];
     while let Ok(count) = from.read(&mut buffer) {
         let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
             break;
         };
-        // Where nothing can be written nobody reads; the guest is to end all the same.
+        // If writing fails, nobody reads; the guest must end normally even so.
         let _ = to.write_all(bytes).and_then(|()| to.flush());
     }
 }
 
-/// `NAME='value'` and the end of a line.
+/// Appends `NAME='value'` and a newline.
 fn assign(job: &mut Vec<u8>, name: &OsStr, value: &OsStr) {
     job.extend_from_slice(name.as_bytes());
     job.push(b'=');
@@ -425,7 +430,7 @@ fn assign(job: &mut Vec<u8>, name: &OsStr, value: &OsStr) {
     job.push(b'\n');
 }
 
-/// `word` for a shell, whatever bytes it has.
+/// Quotes `word` for a shell, whatever bytes it has.
 fn quoted(word: &OsStr) -> Vec<u8> {
     let mut quoted = vec![b'\''];
     for byte in word.as_bytes() {

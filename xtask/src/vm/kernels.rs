@@ -1,4 +1,4 @@
-//! The kernels: one row each, and how their files get into the cache.
+//! The kernels, one row each, and fetching of their files into the cache.
 
 use std::fmt;
 use std::fs;
@@ -17,15 +17,16 @@ use crate::workspace::Workspace;
 /// A kernel as one Debian suite packages it.
 #[derive(Debug)]
 pub(super) struct Kernel {
-    /// What it is called here.
+    /// Its name for `--kernel`.
     pub(super) name: &'static str,
-    /// How its version begins.
+    /// Prefix of its version.
     series: &'static str,
     suite: &'static str,
     distribution: &'static str,
 }
 
-/// All kernels, oldest first. Testing (forky) moves on; its row says only that the kernel is of the 7 series.
+/// All kernels, oldest first. Testing (forky) moves on; its row only says that the kernel is of the
+/// 7 series.
 pub(super) const KERNELS: [Kernel; 3] = [
     Kernel {
         name: "6.1",
@@ -47,13 +48,13 @@ pub(super) const KERNELS: [Kernel; 3] = [
     },
 ];
 
-/// The package that depends on the suite's kernel.
+/// The metapackage that depends on the suite's current kernel.
 const META_PACKAGE: &str = "linux-image-amd64";
 
-/// A shell and the small tools, linked statically: the guest's first program.
+/// A statically linked shell with small tools, which is the guest's first program.
 const BUSYBOX_PACKAGE: &str = "busybox-static";
 
-/// Name of the file that makes a directory whole: the packages with their versions.
+/// Name of the file that marks a directory as complete: the packages with their versions.
 const RECORD: &str = "PACKAGES";
 
 impl fmt::Display for Kernel {
@@ -62,7 +63,7 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// What a guest boots from.
+/// The files from which a guest boots.
 #[derive(Debug)]
 pub(super) struct Files {
     directory: PathBuf,
@@ -82,7 +83,7 @@ impl Files {
         self.directory.join("busybox")
     }
 
-    /// The modules, and the files that list them in the order of loading.
+    /// Directory of the modules, and of the files that list them in the order of loading.
     pub(super) fn modules(&self) -> PathBuf {
         self.directory.join("modules")
     }
@@ -95,11 +96,12 @@ impl Files {
     }
 }
 
-/// The files of `kernel`, fetched unless they are there.
+/// The files of `kernel`, fetched if they are missing.
 ///
 /// # Errors
 ///
-/// When a package cannot be had, the suite has another kernel by now, or the disk is full; with the next command.
+/// When a package cannot be fetched, the suite has another kernel by now, or the disk is full; the
+/// message contains the next command.
 pub(super) fn ensure(
     workspace: &Workspace,
     kernel: &Kernel,
@@ -181,22 +183,23 @@ fn fetch(kernel: &Kernel, files: &Files, mirror: &str) -> Result<()> {
         .collect();
     remove(&scratch)?;
     remove(&unpacked)?;
-    // Last: now everything is there.
+    // Written last, when everything else is there.
     let path = files.directory.join(RECORD);
     fs::write(&path, record).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Whether something of the package is used: the kernel, which Debian splits since 7, and busybox.
+/// Whether anything of the package is used: the kernel, which Debian splits since version 7, and
+/// busybox.
 fn is_needed(package: &Package) -> bool {
     let kernel = ["linux-image-", "linux-binary-", "linux-modules-"]
         .iter()
         .filter_map(|start| package.name.strip_prefix(start))
-        // Not the package that only depends on the current one.
+        // Not the metapackage that only depends on the current one.
         .any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     kernel || package.name == BUSYBOX_PACKAGE
 }
 
-/// The first entry of one of `places` below `root` that `matches` by name.
+/// The first entry in one of `places` below `root` whose name `matches`.
 fn find(root: &Path, places: &[&str], matches: impl Fn(&str) -> bool) -> Result<PathBuf> {
     for place in places {
         let Ok(entries) = fs::read_dir(root.join(place)) else {

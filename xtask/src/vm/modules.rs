@@ -1,4 +1,4 @@
-//! The few kernel modules that a guest needs, out of the thousands of a package.
+//! Selects the few kernel modules that a guest needs from the thousands in a package.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,20 +10,21 @@ use anyhow::{Context as _, Result, bail};
 use crate::cache::remove;
 use crate::exec;
 
-/// Modules that the guest's first program loads, to reach this machine's files and streams. One that is not in the
-/// package is built into the kernel.
+/// Modules that the guest's first program loads to reach this machine's files and streams. A module
+/// that is not in the package is built into the kernel.
 const BOOT: [&str; 4] = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p"];
 
-/// Name of the list of [`BOOT`] and what they need, in the order of loading.
+/// Name of the list of [`BOOT`] and their dependencies, in the order of loading.
 pub(super) const BOOT_LIST: &str = "boot.list";
 
-/// The driver that makes `/dev/kfd`.
+/// The driver that provides `/dev/kfd`.
 const DRIVER: &str = "amdgpu";
 
-/// Name of the list of [`DRIVER`] and what it needs beyond [`BOOT_LIST`].
+/// Name of the list of [`DRIVER`] and its dependencies beyond [`BOOT_LIST`].
 pub(super) const DRIVER_LIST: &str = "driver.list";
 
-/// Copies the modules from `release`, a `/lib/modules/VERSION`, to `to`, decompressed by `busybox`, with the lists.
+/// Copies the modules from `release`, a `/lib/modules/VERSION`, to `to`, decompressed by `busybox`,
+/// with the lists.
 ///
 /// # Errors
 ///
@@ -66,12 +67,12 @@ fn index(directory: &Path, available: &mut HashMap<String, PathBuf>) -> Result<(
     Ok(())
 }
 
-/// Files are called `gpu-sched.ko`, modules `gpu_sched`.
+/// The name of a module: file `gpu-sched.ko` is module `gpu_sched`.
 fn normal(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// Copies the module `name` and before it what it depends on, unless that has been done.
+/// Copies the module `name`, after its dependencies, unless that has been done.
 fn add(
     name: &str,
     available: &HashMap<String, PathBuf>,
@@ -101,8 +102,8 @@ fn add(
     Ok(())
 }
 
-/// The modules that a module says it depends on: the string `depends=a,b` of its section `.modinfo`, whose strings end
-/// with zeroes.
+/// The dependencies of a module: the string `depends=a,b` of its section `.modinfo`, whose strings
+/// end with NULs.
 fn depends(module: &[u8]) -> Vec<String> {
     module
         .split(|byte| *byte == 0)

@@ -1,4 +1,4 @@
-//! The programs under test, where guests find them.
+//! The programs under test, in a place where guests find them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -20,8 +20,8 @@ pub(super) fn directory(workspace: &Workspace) -> PathBuf {
     workspace.target.join("vm").join("bin")
 }
 
-/// The programs under test, without debug information: a guest reads them through 9p, and nobody replaces them
-/// while it does.
+/// The programs under test, without debug information: guests read them through 9p. They are
+/// copies, which nothing replaces meanwhile.
 pub(super) struct Programs {
     pub(super) gputrace: PathBuf,
     pub(super) vm: PathBuf,
@@ -30,7 +30,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Where they are once they have been built.
+    /// Their paths, once they have been built.
     pub(super) fn built(workspace: &Workspace) -> Self {
         let directory = directory(workspace);
         Self {
@@ -43,8 +43,9 @@ impl Programs {
     }
 
     pub(super) fn build(workspace: &Workspace) -> Result<Self> {
-        // As `cargo xtask test` builds them, which then leaves nothing to do here: cargo chooses the features
-        // of common dependencies by the packages that it is given, and builds for some of them anew.
+        // Built as in `cargo xtask test`, which then has nothing left to compile: cargo chooses the
+        // features of common dependencies by the packages of a build, and recompiles for subsets of
+        // them.
         build_tests(workspace)?;
         let built = long_step(
             "find the end-to-end tests",
@@ -65,7 +66,8 @@ impl Programs {
     }
 }
 
-/// Copies the program at `from` to `to` without debug information. By renaming: a guest may be running the old one.
+/// Copies the program at `from` to `to` without debug information. It renames the new file, because
+/// a guest may be running the old one.
 fn stripped(from: &Path, to: &Path) -> Result<()> {
     let new = to.with_extension("new");
     let mut strip = Command::new("strip");

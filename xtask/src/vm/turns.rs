@@ -1,7 +1,7 @@
-//! Guests that run at once and speak one after the other.
+//! Orders the messages of guests that run at the same time.
 //!
-//! What the first of them says is shown as it comes; what the others say is kept until those before them
-//! are done. So a report reads as if they had run one after the other.
+//! The first guest's messages are shown as they come; those of the others are kept until the guests
+//! before them are done. So a report reads as if the guests had run one after the other.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use crate::progress;
 
-/// Whose turn it is, and what the others have said.
+/// Whose turn it is, and the kept messages of the others.
 pub(super) struct Turns {
     state: Mutex<State>,
 }
 
 struct State {
     screen: Box<dyn Write + Send>,
-    /// Who is shown as he speaks.
+    /// Number of the speaker whose messages are shown at once.
     turn: usize,
     speakers: Vec<Speaker>,
 }
@@ -28,14 +28,14 @@ struct Speaker {
     is_done: bool,
 }
 
-/// One of those who speak. Done when dropped.
+/// A speaker. It is done when this is dropped.
 pub(super) struct Voice<'a> {
     turns: &'a Turns,
     number: usize,
 }
 
 impl Turns {
-    /// For `count` speakers, on standard error.
+    /// Creates turns for `count` speakers on standard error.
     pub(super) fn new(count: usize) -> Self {
         Self::on(Box::new(io::stderr()), count)
     }
@@ -52,7 +52,7 @@ impl Turns {
         }
     }
 
-    /// The speaker `number`, from 0 on.
+    /// The speaker `number`, counted from 0.
     pub(super) fn voice(&self, number: usize) -> Voice<'_> {
         Voice {
             turns: self,
@@ -61,14 +61,14 @@ impl Turns {
     }
 
     fn with_state(&self, change: impl FnOnce(&mut State)) {
-        // A thread that panicked has left whole texts behind.
+        // A thread that panicked has left only complete texts behind.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut state);
     }
 }
 
 impl State {
-    /// Shows `text`. Where nothing can be written, nobody reads.
+    /// Shows `text`. If writing fails, nobody reads it.
     fn show(&mut self, text: &str) {
         let _ = self.screen.write_all(text.as_bytes());
     }

@@ -1,5 +1,5 @@
-//! The verifier's figures: kept in `tests/vm/verifier.txt`, so that a program that becomes more work for some kernel is
-//! noticed before it is too much for one.
+//! The verifier's figures, recorded in `tests/vm/verifier.txt`, so that growth of a program's
+//! verification cost on some kernel is noticed before the kernel rejects it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,21 +9,21 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-/// What a figure may grow by, percent.
+/// Allowed growth of a figure, percent.
 const ALLOWED_GROWTH: u64 = 20;
 
-/// Growth by less is no growth: small programs change by whole branches. Instructions, and states.
+/// Growth below this is ignored, because small programs change by whole branches.
 const NEGLIGIBLE: Figures = Figures {
     instructions: 500,
     peak_states: 20,
 };
 
-/// What the verifier says of a program.
+/// The verifier's figures for a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Figures {
-    /// Instructions followed, over all paths; a million is the limit.
+    /// Number of instructions processed over all paths; the limit is a million.
     pub(super) instructions: u64,
-    /// States remembered at one time.
+    /// Maximum number of states remembered at a time.
     pub(super) peak_states: u64,
 }
 
@@ -40,7 +40,7 @@ const HEAD: &str = "\
 ";
 
 impl Table {
-    /// Reads the kept figures; none if there are none yet.
+    /// Reads the recorded figures; empty if there are none yet.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Table {
         text
     }
 
-    /// Replaces what is kept of `kernel` by `seen` and writes the file.
+    /// Replaces the recorded figures of `kernel` by `seen` and writes the file.
     ///
     /// # Errors
     ///
@@ -101,7 +101,8 @@ impl Table {
         fs::write(path, self.to_text()).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// What is wrong with `seen` on `kernel`: programs that have grown too much, or are not kept.
+    /// Problems of the figures in `seen` on `kernel`: programs that have grown too much, or are not
+    /// recorded.
     pub(super) fn complaints(&self, kernel: &str, seen: &BTreeMap<String, Figures>) -> Vec<String> {
         let mut complaints = Vec::new();
         for (program, now) in seen {
@@ -135,8 +136,8 @@ impl Table {
     }
 }
 
-/// Reads a line of `gputrace-vm verifier`: `call_enter instructions=31814 peak_states=648 stack=112+208 ms=35`. None for
-/// a program that was refused.
+/// Parses a line of `gputrace-vm verifier`: `call_enter instructions=31814 peak_states=648
+/// stack=112+208 ms=35`. `None` for a program that was rejected.
 pub(super) fn line(line: &str) -> Option<(String, Figures)> {
     let mut words = line.split_whitespace();
     let program = words.next()?;
